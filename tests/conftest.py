@@ -9,6 +9,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import postgres_server as postgres
+
 # In an installed package pytest does so by itself: their asserts are to explain themselves.
 pytest.register_assert_rewrite(
     "tests.contract.saver_options",
@@ -23,6 +25,9 @@ pytest.register_assert_rewrite(
         )
     ),
 )
+
+postgres_server = postgres.postgres_server
+postgres_url = postgres.postgres_url
 
 # A shell that starts us in the background, or nohup, has us ignore them, and so all we start.
 for number, handler in (

@@ -191,11 +191,10 @@ class Task:
     @property
     def call(self) -> str:
         """The call that it is, as a person reads it; empty: it is none."""
-        given = self.input
         if self.record is not None or self.kind is not Kind.CALL:
             return "" if self.record is None else self.record.text
         with suppress(Exception):  # captured arguments are unpickled: their classes may raise
-            return described(self.name, given.args, given.kwargs, self.node.redacted)
+            return described(self.name, self.input.args, self.input.kwargs, self.node.redacted)
         return f"{self.name}(...)"
 
 

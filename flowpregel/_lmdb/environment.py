@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +38,9 @@ from flowpregel._lmdb import ballast, errors, files
 from flowpregel._lmdb.locks import FileLock, Gate, Presence
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
+
+_TICK = 50_000_000
+"""Nanoseconds within which two commits may leave the same time on the file."""
 
 Result = TypeVar("Result")
 Work = Callable[[Any], Result]
@@ -309,6 +313,11 @@ class Environment:
         """Return the bytes of the file, and those of its address space."""
         with self._gate:
             return os.path.getsize(self._data), int(self._live().info()["map_size"])
+
+    def last_commit(self) -> int:
+        """Return a number that changes with every commit, and for a moment after one."""
+        changed, now = os.stat(self._data).st_mtime_ns, time.time_ns()
+        return changed if now - changed > _TICK else now
 
     def _has_landed(self, transaction_id: int) -> bool:
         """Open the file again after a commit failed; return whether that is there after all.

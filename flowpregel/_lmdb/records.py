@@ -23,10 +23,13 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from itertools import takewhile
-from typing import Any
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flowpregel.errors import ConfigurationError, StoreCorruptError, StoreForeignError
+
+if TYPE_CHECKING:
+    from flowpregel._lmdb.codec import ValueCodec
 
 SIZE = 16
 NOT_ENCRYPTED = ""
@@ -73,6 +76,20 @@ class Seal:
         return checksum.digest()
 
 
+class SealedStore(Protocol):
+    """A store that is open: in an LMDB folder, or in a database of PostgreSQL's."""
+
+    environment: Any
+    """Has ``read(work)`` and ``write(work, timeout=)``, which call *work* with a transaction."""
+    codec: ValueCodec
+
+    def table(self, name: bytes) -> Table:
+        """Return the table that has *name*."""
+
+    def close(self) -> None:
+        """Give the opening back; may be called again."""
+
+
 class Table:
     """One database of a store; every method takes the transaction to use.
 
@@ -104,12 +121,16 @@ class Table:
         kind, payload = self.opened(key, record)
         return payload if kind == _WHOLE else self._joined(transaction, key, payload)
 
-    def put(self, transaction: Any, key: bytes, payload: bytes) -> bool:
-        """Keep *payload* (of any length) at *key* (of at most 500 bytes).
+    def record(self, transaction: Any, key: bytes) -> bytes | None:
+        """Return what is at *key* as it was sealed, of what is large its head; or None."""
+        found: bytes | None = transaction.get(key, db=self.handle)
+        return found
 
-        Returns:
-            Whether there was something, which is replaced.
-        """
+    def expect(self, transaction: Any, keys: list[bytes]) -> None:
+        """Prepare to get what is at *keys*; where that is far away, all of it comes at once."""
+
+    def put(self, transaction: Any, key: bytes, payload: bytes) -> None:
+        """Keep *payload* (of any length) at *key* (of at most 500 bytes)."""
         handle, kind = self._databases[self.name], _WHOLE
         old = transaction.get(key, db=handle)
         if old is not None and old[SIZE:_HEAD] in _CHUNKED_MARKS:
@@ -124,7 +145,6 @@ class Table:
         # LMDB fills a page to its end only where the greatest key is appended.
         if not transaction.put(key, record, append=True, db=handle):
             transaction.put(key, record, db=handle)
-        return old is not None
 
     def delete(self, transaction: Any, key: bytes) -> bool:
         """Drop what is at *key*; return whether there was something."""
@@ -132,6 +152,10 @@ class Table:
         if record is not None and record[SIZE:_HEAD] in _CHUNKED_MARKS:
             for place, _ in _chunks(key, _COUNTS.unpack(self.opened(key, record)[1])[1]):
                 transaction.delete(place, db=self.handle)
+        return self.discard(transaction, key)
+
+    def discard(self, transaction: Any, key: bytes) -> bool:
+        """Drop a key that `keys` returned: a record, or a chunk of one."""
         return bool(transaction.delete(key, db=self.handle))
 
     # ------------------------------------------------------------ many records
@@ -163,6 +187,15 @@ class Table:
             cursor.set_range(prefix)
             found = cursor.iternext(keys=True, values=False)
             return [*takewhile(lambda key: key.startswith(prefix), found)]
+
+    def sizes(
+        self, transaction: Any, prefix: bytes, start: bytes, limit: int
+    ) -> list[tuple[bytes, int]]:
+        """Return the first *limit* keys with *prefix* from *start* on, and the bytes of each."""
+        with transaction.cursor(db=self.handle) as cursor:
+            rows = cursor.iternext() if cursor.set_range(start) else ()
+            found = [(key, len(key) + len(data)) for key, data in islice(rows, limit)]
+        return [each for each in found if each[0].startswith(prefix)]
 
     def copy(self, transaction: Any, source: bytes, target: bytes) -> None:
         """Copy everything whose key begins with *source* to keys that begin with *target*."""

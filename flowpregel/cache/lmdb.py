@@ -19,11 +19,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from flowpregel._lmdb.locks import FileLock
 from flowpregel._lmdb.options import StoreOptions
-from flowpregel._lmdb.records import digest_of
+from flowpregel._lmdb.records import SealedStore, digest_of
 from flowpregel._lmdb.store import open_store
 from flowpregel.cache.base import BaseCache, FullKey, Namespace
 from flowpregel.errors import ConfigurationError
@@ -36,25 +36,17 @@ _FOR_EVER = float("inf")
 _PLACE = 32
 
 
-class LMDBCache(BaseCache):
-    """Keeps the values that were used last, in a store's folder. Any OS thread may use it.
+class DurableCache(BaseCache):
+    """Keeps values as records in a table, whoever keeps the table.
 
     Args:
-        path: The folder; it may be that of an `LMDBSaver`.
+        path: What its store is opened by: a folder, or a URL.
         max_entries: How many values to keep; the one not used for longest goes first.
         clock: Returns wall-clock seconds.
         options: How the store is opened.
-
-    Raises:
-        StoreError: The store cannot be opened.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder, LMDBCache(folder + "/cache.lmdb") as cache:
-        ...     cache.set({(("square",), "3"): (9, None)})
-        ...     cache.get([(("square",), "3")])
-        {(('square',), '3'): 9}
     """
+
+    _open: ClassVar[Callable[..., SealedStore]]
 
     def __init__(
         self,
@@ -69,19 +61,14 @@ class LMDBCache(BaseCache):
         self._max_entries = max_entries
         self._clock = clock
         self._options = options or StoreOptions()
-        self._store = open_store(path, options=self._options)
+        self._store = self._open(path, options=self._options)
         self._table = self._store.table(b"cache")
-        self._claims = os.path.join(self._store.environment.path, "claims")
         self._lock = threading.Lock()
         self._used: dict[bytes, None] = {}
-        with suppress(FileNotFoundError):
-            for left in os.listdir(self._claims):  # by processes that were killed
-                with self._claimed(left):
-                    pass
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
         now = self._clock()
-        places = {key: _place(key) for key in keys}
+        places = {key: place_of(key) for key in keys}
 
         def work(transaction: Any) -> dict[FullKey, bytes | None]:
             return {key: self._table.get(transaction, b"v" + at) for key, at in places.items()}
@@ -101,7 +88,7 @@ class LMDBCache(BaseCache):
         now = self._clock()
         encoded = [
             (
-                _place(key),
+                place_of(key),
                 _FOR_EVER if ttl is None else now + ttl,
                 self._store.codec.encode(value, f"the value of {key!r}"),
             )
@@ -127,23 +114,6 @@ class LMDBCache(BaseCache):
 
         self._store.environment.write(work, timeout=self._options.lock_timeout)
 
-    def claim(self, key: FullKey) -> AbstractContextManager[bool]:
-        with suppress(FileExistsError):
-            os.mkdir(self._claims, 0o700)
-        return self._claimed(_place(key).hex())
-
-    @contextmanager
-    def _claimed(self, name: str) -> Iterator[bool]:
-        file = FileLock(os.path.join(self._claims, name))
-        try:
-            # Whoever had it may have removed the file since it was opened.
-            is_free = file.acquire(0.0) and file.is_current()
-            yield is_free
-            if is_free:
-                file.unlink()
-        finally:
-            file.close()
-
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
         def work(transaction: Any) -> None:
             if namespaces is None:
@@ -163,7 +133,7 @@ class LMDBCache(BaseCache):
         """Give the store back; may be called again."""
         self._store.close()
 
-    def __enter__(self) -> LMDBCache:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -190,6 +160,62 @@ class LMDBCache(BaseCache):
         return record
 
 
-def _place(key: FullKey) -> bytes:
+class LMDBCache(DurableCache):
+    """Keeps the values that were used last, in a store's folder. Any OS thread may use it.
+
+    Args:
+        path: The folder; it may be that of an `LMDBSaver`.
+        max_entries: How many values to keep; the one not used for longest goes first.
+        clock: Returns wall-clock seconds.
+        options: How the store is opened.
+
+    Raises:
+        StoreError: The store cannot be opened.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder, LMDBCache(folder + "/cache.lmdb") as cache:
+        ...     cache.set({(("square",), "3"): (9, None)})
+        ...     cache.get([(("square",), "3")])
+        {(('square',), '3'): 9}
+    """
+
+    _open = staticmethod(open_store)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_entries: int = 10_000,
+        clock: Callable[[], float] = time.time,
+        options: StoreOptions | None = None,
+    ) -> None:
+        super().__init__(path, max_entries=max_entries, clock=clock, options=options)
+        self._claims = os.path.join(self._store.environment.path, "claims")
+        with suppress(FileNotFoundError):
+            for left in os.listdir(self._claims):  # by processes that were killed
+                with self._claimed(left):
+                    pass
+
+    def claim(self, key: FullKey) -> AbstractContextManager[bool]:
+        with suppress(FileExistsError):
+            os.mkdir(self._claims, 0o700)
+        return self._claimed(place_of(key).hex())
+
+    @contextmanager
+    def _claimed(self, name: str) -> Iterator[bool]:
+        file = FileLock(os.path.join(self._claims, name))
+        try:
+            # Whoever had it may have removed the file since it was opened.
+            is_free = file.acquire(0.0) and file.is_current()
+            yield is_free
+            if is_free:
+                file.unlink()
+        finally:
+            file.close()
+
+
+def place_of(key: FullKey) -> bytes:
+    """Return the digest that stands for *key*."""
     namespace, name = key
     return digest_of(namespace) + digest_of((name,))

@@ -80,7 +80,7 @@ _STORE = click.Option(
     metavar="PATH",
     envvar="FLOWPREGEL_STORE",
     show_envvar=True,
-    help="The folder of the store.",
+    help="The folder of the store, or its database: postgresql://...",
 )
 
 

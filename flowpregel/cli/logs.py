@@ -16,7 +16,7 @@ from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.base import CallOutput
-    from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.checkpoint.lmdb.durable import DurableSaver
 
 _PAUSE = 0.2
 """Seconds between two looks of --follow."""
@@ -51,7 +51,7 @@ def logs(thread: str, call: str | None, follow: bool, store: str | None) -> None
             raise ConfigurationError(f"no call {call!r} has printed anything")
 
 
-def _of_last_run(saver: LMDBSaver, thread_id: str, *, wait: bool) -> Iterator[CallOutput]:
+def _of_last_run(saver: DurableSaver, thread_id: str, *, wait: bool) -> Iterator[CallOutput]:
     """Yield the output of the calls of a thread's last run, nested ones included."""
     from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
 

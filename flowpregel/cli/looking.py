@@ -24,7 +24,7 @@ from flowpregel.watching import channels
 from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.checkpoint.lmdb.durable import DurableSaver
 
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
@@ -307,7 +307,7 @@ def _write(drawing: Any, path: Path) -> None:
 # ---------------------------------------------------------------- what is kept
 
 
-def work_of_last_run(saver: LMDBSaver, thread_id: str, limit: int | None = None) -> list[Work]:
+def work_of_last_run(saver: DurableSaver, thread_id: str, limit: int | None = None) -> list[Work]:
     """Return the tasks of a thread's last run, of the newest *limit* supersteps, in order."""
     from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
 

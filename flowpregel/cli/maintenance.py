@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from flowpregel._interrupts import held
+from flowpregel._postgres import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError, StoreError
@@ -21,7 +22,7 @@ from flowpregel.watching.inert import InertCodec
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _BYTES = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _NEEDED = ("flowpregel", "cloudpickle", "lmdb", "loky", "structlog")
-_EXTRAS = ("click", "rich", "cryptography", "zstandard", "numpy", "langgraph")
+_EXTRAS = ("click", "rich", "cryptography", "zstandard", "numpy", "langgraph", "psycopg")
 _SHM = "/dev/shm"
 _LEAST_SHM = 64 << 20
 _LEAST_DISK = 256 << 20
@@ -215,14 +216,17 @@ def check_machine() -> Iterator[dict[str, Any]]:
 
 def check_store(path: str) -> Iterator[dict[str, Any]]:
     """Check the folder of a store, or the one it would be made in, and whether it opens."""
+    if is_url(path):
+        yield _opening(path)
+        return
     place = real = os.path.realpath(path)
     while not os.path.isdir(place):
         place = os.path.dirname(place)
-    for check, find in (("store", _state_of), ("store's file system", _file_system)):
-        try:
-            yield _row(check, True, find(real if check == "store" else place))
-        except StoreError as error:
-            yield _row(check, False, str(error))
+    yield _opening(real)
+    try:
+        yield _row("store's file system", True, _file_system(place))
+    except StoreError as error:
+        yield _row("store's file system", False, str(error))
     yield _free("store's disk", place, _LEAST_DISK)
     writable = os.access(place, os.W_OK)
     yield _row("store's rights", writable, "writable" if writable else f"{place} is read-only")
@@ -241,14 +245,16 @@ def _free(check: str, place: str, least: int) -> dict[str, Any]:
     return _row(check, free >= least, f"{console.size_of(free)} free")
 
 
-def _state_of(path: str) -> str:
+def _opening(path: str) -> dict[str, Any]:
     from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
 
-    real = files.real_path(path)
-    if not files.exists(real):
-        return f"none at {real} yet"
-    with targets.reading(real) as saver:
-        return f"{real} opens, {console.size_of(saver.size())}"
+    try:
+        if not is_url(path) and not files.exists(files.real_path(path)):
+            return _row("store", True, f"none at {path} yet")
+        with targets.reading(path) as saver:
+            return _row("store", True, f"{saver.path} opens, {console.size_of(saver.size())}")
+    except StoreError as error:
+        return _row("store", False, str(error))
 
 
 def _file_system(place: str) -> str:

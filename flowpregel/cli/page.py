@@ -55,7 +55,7 @@ def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
             cookie=f"flowpregel-{port}",
         )
         trust = ["--trust"] if console.is_asked("--trust") else []
-        app = app_of(pages, Actions(saver.path, trust) if actions else None)
+        app = app_of(pages, Actions(saver.location, trust) if actions else None)
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{port}/?token={guard.token}"
         note(f"the runs of {saver.path}, until Ctrl-C:")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
 from flowpregel._lmdb.codec import Codec
+from flowpregel._postgres import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli.console import is_asked
 from flowpregel.errors import ConfigurationError, StoreError
@@ -20,6 +21,8 @@ from flowpregel.watching.inert import InertCodec
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.postgres import PostgresSaver
     from flowpregel.pregel.pregel import Pregel
 
 KEY_FILE = "FLOWPREGEL_ENCRYPTION_KEY_FILE"
@@ -131,11 +134,11 @@ def recorded_flow(saved: Saved) -> Pregel:
 # ---------------------------------------------------------------- stores
 
 
-def reading(path: str | None, *, flow: bool = False) -> LMDBSaver:
+def reading(path: str | None, *, flow: bool = False) -> LMDBSaver | PostgresSaver:
     """Open a store that exists, to look at it; nothing in it is made or changed.
 
     Args:
-        path: The store's folder.
+        path: The store's folder, or the URL of its database.
         flow: The user's flow is to read it: values are decoded with their classes.
             Otherwise nothing of the user's is imported or run.
 
@@ -147,19 +150,23 @@ def reading(path: str | None, *, flow: bool = False) -> LMDBSaver:
     return opened(real, readonly=True, lock=os.access(real, os.W_OK), codec=codec)
 
 
-def writing(path: str | None, codec: Codec | None = None) -> LMDBSaver:
+def writing(path: str | None, codec: Codec | None = None) -> LMDBSaver | PostgresSaver:
     """Open a store that exists, to change it; raises as `reading` does."""
     return opened(existing(path), codec=codec)
 
 
-def opened(path: str, **asked: Any) -> LMDBSaver:
+def opened(path: str, *, lock: bool = True, **asked: Any) -> LMDBSaver | PostgresSaver:
     """Open a store, or make it, with the key in the file that a variable names."""
     from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions  # noqa: PLC0415 - as above
 
     file = os.environ.get(KEY_FILE)
     key = key_in(file) if file else None
     options = StoreOptions(encryption_key=key, trust=is_asked("--trust") or None)
-    return LMDBSaver(path, options=options, **asked)
+    if is_url(path):
+        from flowpregel.checkpoint.postgres import PostgresSaver  # noqa: PLC0415 - an extra
+
+        return PostgresSaver(path, options=options, **asked)
+    return LMDBSaver(path, options=options, lock=lock, **asked)
 
 
 def key_in(file: str) -> bytes:
@@ -176,9 +183,11 @@ def key_in(file: str) -> bytes:
 
 
 def existing(path: str | None) -> str:
-    """Return the real path of a store that exists."""
+    """Return the real path of a store that exists; of a database, its URL."""
     if not path:
         raise ConfigurationError("which store? pass --store PATH, or set FLOWPREGEL_STORE")
+    if is_url(path):
+        return path
     from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
 
     real = files.real_path(path)
@@ -190,7 +199,7 @@ def existing(path: str | None) -> str:
 # ---------------------------------------------------------------- checkpoints
 
 
-def newest(saver: LMDBSaver, thread_id: str, checkpoint_id: str | None = None) -> Saved:
+def newest(saver: DurableSaver, thread_id: str, checkpoint_id: str | None = None) -> Saved:
     """Return a thread's newest checkpoint, or the one of an id that it has.
 
     Raises:
@@ -204,7 +213,7 @@ def newest(saver: LMDBSaver, thread_id: str, checkpoint_id: str | None = None) -
     return saved
 
 
-def find_checkpoint(saver: LMDBSaver, thread_id: str, name: str | None) -> Saved:
+def find_checkpoint(saver: DurableSaver, thread_id: str, name: str | None) -> Saved:
     """Return a checkpoint of a thread: the newest if *name* is None.
 
     Args:

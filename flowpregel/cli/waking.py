@@ -1,8 +1,10 @@
-"""The commands for runs that wait for something outside: signal, wake."""
+"""The commands for runs that wait for something outside: signal, wake, recover."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -13,8 +15,10 @@ from flowpregel.checkpoint.work import work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, note
 from flowpregel.cli.running import RUN_OPTIONS, RunRequest, given_value, perform, waits_outside
-from flowpregel.errors import FlowPregelError, ThreadBusyError
+from flowpregel.errors import ConfigurationError, FlowPregelError, ThreadBusyError
 from flowpregel.stopping import SLEEPS_UNTIL, pauses
+
+_EVERY = "Go on looking for such runs, so often, until it is stopped."
 
 
 @console.store_command()
@@ -52,13 +56,59 @@ def wake(store: str | None, **options: Any) -> Code:
             and (saved := saver.load(Address(each.thread_id))) is not None
             and (each.status == "stopped" or _may_go_on(saved))
         ]
-    token = pauses.set(True)
-    try:
+    with _pausing():
         for saved in due:
             worst = max(worst, _woken(saved, store, options))
+    return worst
+
+
+@console.store_command(*RUN_OPTIONS)
+@click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help=_EVERY)
+def recover(store: str | None, every: float | None, **options: Any) -> Code:
+    """Go on with every run whose process has died, on whatever machine that was.
+
+    A run is taken for dead when its lease is out (PostgresSaver(lease_ttl=...)). What it had
+    recorded is not done again. Needs the program of the run: its flow is imported here.
+    """
+    options["on_conflict"] = options["on_conflict"] or "raise"
+    worst = Code.OK
+    failed: set[str] = set()  # to be looked at by a person, not tried again and again
+    while True:
+        for saved in _abandoned(store):
+            thread_id = saved.address.thread_id
+            if thread_id in failed:
+                continue
+            with _pausing():
+                code = _woken(saved, store, options)
+            worst = max(worst, code)
+            if code is not Code.OK:
+                failed.add(thread_id)
+        if every is None:
+            return worst
+        time.sleep(every)
+
+
+def _abandoned(store: str | None) -> list[Saved]:
+    """Return the newest checkpoints of the threads whose run has died."""
+    from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - keeps --help fast
+
+    with targets.reading(store) as saver:
+        if isinstance(saver, LMDBSaver):
+            raise ConfigurationError(
+                "recover is for a store in PostgreSQL; `flowpregel wake` goes on with a folder's"
+            )
+        found = [saver.load(each) for each in saver.abandoned() if not each.namespace]
+        return [saved for saved in found if saved is not None]
+
+
+@contextmanager
+def _pausing() -> Iterator[None]:
+    """Let runs stop where they wait for a time or a signal."""
+    token = pauses.set(True)
+    try:
+        yield
     finally:
         pauses.reset(token)
-    return worst
 
 
 def _may_go_on(saved: Saved) -> bool:

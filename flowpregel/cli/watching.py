@@ -18,7 +18,7 @@ from flowpregel.pregel.progress import ProgressView, how_far
 from flowpregel.watching.reader import StoreReader
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.checkpoint.lmdb.durable import DurableSaver
     from flowpregel.watching.rows import CallRow, RunRow
 
 _PERIOD = 0.2
@@ -32,7 +32,7 @@ _CODES = {
 _NOTHING: Mapping[str, Any] = {"running": [], "waiting": {}, "workers": []}
 
 
-def watch_run(saver: LMDBSaver, thread: str | None) -> Code:
+def watch_run(saver: DurableSaver, thread: str | None) -> Code:
     """Show a run until it ends; return the code that says how it ended.
 
     Args:
@@ -151,7 +151,7 @@ def task_line(task: Mapping[str, Any], now: float) -> str:
     return ", ".join(parts)
 
 
-def going_on(saver: LMDBSaver, thread: str) -> Mapping[str, Any]:
+def going_on(saver: DurableSaver, thread: str) -> Mapping[str, Any]:
     """Return what a thread's run does now, if its process tells that within a second."""
     end = time.monotonic() + _ANSWER
     with closing(StoreReader(saver)) as reader:

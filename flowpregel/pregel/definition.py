@@ -22,7 +22,6 @@ from flowpregel.channels import Topic
 from flowpregel.channels.base import BaseChannel
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.checkpoint.langgraph_methods import is_overridden
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
@@ -30,6 +29,7 @@ from flowpregel.policies import CachePolicy, RetryPolicy
 from flowpregel.pregel.identity import Once
 from flowpregel.pregel.jsonschema import json_schema_of, model_of
 from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
+from flowpregel.pregel.opening import as_cache, as_checkpointer, cache_at
 
 Where: TypeAlias = Literal["*"] | Sequence[str]
 START: Final = "__start__"
@@ -81,7 +81,7 @@ class GraphDefinition:
         self.input_channels = keys_of(self.input_channels)
         self.stream_channels = self.stream_channels and keys_of(self.stream_channels)
         self.checkpointer = as_checkpointer(self.checkpointer)
-        self.cache = _as_cache(self.cache)
+        self.cache = as_cache(self.cache)
         self.retry_policy = policies_of(self.retry_policy)
         self.config = dict(self.config or {})
         checked_cache_policy(self.cache_policy)
@@ -292,12 +292,11 @@ class GraphDefinition:
             return given
         if isinstance(self.saver, InMemorySaver):
             return _CACHES.setdefault(self.saver, InMemoryCache())
-        from flowpregel.cache.lmdb import LMDBCache  # noqa: PLC0415 - imports lmdb
-        from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415
+        from flowpregel.checkpoint.lmdb.durable import DurableSaver  # noqa: PLC0415 - imports lmdb
 
-        if not isinstance(self.saver, LMDBSaver):
+        if not isinstance(self.saver, DurableSaver):
             return None
-        return resources.enter_context(LMDBCache(self.saver.path, options=self.saver.options))
+        return resources.enter_context(cache_at(self.saver.location, self.saver.options))
 
     def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
         """Forget shared results: of *nodes*, or of all.
@@ -328,42 +327,8 @@ def keys_of(keys: str | Sequence[str]) -> Keys:
     return keys if isinstance(keys, str) else tuple(keys)
 
 
-def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
-    """Return what a user passed as ``checkpointer=`` as a saver; a path opens an `LMDBSaver`.
-
-    Raises:
-        ConfigurationError: It is none of what can be one.
-    """
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, BaseCheckpointSaver) and not is_overridden(value):
-        return value
-    if isinstance(value, str | os.PathLike):
-        from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - imports lmdb
-
-        return LMDBSaver(value)
-    from flowpregel.integrations.langgraph.foreign import as_saver  # noqa: PLC0415 - seldom needed
-
-    return as_saver(value)
-
-
 _CACHES: WeakKeyDictionary[InMemorySaver, InMemoryCache] = WeakKeyDictionary()
 """Where results are shared by the runs that a saver keeps in memory."""
-
-
-def _as_cache(value: Any) -> BaseCache | None:
-    """Return what a user passed as ``cache=``; a path opens an `LMDBCache`.
-
-    Raises:
-        ConfigurationError: It is no cache.
-    """
-    if isinstance(value, str | os.PathLike):
-        from flowpregel.cache.lmdb import LMDBCache  # noqa: PLC0415 - imports lmdb
-
-        return LMDBCache(value)
-    if value is None or isinstance(value, BaseCache):
-        return value
-    raise ConfigurationError(f"Invalid cache {value!r}: give a cache, or a path")
 
 
 def _typed_dict(types: dict[str, Any]) -> Any:

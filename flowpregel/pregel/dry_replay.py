@@ -42,7 +42,7 @@ from flowpregel.store.base import BaseStore, Op, PutOp
 from flowpregel.store.base import Result as Answer
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.checkpoint.lmdb.durable import DurableSaver
 
 _PATIENCE = 20_000_000
 """Nanoseconds without an event after which bodies are told that calls are withheld: those
@@ -222,7 +222,7 @@ class _ReadOnlyStore(BaseStore):
 
 
 def check_runs(
-    saver: LMDBSaver, flow_of: Callable[[Saved], GraphDefinition | None]
+    saver: DurableSaver, flow_of: Callable[[Saved], GraphDefinition | None]
 ) -> Iterator[tuple[str, DryRun]]:
     """Yield what each run would do that was left unfinished and that nobody has now, by its id.
 

@@ -16,10 +16,10 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from flowpregel._lmdb.options import StoreOptions
-from flowpregel._lmdb.records import digest_of
+from flowpregel._lmdb.records import SealedStore, digest_of
 from flowpregel._lmdb.store import open_store
 from flowpregel.store.base import GetOp, ListNamespacesOp, Op, SearchOp, TTLConfig
 from flowpregel.store.memory import ItemKey, ItemStore, StoredItem
@@ -32,27 +32,18 @@ _MOST_ENDED = 1_000
 _FIELDS = tuple(field.name for field in fields(StoredItem))
 
 
-class LMDBStore(ItemStore):
-    """Keeps items in a store's folder. Any OS thread may use it, and several processes.
+class DurableStore(ItemStore):
+    """Keeps items as records in a table, whoever keeps the table.
 
     Args:
-        path: The folder; it may be that of an `LMDBSaver`.
-        index: How to find items by meaning (``embed``, ``dims``, ``fields``);
-            without it a query ranks by shared words.
+        path: What its store is opened by: a folder, or a URL.
+        index: How to find items by meaning.
         ttl: How long items are kept that do not say so themselves.
         clock: Returns wall-clock seconds.
         options: How the store is opened.
-
-    Raises:
-        StoreError: The store cannot be opened.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder, LMDBStore(folder + "/notes.lmdb") as store:
-        ...     store.put(("notes",), "a", {"text": "the cat sat"})
-        ...     store.get(("notes",), "a").value
-        {'text': 'the cat sat'}
     """
+
+    _open: ClassVar[Callable[..., SealedStore]]
 
     def __init__(
         self,
@@ -65,7 +56,7 @@ class LMDBStore(ItemStore):
     ) -> None:
         super().__init__(index, ttl, clock)
         self._options = options or StoreOptions()
-        self._store = open_store(path, options=self._options)
+        self._store = self._open(path, options=self._options)
         self._table = self._store.table(b"store")
         self.encode, self.decode = self._store.codec.encode, self._store.codec.decode
 
@@ -73,7 +64,7 @@ class LMDBStore(ItemStore):
         """Give the store back; may be called again."""
         self._store.close()
 
-    def __enter__(self) -> LMDBStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -161,6 +152,31 @@ class LMDBStore(ItemStore):
                 return
             self._forget(transaction, key[9:])
             self._table.delete(transaction, key)
+
+
+class LMDBStore(DurableStore):
+    """Keeps items in a store's folder. Any OS thread may use it, and several processes.
+
+    Args:
+        path: The folder; it may be that of an `LMDBSaver`.
+        index: How to find items by meaning (``embed``, ``dims``, ``fields``);
+            without it a query ranks by shared words.
+        ttl: How long items are kept that do not say so themselves.
+        clock: Returns wall-clock seconds.
+        options: How the store is opened.
+
+    Raises:
+        StoreError: The store cannot be opened.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder, LMDBStore(folder + "/notes.lmdb") as store:
+        ...     store.put(("notes",), "a", {"text": "the cat sat"})
+        ...     store.get(("notes",), "a").value
+        {'text': 'the cat sat'}
+    """
+
+    _open = staticmethod(open_store)
 
 
 def _end(at: float) -> bytes:

@@ -16,7 +16,7 @@ from flowpregel.watching.reader import StoreReader
 from flowpregel.watching.rows import CallRow
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.checkpoint.lmdb.durable import DurableSaver
 
 Json: TypeAlias = Any
 """What `json.dumps` takes."""
@@ -57,7 +57,7 @@ class Pages:
         saver: The store, opened to be read, with an `InertCodec`.
     """
 
-    def __init__(self, saver: LMDBSaver) -> None:
+    def __init__(self, saver: DurableSaver) -> None:
         self.saver = saver
         self.reader = StoreReader(saver)
         self._lock = Lock()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.checkpoint.lmdb.durable import DurableSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.ui.pages import COLUMNS, Json, Pages, json_text
 from flowpregel.watching.inert import InertCodec
@@ -31,7 +32,7 @@ _URGENCY = ("failed", "waiting", "unfinished", "done")
 _ID, _STATE = COLUMNS.index("id"), COLUMNS.index("state")
 
 
-def report(saver: LMDBSaver, thread: str) -> str:
+def report(saver: DurableSaver, thread: str) -> str:
     """Return the page of a thread's last run, as one HTML file.
 
     Args:

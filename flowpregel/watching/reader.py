@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,12 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.errors import DATA
 from flowpregel._lmdb.locks import Owner
-from flowpregel._lmdb.store import open_store
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.lmdb.arguments import decoded
-from flowpregel.checkpoint.lmdb.leases import LeaseFiles
 from flowpregel.checkpoint.lmdb.tables import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.crash_report import memory_of
@@ -36,10 +32,8 @@ from flowpregel.watching.rows import CallChanges, CallRow, RunRow
 from flowpregel.watching.seen import SeenCheckpoint
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.checkpoint.lmdb.durable import DurableSaver
 
-_TICK = 50_000_000
-"""Nanoseconds within which two commits may leave the same time on the file."""
 _AT_ONCE = 500
 """How many checkpoints are read in one transaction."""
 _ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
@@ -74,18 +68,10 @@ class StoreReader:
         saver: The open store. It is opened once more, to be read inertly.
     """
 
-    def __init__(self, saver: LMDBSaver) -> None:
-        self._store = open_store(
-            saver.path,
-            readonly=True,
-            lock=os.access(saver.path, os.W_OK),
-            codec=InertCodec(),
-            options=saver.options,
-        )
-        self._data = os.path.join(saver.path, DATA)
+    def __init__(self, saver: DurableSaver) -> None:
+        self._store, self._leases = saver.opened_to_look(InertCodec())
         self._tables = Tables(self._store)
         self._read = self._store.environment.read
-        self._leases = LeaseFiles(saver.path, self._store.table(b"live"))
         self._newest: dict[bytes, SeenCheckpoint] = {}
         """The newest checkpoint of each namespace, by the prefix of its keys."""
         self._runs: dict[str, SeenRun] = {}
@@ -99,8 +85,7 @@ class StoreReader:
 
         For a moment after a commit it is another each time. It takes some microseconds.
         """
-        changed, now = os.stat(self._data).st_mtime_ns, time.time_ns()
-        return changed if now - changed > _TICK else now
+        return int(self._store.environment.last_commit())
 
     # ------------------------------------------------------------ runs
 

@@ -130,8 +130,9 @@ class SeenCheckpoint:
     def _changed(self, transaction: Any, keys: Sequence[bytes]) -> list[tuple[bytes, bytes, bytes]]:
         """Return key, checksum and payload of those records that are not as they were."""
         table, changed = self._tables.writes, []
+        table.expect(transaction, [*keys])
         for key in keys:
-            record = transaction.get(key, db=table.handle)
+            record = table.record(transaction, key)
             if record is not None and record[:SIZE] != self._sums.get(key):
                 payload = table.get(transaction, key)
                 assert payload is not None

@@ -62,9 +62,13 @@ WITH_CODE = [page for page in PAGES if code_of(page.read_text("utf-8")).strip()]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+def test_the_code_of_a_page_runs(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its Python blocks, in order and in one program, end without an error."""
     text = page.read_text("utf-8")
+    if "DATABASE_URL" in text:
+        monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("postgres_url"))
     if missing := missing_modules(text):
         pytest.skip(f"{name_of(page)} needs {', '.join(missing)}, which is not built yet")
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from flowpregel._core.records import Address, Saved
@@ -124,13 +123,7 @@ def _sizes(table: Table, read: Read, prefix: bytes = b"") -> Iterator[tuple[byte
     """Yield the key and the bytes of each record, in a transaction for each page."""
     start = prefix
 
-    def page_of(transaction: Any) -> list[tuple[bytes, int]]:
-        with transaction.cursor(db=table.handle) as cursor:
-            rows = cursor.iternext() if cursor.set_range(start) else ()
-            found = [(key, len(key) + len(data)) for key, data in islice(rows, _AT_ONCE)]
-        return [each for each in found if each[0].startswith(prefix)]
-
-    while page := read(page_of):
+    while page := read(partial(table.sizes, prefix=prefix, start=start, limit=_AT_ONCE)):
         yield from page
         start = page[-1][0] + b"\0"
 

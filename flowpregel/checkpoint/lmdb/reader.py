@@ -33,6 +33,7 @@ from flowpregel.checkpoint.base import matches
 from flowpregel.checkpoint.lmdb.arguments import arguments_key
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
+    STORED,
     CheckpointRecord,
     NamespaceRecord,
     Read,
@@ -40,6 +41,7 @@ from flowpregel.checkpoint.lmdb.tables import (
     WritesRecord,
     checkpoint_key,
     digest,
+    value_key,
 )
 
 _PAGE = 8
@@ -206,6 +208,10 @@ class Reader:
             lazy_results: Leave out the tasks that are finished calls and nothing else.
         """
         copied = CopiedCheckpoint(identifier, record, namespace)
+        stored = [name for name, place in record.places.items() if place == STORED]
+        keys = [value_key(namespace.prefix, record.versions.get(name), name) for name in stored]
+        if keys:
+            self.tables.values.expect(transaction, keys)
         for name, place in record.places.items():
             version = record.versions.get(name)
             if place == DELTA:

@@ -173,7 +173,7 @@ def forget_checkpoints(
     for table in (tables.values, tables.deltas):
         for key in table.keys(transaction, prefix):
             if table.name + key[:VALUE_LENGTH] not in needed:
-                transaction.delete(key, db=table.handle)
+                table.discard(transaction, key)
     newest = max(known, default=None)
     tables.put_namespace(transaction, namespace._replace(newest=newest, checkpoints=len(known)))
     return len(gone)

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from flowpregel._core.records import Address, Version
 from flowpregel._lmdb.files import DATABASES
-from flowpregel._lmdb.store import OpenStore
+from flowpregel._lmdb.records import SealedStore
 from flowpregel.errors import ConfigurationError
 
 Read = Callable[[Callable[[Any], Any]], Any]
@@ -179,7 +179,7 @@ class Tables:
         store: The store.
     """
 
-    def __init__(self, store: OpenStore) -> None:
+    def __init__(self, store: SealedStore) -> None:
         table = store.table
         self.fields_of = store.codec.fields_of
         self.meta = table(b"meta")
@@ -201,15 +201,20 @@ class Tables:
 
     def new_namespace(self, transaction: Any, thread_id: str, name: str) -> NamespaceRecord:
         """Return a namespace that is to be put; it begins with the fences of those around it."""
-        number = 1 + int.from_bytes(self.meta.get(transaction, _NEXT) or b"", "big")
-        prefix = number.to_bytes(8, "big")
-        self.meta.put(transaction, _NEXT, prefix)
+        prefix = self.new_prefix(transaction)
         fences = [
             outer.fence
             for outer in self.namespaces(transaction, thread_id)
             if not outer.namespace or name.startswith(outer.namespace + "|")
         ]
         return NamespaceRecord(prefix, thread_id, name, time.time_ns(), max(fences, default=0))
+
+    def new_prefix(self, transaction: Any) -> bytes:
+        """Return what the keys of a new namespace begin with."""
+        number = 1 + int.from_bytes(self.meta.get(transaction, _NEXT) or b"", "big")
+        prefix = number.to_bytes(8, "big")
+        self.meta.put(transaction, _NEXT, prefix)
+        return prefix
 
     def put_namespace(self, transaction: Any, record: NamespaceRecord) -> None:
         """Keep a namespace as it is now."""

@@ -146,6 +146,7 @@ def _put_checkpoint(
         places,
     )
     key = checkpoint_key(namespace.prefix, checkpoint.id)
-    replaced = tables.checkpoints.put(transaction, key, pickle.dumps(tuple(record), 5))
+    is_new = tables.checkpoints.get(transaction, key) is None
+    tables.checkpoints.put(transaction, key, pickle.dumps(tuple(record), 5))
     newest = max(namespace.newest or "", checkpoint.id)
-    return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + (not replaced))
+    return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + is_new)

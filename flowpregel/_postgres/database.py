@@ -1,0 +1,315 @@
+"""A store's database: connections, and transactions that are repeated when they are cut.
+
+::
+
+    Database (one an opening)
+     ├── read(work)     one snapshot
+     ├── write(work)    one transaction; see `transactions`
+     └── execute(sql)   one statement that may be repeated: leases, sizes
+
+No session state is used (no prepared statements, session locks, LISTEN), so that a pooler
+such as PgBouncer may give every transaction another session.
+
+Whether a commit that was cut off has landed, the database knows: every transaction leaves a
+token of its own in the scopes that it changed. The next try finds it there, once it has locked
+the scope, which the server gives it when the cut transaction is over.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from struct import pack
+from typing import Any, TypeVar
+
+from flowpregel._fault import fault
+from flowpregel._interrupts import deliver, held
+from flowpregel._postgres.transactions import (
+    ByteArray,
+    ConflictError,
+    KnownScope,
+    LandedError,
+    Transaction,
+    WriteTransaction,
+)
+from flowpregel.errors import (
+    ConfigurationError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+)
+
+try:
+    import psycopg
+    from psycopg.adapt import Dumper
+    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.pq import Format
+except ImportError as error:
+    raise ConfigurationError(
+        f"PostgreSQL needs the package psycopg ({error}); install flowpregel[postgres]"
+    ) from error
+
+Result = TypeVar("Result")
+
+_MOST_IDLE = 4
+_LONGEST_PAUSE = 0.5
+_NO_ROOM = ("53100", "53200", "54000")
+_NO_RIGHTS = ("25006", "42501")
+_REPEATED = ("40001", "40P01")
+"""Deadlocks and their kin: the server asks to try again."""
+_CUT = ("08", "57P", "25P03", "25P02", "53300")
+"""What errors of a server that is ending, starting or full begin with."""
+_BYTEA = 17
+_MARK = (
+    "SELECT 2 * pg_snapshot_xmax(now)::text::bigint - (SELECT count(*) FROM pg_snapshot_xip(now)) "
+    "FROM pg_current_snapshot() AS now"
+)
+_KEEPALIVES = {
+    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}  # fmt: skip
+
+
+class Database:
+    """A database of PostgreSQL's in which a store is, or will be.
+
+    Args:
+        url: As psycopg takes it.
+        readonly: Nothing may be written.
+        patience: Seconds to go on trying when the server does not answer.
+        opening: Called before the first use.
+    """
+
+    def __init__(
+        self, url: str, *, readonly: bool, patience: float, opening: Callable[[], None]
+    ) -> None:
+        self.url = url
+        self.path = without_password(url)
+        """The database, for messages."""
+        self.readonly = readonly
+        self.patience = patience
+        self.shared: dict[str, Any] = {}
+        self._opening: Callable[[], None] | None = opening
+        self._pid = os.getpid()
+        self._opens = threading.RLock()
+        self._is_opening = False
+        self._lock = threading.Lock()
+        self._idle: list[psycopg.Connection[Any]] = []
+        """Connections that nobody uses."""
+        self._close = weakref.finalize(self, _close_all, self._idle, self._pid)
+        self._known: dict[bytes, KnownScope] = {}
+
+    # ------------------------------------------------------------ transactions
+
+    @held()
+    def read(self, work: Callable[[Any], Result]) -> Result:
+        """Return ``work(snapshot)``; *work* may be called again if the connection is cut."""
+
+        def attempt(connection: psycopg.Connection[Any]) -> Result:
+            with Transaction(connection) as snapshot:
+                return work(snapshot)
+
+        return self._repeated(attempt, self.patience)
+
+    @held()
+    def write(self, work: Callable[[Any], Any], *, timeout: float) -> Any:
+        """Return ``work(transaction)`` of one transaction, once it is committed.
+
+        Args:
+            work: Fills the transaction; may be called more than once.
+            timeout: Seconds to wait for others who write, and for a server that is away.
+
+        Raises:
+            StoreBusyError: Someone else held what it changes all that time.
+            StoreError: The server did not answer all that time, or refuses.
+            Exception: Whatever *work* raises; nothing of it was kept.
+        """
+        if self.readonly:
+            raise StoreReadOnlyError(f"{self.path} was opened to be read only")
+        tokens: set[bytes] = set()
+        results: list[Any] = []
+        fault("store.commit.begin")
+
+        def attempt(connection: psycopg.Connection[Any]) -> Any:
+            with WriteTransaction(connection, self._known, tokens, timeout) as transaction:
+                try:
+                    result = work(transaction)
+                    results[:] = [result]
+                    fault("store.commit.before")
+                    transaction.commit()
+                except LandedError:
+                    return results[0]
+            fault("store.commit.after")
+            return result
+
+        return self._repeated(attempt, timeout)
+
+    @held()
+    def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of one statement, which does the same if it is repeated."""
+
+        def attempt(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+            cursor = connection.execute(statement, values or None, binary=True)
+            return cursor.fetchall() if cursor.description else []
+
+        return self._repeated(attempt, self.patience)
+
+    @held()
+    def perform(self, *statements: tuple[str, Sequence[Any] | None]) -> None:
+        """Execute statements, each with its values, in one transaction."""
+
+        def attempt(connection: psycopg.Connection[Any]) -> None:
+            with connection.transaction():
+                for statement, values in statements:
+                    connection.execute(statement, values)
+
+        self._repeated(attempt, self.patience)
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the bytes of the store's tables and indexes, and 0: they have no map."""
+        found = self.execute("SELECT pg_total_relation_size('flowpregel.records')")
+        return int(found[0][0]), 0
+
+    def last_commit(self) -> int:
+        """Return a number that grows with every transaction that begins or ends."""
+        return int(self.execute(_MARK)[0][0])
+
+    # ------------------------------------------------------------ connections
+
+    def close(self) -> None:
+        """Close the connections; may be called again."""
+        with self._lock:
+            self._close()
+
+    def _repeated(
+        self, attempt: Callable[[psycopg.Connection[Any]], Result], patience: float
+    ) -> Result:
+        """Return ``attempt(connection)``, repeated while the server is away or others interfere."""
+        self._open()
+        # While it is being opened nothing is tried twice: what is wrong with a URL stays so.
+        until, pause = time.monotonic() + (0.0 if self._opening else patience), 0.01
+        while True:
+            try:
+                with self._connection() as connection:
+                    return attempt(connection)
+            except ConflictError:
+                pause = 0.001
+            except psycopg.Error as error:
+                if not _may_go_on(error) or time.monotonic() > until:
+                    raise self._named(error, patience) from error
+            deliver()
+            time.sleep(pause * random.random())
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _open(self) -> None:
+        """Open the store at its first use; what that itself asks for is let through."""
+        if self._opening is None:
+            return
+        with self._opens:
+            opening = None if self._is_opening else self._opening
+            if opening is None:
+                return
+            self._is_opening = True
+            try:
+                opening()
+                self._opening = None
+            finally:
+                self._is_opening = False
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """Lend a connection; one that was cut is not used again."""
+        if self._pid != os.getpid():
+            raise StoreReadOnlyError(
+                f"{self.path} was opened before a fork (by process {self._pid}); "
+                "a forked process cannot use it: start one that opens it itself"
+            )
+        with self._lock:
+            if not self._close.alive:
+                raise StoreError(f"{self.path} is closed; open it again")
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or connect(self.url)
+        try:
+            yield connection
+        finally:
+            if not self._took_back(connection):
+                connection.close()
+
+    def _took_back(self, connection: psycopg.Connection[Any]) -> bool:
+        """Keep a connection for the next who needs one, unless it was cut or there are enough."""
+        with self._lock:
+            is_sound = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            is_kept = is_sound and self._close.alive and len(self._idle) < _MOST_IDLE
+            if is_kept:
+                self._idle.append(connection)
+            return is_kept
+
+    def _named(self, error: psycopg.Error, patience: float) -> StoreError:
+        """Return our error for one of PostgreSQL's."""
+        code, text = error.sqlstate or "", str(error).strip()
+        if code == "55P03":
+            return StoreBusyError(self.path, "another transaction", patience)
+        if code in _NO_ROOM:
+            return StoreFullError(f"{self.path}: {text}; nothing of this commit was kept")
+        if code in _NO_RIGHTS:
+            return StoreReadOnlyError(f"{self.path} cannot be written: {text}; check its rights")
+        return StoreError(f"{self.path} cannot be used: {text}")
+
+
+class _ByteArrayDumper(Dumper):
+    """Sends a ``bytea[]``; psycopg's own looks at each element what it may be."""
+
+    format = Format.BINARY
+    oid = 1001
+
+    def dump(self, obj: ByteArray) -> bytes:
+        sizes = [-1 if each is None else len(each) for each in obj]
+        parts = [pack("!iiI", bool(obj), -1 in sizes, _BYTEA)]
+        if obj:
+            parts.append(pack("!ii", len(obj), 1))
+        for size, each in zip(sizes, obj, strict=True):
+            parts += (pack("!i", size), each or b"")
+        return b"".join(parts)
+
+
+def _close_all(idle: list[psycopg.Connection[Any]], pid: int) -> None:
+    while idle and pid == os.getpid():
+        idle.pop().close()
+
+
+def connect(url: str) -> psycopg.Connection[Any]:
+    """Return a new connection that leaves no state in the server's session."""
+    options: Any = {"connect_timeout": 10, **_KEEPALIVES, **conninfo_to_dict(url)}
+    # Numbered statements would be looked for in whatever session a pooler gives us.
+    connection = psycopg.connect("", autocommit=True, prepare_threshold=None, **options)
+    connection.adapters.register_dumper(ByteArray, _ByteArrayDumper)
+    return connection
+
+
+def without_password(url: str) -> str:
+    """Return *url* as messages may show it.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    try:
+        parts: dict[str, Any] = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(f"{error}; write postgresql://user@host/database") from error
+    user, port = parts.get("user"), parts.get("port")
+    place = f"{user}@" if user else ""
+    place += str(parts.get("host", "")) + (f":{port}" if port else "")
+    return f"postgresql://{place}/{parts.get('dbname', '')}"
+
+
+def _may_go_on(error: psycopg.Error) -> bool:
+    code = error.sqlstate
+    if code is None:  # the connection is gone, or there never was one
+        return isinstance(error, psycopg.OperationalError)
+    return code in _REPEATED or code.startswith(_CUT)

@@ -1,0 +1,29 @@
+"""The saver contract on `PostgresSaver`."""
+
+import pytest
+
+from flowpregel.testing.saver_contract import SaverContract
+from tests.contract.saver_options import ForgettingRules, LeaseRules
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def store_key(monkeypatch):
+    """The tests leave the user's own key file alone."""
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
+
+
+class TestPostgresSaver(SaverContract, ForgettingRules, LeaseRules):
+    @pytest.fixture(autouse=True)
+    def _url(self, postgres_url):
+        self.url = postgres_url
+
+    def make_saver(self, folder):
+        from flowpregel.checkpoint.postgres import PostgresSaver
+
+        return PostgresSaver(self.url)
+
+    def reopen(self, saver, folder):
+        saver.close()
+        return self.make_saver(folder)

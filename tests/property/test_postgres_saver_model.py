@@ -1,0 +1,47 @@
+"""`PostgresSaver` does what plain dicts do, whatever is done to it, reopened in between."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.property.saver_model import SaverMachine
+
+pytestmark = pytest.mark.slow
+
+
+class PostgresMachine(SaverMachine):
+    """A `PostgresSaver` beside plain dicts."""
+
+    server = None
+
+    def make_saver(self):
+        from flowpregel.checkpoint.postgres import PostgresSaver
+
+        self.server.execute("DROP SCHEMA IF EXISTS flowpregel CASCADE")
+        return PostgresSaver(self.server.url)
+
+    def reopen(self, saver):
+        """Return the store, opened anew."""
+        from flowpregel.checkpoint.postgres import PostgresSaver
+
+        saver.close()
+        return PostgresSaver(self.server.url)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server(postgres_server):
+    PostgresMachine.server = postgres_server
+
+
+@pytest.fixture(autouse=True)
+def store_key(monkeypatch):
+    """The tests leave the user's own key file alone."""
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
+
+
+TestPostgresSaverModel = PostgresMachine.TestCase
+TestPostgresSaverModel.settings = settings(
+    max_examples=15,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)

@@ -1,0 +1,223 @@
+"""What a commit to PostgreSQL costs, and that one which was cut off is neither lost nor doubled."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel._core.records import Address
+from flowpregel.errors import StoreBusyError
+from flowpregel.func import entrypoint, task
+from flowpregel.testing.saver_values import Timeline, writes
+from tests.postgres_server import Server, why_not
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
+
+
+class Wire:
+    """A connection that counts its statements, and may be cut after one of them.
+
+    Args:
+        connection: The real one.
+        counts: The statements, in their order.
+        cuts: Parts of statements after which it is cut, each once.
+    """
+
+    def __init__(self, connection: Any, counts: list[str], cuts: list[str]) -> None:
+        self.connection, self.counts, self.cuts = connection, counts, cuts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
+    def execute(self, statement: str, *args: Any, **options: Any) -> Any:
+        import psycopg
+
+        self.counts.append(statement)
+        cursor = self.connection.execute(statement, *args, **options)
+        for part in self.cuts:
+            if part in statement:
+                self.cuts.remove(part)
+                self.connection.close()
+                raise psycopg.OperationalError("the connection was cut")
+        return cursor
+
+
+@pytest.fixture
+def wired(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A saver whose statements are counted, and whose connections may be cut."""
+    from flowpregel._postgres import database
+    from flowpregel.checkpoint.postgres import PostgresSaver
+
+    counts: list[str] = []
+    cuts: list[str] = []
+    connect = database.connect
+    monkeypatch.setattr(database, "connect", lambda url: Wire(connect(url), counts, cuts))
+    with PostgresSaver(postgres_url) as saver:
+        assert [] == [*saver.threads()]
+        yield saver, counts, cuts
+
+
+def test_a_superstep_is_one_statement(wired: Any) -> None:
+    saver, statements, _ = wired
+    line = Timeline(saver, "t")
+    line.commit(1, {"a": 1})
+
+    for number in (2, 3, 4):
+        statements.clear()
+        line.commit(number, {"a": number, "large": "x" * 1000}, {"d": (number,)})
+        assert 1 == len(statements)
+
+    statements.clear()
+    saver.commit([writes("t", 4, ("a", 9))])
+    assert 1 == len(statements)
+    assert 4 == line.load().checkpoint.values["a"]
+
+
+def test_what_another_process_has_written_is_not_overlooked(wired: Any, postgres_url: str) -> None:
+    from flowpregel.checkpoint.postgres import PostgresSaver
+
+    saver, _, _ = wired
+    Timeline(saver, "t").commit(1, {"a": 1})
+    with PostgresSaver(postgres_url) as other:
+        other.commit([writes("t", 1, ("a", "theirs"))])
+
+    saver.commit([writes("t", 1, ("a", "ours"))])
+
+    assert ["theirs"] == [write.value for write in Timeline(saver, "t").load().writes]
+
+
+@pytest.mark.parametrize("part", ["flowpregel.change", "COMMIT"])
+def test_a_commit_that_was_cut_off_is_kept_once(wired: Any, part: str) -> None:
+    saver, _, cuts = wired
+    cuts.append(part)
+    saver.send_signal("t", "go", 1)
+    saver.send_signal("t", "go", 2)
+
+    received = [saver.receive_signal("t", "go", each) for each in "abc"]
+
+    assert [(1,), (2,), None] == received
+
+
+def test_a_superstep_that_was_cut_off_is_kept(wired: Any) -> None:
+    saver, _, cuts = wired
+    line = Timeline(saver, "t")
+    line.commit(1, {"a": 1})
+
+    cuts.append("flowpregel.change")
+    line.commit(2, {"a": 2})
+    line.commit(3, {"a": 3})
+
+    assert saver.verify().ok
+    assert [3, 2, 1] == [each.checkpoint.values["a"] for each in saver.history(Address("t"))]
+
+
+def test_signals_of_many_senders_are_all_received(postgres_url: str) -> None:
+    from flowpregel.checkpoint.postgres import PostgresSaver
+
+    def send(first: int) -> None:
+        with PostgresSaver(postgres_url) as saver:
+            for number in range(first, first + 5):
+                saver.send_signal("t", "go", number)
+
+    with PostgresSaver(postgres_url) as saver:
+        senders = [threading.Thread(target=send, args=(10 * each,)) for each in range(4)]
+        for each in senders:
+            each.start()
+        for each in senders:
+            each.join()
+        received = [saver.receive_signal("t", "go", str(each)) for each in range(21)]
+
+    assert None is received.pop()
+    assert sorted(10 * a + b for a in range(4) for b in range(5)) == sorted(
+        value for found in received if found for value in found
+    )
+
+
+def test_a_lock_that_is_not_given_up_is_named(postgres_server: Server, postgres_url: str) -> None:
+    import psycopg
+
+    from flowpregel._lmdb.options import StoreOptions
+    from flowpregel.checkpoint.postgres import PostgresSaver
+
+    with (
+        PostgresSaver(postgres_url, options=StoreOptions(lock_timeout=0.2)) as saver,
+        psycopg.connect(postgres_server.url) as other,
+    ):
+        saver.send_signal("t", "go", 1)
+        saver.close()
+        other.execute("UPDATE flowpregel.scopes SET revision = revision")
+        with (
+            PostgresSaver(postgres_url, options=StoreOptions(lock_timeout=0.2)) as late,
+            pytest.raises(StoreBusyError),
+        ):
+            late.send_signal("t", "go", 1)
+
+
+@pytest.fixture
+def pooled_url(postgres_server: Server, postgres_url: str, tmp_path: Path) -> Iterator[str]:
+    """The URL of a PgBouncer that gives each transaction whatever session is free."""
+    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
+    if program is None:
+        pytest.skip("there is no PgBouncer (Debian: pgbouncer)")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = postgres_server.folder
+    (folder / "users").write_text('"postgres" ""\n')
+    (folder / "pgbouncer.ini").write_text(
+        f"[databases]\n* = host={folder}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+        f"listen_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
+        f"auth_file = {folder}/users\npool_mode = transaction\ndefault_pool_size = 2\n"
+        f"logfile = {folder}/pgbouncer.log\n"
+    )
+    process = postgres_server.run(program, str(folder / "pgbouncer.ini"))
+    try:
+        url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        _await_answer(url)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _await_answer(url: str) -> None:
+    import psycopg
+
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            psycopg.connect(url).close()
+        except psycopg.OperationalError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        else:
+            return
+
+
+def test_runs_go_through_a_pooler_in_transaction_mode(pooled_url: str) -> None:
+    from flowpregel.checkpoint.postgres import PostgresSaver
+
+    @task
+    def square(n: int) -> int:
+        return n * n
+
+    with PostgresSaver(pooled_url) as saver:
+
+        @entrypoint(checkpointer=saver, executor="threads")
+        def job(numbers: list[int]) -> int:
+            return sum(future.result() for future in square.map(numbers))
+
+        runs = [job.start(list(range(5)), id=str(number)) for number in range(6)]
+        assert [30] * 6 == [run.result() for run in runs]
+        assert ["done"] * 6 == [each.status for each in saver.threads()]
+        assert saver.verify().ok
