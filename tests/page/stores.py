@@ -1,8 +1,13 @@
-"""Stores for the page to show: a plain one, and one that is full of what must not be obeyed."""
+"""What the page is to show: a plain store, one full of what must not be obeyed, a census."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,7 @@ from flowpregel import LMDBSaver, entrypoint, interrupt, task
 from flowpregel._core.records import Address
 from flowpregel.errors import UnansweredError
 
+ROOT = Path(__file__).parents[2]
 MARKUP = '<script>window.hit = 1</script><img src=x onerror="window.hit = 1"> </script><!--'
 ESCAPES = "\x1b]0;title\x07\x1b[2J \u202egpj.exe \x00"
 HOSTILE = f"{MARKUP} {ESCAPES} ${{7*7}} {{{{7*7}}}} javascript:alert(1)"
@@ -112,3 +118,18 @@ def hostile_store(path: Path, canary: Path) -> str:
         saver.load(Address(f"fails {HOSTILE}"))
     canary.rmdir()  # a reader that unpickles does make it
     return str(path)
+
+
+@contextmanager
+def census(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the census of what is in ``folder/source``, and kill it and all that it started."""
+    command = [sys.executable, str(ROOT / "examples" / "census.py"), "source"]
+    with subprocess.Popen(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)

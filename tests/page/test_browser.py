@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,13 +20,12 @@ from flowpregel.ui.report import notebook_report, report
 from flowpregel.watching.inert import InertCodec
 from tests.page.browser import CHROMIUM, Tab, browser
 from tests.page.serving import Served, served
-from tests.page.stores import HOSTILE, hostile_store, plain_store
+from tests.page.stores import HOSTILE, census, hostile_store, plain_store
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
 ]
-ROOT = Path(__file__).parents[2]
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
 PICTURES = os.environ.get("FLOWPREGEL_PICTURES")
 Picture = Callable[[str], None]
@@ -335,21 +330,6 @@ def test_a_report_works_alone_and_in_the_frame_of_a_notebook(
 
 
 # ------------------------------------------------ another process
-
-
-@contextmanager
-def census(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the census of what is in ``folder/source``, and kill it and all that it started."""
-    command = [sys.executable, str(ROOT / "examples" / "census.py"), "source"]
-    with subprocess.Popen(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_census_is_watched_while_it_is_killed_and_run_again(
