@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,3 +54,18 @@ def spare(client: Any) -> Any:
 
 class TestDaskExecutor(ExecutorContract):
     """Dask's workers, with a pool of ours in each."""
+
+
+def test_the_example_runs_unchanged(client: Any) -> None:
+    """Here and there it finds the same number."""
+    example = Path(__file__).parents[2] / "examples" / "on_a_cluster.py"
+    found = set()
+    for where in ("processes", client.scheduler.address.replace("tcp://", "dask://")):
+        done = subprocess.run(
+            [sys.executable, str(example), where], check=False, capture_output=True, text=True,
+            timeout=300, env={**os.environ, "PYTHONPATH": str(example.parents[1])},
+        )  # fmt: skip
+        assert 0 == done.returncode, done.stderr
+        found.add(done.stdout.split(",")[0])
+
+    assert 1 == len(found)
