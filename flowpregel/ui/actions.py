@@ -36,6 +36,7 @@ def _fork(checkpoint: str, name: str) -> tuple[Words, Words]:
 _COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
     "answer": _answer,
     "cancel": lambda: (["--wait=0"], []),
+    "resume": lambda: (["--quiet"], []),
     "retry": lambda: (["--quiet", "--failed"], []),
     "redo": lambda call: ([], [call]),
     "fork": _fork,

@@ -75,7 +75,10 @@ def test_a_fork_and_what_is_taken_back_are_commands(store: str) -> None:
     assert "done" == status_of(store, "--again")
     assert 0 == redone["code"], redone
     assert "stopped" == status_of(store, "adds")
-    assert [2, 1] == [each["number"] for each in actions.told("adds")]
+    actions.start("resume", "adds")
+    assert 0 == ended(actions, "adds")["code"]
+    assert "done" == status_of(store, "adds")
+    assert [3, 2, 1] == [each["number"] for each in actions.told("adds")]
 
 
 @pytest.mark.parametrize(

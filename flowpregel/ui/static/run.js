@@ -61,10 +61,10 @@ export function showRun(thread) {
     const button = (action, text, kind = "") => h("button", {
       type: "button", class: `button ${kind}`, onclick: () => start(action, {}),
     }, text);
-    const goesOn = { failed: "Try failed calls again", stopped: "Go on" }[row.status];
+    const goesOn = { failed: ["retry", "Try failed calls again"], stopped: ["resume", "Go on"] }[row.status];
     fill(head, h("h1", { id: "run-title" }, row.thread_id), badge(row.status),
       h("span", { class: "buttons needs-actions" },
-        row.status === "running" && button("cancel", "Cancel", "danger"), goesOn && button("retry", goesOn)),
+        row.status === "running" && button("cancel", "Cancel", "danger"), goesOn && button(...goesOn)),
       h("dl", { class: "facts" },
         fact("Flow", row.flow && h("span", { class: "mono" }, row.flow)),
         fact("Began", moment(row.created)),
