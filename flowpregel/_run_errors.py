@@ -114,3 +114,32 @@ class UnansweredError(FlowPregelError):
             f"the run {self.thread_id!r} waits for an answer: {asked}. Answer with "
             f"flow.invoke(Command(resume=...), thread_id={self.thread_id!r}), and run it again"
         )
+
+
+class ResourcesError(FlowPregelError):
+    """A task asks for more of a resource than it can ever get.
+
+    *task* names it, *resource* what it lacks, *asked* how much of that it wants and *there* how
+    much there is; *holders* are the tasks that hold it and wait for this one or its like.
+    """
+
+    def __init__(
+        self, task: str, resource: str, asked: float, there: float, holders: Sequence[str] = ()
+    ) -> None:
+        super().__init__(task, resource, asked, there, holders)
+        self.task, self.resource, self.asked = task, resource, asked
+        self.there, self.holders = there, holders
+
+    def __str__(self) -> str:
+        name, asked, there = self.resource, f"{self.asked:,g}", f"{self.there:,g}"
+        if self.holders:
+            return (
+                f"task {self.task!r} needs {asked} of {name!r}, and would wait for ever: of the "
+                f"{there} that there are, tasks hold too much that wait for their own calls "
+                f"({', '.join(self.holders)}); let the tasks that are called say what they take, "
+                "and not those that call them"
+            )
+        return (
+            f"task {self.task!r} needs {asked} of {name!r}, and there are {there}: ask for less, "
+            f"or say that there is more with ProcessExecutor(limits={{{name!r}: ...}})"
+        )

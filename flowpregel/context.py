@@ -113,7 +113,8 @@ class Scope:
     writes: list[Write] = field(default_factory=list)
     """What it has written so far."""
     deferred: set[Any] = field(default_factory=set)
-    """For each call that waits for others: a future that is done when it is made."""
+    """For each call that waits for others: a future that is done when it is made. For each stream
+    of results that is not at its end: what gives up its calls."""
     streams: int = 0
     """How many streams of random numbers it was given."""
     files: Any = None
@@ -342,7 +343,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     try:
         return adapter.validate_python(own_copy(task.answers[index]))
     except Exception as error:
-        setattr(error, INVALID_RESUME, True)
+        setattr(error, INVALID_RESUME, question.id)
         scope.refused = Interrupted((question,), task.answers[:index], error)
         raise
 

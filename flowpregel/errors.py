@@ -19,6 +19,7 @@
             ├── EmptyChannelError                   a channel holds nothing
             ├── EmptyInputError                     a run got nothing to start with
             ├── ExecutorUnavailableError            an executor cannot do what is asked
+            ├── ResourcesError                      more of a resource than there can be
             ├── ReplayMismatchError                 a body asks by chance for something else
             ├── CodeChangedError                    a recorded result is of other code
             ├── InputMismatchError                  a run to go on with has other input
@@ -52,6 +53,7 @@ from flowpregel._run_errors import (
     FlowPregelError,
     InputMismatchError,
     ReplayMismatchError,
+    ResourcesError,
     RunDiedError,
     RunNotice,
     UnansweredError,
@@ -63,8 +65,8 @@ __all__ = [
     "ExecutorUnavailableError", "FlowMismatchError", "FlowPregelError", "GraphBubbleUp",
     "GraphDrained", "GraphInterrupt", "GraphRecursionError", "InputMismatchError",
     "InvalidUpdateError", "LeaseLostError", "NodeCancelledError", "NodeError",
-    "NodeTimeoutError", "ParentCommand", "RecordedError", "ReplayMismatchError", "RunDiedError",
-    "RunNotice",
+    "NodeTimeoutError", "ParentCommand", "RecordedError", "ReplayMismatchError",
+    "ResourcesError", "RunDiedError", "RunNotice",
     "RunStopped", "StoreCorruptError", "StoreError", "StoreForeignError", "StoreFullError",
     "StoreReadOnlyError", "StoreVersionError", "TaskCancelled", "TaskExitError",
     "TaskSerializationError", "ThreadBusyError", "UnansweredError", "UnknownInterruptError",
@@ -164,7 +166,7 @@ class ExecutorUnavailableError(FlowPregelError):
 
 
 INVALID_RESUME = "_flowpregel_invalid_resume"
-"""The attribute of an error that was raised because an answer did not fit its question."""
+"""The attribute of an error that was raised because an answer did not fit: the question's id."""
 
 
 def is_invalid_resume(error: BaseException) -> bool:
@@ -174,7 +176,7 @@ def is_invalid_resume(error: BaseException) -> bool:
         >>> is_invalid_resume(ValueError("something else"))
         False
     """
-    return getattr(error, INVALID_RESUME, False) is True
+    return hasattr(error, INVALID_RESUME)
 
 
 class UnknownInterruptError(FlowPregelError, RuntimeError):

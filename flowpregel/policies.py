@@ -1,9 +1,10 @@
-"""How a task is retried, bounded in time, and cached: values that decide and never act."""
+"""How a task is retried, bounded in time, cached, and what it takes: values that never act."""
 
 from __future__ import annotations
 
 import builtins
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -178,3 +179,79 @@ class CachePolicy:
             raise ConfigurationError(
                 f"ttl must be greater than 0 seconds, not {self.ttl!r}; None is for ever"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What a call of a task takes while it runs, and when its turn comes.
+
+    Example:
+        >>> Resources(memory="2GB").memory
+        2000000000
+    """
+
+    cpus: float | None = None
+    """CPUs; None counts as one, and leaves the number of BLAS and OpenMP threads as it is."""
+    memory: int | str | None = None
+    """Bytes, or text such as ``"2GB"`` or ``"512MiB"``; None: the peak of earlier calls."""
+    gpus: int = 0
+    """GPUs, each for this call alone: it sees no others (``CUDA_VISIBLE_DEVICES``)."""
+    limit: str | Sequence[str] = ()
+    """Names of limits of the executor; of each, one place."""
+    rate: str | None = None
+    """How many calls of the task may start in which time, such as ``"60/min"``."""
+    priority: int | None = None
+    """Higher ones go first among what waits; None: that of the task that called it, or 0."""
+
+    def __post_init__(self) -> None:
+        if self.cpus is not None and (not _is_number(self.cpus) or self.cpus <= 0):
+            raise ConfigurationError(f"cpus={self.cpus!r}: use a number greater than 0")
+        if type(self.gpus) is not int or self.gpus < 0:
+            raise ConfigurationError(f"gpus={self.gpus!r}: use a whole number")
+        if self.priority is not None and type(self.priority) is not int:
+            raise ConfigurationError(f"priority={self.priority!r}: use a whole number")
+        if self.memory is not None:
+            object.__setattr__(self, "memory", bytes_of(self.memory))
+        limits: Sequence[Any] = self.limit
+        limits = (limits,) if isinstance(limits, str) else tuple(limits)
+        if not all(isinstance(name, str) and name for name in limits):
+            raise ConfigurationError(f"limit={self.limit!r}: use the name of a limit, or several")
+        object.__setattr__(self, "limit", limits)
+        if self.rate is not None:
+            rate_of(self.rate)
+
+
+_UNITS = {"": 1, "B": 1} | {
+    f"{letter}{kind}": base**power
+    for power, letter in enumerate("KMGT", 1)
+    for kind, base in (("B", 1000), ("IB", 1024))
+}
+_SECONDS = {"s": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "day": 86400}
+
+
+def bytes_of(value: int | str) -> int:
+    """Return how many bytes *value* says: a whole number, or text with a unit.
+
+    Example:
+        >>> bytes_of("1.5 GiB")
+        1610612736
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", str(value).strip().upper())
+    if found is None or found[2] not in _UNITS:
+        raise ConfigurationError(f"memory is {value!r}; use bytes, or text such as '2GB'")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def rate_of(text: str) -> tuple[int, int]:
+    """Return what a rate says: how many, in how many seconds.
+
+    Example:
+        >>> rate_of("60/min")
+        (60, 60)
+    """
+    found = re.fullmatch(r"([1-9]\d*)\s*/\s*([a-z]+)", str(text))
+    if found is None or found[2] not in _SECONDS:
+        raise ConfigurationError(
+            f"rate={text!r}: use text such as '60/min'; the units are {', '.join(_SECONDS)}"
+        )
+    return int(found[1]), _SECONDS[found[2]]

@@ -13,7 +13,7 @@ from flowpregel._core.callee import Callee
 from flowpregel._text import described
 from flowpregel._tracebacks import linked
 from flowpregel.errors import NodeError
-from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
 
 Version: TypeAlias = int | str | float
 """When a channel changed. Ours are ints of nanoseconds; foreign savers have their own."""
@@ -96,6 +96,8 @@ class Node:
     space: tuple[str, ...] = ()
     """The namespace of the results it shares."""
     timeout: TimeoutPolicy | None = None
+    resources: Resources | None = None
+    """What it takes while it runs, if its task says so."""
     handler: str | None = None
     """The node that is given this one's failure."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None

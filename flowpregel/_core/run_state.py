@@ -17,6 +17,7 @@ from flowpregel._core.stream_events import StreamEvents
 from flowpregel._core.update import Applied, Writes, apply
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING
+from flowpregel.errors import INVALID_RESUME
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +168,23 @@ class Run:
         if self.options.address is not None and kept:
             self.gathered.append(TaskWrites(self.checkpoint_id, task_id, path, kept, ran, failed))
 
-    def refuse_answer(self, question: str) -> None:
-        """Forget the answer to *question*, which it does not fit: it waits for another."""
+    def refuse_answer(self, error: BaseException) -> bool:
+        """Forget the answer, if any, that *error* says did not fit: its question waits for another.
+
+        Returns:
+            Whether it says so, of a question of this run or of one nested in it.
+        """
+        question = getattr(error, INVALID_RESUME, None)
         own = [
             (channel, {key: each for key, each in value.items() if key != question})
             if channel == records.RESUME
             else (channel, value)
             for channel, value in self.pending.get(records.RUN_TASK_ID, ())
         ]
-        if own:
+        if question is not None and own:
             self.pending[records.RUN_TASK_ID] = own
             self.keep(records.RUN_TASK_ID, "", own)
+        return question is not None
 
     def tracked(self, value: Any) -> Any:
         """Return *value*; a `Send` without what no checkpoint keeps: its task alone has that."""

@@ -143,17 +143,18 @@ class StreamEvents:
 
     def task_entry(self, task: Task, pending: Sequence[Write], thread_id: str) -> dict[str, Any]:
         """Return how a checkpoint's event lists *task*, given its *pending* writes."""
-        entry: dict[str, Any] = {"id": task.id, "name": task.name, "state": None}
+        entry: dict[str, Any] = {"id": task.id, "name": task.name}
+        state = None
         if (inner := task.node.subgraph) is not None:
             place = {"thread_id": thread_id, "checkpoint_ns": inner.namespace_at(task.namespace)}
-            entry["state"] = {"configurable": place}
+            state = {"configurable": place}
         error = next((value for channel, value in pending if channel == records.ERROR), None)
         if error is not None:
-            return entry | {"error": error}
+            return entry | {"error": error, "state": state}
         if done := outputs(pending):
             entry["result"] = self.result_of([w for w in done if w[0] != records.NO_WRITES])
         asked = interrupts_of(pending, live=False)
-        return entry | {"interrupts": tuple(asdict(item) for item in asked)}
+        return entry | {"interrupts": tuple(asdict(item) for item in asked), "state": state}
 
 
 def outputs(writes: Iterable[Write]) -> list[Write]:

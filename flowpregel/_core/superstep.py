@@ -85,7 +85,7 @@ class Superstep:
         except BaseException:
             # The time is over, or a commit failed: what still runs is stopped.
             self._cancel_all(kill=True)
-            yield from self._at_once()
+            yield from self._effects
             raise
         if (end := self._end) is None and not self._paused:
             self.count_not_asked()
@@ -104,11 +104,6 @@ class Superstep:
         if stopped is not None and (stopped.kill or not all(task.writes for task in self._tasks)):
             return stopped.error
         return None if self._escaped is None else errors.ParentCommand(self._escaped)
-
-    def _at_once(self) -> list[Effect]:
-        """Return what is to be done at once."""
-        at_once, self._effects = self._effects, []
-        return at_once
 
     def _start(self) -> Steps:
         """Start the tasks that are due; some may be done already."""
@@ -130,7 +125,7 @@ class Superstep:
                 return
             busy = [task for task in self._tasks if task.id in self._calls.busy]
             for task in busy:
-                self._look_again(task, wakeup)
+                heapq.heappush(self._retries, (wakeup.monotonic + LOOK_AGAIN, task.id))
         for task in (*due, *busy):
             self._open[task.id] = task
             if run.pending or run.answers:
@@ -249,10 +244,6 @@ class Superstep:
         else:
             self._looked_up.append(task)
 
-    def _look_again(self, task: Task, wakeup: Wakeup) -> None:
-        """Look in a moment whether what another computes is there."""
-        heapq.heappush(self._retries, (wakeup.monotonic + LOOK_AGAIN, task.id))
-
     def _look_up(self, wakeup: Wakeup) -> Steps:
         """Give tasks what others have shared, and start those that nobody computes."""
         tasks, self._looked_up = self._looked_up, []
@@ -264,13 +255,14 @@ class Superstep:
             else:
                 self._submit(due, self._effects)
                 if task.id in self._calls.busy:
-                    self._look_again(task, wakeup)
+                    heapq.heappush(self._retries, (wakeup.monotonic + LOOK_AGAIN, task.id))
                 elif not due:
                     del self._open[task.id]
                     is_call = task.kind is Kind.CALL
                     if is_call and (body := self._calls.resolve(task, Returned(task.writes))):
                         self._settle(*body)
-            yield from self._at_once()
+            at_once, self._effects = self._effects, []
+            yield from at_once
 
     def _ended(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
         """Take in that an attempt of *task* ended."""
@@ -283,17 +275,16 @@ class Superstep:
                 outcome = Raised(error)
         if (calls := self._calls.bodies.get(task.id)) is not None:
             outcome = calls.final_outcome(outcome, event.caught)
-        may_repeat = isinstance(outcome, Raised) or self._run.moved_answers
-        if may_repeat and self._failure is None and self._run.stopped is None:
-            delay = self._delay(task, outcome, wakeup.jitter)
-            if delay is not None:
-                task.attempt += 1
-                task.calls = task.placed = task.graphs = 0
-                task.equal_calls.clear()
-                heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
-                if isinstance(outcome, Raised):
-                    self._calls.to_repeat(task, outcome.error)
-                return
+        may_repeat = isinstance(outcome, Raised) or bool(self._run.moved_answers)
+        may_repeat = may_repeat and self._failure is None and self._run.stopped is None
+        if may_repeat and (delay := self._delay(task, outcome, wakeup.jitter)) is not None:
+            task.attempt += 1
+            task.calls = task.placed = task.graphs = 0
+            task.equal_calls.clear()
+            heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
+            if isinstance(outcome, Raised):
+                self._calls.to_repeat(task, outcome.error)
+            return
         if calls is not None and calls.running:
             # The calls that it made are going to end and be kept before it is settled.
             calls.outcome = outcome
@@ -355,7 +346,9 @@ class Superstep:
         error.add_note(note_of(task))
         run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
         writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
-        if task.node.handler is not None and task.kind is not Kind.CALL and run.stopped is None:
+        refused = run.refuse_answer(error)
+        may_handle = task.kind is not Kind.CALL and run.stopped is None and not refused
+        if task.node.handler is not None and may_handle:
             self._calls.keep(task, (*writes, (records.ERROR_SOURCE, task.name)))
             if self._failure is None:
                 # Otherwise the handler runs when the failing run is resumed.
@@ -370,29 +363,30 @@ class Superstep:
             self._calls.failed(task, error)
         elif self._failure is None:
             self._failure = error
-            self._cancel_all(kill=False)
+            if not refused:
+                self._cancel_all(kill=False)
 
     def _interrupted(self, task: Task, outcome: records.Interrupted) -> None:
-        run = self._run
+        run, error = self._run, outcome.refused
         below = self._calls.bodies[task.id].asked if task.id in self._calls.bodies else {}
         asked = {item.id: item for path in sorted(below) for item in below[path]}
         asked |= {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
         writes: tuple[Write, ...] = ((records.INTERRUPT, interrupts),)
-        if outcome.refused is not None:
+        if error is not None:
             # The run fails, but the other tasks go on: their answers were taken.
-            writes = ((records.RESUME, outcome.answers), *writes)
-            setattr(outcome.refused, errors.INVALID_RESUME, True)
-            self._failure = self._failure or outcome.refused
-            run.refuse_answer(outcome.interrupts[0].id)
-        self._calls.keep(task, writes)
-        if interrupts and run.options.modes and task.kind is not Kind.CALL:
+            failure = () if task.kind is Kind.CALL else ((records.ERROR, keepable(error)),)
+            writes = ((records.RESUME, outcome.answers), *failure, *writes)
+            setattr(error, errors.INVALID_RESUME, outcome.interrupts[0].id)
+            self._failure = self._failure or error
+            run.refuse_answer(error)
+        elif interrupts and run.options.modes and task.kind is not Kind.CALL:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.stream_events.interrupted(interrupts, shown))
+        self._calls.keep(task, writes)
         if run.stream_events.shows_tasks:
-            run.after.extend(run.stream_events.ended(task, run.step, run.now, interrupts))
-        if task.kind is Kind.CALL:
-            assert task.parent is not None
+            run.after.extend(run.stream_events.ended(task, run.step, run.now, error or interrupts))
+        if task.kind is Kind.CALL and task.parent is not None:
             # Its body asks it too.
             self._calls.bodies[task.parent.id].asked[task.path] = interrupts
             return

@@ -278,13 +278,13 @@ class Engine:
     def _run_until_done(self, future: CallFuture[Any]) -> None:
         """Let the run go on while a task on this OS thread waits for *future*.
 
-        The engine stands at a `Wait` that is being performed, by running that task.
-        On an event loop it returns when nothing but the loop can finish the call.
+        The engine stands at a `Wait` that is being performed, by running that task; it leaves
+        no other request behind. On a loop it returns when only that can finish the call.
 
         Raises:
             BaseException: The run has failed meanwhile, so nobody will answer.
         """
-        while not future.done():
+        while not future.done() or isinstance(self._request, IORequest):
             self._tasks.flush()
             request = self._request
             is_idle = not (self._inline.waiting or self._inbox.has_events)

@@ -21,6 +21,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
 from flowpregel.executors.threads import InlineExecutor, ThreadExecutor
+from flowpregel.policies import Resources
 
 NAMES: Final = ("processes", "threads", "inline")
 
@@ -115,7 +116,7 @@ class TaskStarter:
         self._made: dict[object, Executor] = {}
         """The executors that end with the run, made when first needed."""
         self._threads_limit = limit
-        self._limits: dict[Executor | None, ConcurrencyLimit] = {}
+        self._limits: dict[tuple[Executor, Resources | None] | None, ConcurrencyLimit] = {}
         """Under None that of the whole run, if it has one; else those of executors with `room`."""
         if limit is not None:
             self._limits[None] = ConcurrencyLimit(limit)
@@ -169,6 +170,8 @@ class TaskStarter:
                 executor = self._executor_for(node, around.executor)
                 if any(task.timeout for task in alike):
                     check_timeout(node, executor)
+                if node.resources is not None:
+                    check_resources(node, executor)
             except Exception as error:  # noqa: BLE001 - the tasks fail with it
                 for task in alike:
                     run.post(task, Raised(error))
@@ -257,9 +260,11 @@ class TaskStarter:
             return self._limits.get(None)
         if is_below:
             return None
-        if executor not in self._limits:
-            self._limits[executor] = ConcurrencyLimit(executor.room)
-        return self._limits[executor]
+        # What waits for a resource is in no other task's way.
+        kind = executor, node.resources
+        if kind not in self._limits:
+            self._limits[kind] = ConcurrencyLimit(executor.room)
+        return self._limits[kind]
 
     def flush(self) -> None:
         """Give the executors the jobs that were started."""
@@ -341,7 +346,7 @@ class TaskStarter:
         """Return what runs and what waits at this moment; may be called on any OS thread."""
         jobs = [*self._jobs.values()]
         graphs = [run.task for run in [*self.nested.values()] if run.task is not None]
-        idle = [executor for executor in [*self._limits] if executor is not None]
+        idle = [kind[0] for kind in [*self._limits] if kind is not None]
         return live_state(jobs, graphs, {*idle, *(job.executor for job in jobs)})
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
@@ -373,4 +378,18 @@ def check_timeout(node: Node, executor: Executor) -> None:
         raise ConfigurationError(
             f"node {node.name!r} has a timeout, but {type(executor).__name__} cannot stop a "
             "sync task that takes too long: use executor='processes', or make it async"
+        )
+
+
+def check_resources(node: Node, executor: Executor) -> None:
+    """Refuse resources that nobody counts.
+
+    Raises:
+        ConfigurationError: The executor cannot keep a task waiting for them.
+    """
+    if not executor.capabilities.admits:
+        raise ConfigurationError(
+            f"task {node.name!r} says what it takes (cpus, memory, gpus, limit, rate or priority), "
+            f"but {type(executor).__name__} counts none of it: use executor='processes', and a "
+            "function that is not async"
         )

@@ -35,10 +35,11 @@ def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
         from flowpregel.ui.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
         from flowpregel.ui.pages import Pages  # noqa: PLC0415 - keeps --help fast
     except ModuleNotFoundError as error:
-        if error.name not in _NEEDED:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _NEEDED:
             raise
         raise ConfigurationError(
-            f"the page needs {error.name}, which is not installed; "
+            f"the page needs {missing}, which is not installed; "
             "get it with: pip install 'flowpregel[ui]'"
         ) from error
     with (

@@ -105,10 +105,10 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
             for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
-        return _RAN.pack(0, 0, 0, 0, b"") + messages.pack_outcome(Raised(error), "?", None)
+        return _RAN.pack(0, 0, 0, 0, b"") + messages.pack_outcome(Raised(error), "?")
     ran = watch.stop("futures")
     head = _RAN.pack(ran.began, ran.seconds, ran.pid, ran.cpu, ran.host.encode())
-    return head + messages.pack_outcome(outcome, job.task.name, None)
+    return head + messages.pack_outcome(outcome, job.task.name)
 
 
 def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome, Span | None]:
@@ -122,12 +122,11 @@ def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome
         return Raised(died), None
     if error is not None:
         return Raised(error), None
-    origin = f"in task {job.task.name!r} (attempt {job.attempt}), on another executor"
     try:
         answer = future.result()
         began, seconds, pid, cpu, host = _RAN.unpack_from(answer)
         span = Span(began, seconds, "futures", pid, cpu, 0, host.decode()) if pid else None
-        return messages.unpack_outcome(answer[_RAN.size :], origin, None), span
+        return messages.unpack_outcome(answer[_RAN.size :]), span
     except BaseException as problem:  # noqa: BLE001 - a user's class may raise anything
         return Raised(problem), None
 

@@ -42,6 +42,8 @@ class Capabilities:
     """It can stop a task that takes too long."""
     cancels: bool = False
     """It can stop a task that runs."""
+    admits: bool = False
+    """It can keep a task waiting until what it needs is free: CPUs, memory, places of a limit."""
     streams: bool = True
     """What a task emits arrives while it runs."""
     calls: bool = True

@@ -99,11 +99,6 @@ class ItemFuture(Unresolved, Generic[R]):
         return self._item_of(results)
 
 
-def items_of(chunk: CallFuture[list[R]], size: int) -> list[ItemFuture[R]]:
-    """Return the futures of the items of a chunk that has *size* of them."""
-    return [ItemFuture(chunk, index) for index in range(size)]
-
-
 def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]]:
     """Return the arguments of each call of a map, in a list if they come of several iterables.
 

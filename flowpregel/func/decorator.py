@@ -43,6 +43,12 @@ def task(
     on_code_change: Literal["keep", "rerun", "error"] | None = None,
     adopts: str | Sequence[str] = (),
     redact: str | Sequence[str] = (),
+    cpus: float | None = None,
+    memory: int | str | None = None,
+    gpus: int | None = None,
+    limit: str | Sequence[str] | None = None,
+    rate: str | None = None,
+    priority: int | None = None,
 ) -> _Decorator: ...
 
 
@@ -57,7 +63,8 @@ def task(func: Any = None, /, **options: Any) -> Any:
         func: A function, a method, an async function, a partial, any callable.
         options: The fields of `TaskOptions`: ``name``, ``retry_policy``,
             ``cache_policy``, ``cache``, ``timeout``, ``executor``, ``version``,
-            ``on_code_change``, ``adopts``, ``redact``.
+            ``on_code_change``, ``adopts``, ``redact``, and what a call takes: ``cpus``,
+            ``memory``, ``gpus``, ``limit``, ``rate``, ``priority``.
 
     Raises:
         ConfigurationError: *func* is a generator or cannot be called, or an

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
@@ -87,6 +95,26 @@ def made_calls(
         first += len(chunk)
 
 
+class LeftCalls:
+    """The calls of a loop that was left early, among what its body has put off.
+
+    Not when the loop is left: an exception may have left it that is a question, or a failure, and
+    then it is gone through again.
+    """
+
+    def __init__(self, under_way: Mapping[int, MadeCall]) -> None:
+        self._under_way = under_way
+
+    def result(self) -> None:
+        """Give them up, when the body has ended well: nobody will ask for their results."""
+        for future, _ in self._under_way.values():
+            future.cancel()
+
+    def __await__(self) -> Generator[None, None, None]:
+        self.result()
+        yield from ()
+
+
 class ResultStream(Generic[R]):
     """The results of many calls, of which a window is under way: iterate over it, once.
 
@@ -95,15 +123,17 @@ class ResultStream(Generic[R]):
     Args:
         calls: Makes the calls.
         window: How many of them run, wait to run, or have results that were not asked for.
-        unordered: If results come as calls end: the name of the task, and the scope of the
-            body, which records their order. None: they come in the order of the items.
+        scope: Of the body.
+        unordered: If results come as calls end: the name of the task, to record their order.
+            None: they come in the order of the items.
     """
 
     def __init__(
-        self, calls: Iterable[MadeCall], window: int, unordered: tuple[str, Scope] | None
+        self, calls: Iterable[MadeCall], window: int, scope: Scope, unordered: str | None
     ) -> None:
         self._calls = enumerate(calls)
         self._window = window
+        self._scope = scope
         self._unordered = unordered
         self._under_way: dict[int, MadeCall] = {}
         """The calls whose results were not asked for, by the index of the call."""
@@ -127,17 +157,20 @@ class ResultStream(Generic[R]):
 
     def _steps(self) -> Iterator[MadeCall]:
         """Yield what is to be waited for: calls, and futures that have no item."""
+        left = LeftCalls(self._under_way)
+        self._scope.deferred.add(left)
         while True:
             for index, made in islice(self._calls, self._window - len(self._under_way)):
                 self._under_way[index] = made
                 if self._unordered is not None:
                     made[0].add_done_callback(partial(self._note, index))
             if not self._under_way:
+                self._scope.deferred.discard(left)
                 return
             index = next(iter(self._under_way))
             if self._unordered is not None:
                 if not self._next:
-                    yield from self._wait_for_some(*self._unordered)
+                    yield from self._wait_for_some(self._unordered, self._scope)
                 index = self._next.popleft()
             yield self._under_way.pop(index)
 

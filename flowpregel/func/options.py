@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from flowpregel._engine.tasks import check_executor
 from flowpregel.errors import ConfigurationError
-from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.node import checked_cache_policy, policies_of
 
 
@@ -38,6 +38,18 @@ class TaskOptions:
     redact: str | Sequence[str] = ()
     """The names of parameters whose arguments no message shows, and that are not kept if a
     call fails."""
+    cpus: float | None = None
+    """How many CPUs a call takes; None: one."""
+    memory: int | str | None = None
+    """How much memory: bytes, or text such as ``"2GB"``."""
+    gpus: int | None = None
+    """How many GPUs, which no other call uses meanwhile."""
+    limit: str | Sequence[str] | None = None
+    """The limit of the executor that a call counts for, by name, or several."""
+    rate: str | None = None
+    """How many calls may start in which time, such as ``"60/min"``."""
+    priority: int | None = None
+    """Calls with a higher one go first among those that wait."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
@@ -57,11 +69,23 @@ class TaskOptions:
             text: Any = getattr(self, option)
             if text is not None and (not isinstance(text, str) or not text):
                 raise ConfigurationError(f"task({option}={text!r}): use str")
+        _ = self.resources  # refuses what cannot be
+
+    @property
+    def resources(self) -> Resources | None:
+        """What a call takes while it runs; None: nothing is said."""
+        given = {name: getattr(self, name) for name in NO_RESOURCES}
+        said = {name: value for name, value in given.items() if value is not None}
+        return Resources(**said) if said else None
 
     @property
     def shares(self) -> CachePolicy | None:
         """How its results are shared between runs; None: they are not."""
         return self.cache_policy or (CachePolicy() if self.cache else None)
+
+
+NO_RESOURCES: Final[Mapping[str, Any]] = {each.name: None for each in fields(Resources)}
+"""The options of a task that takes nothing in particular."""
 
 
 def checked_options(changes: Mapping[str, Any]) -> Mapping[str, Any]:

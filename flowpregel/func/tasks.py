@@ -37,7 +37,6 @@ from flowpregel.func.calls import (
     ItemFuture,
     arguments_of,
     call_later,
-    items_of,
     redacted_places,
 )
 from flowpregel.func.entry import entrypoint
@@ -49,7 +48,7 @@ from flowpregel.func.mapping import (
     checked_window,
     made_calls,
 )
-from flowpregel.func.options import TaskOptions, checked_options
+from flowpregel.func.options import NO_RESOURCES, TaskOptions, checked_options
 from flowpregel.policies import TimeoutPolicy
 from flowpregel.pregel.node import policies_of
 
@@ -165,7 +164,7 @@ class TaskFunction(Generic[P, R]):
         check_map("map", chunksize, errors, self.options.shares)
         futures: list[MapFuture[Any]] = []
         for future, size in self._made(arguments_of(iterables), chunksize, errors):
-            futures += [future] if size is None else items_of(future, size)
+            futures += [future] if size is None else [ItemFuture(future, at) for at in range(size)]
         return futures
 
     @overload
@@ -222,7 +221,7 @@ class TaskFunction(Generic[P, R]):
         if scope is None:
             raise self._outside()
         made = self._made(zip(*iterables, strict=True), chunksize, errors)
-        return ResultStream(made, checked_window(window), None if ordered else (self.name, scope))
+        return ResultStream(made, checked_window(window), scope, None if ordered else self.name)
 
     def _made(self, items: Iterable[Any], size: int, errors: str) -> Iterator[MadeCall]:
         """Make the calls of a map, each when it is asked for."""
@@ -251,7 +250,8 @@ class TaskFunction(Generic[P, R]):
         Args:
             changes: What `task` takes: ``name``, ``retry_policy``, ``cache_policy``,
                 ``cache``, ``timeout``, ``executor``, ``version``, ``on_code_change``,
-                ``adopts``, ``redact``.
+                ``adopts``, ``redact``, ``cpus``, ``memory``, ``gpus``, ``limit``, ``rate``,
+                ``priority``.
         """
         return TaskFunction(self.func, replace(self.options, **checked_options(changes)))
 
@@ -283,6 +283,7 @@ class TaskFunction(Generic[P, R]):
             cache=options.shares,
             space=() if options.shares is None else self.cache_namespace,
             timeout=cast("TimeoutPolicy | None", options.timeout),
+            resources=options.resources,
             executor=options.executor,
             on_code_change=options.on_code_change,
             adopts=names(options.adopts),
@@ -315,6 +316,7 @@ class TaskFunction(Generic[P, R]):
             >>> measure.call_here("a.py")  # doctest: +SKIP
         """
         options = {"executor": "inline", "retry_policy": None, "cache_policy": None}
+        options |= NO_RESOURCES
         here = self.with_options(timeout=None, **options)
 
         @entrypoint(executor="inline")

@@ -97,5 +97,5 @@ class RayMachine:
 
 
 def connect(place: str) -> RayExecutor:
-    """Return an executor on the cluster whose head node has its server for clients at *place*."""
-    return RayExecutor(f"ray://{place}")
+    """Return an executor on the cluster with its server for clients at *place*, or on our own."""
+    return RayExecutor(place if place == "auto" else f"ray://{place}")

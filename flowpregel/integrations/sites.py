@@ -19,7 +19,7 @@ from flowpregel.executors.processes.shared_memory import Arena, origin_of
 from flowpregel.executors.processes.worker_process import print_output
 from flowpregel.integrations.machine import Order
 
-_BATCH_SECONDS: Final = 0.05
+_BATCH_SECONDS: Final = 0.2
 """For how long a batch is to keep a place on a machine busy."""
 _AHEAD: Final = 1.0
 """A machine gets tasks ahead of time if they take no longer than that: seconds."""

@@ -221,9 +221,9 @@ class Pregel(GraphDefinition):
 
     nested_run = nested_run
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        """Refuse to be called: a graph is run by `invoke` and its kin."""
-        raise TypeError(f"graph {self.name!r} is not a function; use .invoke(...) or .stream(...)")
+    def __call__(self, input: Any, config: Config | None = None) -> Any:
+        """Return what `invoke` does, for what takes functions: LangChain's chains do."""
+        return self.invoke(input, config)
 
     # ------------------------------------------------------------ states of threads
 

@@ -70,7 +70,7 @@ class ProgressView:
         """The last reports of tasks that run, by their ids."""
         self._show, self._every = _way_to_show(self._out)
         if self._every < 1:
-            self._shown -= self._every  # where it is written over, the first event shows it
+            self._shown = float("-inf")  # where it is written over, the first event shows it
 
     def see(self, item: Item) -> None:
         """Take in an event of the run's stream."""

@@ -8,7 +8,7 @@ from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flowpregel._core.records import Address, Checkpoint
+from flowpregel._core.records import Address
 from flowpregel.errors import ConfigurationError
 from flowpregel.watching.channels import named, values_of
 from flowpregel.watching.preview import Fields, Limits, Written, plain
@@ -118,7 +118,17 @@ class Pages:
 
     def steps(self, thread: str) -> Json:
         """Return the checkpoints of a thread, the newest first."""
-        return [_outlined(each.checkpoint) for each in self.saver.outline(Address(thread))]
+        with self._lock:
+            return [
+                {
+                    "id": id_,
+                    "step": record.step,
+                    "source": record.source,
+                    "at": record.at,
+                    "changed": [*named(dict.fromkeys(record.changed))],
+                }
+                for id_, record in self.reader.checkpoints(thread)
+            ]
 
     def step(self, thread: str, checkpoint: str) -> Json:
         """Return what the channels held at a checkpoint, and before it where that changed."""
@@ -142,8 +152,3 @@ class Pages:
             }
             channels.append({"name": name, "changed": is_changed, **held})
         return {"id": checkpoint, "channels": channels}
-
-
-def _outlined(checkpoint: Checkpoint) -> Json:
-    told = {name: getattr(checkpoint, name) for name in ("id", "step", "source", "at")}
-    return {**told, "changed": [*named(dict.fromkeys(checkpoint.changed))]}

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import Owner
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.lmdb.arguments import decoded
-from flowpregel.checkpoint.lmdb.tables import NamespaceRecord, Tables
+from flowpregel.checkpoint.lmdb.tables import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.watching.inert import InertCodec
@@ -34,6 +34,8 @@ from flowpregel.watching.seen import SeenCheckpoint
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb.durable import DurableSaver
 
+_AT_ONCE = 500
+"""How many checkpoints are read in one transaction."""
 _ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
 
 
@@ -79,8 +81,11 @@ class StoreReader:
         self._store.close()
 
     def mark(self) -> int:
-        """Return a number that grows with every commit to the store; takes some microseconds."""
-        return int(self._store.environment.last_commit())
+        """Return a number that is the same as long as nothing is committed to the store.
+
+        For a moment after a commit it is another each time. It takes some microseconds.
+        """
+        return int(self._store.environment.mark())
 
     # ------------------------------------------------------------ runs
 
@@ -127,6 +132,22 @@ class StoreReader:
                 self._newest[namespace.prefix] = seen
         return seen
 
+    def checkpoints(self, thread_id: str) -> Iterator[tuple[str, CheckpointRecord]]:
+        """Yield the checkpoints of a thread, each with its id, the newest first."""
+        if (namespace := self._namespaces(thread_id).get("")) is None:
+            return
+        page_of = partial(self._checkpoints, namespace=namespace)
+        page = self._read(partial(page_of, before=None))
+        while page:
+            yield from page
+            page = self._read(partial(page_of, before=page[-1][0]))
+
+    def _checkpoints(
+        self, transaction: Any, namespace: NamespaceRecord, before: str | None
+    ) -> list[tuple[str, CheckpointRecord]]:
+        found = self._tables.newest_first(transaction, namespace, before)
+        return [*islice(found, _AT_ONCE)]
+
     # ------------------------------------------------------------ calls
 
     def calls(self, thread_id: str, since: int = 0) -> CallChanges:
@@ -139,7 +160,8 @@ class StoreReader:
         run = self._runs.get(thread_id)
         if run is None or not self._follow(run, thread_id):
             # Read anew: something was taken back, or another run has begun.
-            self._newest.clear()
+            for namespace in self._namespaces(thread_id).values():
+                self._newest.pop(namespace.prefix, None)
             run = self._runs[thread_id] = SeenRun(1 if run is None else run.mark + 1)
             self._follow(run, thread_id)
         is_whole = not run.first <= since <= run.mark
@@ -150,7 +172,7 @@ class StoreReader:
         """Add to *run* what has changed; return False if it is not what it was."""
         if (at := self.mark()) == run.at:
             return True
-        is_held = self._leases.owner(Address(thread_id)) is not None
+        is_held, is_whole = self._leases.owner(Address(thread_id)) is not None, True
         for name, namespace in sorted(self._namespaces(thread_id).items()):
             known = run.chains.setdefault(name, [])
             roots = {seen.id for seen in run.chains[""]} if name else set()
@@ -161,13 +183,14 @@ class StoreReader:
                     return False
             # Those behind them were looked at when the next one was there already.
             for seen in (*added, *known[:1]):
-                seen.look(is_held=is_held)
+                is_newest = seen.id == namespace.newest
+                is_whole &= seen.look(is_held=is_held, is_last=not is_newest)
                 if seen.is_taken_back:
                     return False
                 run.log += seen.changes
                 seen.changes.clear()
             known[:0] = added
-        run.at = at
+        run.at = at if is_whole else -1
         return True
 
     def _since(

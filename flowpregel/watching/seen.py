@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -89,31 +89,43 @@ class SeenCheckpoint:
         parents = self.item("parents")
         return str(parents.get("")) if isinstance(parents, dict) else ""
 
-    def look(self, *, is_held: bool) -> None:
-        """Read what changed.
+    def look(self, *, is_held: bool, is_last: bool = False) -> bool:
+        """Read what changed; return False if it is too early to look again.
 
         Args:
             is_held: Whether a run has the thread. If not, anything may have changed, but seldom
                 does: it is not looked at too often.
+            is_last: Another checkpoint has followed: from now on nothing changes any more.
         """
         began = time.monotonic()
-        if not is_held and began < self._due:
-            return
-        keys = self._read(self._keys)
-        wanted = [key for key in keys if key not in self._done] if is_held else keys
-        for at in range(0, len(wanted), _AT_ONCE):
-            part = wanted[at : at + _AT_ONCE]
+        if not (is_held or is_last) and began < self._due:
+            return False
+        count, keys = self._read(partial(self._keys, known=self._done if is_held else ()))
+        for at in range(0, len(keys), _AT_ONCE):
+            part = keys[at : at + _AT_ONCE]
             for key, checksum, payload in self._read(partial(self._changed, keys=part)):
                 self._sums[key] = checksum
                 self._take_in(key, WritesRecord(*self._tables.fields_of(payload)))
-        self.is_taken_back |= len(keys) < len(self._sums)
+        self.is_taken_back |= count < len(self._sums)
         if not is_held:
             self._due = began + _PAUSE * (time.monotonic() - began)
+        return True
 
-    def _keys(self, transaction: Any) -> list[bytes]:
+    def _keys(self, transaction: Any, known: Collection[bytes]) -> tuple[int, list[bytes]]:
+        """Return how many tasks have left something, and the keys of those that are not *known*."""
+        table, count, found = self._tables.writes, 0, []
         length = len(self._prefix) + SIZE  # those of chunks are longer
-        found = self._tables.writes.keys(transaction, self._prefix)
-        return [key for key in found if len(key) == length]
+        with transaction.cursor(db=table.handle) as cursor:
+            cursor.set_range(self._prefix)
+            for key in cursor.iternext(values=False):
+                if key not in known:
+                    if not key.startswith(self._prefix):
+                        break
+                    if len(key) != length:
+                        continue
+                    found.append(key)
+                count += 1
+        return count, found
 
     def _changed(self, transaction: Any, keys: Sequence[bytes]) -> list[tuple[bytes, bytes, bytes]]:
         """Return key, checksum and payload of those records that are not as they were."""

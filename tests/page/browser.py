@@ -24,6 +24,7 @@ _FLAGS = (
     "--no-first-run", "--disable-features=IsolateSandboxedIframes", "--mute-audio",
     "--remote-debugging-port=0",
 )  # fmt: skip
+_NETWORK = "ERR_NETWORK_CHANGED"
 _PATIENCE = 120.0
 """Seconds until something is taken to have failed: a busy machine is no failure."""
 
@@ -40,6 +41,7 @@ class Tab:
         self._link = link
         self._session = session
         self._numbers = count(1_000)
+        self._is_lost = False
         self.messages: list[str] = []
         """What the page has written to its console, errors and violations of its policy too."""
 
@@ -63,13 +65,20 @@ class Tab:
             case "Runtime.exceptionThrown":
                 self.messages.append(str(params["exceptionDetails"]))
             case "Log.entryAdded":
-                self.messages.append(str(params["entry"]["text"]))
+                text = str(params["entry"]["text"])
+                # An interface that comes or goes aborts all requests, local ones too.
+                self._is_lost |= _NETWORK in text
+                if "net::ERR_" not in text:  # such as when the server has ended
+                    self.messages.append(text)
             case "Page.javascriptDialogOpening":
                 self.messages.append(f"a dialog: {params['message']}")
 
     def open(self, address: str) -> None:
-        """Go to an address."""
-        self.send("Page.navigate", url=address)
+        """Go to an address, and wait until its page is loaded."""
+        self._is_lost = True
+        while self._is_lost:
+            self._is_lost = _NETWORK in self.send("Page.navigate", url=address).get("errorText", "")
+            self.until("document.readyState === 'complete'")
 
     def run(self, expression: str) -> Any:
         """Return what an expression of JavaScript, or its promise, comes to."""

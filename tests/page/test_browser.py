@@ -138,12 +138,10 @@ def test_the_slider_travels_in_time(tab: Tab, server: Served) -> None:
     tab.until("document.querySelector('.channel').innerText.includes('list of 3')")
 
 
-def test_the_timeline_draws_and_finds_100_000_calls_without_freezing(
-    tab: Tab, server: Served
-) -> None:
+def test_the_timeline_of_100_000_calls_is_drawn_by_pixels(tab: Tab, server: Served) -> None:
     open_run(tab, server, "adds", "timeline")
     tab.until("document.querySelector('canvas').getAttribute('aria-label')?.includes('4 calls')")
-    took = tab.run(
+    told = tab.run(
         """import('/static/timeline.js').then(async ({ timelineView }) => {
             const rows = Array.from({ length: 100_000 }, (_, at) => ({
                 id: String(at), name: "t", text: `t(${at})`, pid: at % 8,
@@ -154,21 +152,23 @@ def test_the_timeline_draws_and_finds_100_000_calls_without_freezing(
             const view = timelineView({ run, linkOf: () => "#" });
             document.querySelector(".content").replaceChildren(view.element);
             view.update();
-            const paints = [];
-            for (let at = 0; at < 5; at += 1) {
-                const begin = performance.now();
-                view.element.querySelector("[aria-label='Zoom in']").click();
-                await new Promise(requestAnimationFrame);
-                await new Promise(requestAnimationFrame);
-                paints.push(performance.now() - begin);
-            }
+            const paper = CanvasRenderingContext2D.prototype;
+            const fillRect = paper.fillRect;
+            let bars = 0;
+            paper.fillRect = function (...place) { bars += 1; fillRect.apply(this, place); };
+            view.element.querySelector("[aria-label='Zoom in']").click();
+            await new Promise(requestAnimationFrame);
+            await new Promise(requestAnimationFrame);
+            paper.fillRect = fillRect;
             const seen = view.element.textContent.includes("100,000 calls");
+            const most = 8 * document.querySelector("canvas").clientWidth;
             view.close();
-            return [seen, Math.min(...paints)];
+            return [seen, bars, most];
         })"""
     )
-    assert took[0]
-    assert took[1] < 1_000  # milliseconds of the best of five: a frame, had it the machine
+    seen, bars, most = told
+    assert seen
+    assert 100 < bars <= 5 * most  # a bar is as wide as a pixel at least: not 100,000 of them
 
 
 # ------------------------------------------------ keys, and those who do not see it
@@ -378,6 +378,7 @@ def test_a_census_is_watched_while_it_is_killed_and_run_again(
             tab.until("document.querySelector('canvas').getAttribute('aria-label')")
             picture("timeline")
         tab.until(f"{STATUS}.includes('stopped')")
+        picture("stopped")
         before = tab.run(f"{COUNT_OF}('done')")
         for path in held:
             path.unlink()

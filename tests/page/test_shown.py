@@ -207,3 +207,14 @@ def test_what_is_not_there_is_an_error_in_words(plain: str, path: str) -> None:
 @pytest.mark.parametrize("text", ["</script>", "\ud800", "\u2028", "\x00", "é", "&lt;"])
 def test_text_comes_back_as_it_was(text: str) -> None:
     assert text == json.loads(json_text(text))
+
+
+def test_the_files_of_the_page_are_few_lines() -> None:
+    """No blanks and comments, as for Python."""
+    lines = [
+        line.strip()
+        for file in STATIC.iterdir()
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    code = [line for line in lines if line and not line.startswith(("//", "/*"))]
+    assert len(code) <= 1_500

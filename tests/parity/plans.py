@@ -22,6 +22,8 @@ class NodePlan:
     writes: tuple[str, ...] = ()
     asks: int = 0
     """How many questions it asks before it writes."""
+    checks: bool = False
+    """Whether its questions have a schema, which a wrong answer does not fit."""
     goto: tuple[str, ...] = ()
     """Where its `Command` leads while the path is short."""
     sends: tuple[str, ...] = ()
@@ -31,8 +33,9 @@ class NodePlan:
     """Whether it fails until it has the total 3; one that is handled always does."""
     overwrites: bool = False
     """Whether it replaces the list instead of adding to it."""
-    nested: bool = False
-    """Whether it is a graph, with a node before the one that does all this."""
+    nested: str = ""
+    """Whether a graph does all this, after a node of its own: the node ``is`` that graph, or a
+    function that calls it, on the ``caller's`` thread or on its ``own``."""
     remembers: bool = False
     """Whether that graph remembers its earlier runs (``checkpointer=True``)."""
     handled: str = ""
@@ -65,6 +68,8 @@ class GraphPlan:
     after: tuple[str, ...]
     frequency: int
     """Of snapshots of the DeltaChannel."""
+    sends: bool
+    """Whether nodes may be sent to."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +109,25 @@ def graphs(draw: Any) -> GraphPlan:
     # Listed as different: a deferred node waits for what was sent, too.
     defers = not fails and draw(st.booleans())
     nests = not fails and draw(st.booleans())
+    memories = nests and draw(st.booleans())
+    # Listed as different: of two tasks side by side that share a memory one is forgotten.
+    sends = not (fails or defers or memories)
+    kinds = ["", "is", "is", "caller's", *(["own"] if memories else [])]
+    questions = st.sampled_from(draw(st.sampled_from([[0, 0, 0, 0, 1, 2], [0, 1, 2]])))
     handlers = st.sampled_from(["own", "goes"])
     nodes = tuple(
         NodePlan(
             name=name,
             writes=subset(draw, list(KEYS), 3),
-            asks=draw(st.sampled_from([0, 0, 0, 0, 1, 2])),
+            asks=draw(questions),
+            checks=draw(st.booleans()),
             goto=subset(draw, names, 2) if not fails and draw(rare) else (),
-            sends=subset(draw, names, 2) if not (fails or defers) and draw(rare) else (),
+            sends=subset(draw, names, 2) if sends and draw(rare) else (),
             defer=defers and draw(rare),
             fails=fails and draw(st.booleans()),
             overwrites=draw(rare),
-            nested=nests and draw(st.booleans()),
-            remembers=nests and draw(st.booleans()),
+            nested=draw(st.sampled_from(kinds)) if nests else "",
+            remembers=memories and draw(st.booleans()),
             handled=draw(handlers) if not (fails or nests) and draw(rare) else "",
             # Listed as different: a nested graph that is tried again goes on where it was.
             tries=draw(st.integers(2, 3)) if not nests and draw(rare) else 1,
@@ -124,7 +135,7 @@ def graphs(draw: Any) -> GraphPlan:
         for name in names
     )
     stops = draw(rare)
-    edges, joins, branches = _chain(names) if fails else draw(_mesh(names, defers))
+    edges, joins, branches = _chain(names) if fails else draw(_mesh(names, sends))
     return GraphPlan(
         nodes=nodes,
         edges=tuple(edges),
@@ -133,6 +144,7 @@ def graphs(draw: Any) -> GraphPlan:
         before=subset(draw, names, 2) if stops else (),
         after=subset(draw, names, 2) if stops and draw(st.booleans()) else (),
         frequency=draw(st.sampled_from([1, 2, 1000])),
+        sends=sends,
     )
 
 
@@ -145,7 +157,7 @@ def _chain(names: list[str]) -> Ways:
 
 
 @st.composite
-def _mesh(draw: Any, names: list[str], defers: bool) -> Ways:
+def _mesh(draw: Any, names: list[str], sends: bool) -> Ways:
     """Make up the edges of a graph of any shape."""
     first = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
     edges = [("__start__", name) for name in first]
@@ -159,20 +171,20 @@ def _mesh(draw: Any, names: list[str], defers: bool) -> Ways:
     branches = []
     for source in subset(draw, ["__start__", *names], 2):
         targets = (*subset(draw, names, 3), "__end__")
-        kind = draw(st.sampled_from(["one", "one", "all", "all" if defers else "send"]))
+        kind = draw(st.sampled_from(["one", "one", "all", "send" if sends else "all"]))
         branches.append(BranchPlan(source, targets, kind, draw(st.booleans())))
     return edges, joins, branches
 
 
 KINDS = [
-    *("input", "go", "go", "answer", "answer", "answer"),
+    *("input", "go", "go", "answer", "answer", "answer", "wrong", "answer and go"),
     *("update", "command", "replay", "inside", "fork"),
 ]
 
 
 @st.composite
 def plans(draw: Any) -> Plan:
-    """Make up a graph and up to six things to do with it."""
+    """Make up a graph and up to eight things to do with it."""
     actions = st.builds(
         Action,
         kind=st.sampled_from(KINDS),
@@ -180,4 +192,4 @@ def plans(draw: Any) -> Plan:
         values=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True).map(tuple),
     )
     first = Action("input", draw(st.integers(0, 3)))
-    return Plan(draw(graphs()), (first, *draw(st.lists(actions, max_size=5))))
+    return Plan(draw(graphs()), (first, *draw(st.lists(actions, max_size=7))))

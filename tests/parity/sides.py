@@ -7,11 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypedDict
 
+from pydantic import BaseModel
+
 from tests.parity.plans import LIMIT, BranchPlan, GraphPlan, NodePlan
 
 
 class NodeFailed(Exception):
     """A generated node failed, as it was told to."""
+
+
+class Said(BaseModel):
+    """What a question with a schema takes."""
+
+    text: str
 
 
 def extend(value: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
@@ -131,14 +139,20 @@ def nested(side: Side, state: Any, node: NodePlan) -> Any:
     inner = replace(node, goto=(), sends=(), name=f"{node.name}_inner")
     builder = side.graph.StateGraph(state)
     builder.add_sequence([("first", lambda _: {"total": 1}), ("inner", action_of(side, inner))])
-    return builder.add_edge("__start__", "first").compile(checkpointer=node.remembers or None)
+    builder.add_edge("__start__", "first")
+    if node.nested == "own":
+        graph = builder.compile(checkpointer=side.saver())
+        config = {"configurable": {"thread_id": node.name}}
+        return lambda state: graph.invoke(state, config)
+    graph = builder.compile(checkpointer=node.remembers or None)
+    return graph if node.nested == "is" else lambda state: graph.invoke(state)
 
 
 def action_of(side: Side, node: NodePlan) -> Callable[[dict[str, Any]], Any]:
     """Return the function of a node."""
 
     def action(state: dict[str, Any], runtime: Any) -> Any:
-        answers = [side.types.interrupt(f"{node.name}?{i}") for i in range(node.asks)]
+        answers = [asked(side, node, index) for index in range(node.asks)]
         if runtime.execution_info.node_attempt < node.tries:
             raise NodeFailed(f"{node.name} once more")
         if node.handled or (node.fails and not answers and state.get("total", 0) != 3):
@@ -150,6 +164,15 @@ def action_of(side: Side, node: NodePlan) -> Callable[[dict[str, Any]], Any]:
         return side.types.Command(update=update, goto=[*node.goto, *sends])
 
     return action
+
+
+def asked(side: Side, node: NodePlan, index: int) -> Any:
+    """Ask, and return the answer."""
+    question = f"{node.name}?{index}"
+    if not node.checks:
+        return side.types.interrupt(question)
+    said = side.types.interrupt(question, response_schema=Said)
+    return said.text
 
 
 def update_of(side: Side, node: NodePlan, said: list[Any]) -> dict[str, Any]:

@@ -209,5 +209,5 @@ def test_an_outcome_of_no_known_kind_is_refused(tag: int, body: bytes) -> None:
     data = bytes((tag,)) + serialization.pack(Canary()).data + body
 
     with pytest.raises(ValueError, match="no outcome has the tag"):
-        messages.unpack_outcome(data, "in a test", None)
+        messages.unpack_outcome(data)
     assert [] == sprung

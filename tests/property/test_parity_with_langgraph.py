@@ -11,8 +11,10 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from langgraph.checkpoint.memory import InMemorySaver
 
 from tests.parity import sides
 from tests.parity.plans import Plan, plans
@@ -69,6 +71,25 @@ def test_it_does_so_with_its_state_on_disk(plan: Plan) -> None:
 
     with tempfile.TemporaryDirectory() as folder, closing(LMDBSaver(f"{folder}/store")) as saver:
         check(plan, told(replace(sides.flowpregel(), saver=lambda: saver), plan))
+
+
+@settings(suppress_health_check=SLOW, max_examples=max(30, settings().max_examples // 10))
+@given(plan=plans())
+def test_it_does_so_with_a_saver_of_langgraph(plan: Plan) -> None:
+    """Its checkpoints are LangGraph's own."""
+    check(plan, told(replace(sides.flowpregel(), saver=InMemorySaver), plan))
+
+
+@settings(suppress_health_check=SLOW, max_examples=max(30, settings().max_examples // 10))
+@given(plan=plans())
+def test_it_does_so_with_an_async_saver_of_langgraph(plan: Plan) -> None:
+    """One that waits for the event loop on which the graph runs."""
+    pytest.importorskip("langgraph.checkpoint.sqlite.aio")
+    from tests.parity.on_loop import event_loop
+
+    with event_loop() as loop:
+        side = replace(sides.flowpregel("threads"), saver=loop.saver)
+        check(plan, told(side, plan, loop.read))
 
 
 @settings(suppress_health_check=SLOW, max_examples=max(10, settings().max_examples // 25))

@@ -62,10 +62,10 @@ def pay(claim: approval.Claim) -> str:
 
 
 @task
-def simulate(cell: parameter_study.Cell) -> parameter_study.Price:
+def simulate(cell: parameter_study.Cell, noise: Any) -> parameter_study.Price:
     """Simulate a cell, and tell so."""
     effect(f"simulate {cell.volatility} {cell.strike}")
-    return _simulate(cell)
+    return _simulate(cell, noise)
 
 
 agent_loop.act, approval.pay, census.measure = act, pay, measure

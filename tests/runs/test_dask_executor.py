@@ -84,7 +84,7 @@ def test_an_error_of_the_cluster_comes_back_as_itself(drive: Any, cluster: Any) 
     with pytest.raises(LookupError) as caught:
         drive.invoke(flow_of(cluster, fail), 1, thread_id="1")
 
-    assert "on another executor" in str(caught.value.__notes__)
+    assert "(attempt 1, worker " in str(caught.value.__notes__)
 
 
 def test_declared_variables_travel_to_the_cluster(drive: Any, cluster: Any) -> None:

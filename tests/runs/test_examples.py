@@ -35,6 +35,15 @@ def test_a_parameter_study_is_done_once(tmp_path: Path) -> None:
     assert float(cheap) < float(dear)
 
 
+def test_a_parameter_study_draws_its_result(tmp_path: Path) -> None:
+    """For those who ask for it."""
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+
+    output_of(tmp_path, "parameter_study.py", "--paths", "5000", "--plot", "prices.svg")
+
+    assert "<svg" in (tmp_path / "prices.svg").read_text()
+
+
 def test_a_claim_waits_for_two_people_across_processes(tmp_path: Path) -> None:
     """Each command is a process; the answers may come in any order; it is paid once."""
     asked = output_of(tmp_path, "approval.py", "submit", "trip", "1800").splitlines()

@@ -136,6 +136,15 @@ def test_a_terminal_is_written_over() -> None:
     assert 4 == len(pictures)
 
 
+def test_a_terminal_shows_the_first_event_at_once() -> None:
+    """A task that takes long has begun: nobody wonders whether anything goes on."""
+    out = Terminal()
+    view = ProgressView("flow", out, lambda: 5.0, str)
+    view.see(started("work"))
+
+    assert "flow: 0.0 s\n  work: 0 done, 1 to do\n" == out.getvalue()
+
+
 def test_a_file_gets_a_line_from_time_to_time() -> None:
     """Two seconds apart, and one at the end."""
     now = [0.0]

@@ -185,6 +185,48 @@ def test_a_nested_graph_may_ask_too(
     assert {"items": ["Ada", Decision(approved=True)]} == ended
 
 
+def test_a_refused_answer_of_a_nested_graph_is_forgotten_too(
+    drive: Drive, executor: str, saver: BaseCheckpointSaver
+) -> None:
+    """The answer to what is asked beside it finds it gone, and is taken."""
+
+    def ask(_: Any) -> dict[str, Any]:
+        return {"items": [interrupt("yes?", response_schema=Decision).approved]}
+
+    inner = StateGraph(Items).add_node("ask", ask).add_edge(START, "ask").compile()
+    builder = StateGraph(Items).add_node("inner", inner).add_edge(START, "inner")
+    builder.add_node("name", lambda _: {"items": [interrupt("name?")]}).add_edge(START, "name")
+    app = builder.compile(saver, executor=executor)
+    drive.invoke(app, {"items": []}, **HERE)
+    ids = {each.value: each.id for each in app.get_state(**HERE).interrupts}
+
+    refused(drive, app, Command(resume={ids["yes?"]: WRONG}))
+    drive.invoke(app, Command(resume={ids["name?"]: "Ada"}), **HERE)
+
+    assert ["yes?"] == waiting(app)
+    assert {"items": [True, "Ada"]} == drive.invoke(app, Command(resume=RIGHT), **HERE)
+
+
+def test_the_task_shows_why_its_answer_was_refused(
+    drive: Drive, executor: str, saver: BaseCheckpointSaver
+) -> None:
+    """Its error handler is not asked, and its question not shown again."""
+    builder = StateGraph(Items).add_edge(START, "decide")
+    builder.add_node("decide", decide, error_handler=lambda _: {"items": ["handled"]})
+    app = builder.compile(saver, executor=executor)
+    drive.invoke(app, {"items": []}, **HERE)
+    drive.invoke(app, Command(resume="Ada"), **HERE)
+    shown: list[Any] = []
+
+    with pytest.raises(ValidationError):
+        drive.stream_until(shown.append, app, Command(resume=WRONG), stream_mode="updates", **HERE)
+
+    (state,) = app.get_state(**HERE).tasks
+    assert isinstance(state.error, ValidationError)
+    assert ["yes?"] == waiting(app)
+    assert [] == shown
+
+
 def test_another_answer_takes_the_place_of_one_that_the_node_failed_with(
     drive: Drive, executor: str, saver: BaseCheckpointSaver
 ) -> None:

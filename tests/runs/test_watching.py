@@ -188,6 +188,17 @@ def test_only_what_changed_since_a_mark_is_read(store: LMDBSaver) -> None:
     assert 6 == len(by_text(whole.rows))
 
 
+def test_a_poll_tells_whether_anything_was_committed(store: LMDBSaver) -> None:
+    """Nothing has been if it is the same as before."""
+    with reading(store) as reader:
+        until(lambda: reader.mark() == reader.mark())
+        before = [reader.mark(), reader.mark()]
+        store.send_signal("1", "go", 1)
+        after = reader.mark()
+
+    assert before[0] == before[1] != after
+
+
 def test_another_run_on_the_thread_is_read_anew(store: LMDBSaver) -> None:
     """And so is one of which something was taken back."""
 

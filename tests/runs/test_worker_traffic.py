@@ -231,12 +231,12 @@ def raise_plain(_: Any) -> None:
 
 
 def test_an_error_carries_the_workers_traceback(run: Run) -> None:
-    """And a note that says which task, attempt and worker."""
+    """The note that says which task, attempt and worker is the run's."""
     error = error_of(run.outcome(raise_plain))
 
     assert isinstance(error, ValueError)
     assert "raise_plain" in str(error.__cause__)
-    assert "in task 'raise_plain' (attempt 1), worker pid" in error.__notes__[0]
+    assert [] == getattr(error, "__notes__", [])
 
 
 class Bomb:

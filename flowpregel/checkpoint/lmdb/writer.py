@@ -33,7 +33,7 @@ from flowpregel.checkpoint.lmdb.tables import (
 )
 from flowpregel.errors import ConfigurationError, LeaseLostError
 
-_LONGEST_SOURCE = 1 << 16
+_LONGEST = 1 << 16
 """Bytes that are kept of the source of a task, compressed."""
 LONGEST_INLINE = 128
 """Bytes: a larger value is kept once per version, not in each checkpoint that has it."""
@@ -56,7 +56,7 @@ def encoded(batch: Batch, codec: ValueCodec, limit: int, sources: Set[str]) -> E
         channel, called = task.writes[-1] if task.writes else ("", None)
         code = called[2] if channel == CALLED and called else ""
         if code in SOURCES and code not in sources:
-            made.sources[code] = zlib.compress(SOURCES[code].encode())[:_LONGEST_SOURCE]
+            made.sources[code] = zlib.compress(SOURCES[code].encode(errors="replace"))[:_LONGEST]
     for task in made.writes:
         if isinstance(task.failed, FailedCall):
             task.failed = arguments.encoded(task.failed, limit, codec)

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import islice
 from math import inf
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Outcome, Raised, Withdrawn
@@ -29,6 +31,8 @@ from flowpregel.executors.processes.serialization import BufferRef
 BATCH_SECONDS: Final = 0.010
 """For how long a batch is to keep a worker busy."""
 LARGEST_BATCH: Final = 1024
+OLDEST_EVERY: Final = 4
+"""Where priorities differ: every how many turns the longest wait counts instead."""
 StopReason: TypeAlias = Literal["cancel", "run", "idle"]
 
 
@@ -51,6 +55,33 @@ class NodeCode:
             return
         weight = 0.5 if seconds < self.seconds else 0.2
         self.seconds += weight * (min(seconds, 4 * self.seconds) - self.seconds)
+
+
+class WorkerKind(NamedTuple):
+    """What a worker's environment says, from its start to its end."""
+
+    threads: int | None = None
+    """How many OS threads numeric libraries may start; None: the pool's share."""
+    gpus: tuple[str, ...] = ()
+    """The GPUs that its tasks see; none: whatever the program sees."""
+
+
+PLAIN: Final = WorkerKind()
+
+
+@dataclass(slots=True, eq=False)
+class Needs:
+    """What a task takes of the pool while it runs."""
+
+    amounts: dict[str, float]
+    """Of ``cpus``, ``memory``, ``gpus``, and of limits by their names."""
+    threads: int | None = None
+    rate: str | None = None
+    """The name of the rate that its start counts for."""
+    is_measured: bool = False
+    """Whether the memory is that of earlier calls: a guess, which nothing is refused for."""
+    is_below: bool = False
+    """Whether a task that waits for it holds something."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,11 +113,15 @@ class InFlight:
     """Its calls that are not answered."""
     lost_starts: int = 0
     """How often its worker ended before it began any task."""
+    priority: int = 0
+    needs: Needs | None = None
+    """What it takes while it runs; None: one worker, as any task."""
 
     @property
     def seconds(self) -> float:
         """How long it is expected to run; infinity if it must not share a batch."""
-        return self.code.seconds if self.job.task.timeout is None else inf
+        is_plain = self.job.task.timeout is None and self.needs is None
+        return self.code.seconds if is_plain else inf
 
     def ends_at(self, reason: StopReason) -> float:
         """Return when that timeout of its will be over: monotonic seconds."""
@@ -106,38 +141,73 @@ class InFlight:
 
 
 class TaskQueue:
-    """Tasks that wait for a worker: called tasks before the siblings of their callers.
+    """Tasks that wait for a worker: by priority, the runs in turn, called tasks before callers.
 
     A task that calls another holds its worker until the answer is there. First come,
     first served, a thousand such callers would hold a thousand workers before the first
-    called task had its turn. So the most deeply nested tasks go first, and among them
-    those that were taken first.
+    called task had its turn. So of a run the most deeply nested tasks go first, and among
+    them those that were taken first. The runs take turns: a run of two tasks does not wait
+    for one of two hundred. Where priorities differ, each `OLDEST_EVERY`-th turn is that of
+    the task that was taken first of all, so that none waits for ever.
     """
 
     def __init__(self) -> None:
-        self._tasks: list[tuple[int, int, InFlight]] = []
+        self._levels: dict[int, dict[object, list[tuple[int, int, InFlight]]]] = {}
+        """By priority and run; the run that has waited for its turn longest is the first."""
+        self._turns = 1
 
     def __iter__(self) -> Iterator[InFlight]:
-        return (task for *_, task in self._tasks)
+        levels, oldest = [self._levels[priority] for priority in sorted(self._levels)], None
+        if len(levels) > 1 and self._turns % OLDEST_EVERY == 0:
+            tasks = (task for level in levels for run in level.values() for *_, task in run)
+            oldest = min(tasks, key=attrgetter("id"))
+            yield oldest
+        for level in reversed(levels):
+            for nth in range(max(map(len, level.values()))):
+                for run in level.values():
+                    if nth < len(run) and run[nth][2] is not oldest:
+                        yield run[nth][2]
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return sum(sum(map(len, level.values())) for level in self._levels.values())
 
     def add(self, task: InFlight) -> None:
         """Have *task* wait for its turn."""
-        insort(self._tasks, (-task.job.task.depth, task.id, task))
+        runs = self._levels.setdefault(task.priority, {})
+        insort(runs.setdefault(task.job.run.run_id, []), (-task.job.task.depth, task.id, task))
 
     def discard(self, task: InFlight) -> None:
         """Take out *task*, if it is there."""
-        place = -task.job.task.depth, task.id, task
-        at = bisect_left(self._tasks, place)
-        if self._tasks[at : at + 1] == [place]:
-            del self._tasks[at]
+        run_id, place = task.job.run.run_id, (-task.job.task.depth, task.id, task)
+        level = self._levels.get(task.priority, {})
+        run = level.get(run_id, [])
+        at = bisect_left(run, place)
+        if run[at : at + 1] == [place]:
+            del run[at]
+            if not run:
+                del level[run_id]
+            if not level:
+                del self._levels[task.priority]
+
+    def remove(self, tasks: Iterable[InFlight]) -> None:
+        """Take out *tasks*, whose turn it is: the other runs are next."""
+        self._turns += 1
+        for task in tasks:
+            self.discard(task)
+            level, run_id = self._levels.get(task.priority, {}), task.job.run.run_id
+            if run_id in level:
+                level[run_id] = level.pop(run_id)
 
     def take(self, count: int) -> list[InFlight]:
         """Take out the first *count* tasks."""
-        taken = [task for *_, task in self._tasks[:count]]
-        del self._tasks[:count]
+        taken = [*islice(self, count)]
+        runs = [run for level in self._levels.values() for run in level.values()]
+        if len(runs) > 1:
+            self.remove(taken)
+        elif len(taken) < len(self):
+            del runs[0][: len(taken)]
+        else:
+            self._levels.clear()
         return taken
 
 
@@ -162,6 +232,9 @@ class WorkerLoad(NamedTuple):
     state: WorkerState
     seconds: float = 0.0
     """How long its tasks are expected to run."""
+    kind: WorkerKind = PLAIN
+    held: Mapping[str, float] = MappingProxyType({})
+    """What its task takes."""
 
 
 class PoolLimits(NamedTuple):
@@ -173,6 +246,9 @@ class PoolLimits(NamedTuple):
     """How many workers are there even if no task waits."""
     batch: int = LARGEST_BATCH
     """The most tasks that a worker gets at once."""
+    amounts: Mapping[str, float] = MappingProxyType({})
+    """What there is of each resource; of a rate, how many may start now."""
+    gpus: tuple[str, ...] = ()
 
 
 def assign(
@@ -204,8 +280,9 @@ def assign(
     idle = (n for n, state in enumerate(states) if state is WorkerState.IDLE)
     free = islice(idle, max(0, limits.size - running))
     sends = [(index, take(1, -(-len(queue) // limits.size))) for index in free]
-    for index, (state, seconds) in enumerate(workers):
-        if state is WorkerState.BUSY and seconds <= BATCH_SECONDS and limits.batch > 1:
+    for index, each in enumerate(workers):
+        is_busy = each.state is WorkerState.BUSY
+        if is_busy and each.seconds <= BATCH_SECONDS and limits.batch > 1:
             # Rounded down: the last tasks go to the worker that is free first.
             sends.append((index, take(0, len(queue) // limits.size)))
     return max(0, wanted - present), [each for each in sends if each[1]]

@@ -58,6 +58,21 @@ def memory_of(pid: int) -> int:
     return own
 
 
+def forget_peak(pid: int) -> None:
+    """Have the kernel measure the peak memory of a process anew, where it can."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_of(pid: int) -> int:
+    """Return the most memory (bytes) that a process had since `forget_peak`; 0: not known."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
 def count_oom_kills() -> int:
     """Return how many processes the kernel's OOM killer has killed so far, as far as we see."""
     with suppress(OSError):  # not every system counts; those that a cgroup's limit ended count too

@@ -26,8 +26,9 @@ from flowpregel.executors.processes.assign import InFlight
 from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.pool import CLOSED, Pool
+from flowpregel.executors.processes.resources import amounts_of
+from flowpregel.executors.processes.settings import PoolSettings
 from flowpregel.executors.processes.shared_memory import default_limit
-from flowpregel.executors.processes.worker import PoolSettings
 from flowpregel.executors.shared import captured
 
 Params = ParamSpec("Params")
@@ -64,6 +65,11 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         grace: Seconds between the signal that asks a task to stop, and the kill.
         shared_memory: The most bytes of shared memory for large buffers; None: a quarter
             of the machine's memory. What does not fit goes through the links.
+        limits: How many calls of tasks with ``limit="name"`` may run at once, by name. Under
+            ``"cpus"``, ``"memory"`` and ``"gpus"``: how much of that there is for tasks that
+            say what they take, if it is not what the machine has.
+        limits_folder: A folder, such as the store's: the named limits are those of all
+            programs that name the same one.
 
     Raises:
         ConfigurationError: An argument makes no sense.
@@ -73,7 +79,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         ...     graph.compile(executor=pool).invoke(state)
     """
 
-    capabilities = Capabilities(isolates=True, times_out=True, cancels=True)
+    capabilities = Capabilities(isolates=True, times_out=True, cancels=True, admits=True)
 
     def __init__(  # noqa: PLR0913 - a public face; it becomes one record at once
         self,
@@ -86,6 +92,8 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         worker_max_rss: int | None = None,
         grace: float = 2.0,
         shared_memory: int | None = None,
+        limits: Mapping[str, float | str] | None = None,
+        limits_folder: str | os.PathLike[str] | None = None,
     ) -> None:
         _check_count("max_workers", max_workers)
         _check_count("worker_max_tasks", worker_max_tasks)
@@ -94,14 +102,23 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             raise ConfigurationError(f"grace is {grace!r}; it is seconds and cannot be negative")
         cpus = count_cpus()
         size = max_workers or cpus
+        caps = {
+            name: cap for name, cap in thread_caps(cpus, size).items() if name not in (env or {})
+        }
+        amounts, gpus = amounts_of(limits, max(size, cpus))
         settings = PoolSettings(
             size=size,
-            env={**thread_caps(cpus, size), **(env or {})},
+            env={**caps, **(env or {})},
             initializer=serialization.dumps((initializer, initargs)) if initializer else b"",
             worker_max_tasks=worker_max_tasks,
             worker_max_rss=worker_max_rss,
             grace=grace,
             shared_limit=default_limit() if shared_memory is None else shared_memory,
+            amounts=amounts,
+            gpus=gpus,
+            limits_folder="" if limits_folder is None else os.fspath(limits_folder),
+            share=max(1, cpus // size),
+            capped=tuple(caps),
         )
         self.room = _ROOM * size
         self._pool = Pool(settings)
@@ -160,7 +177,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Send the outcome of a call down the link to the task that made it."""
-        body = messages.pack_outcome(outcome, call.node.name, None)
+        body = messages.pack_outcome(outcome, call.node.name)
         task, request = call.reply
         self._pool.loop.call(partial(self._handler.answer, task, request, body))
 
@@ -192,6 +209,10 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         self._pool.release()
         self._handler.close()
         atexit.unregister(self.close)
+
+    def forget_places(self) -> None:
+        """In a fork: leave the places of shared limits to the other process."""
+        self._pool.resources.close()
 
     @property
     def is_closed(self) -> bool:
@@ -259,7 +280,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
 def pack_leave(contexts: Sequence[bytes], error: BaseException | None) -> bytes:
     """Return what workers are sent that are to leave *contexts*, after *error* or none."""
-    ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)", None)
+    ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)")
     return serialization.pack((tuple(contexts), ended)).data
 
 
@@ -358,6 +379,8 @@ def default_pool() -> ProcessExecutor:
 
 def _after_fork() -> None:
     global _default, _default_lock
+    for executor in _executors:
+        executor.forget_places()
     _default, _default_lock = None, threading.Lock()
 
 

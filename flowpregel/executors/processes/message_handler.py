@@ -63,7 +63,7 @@ class MessageHandler:
         }
 
     def _on_failed(self, worker: WorkerProcess, frame: Frame) -> None:
-        outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
+        outcome = messages.unpack_outcome(frame.body)
         worker.failure = outcome.error if isinstance(outcome, Raised) else None
 
     def _on_returned(self, worker: WorkerProcess, frame: Frame) -> None:
@@ -100,8 +100,7 @@ class MessageHandler:
                 caught = frame.body[RAN.size : at].decode().split()
             else:
                 task.code.measured(seconds)
-            origin = f"in task {name!r} (attempt {task.job.attempt}), worker pid {worker.pid}"
-            outcome = messages.unpack_outcome(frame.body, origin, worker.reader.open, at)
+            outcome = messages.unpack_outcome(frame.body, worker.reader.open, at)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(name, "the result", "result", cause))
@@ -164,7 +163,7 @@ class MessageHandler:
             outcome: Outcome = Returned(((RETURN, value),))
         except Exception as error:  # noqa: BLE001 - the caller's to see
             outcome = Raised(error)
-        answer = messages.pack_outcome(outcome, task.job.task.name, None)
+        answer = messages.pack_outcome(outcome, task.job.task.name)
         self._pool.loop.call(partial(self.answer, task, request, answer))
 
     # ------------------------------------------------ contexts

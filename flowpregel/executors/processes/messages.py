@@ -282,7 +282,7 @@ class WorkerTraceback(Exception):
     """The traceback of an error, as text, where it was raised."""
 
 
-def pack_outcome(outcome: Outcome, task: str, share: Share | None) -> bytes:
+def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> bytes:
     """Return *outcome* as bytes that the coordinator can decode; raises nothing.
 
     What cannot be pickled, or not be unpickled again, becomes a `Raised` that
@@ -320,12 +320,11 @@ def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
     return bytes((_OUTCOMES.index(Raised),)) + message.data
 
 
-def unpack_outcome(data: bytes, origin: str, open_ref: Open | None, at: int = 0) -> Outcome:
+def unpack_outcome(data: bytes, open_ref: Open | None = None, at: int = 0) -> Outcome:
     """Return the outcome that `pack_outcome` was given.
 
     Args:
         data: The body of the frame.
-        origin: Names the task, the attempt and the worker, for the note on an error.
         open_ref: Opens shared memory.
         at: Where in the body it begins.
 
@@ -342,5 +341,6 @@ def unpack_outcome(data: bytes, origin: str, open_ref: Open | None, at: int = 0)
         add_failed_calls(error, calls)
     # A pickle leaves out the error that was being handled.
     error.__cause__ = cause if cause is not None else WorkerTraceback(f"\n\n{text}")
-    error.add_note(f"{origin}\n{text}" if cause is not None else origin)
+    if cause is not None:
+        error.add_note(text)
     return Raised(error)

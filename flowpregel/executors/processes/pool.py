@@ -15,27 +15,24 @@ from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, WorkerDiedError
 from flowpregel.executors.base import HOST, JobKey, Mailbox
-from flowpregel.executors.processes import protocol
+from flowpregel.executors.processes import crash_report, protocol
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
+    PLAIN,
     InFlight,
     PoolLimits,
     StopReason,
     TaskQueue,
+    WorkerKind,
     WorkerState,
     assign,
-)
-from flowpregel.executors.processes.crash_report import (
-    cause_of,
-    count_oom_kills,
-    describe,
-    memory_of,
 )
 from flowpregel.executors.processes.guard import Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
+from flowpregel.executors.processes.resources import ResourceBook
+from flowpregel.executors.processes.settings import PoolSettings
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
-from flowpregel.executors.processes.worker import PoolSettings
 from flowpregel.executors.processes.worker_process import STUCK_AFTER, FrameHandler, WorkerProcess
 
 CLOSED: Final = "this pool of worker processes was closed"
@@ -65,6 +62,7 @@ class Pool:
         self.events: defaultdict[Mailbox, list[Event]] = defaultdict(list)
         """What is posted at the end of this turn of the loop."""
         self._looks_for_stuck = False
+        self.resources = ResourceBook(settings, self.loop, self.finish)
         self._numbers = count(1)
         # Where a worker is looked at after each task, the next may be another's.
         each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
@@ -73,7 +71,7 @@ class Pool:
         """How many workers are there even if no task waits."""
         self._failed_starts = 0
         self._guard = Guard()
-        self._oom_kills = count_oom_kills()
+        self._oom_kills = crash_report.count_oom_kills()
 
     def start(self) -> None:
         """Start its OS thread."""
@@ -86,9 +84,10 @@ class Pool:
         """Take *tasks*, which are packed, each to be sent as soon as a worker is free."""
         for task in tasks:
             self._tasks[task.job.key] = task
+            if self.resources.count or task.job.task.node.resources is not None:
+                self.resources.note(task, self._tasks)
             self._queue.add(task)
-        if self._is_closing:
-            for task in tasks:
+            if self._is_closing:
                 self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
         for worker in self.workers:
             if worker.held_by not in (None, mailbox):
@@ -114,16 +113,22 @@ class Pool:
 
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
-        can_send = not self._is_closing
+        now, can_send = time.monotonic(), not self._is_closing
         while can_send and (self._queue or len(self.workers) < self._keep):
-            now = time.monotonic()
-            workers = sorted(self.workers, key=lambda each: each.idle_since, reverse=True)
+            fit = [each for each in self.workers if self.resources.count or each.kind == PLAIN]
+            workers = sorted(fit, key=lambda each: each.idle_since, reverse=True)
+            loads = [each.load(now) for each in workers]
             limits = PoolLimits(self.settings.size, self._keep, self._batch)
-            starts, sends = assign(self._queue, [each.load(now) for each in workers], limits)
-            for index, size in sends:
-                self._send(workers[index], self._queue.take(size))
-            for _ in range(starts):
-                self._start_worker()
+            if self.resources.count:
+                kinds, sends = self.resources.assign(self._queue, loads, limits, self._tasks)
+            else:
+                starts, shares = assign(self._queue, loads, limits)
+                kinds = starts * [PLAIN]
+                sends = [(index, self._queue.take(size)) for index, size in shares]
+            for index, tasks in sends:
+                self._send(workers[index], tasks)
+            for kind in kinds:
+                self._start_worker(kind)
             can_send = bool(sends)
         self.loop.is_done = self._is_closing and not self.workers
         events, self.events = self.events, defaultdict(list)
@@ -151,6 +156,8 @@ class Pool:
             worker.send(protocol.FREED, 0, freed)
         worker.give(packed)
         for task in packed:
+            if task.needs is not None:
+                self.resources.start(task)
             if task.job.task.timeout is not None:
                 self._look_at_clock(worker, task.number)
         if len(worker.tasks) > 1 and not self._looks_for_stuck:
@@ -198,7 +205,7 @@ class Pool:
         worker.idle_since = time.monotonic()
         most_tasks, most_rss = self.settings.worker_max_tasks, self.settings.worker_max_rss
         is_worn = (most_tasks is not None and worker.served >= most_tasks) or (
-            most_rss is not None and memory_of(worker.pid) > most_rss
+            most_rss is not None and crash_report.memory_of(worker.pid) > most_rss
         )
         idle = sum(each.state is WorkerState.IDLE for each in self.workers)
         # Spare ones: a worker whose task waits for calls is not counted.
@@ -227,6 +234,8 @@ class Pool:
     ) -> None:
         """End *task*: free its worker, tell its run."""
         self._tasks.pop(task.job.key, None)
+        if task.needs is not None:
+            self.resources.end(task)
         if task.worker is None:
             self._queue.discard(task)
             self.release_own((task,))
@@ -287,10 +296,14 @@ class Pool:
 
     # ------------------------------------------------ how workers come
 
-    def _start_worker(self) -> None:
+    def _start_worker(self, kind: WorkerKind) -> None:
+        settings = self.settings if kind == PLAIN else self.resources.settings_of(kind)
+        for worker in self.workers:
+            if worker.state is WorkerState.IDLE and {*worker.kind.gpus} & {*kind.gpus}:
+                worker.dismiss()  # what it has allocated on the GPU is freed
         try:
             self.workers.add(
-                WorkerProcess(self.settings, self.loop, self.handlers, self._guard, self._on_end)
+                WorkerProcess(settings, self.loop, self.handlers, self._guard, self._on_end)
             )
         except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
             self.loop.call(partial(self._on_failed_start, error))
@@ -323,13 +336,14 @@ class Pool:
 
     def _on_end(self, worker: WorkerProcess, exit_code: int | None, peak_rss: int | None) -> None:
         self.workers.discard(worker)
-        kills = count_oom_kills()
-        cause = worker.killed or cause_of(exit_code, oom=kills > self._oom_kills)
-        self._oom_kills, report = kills, describe(peak_rss, worker.tail)
+        kills = crash_report.count_oom_kills()
+        cause = worker.killed or crash_report.cause_of(exit_code, oom=kills > self._oom_kills)
+        self._oom_kills, report = kills, crash_report.describe(peak_rss, worker.tail)
 
         def died(task: str, call: str = "") -> WorkerDiedError:
             return WorkerDiedError(task, worker.pid, cause, report, call)
 
+        self.resources.measure(worker.running(), peak_rss)
         self._end_tasks(worker, died, peak_rss or 0)
         for ref_id in worker.reads:
             self.arena.release(ref_id)
@@ -344,8 +358,7 @@ class Pool:
         """End the task that *worker*, which is gone, has begun; the others wait again."""
         running = worker.running()
         if running is not None:
-            # It did not live to tell when the task began.
-            seconds = time.monotonic() - running.sent
+            seconds = time.monotonic() - running.sent  # it did not live to tell when that began
             began = time.time_ns() - int(seconds * 1e9)
             span = Span(began, seconds, "processes", worker.pid, 0.0, peak, HOST)
             outcome = running.stopped()
@@ -379,6 +392,7 @@ class Pool:
         """Give up what is left, after the I/O thread has ended."""
         self._guard.close()
         self.arena.close()
+        self.resources.close()
 
 
 def _kill_stuck(worker: WorkerProcess, number: int) -> None:

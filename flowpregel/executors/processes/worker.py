@@ -25,8 +25,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from resource import RUSAGE_SELF, getrusage
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +38,7 @@ from flowpregel.executors.local_client import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.crash_report import RSS_UNIT
 from flowpregel.executors.processes.guard import MARK, end_marked
+from flowpregel.executors.processes.settings import WorkerSetup
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
@@ -65,48 +64,6 @@ _STOP_AGAIN: Final = 0.01
 _PR_SET_PDEATHSIG: Final = 1
 _LOOK_EVERY: Final = 1.0
 _log: Final = logging.getLogger("flowpregel.worker")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSettings:
-    """How a pool is set up."""
-
-    size: int
-    """How many workers run tasks at the same time."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    initializer: bytes = b""
-    """Pickled (function, arguments), or nothing."""
-    worker_max_tasks: int | None = None
-    worker_max_rss: int | None = None
-    grace: float = 2.0
-    """Seconds between the signal that asks a task to stop and the kill."""
-    shared_limit: int = 0
-    """The most bytes of shared memory: half for inputs, half for results."""
-    idle_after: float = 60.0
-    """Seconds after which an idle worker is stopped."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSetup:
-    """The descriptors of a worker and its settings; travels with loky's start-up data."""
-
-    settings: PoolSettings
-    link: Any
-    """Stream socket: frames both ways."""
-    door: Any
-    """Stream socket: descriptors of shared memory, both ways."""
-    status: Any
-    """Shared memory of its status."""
-    tokens: Any
-    """Pipe of the numbers of the tasks that it may begin."""
-    stdout: Any
-    stderr: Any
-    mark: int
-    """Begins every frame."""
-    coordinator: int
-    """The pid of the process that started it."""
-    log_levels: Mapping[str, int]
-    """The levels of the coordinator's loggers, by name: records below are not sent."""
 
 
 def main(setup: WorkerSetup) -> None:
@@ -152,8 +109,8 @@ class Worker:
                 function, arguments = pickle.loads(initializer)
                 function(*arguments)
         except BaseException as error:  # noqa: BLE001 - the coordinator is told why
-            body = messages.pack_outcome(Raised(error), "initializer", None)
-            self._link.send(protocol.FAILED, 0, body)
+            error.add_note("in the pool's initializer")
+            self._link.send(protocol.FAILED, 0, messages.pack_outcome(Raised(error), "initializer"))
             return False
         self._link.send(protocol.READY)
         return True
@@ -269,7 +226,7 @@ class Worker:
     def _leave(self, frame: protocol.Frame) -> None:
         """Leave the contexts of a run that ended, and answer."""
         tokens, ended = serialization.unpack(frame.body)
-        outcome = None if ended is None else messages.unpack_outcome(ended, "of the run", None)
+        outcome = None if ended is None else messages.unpack_outcome(ended)
         self._close_contexts(tokens, outcome.error if isinstance(outcome, Raised) else None)
         self._link.send(protocol.LEFT, frame.number)
 

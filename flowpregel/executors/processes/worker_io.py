@@ -181,7 +181,7 @@ class WorkerLink:
                 self._orders.put(frame)
             elif (answer := self.answers.pop(frame.number, None)) is not None:
                 try:
-                    answer.settle(messages.unpack_outcome(frame.body, "in a called task", None))
+                    answer.settle(messages.unpack_outcome(frame.body))
                 except BaseException as error:  # noqa: BLE001 - the caller is told
                     answer.set_exception(error)
         return True

@@ -21,13 +21,15 @@ from typing import Any, Final, TypeAlias
 
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes import protocol
+from flowpregel.executors.processes.admission import ONE_CPU
 from flowpregel.executors.processes.assign import InFlight, WorkerLoad, WorkerState
 from flowpregel.executors.processes.crash_report import last_lines, reap
 from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser
+from flowpregel.executors.processes.settings import PoolSettings, WorkerSetup
 from flowpregel.executors.processes.shared_memory import BufferReader, FdSocket, new_shared_file
-from flowpregel.executors.processes.worker import STOP_SIGNAL, PoolSettings, WorkerSetup, main
+from flowpregel.executors.processes.worker import STOP_SIGNAL, main
 
 _CHUNK: Final = 1 << 16
 STUCK_AFTER: Final = 0.020
@@ -90,6 +92,7 @@ class WorkerProcess:
         self.open_calls = 0
         """How many calls of its tasks are not answered."""
         self.served = 0
+        self.kind = settings.kind
         self.heard = self.idle_since = time.monotonic()
         """When a task of it last ended, or it became idle."""
         self.known: set[bytes] = set()
@@ -278,7 +281,8 @@ class WorkerProcess:
         if not (last is None or last.stopping or self.held_by is not None or self.is_stuck(now)):
             # At least 10 µs: the token pipe is not endless.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
-        return WorkerLoad(self.state, seconds)
+        held = {} if last is None else (last.needs or ONE_CPU).amounts
+        return WorkerLoad(self.state, seconds, self.kind, held)
 
     def running(self) -> InFlight | None:
         """Return the task that it has begun and not ended."""

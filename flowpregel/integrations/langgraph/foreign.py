@@ -128,7 +128,8 @@ class ForeignSaver(BaseCheckpointSaver):
             before=None if before is None else convert.config_of(address, before),
             limit=limit,
         )
-        for item in found:
+        # One of an async saver that is left half way would be closed off its event loop.
+        for item in found if limit is None else [*found]:
             yield _saved_of(item, newest)
 
     def prepare(self, batch: Batch) -> Batch:

@@ -4,7 +4,7 @@ import { badge, fact, fill, h } from "./dom.js";
 import { bytes, moment, seconds } from "./format.js";
 import { load } from "./source.js";
 import { nameOf } from "./model.js";
-import { tree } from "./values.js";
+import { itemsOf, tree } from "./values.js";
 
 export function callPanel({ run, start }, id, back) {
   const body = h("div");
@@ -21,27 +21,33 @@ export function callPanel({ run, start }, id, back) {
   function attemptOf(attempt, number) {
     return h("details", { class: "attempt", open: number === 0 },
       h("summary", null, badge("failed"), h("span", { class: "mono" }, attempt.error)),
-      h("p", { class: "quiet" }, [moment(attempt.began), seconds(attempt.seconds), attempt.pid && `process ${attempt.pid}`].filter(Boolean).join(" · ")),
+      h("p", { class: "quiet" }, `${moment(attempt.began)} · ${seconds(attempt.seconds)} · process ${attempt.pid}`),
       attempt.traceback && h("pre", null, attempt.traceback));
   }
+
+  const textOf = (error) => (typeof error === "string" ? error : error.items.map(([, text]) => text).join(": "));
 
   function draw({ row, arguments: given, result, error, attempts, logs }) {
     const live = run.running.get(id);
     const state = run.stateOf(row);
-    const redo = row.text && (state === "done" || state === "failed") && run.row.status !== "running";
+    const redo = row.text && state === "done" && run.row.status !== "running";
+    const takeBack = { type: "button", class: "button", onclick: () => start("redo", { call: id }) };
+    const shared = row.began && !row.attempts;
+    const many = attempts.length > 1;
     fill(body, h("h2", { class: "mono" }, nameOf(row)), badge(state),
-      redo && h("span", { class: "buttons needs-actions" }, h("button", { type: "button", class: "button", onclick: () => start("redo", { call: id }) }, "Take its result back")),
+      redo && h("span", { class: "buttons needs-actions" }, h("button", takeBack, "Take its result back")),
       h("dl", { class: "facts" },
         fact("Began", moment(row.began)), fact("Took", seconds(row.seconds) || null),
         fact("Waited", row.planned && row.began > row.planned ? seconds((row.began - row.planned) / 1e9) : null),
         fact("CPU", row.cpu ? seconds(row.cpu) : null), fact("Memory", bytes(row.peak)),
-        fact("Tried", row.attempts > 1 ? `${row.attempts} times` : row.began && !row.attempts ? "not at all: shared by another run" : null),
+        fact("Tried", shared ? "not at all: another run shared it" : row.attempts > 1 && `${row.attempts} times`),
         fact("Ran in", [row.executor, row.pid && `process ${row.pid}`, row.host].filter(Boolean).join(", ")),
         fact("Superstep", row.step >= 0 ? String(row.step) : null), fact("Id", h("span", { class: "mono" }, row.id))),
       live?.message && h("p", null, live.message),
-      error !== null && attempts.length === 0 && section("Error", tree(error)),
-      attempts.length > 0 && section(attempts.length > 1 ? `Failed attempts: ${attempts.length}` : "Failed attempt", attempts.slice().reverse().map(attemptOf)),
-      given !== null && section("Arguments", tree(given)),
+      error !== null && attempts.length === 0 && section("Error", h("pre", { class: "error" }, textOf(error))),
+      attempts.length > 0 && section(many ? `Failed attempts: ${attempts.length}` : "Failed attempt",
+        attempts.slice().reverse().map(attemptOf)),
+      given !== null && section("Arguments", itemsOf(given)),
       state === "done" && section(row.text ? "Result" : "Wrote", tree(result)));
   }
 
@@ -66,8 +72,10 @@ export function callPanel({ run, start }, id, back) {
       draw(await load("call", { thread: run.thread, call: id }));
     } catch (error) {
       const live = run.running.get(id);
-      fill(body, h("h2", { class: "mono" }, live ? nameOf(live) : id.slice(0, 8)), live ? badge("running") : h("p", { class: "quiet" }, String(error.message)),
-        live && h("dl", { class: "facts" }, fact("Began", moment(live.began)), fact("Ran in", live.pid && `process ${live.pid}`)));
+      fill(body, h("h2", { class: "mono" }, live ? nameOf(live) : id.slice(0, 8)),
+        live ? badge("running") : h("p", { class: "quiet" }, String(error.message)),
+        live && h("dl", { class: "facts" }, fact("Began", moment(live.began)),
+          fact("Runs in", live.pid && `process ${live.pid}`)));
     }
   }
 

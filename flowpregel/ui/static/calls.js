@@ -16,13 +16,16 @@ export function callsView({ run, linkOf }) {
   let rows = [];
   let found = [];
   const chosen = new Set();
-  const search = h("input", { type: "search", placeholder: "Search calls and errors", "aria-label": "Search calls and errors", oninput: () => select() });
-  const sort = h("select", { "aria-label": "Order", onchange: () => select() }, Object.keys(SORTS).map((name) => h("option", null, name)));
+  const label = "Search calls and errors";
+  const search = h("input", { type: "search", placeholder: label, "aria-label": label, oninput: () => select() });
+  const orders = Object.keys(SORTS).map((name) => h("option", null, name));
+  const sort = h("select", { "aria-label": "Order", onchange: () => select() }, orders);
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const shown = h("div", { class: "rows" });
   const space = h("div", { class: "space" }, shown);
   const heads = ["Call", "State", "Began", "Took", "CPU", "Memory", "Worker", "Error or progress"];
-  const head = h("div", { class: "row heads", role: "row" }, heads.map((name) => h("span", { role: "columnheader" }, name)));
+  const head = h("div", { class: "row heads", role: "row" },
+    heads.map((name) => h("span", { role: "columnheader" }, name)));
   const viewport = h("div", { class: "window", onscroll: () => requestAnimationFrame(paint), onkeydown: move }, space);
   const table = h("div", { class: "card calls", role: "table", "aria-label": "Calls" }, head, viewport);
   const told = h("p", { class: "empty", role: "status" });
@@ -33,7 +36,8 @@ export function callsView({ run, linkOf }) {
   function update() {
     rows = run.rows();
     const focused = document.activeElement?.dataset?.state;
-    fill(filters, ORDER.filter((state) => run.counts[state] || chosen.has(state)).map((state) => h("button", {
+    const states = ORDER.filter((state) => run.counts[state] || chosen.has(state));
+    fill(filters, states.map((state) => h("button", {
       type: "button", class: `chip ${state}`, "data-state": state, "aria-pressed": String(chosen.has(state)),
       onclick: () => { if (!chosen.delete(state)) chosen.add(state); update(); },
     }, badge(state), h("span", { class: "number" }, count(run.counts[state])))));
@@ -49,8 +53,10 @@ export function callsView({ run, linkOf }) {
     space.style.height = `${found.length * ROW_HEIGHT}px`;
     viewport.style.height = `${Math.min(found.length, 15) * ROW_HEIGHT + 1}px`;
     table.setAttribute("aria-rowcount", String(found.length + 1));
-    const limit = run.limit && run.limit < run.row.calls ? ` This report holds ${count(run.limit)} of ${count(run.row.calls)} calls.` : "";
-    fill(told, (rows.length === 0 ? "No call has left anything yet." : found.length === 0 ? "No call is like that." : "") + limit);
+    const { limit, row } = run;
+    const missing = limit && limit < row.calls ? ` The report holds ${count(limit)} of ${count(row.calls)} calls.` : "";
+    const none = rows.length === 0 ? "No call has left anything yet." : "No call is like that.";
+    fill(told, (found.length ? "" : none) + missing);
     paint();
   }
 
@@ -66,16 +72,19 @@ export function callsView({ run, linkOf }) {
   function rowOf(row, index) {
     const { live } = row;
     const far = live?.done !== null && live?.done !== undefined;
-    const progress = far ? `${live.message ?? ""} ${count(live.done)}${live.total ? ` of ${count(live.total)}` : ""}`.trim() : live?.message;
+    const total = live?.total ? ` of ${count(live.total)}` : "";
+    const progress = far ? `${live.message ?? ""} ${count(live.done)}${total}`.trim() : live?.message;
+    const tried = row.attempts > 1 ? `${labelOf(row.shown)}, try ${row.attempts}` : undefined;
+    const link = h("a", { class: "mono", href: linkOf(row.id), title: nameOf(row) }, nameOf(row));
     return h("div", { class: "row", role: "row", "aria-rowindex": index + 2, "data-id": row.id, "data-index": index },
-      h("span", { role: "rowheader", class: "name" }, h("a", { class: "mono", href: linkOf(row.id), title: nameOf(row) }, nameOf(row))),
-      h("span", { role: "cell" }, badge(row.shown, row.attempts > 1 ? `${labelOf(row.shown)}, try ${row.attempts}` : undefined)),
+      h("span", { role: "rowheader", class: "name" }, link), h("span", { role: "cell" }, badge(row.shown, tried)),
       h("span", { role: "cell", class: "number" }, row.began ? clock(row.began) : ""),
       h("span", { role: "cell", class: "number" }, row.began && row.seconds !== null ? seconds(row.seconds) : ""),
       h("span", { role: "cell", class: "number quiet" }, row.cpu ? seconds(row.cpu) : ""),
       h("span", { role: "cell", class: "number quiet" }, bytes(row.peak)),
       h("span", { role: "cell", class: "number quiet" }, row.pid || ""),
-      h("span", { role: "cell", class: "error", title: row.error }, row.shown === "running" ? progress ?? "" : row.error));
+      h("span", { role: "cell", class: "error", title: row.error },
+        row.shown === "running" ? progress ?? "" : row.error));
   }
 
   // The arrow keys go from call to call, also to one that is not drawn yet.
@@ -86,8 +95,8 @@ export function callsView({ run, linkOf }) {
     event.preventDefault();
     const next = Math.min(found.length - 1, Math.max(0, at + step));
     const top = next * ROW_HEIGHT;
-    if (top < viewport.scrollTop) viewport.scrollTop = top;
-    else if (top + ROW_HEIGHT > viewport.scrollTop + viewport.clientHeight) viewport.scrollTop = top + ROW_HEIGHT - viewport.clientHeight;
+    const lowest = top + ROW_HEIGHT - viewport.clientHeight;
+    viewport.scrollTop = Math.max(lowest, Math.min(top, viewport.scrollTop));
     paint();
     shown.querySelector(`[data-index="${next}"] a`)?.focus({ preventScroll: true });
   }

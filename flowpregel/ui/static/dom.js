@@ -52,7 +52,8 @@ export function labelOf(state) {
 // A state is told by a sign and a word; its colour only helps.
 export function badge(state, text) {
   const [sign, word] = LABELS[state] ?? ["•", state];
-  return h("span", { class: `badge ${state in LABELS ? state : ""}` }, h("span", { "aria-hidden": "true" }, sign), text ?? word);
+  const kind = state in LABELS ? state : "";
+  return h("span", { class: `badge ${kind}` }, h("span", { "aria-hidden": "true" }, sign), text ?? word);
 }
 
 // Tell people who do not see the page what has changed.

@@ -91,37 +91,48 @@ export function graphView({ run }) {
       rows.set(layer, row + 1);
       places.set(node.id, { x: 12 + layer * (BOX_WIDTH + GAP_X), y: 12 + row * (BOX_HEIGHT + GAP_Y) });
     }
-    const size = { x: 24 + Math.max(1, rows.size) * (BOX_WIDTH + GAP_X) - GAP_X, y: 24 + Math.max(1, ...rows.values()) * (BOX_HEIGHT + GAP_Y) - GAP_Y };
-    const arrow = svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, svg("path", { d: "M0 0 8 4 0 8z", class: "arrow" }));
-    fill(paper, graph.nodes.length === 0 ? h("p", { class: "empty" }, "Nothing has run yet.") : svg("svg", { viewBox: `0 0 ${size.x} ${size.y}`, width: size.x, height: size.y, role: "group", "aria-label": `Graph of ${graph.nodes.length} nodes` },
-      svg("defs", null, arrow), graph.edges.map((edge) => edgeOf(edge, places)), graph.nodes.map((node) => nodeOf(node, places.get(node.id), node.states))));
+    const width = 24 + Math.max(1, rows.size) * (BOX_WIDTH + GAP_X) - GAP_X;
+    const height = 24 + Math.max(1, ...rows.values()) * (BOX_HEIGHT + GAP_Y) - GAP_Y;
+    const end = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" };
+    const arrow = svg("marker", { id: "arrow", ...end }, svg("path", { d: "M0 0 8 4 0 8z", class: "arrow" }));
+    const named = { role: "group", "aria-label": `Graph of ${graph.nodes.length} nodes` };
+    fill(paper, graph.nodes.length === 0 ? h("p", { class: "empty" }, "Nothing has run yet.") : svg("svg",
+      { viewBox: `0 0 ${width} ${height}`, width, height, ...named },
+      svg("defs", null, arrow), graph.edges.map((edge) => edgeOf(edge, places)),
+      graph.nodes.map((node) => nodeOf(node, places.get(node.id)))));
   }
 
   function edgeOf(edge, places) {
     const [a, b] = [places.get(edge.source), places.get(edge.target)];
     if (!a || !b) return null;
     const [x1, y1, x2, y2] = [a.x + BOX_WIDTH, a.y + BOX_HEIGHT / 2, b.x - 2, b.y + BOX_HEIGHT / 2];
-    const bend = x2 > x1 ? (x2 - x1) / 2 : 60;
+    const isBack = x2 <= x1;
+    const bend = isBack ? 60 : (x2 - x1) / 2;
     const low = Math.max(y1, y2) + BOX_HEIGHT;
-    const d = x2 > x1 ? `M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}` : `M${x1} ${y1} C${x1 + bend} ${low} ${x2 - bend} ${low} ${x2} ${y2}`;
-    return svg("path", { d, class: "edge", "marker-end": "url(#arrow)" }, svg("title", null, `${nameIn(edge.source)} → ${nameIn(edge.target)}`));
+    const [by1, by2] = isBack ? [low, low] : [y1, y2];
+    const d = `M${x1} ${y1} C${x1 + bend} ${by1} ${x2 - bend} ${by2} ${x2} ${y2}`;
+    return svg("path", { d, class: "edge", "marker-end": "url(#arrow)" },
+      svg("title", null, `${nameIn(edge.source)} → ${nameIn(edge.target)}`));
   }
 
-  function nodeOf(node, { x, y }, states) {
+  function nodeOf(node, { x, y }) {
+    const { states } = node;
     const known = ORDER.filter((state) => states[state]);
     const total = known.reduce((sum, state) => sum + states[state], 0);
     const words = known.map((state) => `${count(states[state])} ${labelOf(state)}`).join(", ") || "not run";
     let left = x + 10;
     const stripes = known.map((state) => {
       const share = ((BOX_WIDTH - 20) * states[state]) / total;
-      const stripe = svg("rect", { x: left, y: y + BOX_HEIGHT - 11, width: Math.max(2, share), height: 4, rx: 2, class: `stripe ${state}` });
+      const place = { x: left, y: y + BOX_HEIGHT - 11, width: Math.max(2, share), height: 4, rx: 2 };
+      const stripe = svg("rect", { ...place, class: `stripe ${state}` });
       left += share;
       return stripe;
     });
     const short = node.name.length > 22 ? `${node.name.slice(0, 21)}…` : node.name;
     return svg("g", { class: `node ${known[0] ?? "idle"}` }, svg("title", null, `${node.name}: ${words}`),
       svg("rect", { x, y, width: BOX_WIDTH, height: BOX_HEIGHT, rx: 8, class: "box" }),
-      svg("text", { x: x + 10, y: y + 21, class: "title" }, short), svg("text", { x: x + 10, y: y + 39, class: "words" }, words), stripes);
+      svg("text", { x: x + 10, y: y + 21, class: "title" }, short),
+      svg("text", { x: x + 10, y: y + 39, class: "words" }, words), stripes);
   }
 
   return { element, update };

@@ -51,7 +51,8 @@ export class Run {
       const known = new Map(before.workers.map((worker) => [worker.pid, worker.cpu]));
       const period = (now.at - before.at) / 1e9;
       for (const worker of now.workers) {
-        if (known.has(worker.pid)) this.rates.set(worker.pid, Math.max(0, (worker.cpu - known.get(worker.pid)) / period));
+        const used = worker.cpu - (known.get(worker.pid) ?? worker.cpu);
+        this.rates.set(worker.pid, Math.max(0, used / period));
       }
     }
     this.live = now ?? null;
@@ -71,8 +72,7 @@ export class Run {
     this._running = this.running;
     const counts = { failed: 0, waiting: 0, running: 0, unfinished: 0, done: 0, queued: 0 };
     for (const call of this.calls.values()) counts[this.stateOf(call)] += 1;
-    const isLeaf = (task) => !this.calls.has(task.id) && task.role === "leaf";
-    counts.running += this.live?.running.filter(isLeaf).length ?? 0;
+    counts.running += this.live?.running.filter((task) => !this.calls.has(task.id)).length ?? 0;
     counts.queued = Object.values(this.live?.waiting ?? {}).reduce((sum, each) => sum + each, 0);
     this.counts = counts;
     this.version += 1;

@@ -11,7 +11,12 @@ import { stepsView } from "./steps.js";
 import { timelineView } from "./timeline.js";
 import { brief } from "./values.js";
 
-const TABS = { calls: ["Calls", callsView], timeline: ["Timeline", timelineView], graph: ["Graph", graphView], steps: ["Supersteps", stepsView] };
+const TABS = {
+  calls: ["Calls", callsView],
+  timeline: ["Timeline", timelineView],
+  graph: ["Graph", graphView],
+  steps: ["Supersteps", stepsView],
+};
 const MOST_QUESTIONS = 20;
 
 export function showRun(thread) {
@@ -29,6 +34,7 @@ export function showRun(thread) {
   const element = h("section", { "aria-labelledby": "run-title" },
     h("p", { class: "crumbs" }, isReport ? "Report of a run" : h("a", { href: "#/" }, "← All runs")),
     head, problem, bar, questions, commands, pool, tabs, h("div", { class: "split" }, content, panel));
+  fill(head, h("h1", { id: "run-title" }, thread), h("p", { class: "quiet" }, "Reading the run …"));
   let view = null;
   let tab = null;
   let opened = null;
@@ -52,10 +58,13 @@ export function showRun(thread) {
 
   function drawHead() {
     const { row, live } = run;
-    const button = (action, text, kind = "") => h("button", { type: "button", class: `button ${kind}`, onclick: () => start(action, {}) }, text);
-    const goesOn = { failed: "Try failed calls again", stopped: "Go on", waiting: null, done: null, running: null }[row.status];
+    const button = (action, text, kind = "") => h("button", {
+      type: "button", class: `button ${kind}`, onclick: () => start(action, {}),
+    }, text);
+    const goesOn = { failed: "Try failed calls again", stopped: "Go on" }[row.status];
     fill(head, h("h1", { id: "run-title" }, row.thread_id), badge(row.status),
-      h("span", { class: "buttons needs-actions" }, row.status === "running" && button("cancel", "Cancel", "danger"), goesOn && button("retry", goesOn)),
+      h("span", { class: "buttons needs-actions" },
+        row.status === "running" && button("cancel", "Cancel", "danger"), goesOn && button("retry", goesOn)),
       h("dl", { class: "facts" },
         fact("Flow", row.flow && h("span", { class: "mono" }, row.flow)),
         fact("Began", moment(row.created)),
@@ -70,14 +79,19 @@ export function showRun(thread) {
     const total = states.reduce((sum, state) => sum + counts[state], 0);
     const settled = counts.done ?? 0;
     const parts = states.slice().reverse().sort((a, b) => (b === "done") - (a === "done"));
-    const meter = h("div", { class: "meter", role: "progressbar", "aria-label": "Calls that are done", "aria-valuemin": 0, "aria-valuemax": total, "aria-valuenow": settled },
-      parts.map((state) => {
-        const part = h("span", { class: state });
-        part.style.flexGrow = counts[state];
-        return part;
-      }));
-    const words = h("div", { class: "counts" }, states.map((state) => badge(state, `${count(counts[state])} ${labelOf(state)}`)),
-      h("span", { class: "quiet" }, total ? `${Math.floor((100 * settled) / total)} %` : "no calls yet", timeLeft(total - settled)));
+    const meter = h("div", {
+      class: "meter", role: "progressbar", "aria-label": "Calls that are done",
+      "aria-valuemin": 0, "aria-valuemax": total, "aria-valuenow": settled,
+    }, parts.map((state) => {
+      const part = h("span", { class: state });
+      part.style.flexGrow = counts[state];
+      return part;
+    }));
+    const words = h("div", { class: "counts" },
+      states.map((state) => badge(state, `${count(counts[state])} ${labelOf(state)}`)),
+      // Of a run that does not go on nobody knows what is still to come.
+      h("span", { class: "quiet" }, !total && "no calls yet", total > 0 && run.live && `${Math.floor((100 * settled) / total)} %`,
+        timeLeft(total - settled)));
     fill(bar, meter, words);
   }
 
@@ -91,7 +105,8 @@ export function showRun(thread) {
     const rate = (run.counts.done - ends[0][1]) / Math.max(1, (now - ends[0][0]) / 1000);
     if (rate <= 0) return "";
     const minutes = left / rate / 60;
-    return ` · ${count(Math.round(rate))} a second · about ${minutes < 1.5 ? `${Math.ceil(minutes * 60)} s` : `${Math.round(minutes)} min`} left`;
+    const time = minutes < 1.5 ? `${Math.ceil(minutes * 60)} s` : `${Math.round(minutes)} min`;
+    return ` · ${count(Math.round(rate))} a second · about ${time} left`;
   }
 
   async function drawQuestions() {
@@ -107,35 +122,44 @@ export function showRun(thread) {
   }
 
   function questionOf(question) {
-    const field = h("input", { type: "text", "aria-label": "Answer, as JSON or text", placeholder: "JSON, or text" });
+    const label = "Answer, as JSON or text";
+    const field = h("input", { type: "text", "aria-label": label, placeholder: "JSON, or text" });
     const asText = h("input", { type: "checkbox" });
     const send = (value, text) => start("answer", { question: question.id, value, text });
-    const form = h("form", { class: "answer needs-actions", onsubmit: (event) => { event.preventDefault(); send(field.value, asText.checked); } },
-      field, h("label", null, asText, " as text"), h("button", { type: "submit", class: "button main" }, "Answer"),
-      ["true", "false"].map((word) => h("button", { type: "button", class: "button", onclick: () => send(word, false) }, word === "true" ? "Yes" : "No")));
+    const onsubmit = (event) => { event.preventDefault(); send(field.value, asText.checked); };
+    const quick = (text, word) => h("button", {
+      type: "button", class: "button", title: `Answers ${word}`, onclick: () => send(word, false),
+    }, text);
+    const form = h("form", { class: "answer needs-actions", onsubmit }, field, h("label", null, asText, " as text"),
+      h("button", { type: "submit", class: "button main" }, "Answer"), quick("Yes", "true"), quick("No", "false"));
     return h("div", { class: "question" }, h("p", { class: "mono" }, brief(question.value, 2000)), question.id && form);
   }
 
   function drawPool() {
     const workers = run.live?.workers ?? [];
     const names = run.running;
-    fill(pool, workers.length > 0 && h("section", { class: "card pool", "aria-labelledby": "pool-title" }, h("h2", { id: "pool-title" }, `Workers: ${workers.length}`),
-      h("div", { class: "workers" }, workers.map((worker) => {
-        const share = Math.min(1, run.rates.get(worker.pid) ?? 0);
-        const level = h("span", { class: "level" });
-        level.style.width = `${Math.round(100 * share)}%`;
-        const task = names.get(worker.task);
-        return h("div", { class: "worker" }, h("span", { class: "mono" }, worker.pid), h("span", { class: "gauge", title: "CPU" }, level),
-          h("span", { class: "number" }, `${Math.round(100 * share)} %`), h("span", { class: "number" }, bytes(worker.memory)),
-          h("span", { class: "doing mono" }, task ? task.text || task.name : worker.task ? "busy" : "idle"));
-      }))));
+    const rowOf = (worker) => {
+      const share = `${Math.round(100 * Math.min(1, run.rates.get(worker.pid) ?? 0))}`;
+      const level = h("span", { class: "level" });
+      level.style.width = `${share}%`;
+      const task = names.get(worker.task);
+      return h("div", { class: "worker" }, h("span", { class: "mono" }, worker.pid),
+        h("span", { class: "gauge", title: "CPU" }, level), h("span", { class: "number" }, `${share} %`),
+        h("span", { class: "number" }, bytes(worker.memory)),
+        h("span", { class: "doing mono" }, task ? task.text || task.name : worker.task ? "busy" : "idle"));
+    };
+    fill(pool, workers.length > 0 && h("section", { class: "card pool", "aria-labelledby": "pool-title" },
+      h("h2", { id: "pool-title" }, `Workers: ${workers.length}`),
+      h("div", { class: "workers" }, workers.map(rowOf))));
   }
 
   function drawCommands() {
-    fill(commands, run.commands.length > 0 && h("section", { class: "card", "aria-labelledby": "commands-title" }, h("h2", { id: "commands-title" }, "Started from here"),
-      run.commands.map((command) => h("details", { open: Boolean(command.code) && command.code !== 3 },
-        h("summary", null, badge(command.code === null ? "running" : command.code === 0 ? "done" : command.code === 3 ? "waiting" : "failed"), h("code", null, command.line)),
-        h("pre", null, command.output || "(it has printed nothing)")))));
+    const stateOf = (code) => ({ null: "running", 0: "done", 3: "waiting" })[code] ?? "failed";
+    const shownOf = ({ code, line, output }) => h("details", { open: stateOf(code) === "failed" },
+      h("summary", null, badge(stateOf(code)), h("code", null, line)),
+      h("pre", null, output || "(it has printed nothing)"));
+    fill(commands, run.commands.length > 0 && h("section", { class: "card", "aria-labelledby": "commands-title" },
+      h("h2", { id: "commands-title" }, "Started from here"), run.commands.map(shownOf)));
   }
 
   function draw() {
@@ -166,7 +190,9 @@ export function showRun(thread) {
     if (name !== tab) {
       view?.close?.();
       tab = name;
-      fill(tabs, Object.entries(TABS).map(([key, [title]]) => h("a", { href: `${base}/${key}`, "aria-current": key === tab ? "page" : null }, title)));
+      fill(tabs, Object.entries(TABS).map(([key, [title]]) => h("a", {
+        href: `${base}/${key}`, "aria-current": key === tab ? "page" : null,
+      }, title)));
       view = TABS[tab][1](shared);
       fill(content, view.element);
       if (run.row) view.update();

@@ -9,7 +9,8 @@ const STATES = ["running", "waiting", "failed", "stopped", "done"];
 export function showRuns() {
   let runs = [];
   const chosen = new Set();
-  const search = h("input", { type: "search", placeholder: "Search runs and flows", "aria-label": "Search runs and flows", oninput: draw });
+  const label = "Search runs and flows";
+  const search = h("input", { type: "search", placeholder: label, "aria-label": label, oninput: draw });
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const body = h("tbody");
   const empty = h("p", { class: "empty" });
@@ -37,14 +38,16 @@ export function showRuns() {
     const row = document.activeElement?.closest?.("tr")?.dataset?.run;
     fill(body, found.map(rowOf));
     if (row !== undefined) [...body.rows].find((each) => each.dataset.run === row)?.querySelector("a").focus();
-    fill(empty, runs.length === 0 ? "This store has no runs yet. They appear here as soon as one begins." : found.length ? "" : "No run is like that.");
+    const none = runs.length ? "No run is like that." : "This store has no runs yet. They appear here when they begin.";
+    fill(empty, found.length ? "" : none);
   }
 
   // The tasks of the superstep that it is in; of one that is done, how many supersteps it took.
   function progressOf(run) {
     const { done = 0, ...others } = run.states ?? {};
     const total = Object.values(others).reduce((sum, each) => sum + each, done);
-    if (run.status === "done" || !total) return run.step < 0 ? "" : run.step === 0 ? "1 superstep" : `${count(run.step + 1)} supersteps`;
+    const steps = run.step + 1;
+    if (run.status === "done" || !total) return steps > 0 ? `${count(steps)} superstep${steps > 1 ? "s" : ""}` : "";
     const trouble = others.failed ? `, ${count(others.failed)} failed` : "";
     return `${count(done)} ${done === 1 ? "call" : "calls"} done${trouble}`;
   }

@@ -7,15 +7,18 @@ import { brief, tree } from "./values.js";
 
 export function stepsView({ run, start }) {
   const list = h("ol", { class: "steps" });
-  const slider = h("input", { type: "range", min: 0, "aria-label": "Superstep", oninput: () => choose(steps.length - 1 - Number(slider.value)) });
+  const oninput = () => choose(steps.length - 1 - Number(slider.value));
+  const slider = h("input", { type: "range", min: 0, "aria-label": "Superstep", oninput });
   const detail = h("div", { class: "card", "aria-live": "polite" });
   const told = h("p", { class: "quiet" });
-  const element = h("div", null, h("div", { class: "bar" }, told, slider), h("div", { class: "travel" }, h("div", { class: "card" }, list), detail));
+  const element = h("div", null, h("div", { class: "bar" }, told, slider),
+    h("div", { class: "travel" }, h("div", { class: "card" }, list), detail));
   let steps = []; // the newest first
   let chosen = null;
   let known = null;
 
-  const titleOf = (step) => (step.source === "input" ? "Input" : step.source === "loop" ? `After superstep ${step.step}` : `${step.source === "fork" ? "Fork" : "Update"} at ${step.step}`);
+  const titles = { input: () => "Input", loop: (step) => `After superstep ${step}`, fork: (step) => `Fork at ${step}` };
+  const titleOf = ({ source, step }) => (titles[source] ?? ((at) => `Update at ${at}`))(step);
 
   async function update() {
     const key = `${run.row.checkpoints} ${run.row.updated}`;
@@ -40,8 +43,11 @@ export function stepsView({ run, start }) {
     chosen = step.id;
     slider.value = String(steps.length - 1 - at);
     slider.setAttribute("aria-valuetext", titleOf(step));
-    fill(list, steps.map((each, index) => h("li", null, h("button", { type: "button", "aria-current": each.id === chosen ? "step" : null, onclick: () => choose(index) },
-      h("strong", null, titleOf(each)), h("span", { class: "quiet" }, moment(each.at)), h("span", { class: "mono quiet" }, each.changed.join(", "))))));
+    const isCurrent = (each) => (each.id === chosen ? "step" : null);
+    fill(list, steps.map((each, index) => h("li", null,
+      h("button", { type: "button", "aria-current": isCurrent(each), onclick: () => choose(index) },
+        h("strong", null, titleOf(each)), h("span", { class: "quiet" }, moment(each.at)),
+        h("span", { class: "mono quiet" }, each.changed.join(", "))))));
     if (again) return;
     try {
       const { channels } = await load("step", { thread: run.thread, checkpoint: step.id });
@@ -52,14 +58,23 @@ export function stepsView({ run, start }) {
   }
 
   function show(step, channels) {
-    const field = h("input", { type: "text", "aria-label": "Name of the new thread", placeholder: "name of the new thread", required: true });
-    const fork = h("form", { class: "answer needs-actions", onsubmit: (event) => { event.preventDefault(); start("fork", { checkpoint: step.id, name: field.value }); } },
+    const label = "Name of the new thread";
+    const field = h("input", { type: "text", "aria-label": label, placeholder: label, required: true });
+    const onsubmit = (event) => { event.preventDefault(); start("fork", { checkpoint: step.id, name: field.value }); };
+    const fork = h("form", { class: "answer needs-actions", onsubmit },
       field, h("button", { type: "submit", class: "button" }, "Fork from here"));
     fill(detail, h("h2", null, titleOf(step)), h("p", { class: "quiet mono" }, step.id), isReport ? null : fork,
-      channels.length === 0 ? h("p", { class: "empty" }, "No channel holds a value.") : channels.map((channel) => h("section", { class: channel.changed ? "channel changed" : "channel" },
-        h("h3", null, h("span", { class: "mono" }, channel.name), channel.changed && h("span", { class: "mark" }, "before" in channel ? ("value" in channel ? "changed" : "removed") : "new")),
-        "before" in channel && h("p", { class: "before mono" }, h("span", { class: "unseen" }, "before: "), brief(channel.before, 300)),
-        "value" in channel && tree(channel.value))));
+      channels.length === 0 && h("p", { class: "empty" }, "No channel holds a value."), channels.map(channelOf));
+  }
+
+  function channelOf(channel) {
+    const [was, is] = ["before" in channel, "value" in channel];
+    const change = was ? (is ? "changed" : "removed") : "new";
+    return h("section", { class: channel.changed ? "channel changed" : "channel" },
+      h("h3", null, h("span", { class: "mono" }, channel.name),
+        channel.changed && h("span", { class: "mark" }, change)),
+      was && h("p", { class: "before mono" }, h("span", { class: "unseen" }, "before: "), brief(channel.before, 300)),
+      is && tree(channel.value));
   }
 
   return { element, update };

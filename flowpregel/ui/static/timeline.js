@@ -9,7 +9,10 @@ const GAP = 4;
 const LEFT = 76;
 const TOP = 24;
 const MOST_LANES = 200;
-const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400];
+const STEPS = [
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200,
+  21_600, 86_400,
+];
 
 // Bars that overlap in one process (its OS threads) get lanes of their own.
 export function lanesOf(rows, now) {
@@ -26,7 +29,10 @@ export function lanesOf(rows, now) {
     const own = [];
     for (const bar of bars) {
       let lane = own.find((each) => each.end <= bar.begin);
-      if (!lane && own.length < 16) own.push(lane = { pid, bars: [], end: 0, name: own.length ? "" : String(pid || "?") });
+      if (!lane && own.length < 16) {
+        lane = { pid, bars: [], end: 0, name: own.length ? "" : String(pid || "?") };
+        own.push(lane);
+      }
       lane ??= own[own.length - 1];
       lane.bars.push(bar);
       lane.end = Math.max(lane.end, bar.end);
@@ -43,7 +49,9 @@ export function timelineView({ run, linkOf }) {
   const told = h("p", { class: "quiet" });
   const tool = (text, label, act) => h("button", { type: "button", class: "button", "aria-label": label, onclick: act }, text);
   const element = h("div", null,
-    h("div", { class: "bar" }, told, h("span", { class: "buttons" }, tool("−", "Zoom out", () => zoom(2)), tool("+", "Zoom in", () => zoom(0.5)), tool("All", "Show the whole run", whole))),
+    h("div", { class: "bar" }, told, h("span", { class: "buttons" },
+      tool("−", "Zoom out", () => zoom(2)), tool("+", "Zoom in", () => zoom(0.5)),
+      tool("All", "Show the whole run", whole))),
     h("div", { class: "card timeline" }, canvas, tip));
   let lanes = [];
   let [first, last] = [0, 1]; // the whole run, in nanoseconds
@@ -71,7 +79,9 @@ export function timelineView({ run, linkOf }) {
     }
     if (!lanes.length) [first, last] = [0, 1e9];
     if (last - first < 1e6) last = first + 1e6;
-    fill(told, bars ? `${count(bars)} calls in ${seconds((last - first) / 1e9)} on ${count(new Set(lanes.map((lane) => lane.pid)).size)} processes. Wheel or + and − zoom, dragging moves.` : "No call has run yet.");
+    const processes = new Set(lanes.map((lane) => lane.pid)).size;
+    const extent = `${count(bars)} calls in ${seconds((last - first) / 1e9)}, processes: ${count(processes)}.`;
+    fill(told, bars ? `${extent} Wheel or + and − zoom, dragging moves.` : "No call has run yet.");
     canvas.setAttribute("aria-label", `Timeline: ${told.textContent} The table of calls has the same in words.`);
     paint();
   }
@@ -214,7 +224,9 @@ export function timelineView({ run, linkOf }) {
     tip.hidden = !bar;
     canvas.style.cursor = bar ? "pointer" : "";
     if (!bar) return;
-    fill(tip, h("strong", { class: "mono" }, nameOf(bar.row)), h("br"), `${labelOf(bar.row.shown)} · ${seconds((bar.end - bar.begin) / 1e9)} · ${clock(bar.begin)}`, bar.row.error && h("div", { class: "error" }, bar.row.error));
+    const when = `${labelOf(bar.row.shown)} · ${seconds((bar.end - bar.begin) / 1e9)} · ${clock(bar.begin)}`;
+    const error = bar.row.error && h("div", { class: "error" }, bar.row.error);
+    fill(tip, h("strong", { class: "mono" }, nameOf(bar.row)), h("br"), when, error);
     tip.style.left = `${Math.min(event.offsetX + 14, canvas.clientWidth - tip.offsetWidth - 8)}px`;
     tip.style.top = `${event.offsetY + 16}px`;
   });
@@ -225,7 +237,10 @@ export function timelineView({ run, linkOf }) {
     if (bar) h("a", { href: linkOf(bar.row.id) }).click();
   });
   canvas.addEventListener("keydown", (event) => {
-    const act = { "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: whole, Home: whole, ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2) }[event.key];
+    const closer = () => zoom(0.5);
+    const [left, right] = [() => pan(-0.2), () => pan(0.2)];
+    const keys = { "+": closer, "=": closer, "-": () => zoom(2), Home: whole, ArrowLeft: left, ArrowRight: right };
+    const act = keys[event.key];
     if (!act) return;
     event.preventDefault();
     act();

@@ -9,7 +9,7 @@ function leaf(value) {
   if (value === true) return h("span", { class: "v-null" }, "True");
   if (value === false) return h("span", { class: "v-null" }, "False");
   if (typeof value === "number") return h("span", { class: "v-number" }, String(value));
-  if (typeof value === "string") return h("span", { class: "v-text" }, JSON.stringify(value).replaceAll("\\\\x", "\\x"));
+  if (typeof value === "string") return h("span", { class: "v-text" }, JSON.stringify(value));
   return h("span", { class: "v-other" }, value.written);
 }
 
@@ -34,20 +34,20 @@ export function brief(value, room = SHORT) {
   return open + parts.join(", ") + close;
 }
 
+export function itemsOf({ items }, depth = 0) {
+  const shown = (each) => (isLeaf(each) ? leaf(each) : tree(each, depth + 1));
+  return h("div", { class: "items value" }, items.map(([key, each]) => (
+    h("div", { class: "item" }, h("span", { class: "key" }, key), shown(each)))));
+}
+
 export function tree(value, depth = 0) {
   if (isLeaf(value)) return h("div", { class: "value" }, leaf(value));
   const isList = Array.isArray(value);
   const items = isList ? value.map((each, at) => [String(at), each]) : value.items;
   const head = isList ? `list of ${items.length}` : `${value.name ?? "dict"} of ${items.length}`;
   if (items.length === 0) return h("div", { class: "value v-other" }, isList ? "[]" : `${value.name ?? ""}{}`);
-  const body = h("div", { class: "items" });
-  const show = () => {
-    if (body.childElementCount) return;
-    body.append(...items.map(([key, each]) => {
-      const name = h("span", { class: "key" }, key);
-      return isLeaf(each) ? h("div", { class: "item" }, name, leaf(each)) : h("div", { class: "item" }, name, tree(each, depth + 1));
-    }));
-  };
+  const body = h("div");
+  const show = () => { if (!body.childElementCount) body.append(itemsOf({ items }, depth)); };
   const isOpen = depth < 1 || items.length <= 4;
   if (isOpen) show();
   return h("details", { class: "value", open: isOpen, ontoggle: show },

@@ -1,0 +1,320 @@
+"""What there is of each resource, and what tasks take of it: the book that the pool keeps."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from flowpregel._core.records import Raised
+from flowpregel.errors import ConfigurationError, ResourcesError
+from flowpregel.executors.base import JobKey
+from flowpregel.executors.processes.admission import assign_by_needs
+from flowpregel.executors.processes.assign import (
+    InFlight,
+    Needs,
+    PoolLimits,
+    TaskQueue,
+    WorkerKind,
+    WorkerLoad,
+)
+from flowpregel.executors.processes.crash_report import forget_peak, peak_of
+from flowpregel.executors.processes.io_loop import IOLoop
+from flowpregel.executors.processes.settings import PoolSettings
+from flowpregel.policies import Resources, bytes_of, rate_of
+
+_OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
+_LOOK_EVERY: Final = 0.05
+"""Seconds after which places that other programs hold are asked for again."""
+
+
+# ------------------------------------------------ what there is
+
+
+def amounts_of(
+    limits: Mapping[str, float | str] | None, cpus: int
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Return what a pool has of each resource, and its GPUs: the machine's, where nothing is said.
+
+    Raises:
+        ConfigurationError: One of *limits* is no amount.
+    """
+    gpus = _gpus()
+    amounts: dict[str, float] = {"cpus": cpus, "memory": _memory(), "gpus": len(gpus)}
+    for name, value in (limits or {}).items():
+        amount: Any = bytes_of(value) if name == "memory" else value  # type: ignore[arg-type]
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount > 0:
+            raise ConfigurationError(f"limits[{name!r}] is {value!r}; use a number greater than 0")
+        amounts[name] = amount
+    count = int(amounts["gpus"])
+    return amounts, gpus[:count] if count <= len(gpus) else tuple(map(str, range(count)))
+
+
+def _gpus() -> tuple[str, ...]:
+    """Return the GPUs that this program may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    said = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if said is not None:
+        return tuple(name.strip() for name in said.split(",") if name.strip())
+    found = (re.fullmatch(r"nvidia(\d+)", entry.name) for entry in Path("/dev").iterdir())
+    return tuple(sorted((each[1] for each in found if each), key=int))
+
+
+def _memory() -> int:
+    """Return the memory of the machine, or of the container, in bytes."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # "max", or no such file: it has no limit of its own
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return memory
+
+
+class StartLog:
+    """When the last calls have started for which there is a rate.
+
+    Args:
+        rate: Such as ``"60/min"``.
+    """
+
+    def __init__(self, rate: str) -> None:
+        self._most, self._seconds = rate_of(rate)
+        self._starts: deque[float] = deque()
+
+    def there(self, used: int, now: float) -> int:
+        """Return how many may start now."""
+        while self._starts and self._starts[0] + self._seconds <= now:
+            self._starts.popleft()
+        return self._most - len(self._starts)
+
+    def add(self, now: float) -> None:
+        """Note that one starts."""
+        self._starts.append(now)
+
+    def look_at(self, now: float) -> float:
+        """Return when one more may start than now; infinity: nothing that counts has started."""
+        return self._starts[0] + self._seconds if self._starts else inf
+
+
+class SharedPlaces:
+    """The places of a limit that programs share which name the same folder.
+
+    Each is a file, and who has locked it has the place: until it is unlocked, or the
+    process ends, however it ends.
+
+    Args:
+        folder: Where the files are.
+        count: How many.
+    """
+
+    def __init__(self, folder: Path, count: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        how = os.O_RDWR | os.O_CREAT
+        self._files = [os.open(folder / str(number), how, 0o600) for number in range(count)]
+        self._held: list[int] = []
+
+    def there(self, used: int, now: float) -> int:
+        """Return how many places this program has: one more than it uses, if it can get that."""
+        for file in self._files:
+            if len(self._held) <= used and file not in self._held:
+                with suppress(BlockingIOError):  # another program's
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    self._held.append(file)
+        return len(self._held)
+
+    def give_back(self, used: int) -> None:
+        """Give back all places but those that are used."""
+        while len(self._held) > used:
+            fcntl.flock(self._held.pop(), fcntl.LOCK_UN)
+
+    def look_at(self, now: float) -> float:
+        """Return when to look again for a place; infinity: other programs have none."""
+        return now + _LOOK_EVERY if len(self._held) < len(self._files) else inf
+
+    def close(self) -> None:
+        """Give all places back. In a fork: those of the other process stay its own."""
+        while self._files:
+            os.close(self._files.pop())
+        self._held.clear()
+
+
+# ------------------------------------------------ what tasks take
+
+
+class ResourceBook:
+    """What a pool has, and what its tasks take of it; on the I/O thread.
+
+    Args:
+        settings: How the pool is set up.
+        loop: The I/O loop.
+        finish: Ends a task that can never have what it needs.
+    """
+
+    def __init__(
+        self, settings: PoolSettings, loop: IOLoop, finish: Callable[[InFlight, Raised], None]
+    ) -> None:
+        self._settings = settings
+        self._loop = loop
+        self._finish = finish
+        self._looks_at = inf
+        self._needs: dict[object, Needs] = {}
+        self.clock = time.monotonic
+        self._rates: dict[str, StartLog] = {}
+        self._shared: dict[str, SharedPlaces] = {}
+        for name, count in settings.amounts.items() if settings.limits_folder else ():
+            if name not in _OF_THE_MACHINE:
+                folder = Path(settings.limits_folder) / quote(name, safe="")
+                self._shared[name] = SharedPlaces(folder, int(count))
+        self.count = 0
+        """How many tasks are there that have needs of their own."""
+
+    def note(self, task: InFlight, tasks: Mapping[JobKey, InFlight]) -> None:
+        """Note what *task* needs; refuse it if it can never have that.
+
+        Those of *tasks* that call it hold what they have until it has ended.
+        """
+        said, callers = task.job.task.node.resources, _callers_of(task, tasks)
+        priorities = [each.priority for each in callers[:1]]
+        if said is not None and said.priority is not None:
+            priorities.append(said.priority)
+        task.priority = max(priorities, default=0)
+        is_below = any(each.needs is not None and len(each.needs.amounts) > 1 for each in callers)
+        if said is None and not is_below:
+            return
+        self.count += 1
+        key = task.job.task.node.home, said, is_below
+        if key not in self._needs:
+            self._needs[key] = self._needs_of(*key)
+        task.needs = self._needs[key]
+        for name, amount in task.needs.amounts.items():
+            there = self._settings.amounts.get(name, 0)
+            holders = [] if amount > there or name == "cpus" else _holders(name, callers)
+            held = sum(each.needs.amounts[name] for each in holders if each.needs)
+            if amount + held > there and not (name == "memory" and task.needs.is_measured):
+                self._refuse(task, name, holders)
+                return
+
+    def _refuse(self, task: InFlight, name: str, holders: Iterable[InFlight]) -> None:
+        asked = task.needs.amounts[name] if task.needs else 0
+        there, by = self._settings.amounts.get(name, 0), {each.job.task.name for each in holders}
+        error = ResourcesError(task.job.task.name, name, asked, there, sorted(by))
+        self._loop.call(partial(self._finish, task, Raised(error)))
+
+    def _needs_of(self, home: str, said: Resources | None, is_below: bool) -> Needs:
+        """Return what all calls of a task need: one record, so that what is measured counts."""
+        said = said or Resources(memory=0)
+        amounts: dict[str, float] = {"cpus": said.cpus or 1}
+        amounts |= {"memory": bytes_of(said.memory)} if said.memory else {}
+        amounts |= {"gpus": said.gpus} if said.gpus else {}
+        amounts |= dict.fromkeys(said.limit, 1)
+        threads = None if said.cpus is None else max(1, int(said.cpus))
+        if threads == self._settings.share:
+            threads = None
+        rate = None
+        if said.rate is not None:
+            rate = f"{said.rate} of {home}"
+            self._rates.setdefault(rate, StartLog(said.rate))
+        return Needs(amounts, threads, rate, is_measured=said.memory is None, is_below=is_below)
+
+    def assign(
+        self,
+        queue: TaskQueue,
+        loads: Sequence[WorkerLoad],
+        limits: PoolLimits,
+        tasks: Mapping[JobKey, InFlight],
+    ) -> tuple[list[WorkerKind], list[tuple[int, list[InFlight]]]]:
+        """Take out of *queue* what can start; see that it is looked at when more can.
+
+        Of *tasks*, which are all of the pool, one is refused if they wait for each other for ever.
+
+        Returns:
+            The kinds of workers to start; the indices of workers, and what each of them gets.
+        """
+        now = self.clock()
+        sources: dict[str, StartLog | SharedPlaces] = {**self._rates, **self._shared}
+        used = {name: sum(int(each.held.get(name, 0)) for each in loads) for name in sources}
+        amounts = {name: each.there(used[name], now) for name, each in sources.items()}
+        look_at = {name: each.look_at(now) for name, each in sources.items()}
+        limits = limits._replace(
+            amounts={**self._settings.amounts, **amounts}, gpus=self._settings.gpus
+        )
+        passing = {name for name, at in look_at.items() if at < inf}
+        plan = assign_by_needs(queue, loads, limits, passing)
+        sent = [task for _, task in plan.sends]
+        queue.remove(sent)
+        for name, places in self._shared.items():
+            places.give_back(used[name] + len(_holders(name, sent)))
+        due = min((look_at[name] for name in plan.lacking & passing), default=inf)
+        if due < self._looks_at:
+            self._looks_at = due
+            self._loop.call_at(due, self._look)
+        if plan.stuck is not None and _all_wait(tasks):
+            running = [each for each in tasks.values() if each.worker is not None]
+            self._refuse(*plan.stuck, _holders(plan.stuck[1], running))
+        return plan.starts, [(index, [task]) for index, task in plan.sends]
+
+    def _look(self) -> None:
+        self._looks_at = inf
+
+    def start(self, task: InFlight) -> None:
+        """Note that the worker of *task* gets it."""
+        if task.needs is not None and task.needs.rate is not None:
+            self._rates[task.needs.rate].add(self.clock())
+        if task.needs is not None and task.needs.is_measured:
+            forget_peak(task.worker.pid)
+
+    def measure(self, task: InFlight | None, peak: int | None) -> None:
+        """Note how much memory *task* took, which a worker has: *peak* bytes, if that is known."""
+        if task is not None and task.needs is not None and task.needs.is_measured:
+            amounts, most = task.needs.amounts, self._settings.amounts["memory"]
+            taken = peak_of(task.worker.pid) if peak is None else peak
+            amounts["memory"] = max(min(taken, most), amounts.get("memory", 0))
+
+    def end(self, task: InFlight) -> None:
+        """Note that *task*, which has needs, has ended; its worker may be there."""
+        self.count -= 1
+        self.measure(task if task.worker is not None else None, None)
+        for places in self._shared.values() if self.count == 0 else ():
+            places.give_back(0)
+
+    def settings_of(self, kind: WorkerKind) -> PoolSettings:
+        """Return the settings of workers of that kind."""
+        env = {**self._settings.env}
+        if kind.threads is not None:
+            env |= dict.fromkeys(self._settings.capped, str(kind.threads))
+        if kind.gpus:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(kind.gpus)
+        return replace(self._settings, kind=kind, env=env)
+
+    def close(self) -> None:
+        """Give back the places that other programs may want."""
+        for places in self._shared.values():
+            places.close()
+
+
+def _callers_of(task: InFlight, tasks: Mapping[JobKey, InFlight]) -> list[InFlight]:
+    """Return the tasks of the pool that wait for *task*, the nearest first."""
+    found, each = [], task.job.task.parent
+    while each is not None:
+        if (caller := tasks.get((each.id, each.attempt))) is not None:
+            found.append(caller)
+        each = each.parent
+    return found
+
+
+def _holders(name: str, tasks: Iterable[InFlight]) -> list[InFlight]:
+    """Return those of *tasks* that take something of the resource *name*."""
+    return [each for each in tasks if each.needs is not None and name in each.needs.amounts]
+
+
+def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
+    """Return whether all calls of *tasks* are among them: none runs elsewhere, and may end."""
+    called = sum(bool(_callers_of(each, tasks)) for each in tasks.values())
+    return called >= sum(len(each.calls) for each in tasks.values())

@@ -1,0 +1,137 @@
+"""U1: what it costs to watch a run. ``python -m tests.benchmarks.watching [CALLS]`` prints it.
+
+Three figures: a poll for changes, by who watches and by the run that is not watched; a refresh
+with very many calls, a hundred of them new; and what a run takes to show what it does.
+All are seconds of CPU of the OS thread that does it, which other work on the machine does not
+stretch as much as the time on the clock.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from flowpregel import entrypoint, task
+from flowpregel._lmdb.locks import FileLock
+from flowpregel.checkpoint.base import Lease
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.checkpoint.lmdb.leases import HeldLease
+from flowpregel.watching.reader import StoreReader
+from tests.benchmarks.work import folder
+
+_POLLS = 10_000
+_NEW = 100
+_TURNS = 5
+
+
+@task(executor="inline")
+def same(number: int) -> int:
+    """Return it."""
+    return number
+
+
+def cpu_of(work: Callable[[], Any]) -> float:
+    """Return the seconds of CPU that this OS thread took for *work*."""
+    begun = time.thread_time()
+    work()
+    return time.thread_time() - begun
+
+
+def poll(saver: LMDBSaver, path: str) -> tuple[float, float]:
+    """Return the seconds of a poll: by who watches, and by a run that nobody watches."""
+    file = FileLock(os.path.join(path, "lease"))
+    file.acquire(0)
+    lease = Lease(1)
+    lease.live = dict
+    held = HeldLease(file, lease, None)
+    with closing(StoreReader(saver)) as reader:
+        ours = cpu_of(lambda: [reader.mark() for _ in range(_POLLS)]) / _POLLS
+    its = cpu_of(lambda: [held.show() for _ in range(_POLLS)]) / _POLLS
+    file.close()
+    return ours, its
+
+
+def refresh(saver: LMDBSaver, count: int) -> tuple[float, float, float]:
+    """Return the seconds of the first look at *count* calls, and of the next: median, most."""
+    seconds: list[float] = []
+    with closing(StoreReader(saver)) as reader:
+
+        @entrypoint(checkpointer=saver)
+        def flow(count: int) -> None:
+            for future in same.map(range(count)):
+                future.result()
+            mark = 0
+            for turn in range(_TURNS + 1):
+                begun = time.thread_time()
+                changes = reader.calls("refresh", mark)
+                seconds.append(time.thread_time() - begun)
+                assert len(changes.rows) >= (_NEW if turn else count)
+                mark, first = changes.mark, count + turn * _NEW
+                for future in same.map(range(first, first + _NEW)):
+                    future.result()
+
+        flow.invoke(count, thread_id="refresh", durability="sync")
+    first, *others = seconds
+    return first, statistics.median(others), max(others)
+
+
+def cost(saver: LMDBSaver, count: int) -> tuple[float, float]:
+    """Return the seconds that a watched run of *count* calls took, and its CPU to show itself.
+
+    The rest of the engine takes no part in it, so no run that nobody watches is compared.
+    """
+    shown: list[float] = []
+    show = HeldLease.show
+
+    def measured(held: HeldLease) -> None:
+        shown.append(cpu_of(lambda: show(held)))
+
+    @entrypoint(checkpointer=saver)
+    def flow(count: int) -> int:
+        return sum(future.result() for future in same.map(range(count)))
+
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(saver, over))
+    HeldLease.show = measured
+    watcher.start()
+    begun = time.monotonic()
+    flow.invoke(count, thread_id="cost")
+    seconds = time.monotonic() - begun
+    over.set()
+    watcher.join()
+    HeldLease.show = show
+    return seconds, sum(shown)
+
+
+def _watch(saver: LMDBSaver, over: threading.Event) -> None:
+    with closing(StoreReader(saver)) as reader:
+        while not over.wait(0.2):
+            reader.live("cost")
+
+
+def main(arguments: list[str]) -> None:
+    """Print the figures."""
+    count = int(arguments[0]) if arguments else 100_000
+    with folder() as path, LMDBSaver(path / "runs.lmdb") as saver:
+        ours, its = poll(saver, str(path))
+        print(
+            f"U1 change poll: {ours * 1e6:.1f} us; of a run that nobody watches: {its * 1e6:.1f} us"
+        )
+        seconds, spent = cost(saver, count // 5)
+        share = 100 * spent / seconds
+        print(f"U1 cost: {spent * 1e3:.0f} ms of CPU in a run of {seconds:.1f} s ({share:.2f} %)")
+        first, median, most = refresh(saver, count)
+        print(
+            f"U1 refresh with {count:,} calls: first {first:.2f} s, then {median * 1e3:.0f} ms "
+            f"(at most {most * 1e3:.0f})"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,66 @@
+"""A Dask cluster on the namespaces: the scheduler here, a worker on each machine."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any, Self
+
+from tests.cluster.network import HOME, NAMES, address_of, start, wait_for
+
+PORT = 8796
+
+
+class DaskCluster:
+    """Its processes, and a client.
+
+    Args:
+        folder: For logs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"dask://{HOME}:{PORT}"
+        self.scheduler: subprocess.Popen[bytes] = start(
+            None, "-m", "distributed.cli.dask_scheduler", "--host", HOME, "--port", str(PORT),
+            "--no-dashboard", "--no-show", log=folder / "scheduler.log",
+        )  # fmt: skip
+        self.workers = {name: self.start_worker(name) for name in NAMES}
+
+    def start_worker(self, name: str) -> subprocess.Popen[bytes]:
+        """Start the worker of a machine."""
+        return start(
+            name, "-m", "distributed.cli.dask_worker", f"tcp://{HOME}:{PORT}", "--host",
+            address_of(name), "--nthreads", "1", "--nworkers", "1", "--no-dashboard",
+            "--local-directory", str(self.folder / name), "--no-nanny", "--death-timeout", "60",
+            log=self.folder / f"{name}.log",
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        from distributed import Client
+
+        self.client: Any = None
+
+        def is_there() -> bool:
+            try:
+                self.client = self.client or Client(
+                    f"tcp://{HOME}:{PORT}", timeout=2, set_as_default=False
+                )
+            except OSError:
+                return False
+            return len(self.client.nthreads()) == len(NAMES)
+
+        wait_for(is_there, 60, "three workers")
+        return self
+
+    def executor(self) -> Any:
+        """Return our executor on it."""
+        from flowpregel.integrations.dask import DaskExecutor
+
+        return DaskExecutor(self.client, timeout=20.0)
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close(timeout=2)
+        for process in (*self.workers.values(), self.scheduler):
+            process.kill()
+            process.wait()

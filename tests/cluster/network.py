@@ -1,0 +1,115 @@
+"""Three machines that are none: network namespaces behind a bridge, with a delay on each wire."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+BRIDGE = "fpbr0"
+HOME = "10.231.77.1"
+NAMES = ("fp1", "fp2", "fp3")
+DELAY = "2ms"
+
+
+def address_of(name: str) -> str:
+    """Return the address of a machine."""
+    return f"10.231.77.1{name[-1]}"
+
+
+def sh(line: str, *, check: bool = True) -> None:
+    """Run a command."""
+    subprocess.run(line.split(), check=check, capture_output=not check)
+
+
+@contextmanager
+def machines() -> Iterator[Sequence[str]]:
+    """Make the machines, and remove them at the end with all that runs there."""
+    remove()
+    sh(f"ip link add {BRIDGE} type bridge")
+    sh(f"ip addr add {HOME}/24 dev {BRIDGE}")
+    sh(f"ip link set {BRIDGE} up")
+    try:
+        for name in NAMES:
+            sh(f"ip netns add {name}")
+            sh(f"ip link add {name}a type veth peer name {name}b")
+            sh(f"ip link set {name}a master {BRIDGE} up")
+            sh(f"ip link set {name}b netns {name}")
+            sh(f"ip -n {name} addr add {address_of(name)}/24 dev {name}b")
+            sh(f"ip -n {name} link set {name}b up")
+            sh(f"ip -n {name} link set lo up")
+            sh(f"tc qdisc add dev {name}a root netem delay {DELAY}", check=False)
+        yield NAMES
+    finally:
+        remove()
+
+
+def remove() -> None:
+    """Remove the machines, if they are there."""
+    for name in NAMES:
+        for pid in pids_on(name):
+            kill(pid)
+        sh(f"ip netns del {name}", check=False)
+        sh(f"ip link del {name}a", check=False)
+    sh(f"ip link del {BRIDGE}", check=False)
+
+
+def pids_on(name: str) -> list[int]:
+    """Return what runs on a machine."""
+    done = subprocess.run(
+        ["ip", "netns", "pids", name], check=False, capture_output=True, text=True
+    )
+    return [int(pid) for pid in done.stdout.split()]
+
+
+def commands_on(name: str) -> list[str]:
+    """Return the command lines of what runs on a machine."""
+    found = []
+    for pid in pids_on(name):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        found.append(f"{pid} {line}")
+    return found
+
+
+def kill(pid: int) -> None:
+    """Kill a process, if it is there."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def cut(name: str) -> None:
+    """Cut the wire of a machine."""
+    sh(f"ip link set {name}a down")
+
+
+def mend(name: str) -> None:
+    """Mend it."""
+    sh(f"ip link set {name}a up")
+
+
+def start(name: str | None, *words: str, log: Path) -> subprocess.Popen[bytes]:
+    """Start a Python program on a machine, or here."""
+    inside = ["ip", "netns", "exec", name] if name else []
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [*inside, sys.executable, *words], stdout=out, stderr=out, start_new_session=True
+        )
+
+
+def wait_for(condition: object, seconds: float, what: str) -> float:
+    """Look until *condition* holds; return how long that took."""
+    assert callable(condition)
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > seconds:
+            raise TimeoutError(f"{what}: not after {seconds:g} s")
+        time.sleep(0.1)
+    return time.monotonic() - began

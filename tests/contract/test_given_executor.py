@@ -1,0 +1,41 @@
+"""The contract of an executor, for the cluster that ``FLOWPREGEL_TEST_CLUSTER`` names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from flowpregel.integrations import executor_at
+from tests.contract.executor_contract import ExecutorContract
+
+ADDRESS = os.environ.get("FLOWPREGEL_TEST_CLUSTER", "")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not ADDRESS, reason="FLOWPREGEL_TEST_CLUSTER names no cluster"),
+]
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[Any]:
+    """The program's executor there."""
+    executor = executor_at(ADDRESS)
+    yield executor
+    executor.close()
+
+
+@pytest.fixture
+def spare() -> Any:
+    """Return a second executor, to close."""
+    kind, _, place = ADDRESS.partition("://")
+    if kind == "dask":
+        from flowpregel.integrations.dask import connect
+    else:
+        from flowpregel.integrations.ray import connect
+    return connect(place)
+
+
+class TestGivenExecutor(ExecutorContract):
+    """Machines that are there already."""

@@ -1,0 +1,115 @@
+"""Limits of all programs that name one folder: places are freed however their holder ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from flowpregel import entrypoint, task
+from flowpregel.executors import ProcessExecutor
+from flowpregel.executors.processes.resources import SharedPlaces
+
+HOLDER = """
+import sys, time
+from flowpregel.executors.processes.resources import SharedPlaces
+from pathlib import Path
+places = SharedPlaces(Path(sys.argv[1]), 2)
+print(places.there(0, 0.0), places.there(1, 0.0), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_place_is_one_programs_until_that_has_ended(tmp_path: Path) -> None:
+    """Also if it was killed; the others look again meanwhile."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert ["1", "2"] == holder.stdout.readline().split()
+    ours = SharedPlaces(tmp_path, 2)
+
+    assert 0 == ours.there(0, 5.0)
+    assert 5.0 < ours.look_at(5.0) < 6.0
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    holder.stdout.close()
+    assert 1 == ours.there(0, 5.0)
+    assert 2 == ours.there(1, 5.0)
+    assert float("inf") == ours.look_at(5.0)
+    ours.close()
+
+
+def test_places_that_are_not_used_are_given_back(tmp_path: Path) -> None:
+    """To whoever asks next, in the same program too."""
+    ours, theirs = SharedPlaces(tmp_path, 1), SharedPlaces(tmp_path, 1)
+    assert (1, 0) == (ours.there(0, 0.0), theirs.there(0, 0.0))
+
+    ours.give_back(0)
+
+    assert (1, 0) == (theirs.there(0, 0.0), ours.there(0, 0.0))
+    ours.close()
+    theirs.close()
+
+
+def hold_on(seconds: float) -> None:
+    """Live on, as a fork of a program that holds places may."""
+    time.sleep(seconds)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_does_not_hold_the_places_of_its_parent(tmp_path: Path) -> None:
+    """They are free when the parent has given them back, while the fork lives on."""
+    with ProcessExecutor(1, limits={"one": 1}, limits_folder=tmp_path) as pool:
+        places = pool._pool.resources._shared["one"]  # noqa: SLF001 - no task of it runs long enough
+        assert 1 == places.there(0, 0.0)
+        fork = get_context("fork").Process(target=hold_on, args=(600,))
+        fork.start()
+    others = SharedPlaces(tmp_path / "one", 1)
+    try:
+        deadline = time.monotonic() + 60
+        while not others.there(0, 0.0):
+            assert time.monotonic() < deadline
+    finally:
+        fork.kill()
+        fork.join()
+        others.close()
+
+
+@task(limit="one")
+def alone(folder: str) -> bool:
+    """Return whether this is the only call that runs, of both pools."""
+    mark = Path(folder) / "running"
+    try:
+        mark.mkdir()
+    except FileExistsError:
+        return False
+    time.sleep(0.01)
+    mark.rmdir()
+    return True
+
+
+def test_pools_that_name_one_folder_share_its_limits(tmp_path: Path) -> None:
+    """As programs do."""
+    folder = tmp_path / "limits"
+    with (
+        ProcessExecutor(2, limits={"one": 1}, limits_folder=folder) as first,
+        ProcessExecutor(2, limits={"one": 1}, limits_folder=folder) as second,
+    ):
+
+        @entrypoint()
+        def both(place: str) -> list[bool]:
+            calls = [
+                alone.with_options(executor=pool)(place)
+                for _ in range(4)
+                for pool in (first, second)
+            ]
+            return [each.result() for each in calls]
+
+        assert [True] * 8 == both.run(str(tmp_path))

@@ -1,0 +1,207 @@
+"""What the pool decides once tasks say what they take, without a process or a clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowpregel._core.effects import StepContext
+from flowpregel._core.records import Kind, Node, Task
+from flowpregel.context import Job, RunInfo
+from flowpregel.errors import ConfigurationError
+from flowpregel.executors.processes.admission import assign_by_needs
+from flowpregel.executors.processes.assign import (
+    OLDEST_EVERY,
+    PLAIN,
+    InFlight,
+    Needs,
+    NodeCode,
+    PoolLimits,
+    TaskQueue,
+    WorkerKind,
+    WorkerLoad,
+    WorkerState,
+)
+from flowpregel.executors.processes.resources import StartLog, amounts_of
+
+UNKNOWN = float("inf")
+THERE = {"cpus": 4.0, "memory": 8.0, "gpus": 2.0, "api": 1.0}
+IDLE = WorkerLoad(WorkerState.IDLE)
+FOUR = PoolLimits(4, amounts=THERE, gpus=("0", "1"))
+
+
+def task(number: int, run: str = "run", *, seconds: float = UNKNOWN, **of_task: Any) -> InFlight:
+    """Return a task that waits."""
+    job = Job(
+        Task("t", Node(name="n"), Kind.CALL, None, ""),
+        StepContext("", "", 0, 1),
+        RunInfo(run_id=run),
+    )
+    nobody: Any = None
+    return InFlight(number, job, nobody, NodeCode(b"digest", b"code", seconds), **of_task)
+
+
+def needs(threads: int | None = None, **amounts: float) -> Needs:
+    """Return what a task takes, one CPU at least."""
+    return Needs({"cpus": 1.0, **amounts}, threads)
+
+
+def busy(state: WorkerState = WorkerState.BUSY, **held: float) -> WorkerLoad:
+    """Return a worker that has a task."""
+    return WorkerLoad(state, UNKNOWN, PLAIN, {"cpus": 1.0, **held})
+
+
+def queue_of(*waiting: Needs | None) -> TaskQueue:
+    """Return tasks that wait, numbered from 0."""
+    queue = TaskQueue()
+    for number, each in enumerate(waiting):
+        queue.add(task(number, needs=each))
+    return queue
+
+
+WAITING = WorkerState.WAITING
+ONE_GPU, OTHER_GPU = WorkerKind(None, ("0",)), WorkerKind(None, ("1",))
+
+
+@pytest.mark.parametrize(
+    ("queue", "workers", "starts", "sends"),
+    [
+        # What is free is given away, in order.
+        ([needs(cpus=2), needs(cpus=2)], 4 * [IDLE], [], {0: [0], 1: [1]}),
+        ([needs(cpus=3), needs(cpus=1)], 4 * [IDLE], [], {0: [0], 1: [1]}),
+        ([needs(api=1), needs(api=1), None], 4 * [IDLE], [], {0: [0], 1: [2]}),
+        ([needs(memory=5), needs(memory=5), needs()], 4 * [IDLE], [], {0: [0], 1: [2]}),
+        ([needs()], [busy(api=1), IDLE], [], {1: [0]}),
+        # What a task lacks is kept for it: nobody behind it gets that.
+        ([needs(cpus=4), needs(cpus=1), None], [busy(), IDLE], [], {}),
+        ([needs(memory=8), needs(memory=1)], [busy(memory=1), IDLE], [], {}),
+        ([needs(memory=8), needs(api=1)], [busy(memory=1), IDLE], [], {1: [1]}),
+        # A task that waits for its calls lends its CPUs, and keeps the rest.
+        ([needs(cpus=4)], [busy(WAITING, cpus=4), IDLE], [], {1: [0]}),
+        ([needs(memory=4)], [busy(WAITING, memory=5), IDLE], [], {}),
+        # Workers are started for what has none that is fit.
+        ([needs(threads=2), needs()], [IDLE], [WorkerKind(2)], {0: [1]}),
+        ([needs(gpus=1), needs(gpus=1)], [IDLE], [ONE_GPU, OTHER_GPU], {}),
+        ([needs(gpus=1)], [WorkerLoad(WorkerState.IDLE, kind=OTHER_GPU)], [], {0: [0]}),
+        ([needs(gpus=1)], [WorkerLoad(WorkerState.STARTING, kind=OTHER_GPU)], [], {}),
+        (
+            [needs(gpus=1)],
+            [WorkerLoad(WorkerState.BUSY, UNKNOWN, ONE_GPU, {"gpus": 1})],
+            [OTHER_GPU],
+            {},
+        ),
+        # Tasks that say nothing are given to plain workers only.
+        ([None, None], [WorkerLoad(WorkerState.IDLE, kind=ONE_GPU)], [PLAIN, PLAIN], {}),
+        (5 * [None], 3 * [busy()] + 2 * [IDLE], [], {3: [0]}),
+    ],
+)
+def test_what_is_free_is_given_away(
+    queue: list[Needs | None], workers: list[WorkerLoad], starts: Any, sends: Any
+) -> None:
+    """And no more than that."""
+    plan = assign_by_needs(queue_of(*queue), workers, FOUR)
+
+    assert starts == plan.starts
+    assert sends == {index: [each.id] for index, each in plan.sends}
+
+
+def test_the_call_of_a_task_that_holds_something_is_not_kept_waiting_by_others() -> None:
+    """They may wait for what its caller holds."""
+    queue = queue_of(needs(memory=6), Needs({"cpus": 1.0, "memory": 2.0}, is_below=True))
+
+    plan = assign_by_needs(queue, [busy(WAITING, memory=4), IDLE], FOUR)
+
+    assert [1] == [each.id for _, each in plan.sends]
+
+
+@pytest.mark.parametrize(("passing", "stuck"), [((), True), (("memory",), False), (("api",), True)])
+def test_a_task_is_stuck_if_nothing_runs_and_nothing_can(
+    passing: tuple[str, ...], stuck: bool
+) -> None:
+    """Unless what it lacks comes by itself."""
+    queue = queue_of(Needs({"cpus": 1.0, "memory": 5.0}, is_below=True))
+
+    plan = assign_by_needs(queue, 2 * [busy(WAITING, memory=4)], FOUR, passing)
+
+    assert stuck == (plan.stuck is not None)
+
+
+# ------------------------------------------------ whose turn it is
+
+
+def test_runs_take_turns() -> None:
+    """A run of two tasks waits for one task of a run of two hundred, not for all."""
+    queue = TaskQueue()
+    for number in range(200):
+        queue.add(task(number, "large"))
+    (first,) = queue.take(1)
+    for number in (200, 201):
+        queue.add(task(number, "small"))
+
+    turns = [queue.take(1)[0].job.run.run_id for _ in range(4)]
+
+    assert "large" == first.job.run.run_id
+    assert 2 == turns.count("small")
+    assert ["small", "large", "small", "large"] in (turns, turns[::-1])
+
+
+def test_higher_priorities_go_first_and_none_waits_for_ever() -> None:
+    """Each fourth turn is that of the longest wait."""
+    queue = TaskQueue()
+    queue.add(task(0, priority=-1))
+    for number in range(1, 20):
+        queue.add(task(number, priority=5))
+
+    taken = [queue.take(1)[0].id for _ in range(OLDEST_EVERY)]
+
+    assert 0 in taken
+    assert [1, 2] == taken[:2]
+    assert len({*taken}) == OLDEST_EVERY
+
+
+def test_all_tasks_are_taken_once_whatever_their_order() -> None:
+    """In batches over runs and priorities too."""
+    queue = TaskQueue()
+    for number in range(100):
+        queue.add(task(number, f"run {number % 3}", priority=number % 2))
+
+    taken = [each.id for _ in range(15) for each in queue.take(7)]
+
+    assert [*range(100)] == sorted(taken)
+    assert not queue
+
+
+# ------------------------------------------------ rates, and what there is
+
+
+def test_a_rate_counts_what_started_within_its_time() -> None:
+    """Any window of that length has no more."""
+    log = StartLog("2/min")
+    log.add(100.0)
+    log.add(110.0)
+
+    assert 0 == log.there(0, 159.9)
+    assert 160.0 == log.look_at(159.9)
+    assert 1 == log.there(0, 160.0)
+    assert 2 == log.there(0, 170.0)
+
+
+def test_the_machine_is_what_nothing_is_said_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its GPUs are those that the program may use."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-5")
+
+    amounts, gpus = amounts_of({"memory": "2GB", "api": 4}, 8)
+
+    assert {"cpus": 8, "memory": 2e9, "gpus": 2, "api": 4} == amounts
+    assert ("3", "GPU-5") == gpus
+    assert ("3",) == amounts_of({"gpus": 1}, 8)[1]
+    assert ("0", "1", "2") == amounts_of({"gpus": 3}, 8)[1]
+    assert amounts_of(None, 8)[0]["memory"] > 1 << 28
+
+
+@pytest.mark.parametrize("wrong", [{"api": 0}, {"api": "many"}, {"memory": "lots"}, {"a": True}])
+def test_amounts_that_cannot_be_are_refused(wrong: Any) -> None:
+    """Before anything is started."""
+    with pytest.raises(ConfigurationError):
+        amounts_of(wrong, 2)

@@ -1,0 +1,111 @@
+"""Which machine gets how many tasks, and which batches are given up."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from flowpregel.executors.processes.assign import InFlight, NodeCode, TaskQueue
+from flowpregel.integrations.sites import RemoteBatch, Site, Sites
+from tests.runs.pooling import job_of
+
+
+def task_of(seconds: float, number: int) -> InFlight:
+    """Return a task that is expected to take so long."""
+    code = NodeCode(b"", b"", seconds)
+    return InFlight(number, job_of(abs), None, code)
+
+
+def queue_of(count: int, seconds: float) -> TaskQueue:
+    """Return a queue of equal tasks."""
+    queue = TaskQueue()
+    for number in range(count):
+        queue.add(task_of(seconds, number))
+    return queue
+
+
+def sites_of(**sizes: int) -> Sites:
+    """Return machines of these sizes, all heard of at second 100."""
+    sites = Sites()
+    sites.lost(sizes, 0.0)
+    for site in sites.values():
+        site.heard = 100.0
+    return sites
+
+
+def give(site: Site, number: int = 1) -> RemoteBatch:
+    """Give a machine a batch of one task."""
+    batch = RemoteBatch(number, site, [task_of(1.0, number)])
+    site.batches[number] = batch
+    return batch
+
+
+def test_the_machine_with_the_least_to_do_for_its_size_is_next() -> None:
+    """Not the one with the fewest batches."""
+    sites = sites_of(small=1, large=4)
+    give(sites["small"], 1)
+    give(sites["large"], 2)
+
+    assert sites["large"] is sites.next_for(queue_of(1, inf))
+
+
+def test_only_short_tasks_go_ahead_of_time() -> None:
+    """A long one waits where any machine can take it."""
+    sites = sites_of(a=1)
+    give(sites["a"])
+
+    assert sites["a"] is sites.next_for(queue_of(1, 0.05))
+    assert sites.next_for(queue_of(1, 30.0)) is None
+    give(sites["a"], 2)
+    assert sites.next_for(queue_of(1, 0.05)) is None
+
+
+def test_a_batch_whose_task_waits_for_others_takes_no_place() -> None:
+    """Those that it waits for may need it."""
+    sites = sites_of(a=1)
+    give(sites["a"]).open_calls = 1
+
+    assert sites["a"] is sites.next_for(queue_of(1, inf))
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "size"),
+    [(100, inf, 1), (100, 0.001, 25), (1024, 1 / 1024, 204), (3, 0.001, 1), (1000, 0.4, 1)],
+    ids=["unknown", "a share", "a fifth of a second", "few", "long"],
+)
+def test_a_batch_keeps_a_place_busy_and_leaves_some_for_others(
+    count: int, seconds: float, size: int
+) -> None:
+    """By measured run time."""
+    assert size == sites_of(a=1, b=1).batch_size(queue_of(count, seconds))
+
+
+def test_what_a_machine_that_is_gone_had_is_given_up() -> None:
+    """And the others keep theirs."""
+    sites = sites_of(a=1, b=1)
+    lost, kept = give(sites["a"], 1), give(sites["b"], 2)
+
+    assert [lost] == sites.lost({"b": 1}, 99.0)
+    assert kept in sites["b"].batches.values()
+    assert {"b"} == sites.keys()
+
+
+def test_a_silent_machine_gets_nothing_until_it_is_heard_of() -> None:
+    """It is asked again."""
+    sites = sites_of(a=1)
+    batch = give(sites["a"])
+    sites["a"].is_polled = True
+
+    assert [] == sites.lost({"a": 1}, 99.0)
+    assert [batch] == sites.lost({"a": 1}, 101.0)
+    assert sites.next_for(queue_of(1, inf)) is None
+    assert not sites["a"].is_polled
+
+
+def test_nothing_is_given_up_while_the_engine_cannot_be_asked() -> None:
+    """The machines may be well."""
+    sites = sites_of(a=1)
+    give(sites["a"])
+
+    assert [] == sites.lost(None, 1000.0)
