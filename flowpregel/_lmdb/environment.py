@@ -314,11 +314,6 @@ class Environment:
         with self._gate:
             return os.path.getsize(self._data), int(self._live().info()["map_size"])
 
-    def last_commit(self) -> int:
-        """Return a number that changes with every commit, and for a moment after one."""
-        changed, now = os.stat(self._data).st_mtime_ns, time.time_ns()
-        return changed if now - changed > _TICK else now
-
     def _has_landed(self, transaction_id: int) -> bool:
         """Open the file again after a commit failed; return whether that is there after all.
 
@@ -333,6 +328,14 @@ class Environment:
                 synced = True
             self._map()
             return synced and self._lmdb.info()["last_txnid"] >= transaction_id
+
+    def mark(self) -> int:
+        """Return a number that is the same as long as nothing is committed.
+
+        For a moment after a commit it is another each time.
+        """
+        changed, now = os.stat(self._data).st_mtime_ns, time.time_ns()
+        return changed if now - changed > _TICK else now
 
     @held()
     def copy(self, path: str) -> None:

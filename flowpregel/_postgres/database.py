@@ -176,7 +176,7 @@ class Database:
         found = self.execute("SELECT pg_total_relation_size('flowpregel.records')")
         return int(found[0][0]), 0
 
-    def last_commit(self) -> int:
+    def mark(self) -> int:
         """Return a number that grows with every transaction that begins or ends."""
         return int(self.execute(_MARK)[0][0])
 

@@ -85,7 +85,7 @@ class StoreReader:
 
         For a moment after a commit it is another each time. It takes some microseconds.
         """
-        return int(self._store.environment.last_commit())
+        return int(self._store.environment.mark())
 
     # ------------------------------------------------------------ runs
 

@@ -115,16 +115,12 @@ class SeenCheckpoint:
         """Return how many tasks have left something, and the keys of those that are not *known*."""
         table, count, found = self._tables.writes, 0, []
         length = len(self._prefix) + SIZE  # those of chunks are longer
-        with transaction.cursor(db=table.handle) as cursor:
-            cursor.set_range(self._prefix)
-            for key in cursor.iternext(values=False):
-                if key not in known:
-                    if not key.startswith(self._prefix):
-                        break
-                    if len(key) != length:
-                        continue
-                    found.append(key)
-                count += 1
+        for key in table.keys(transaction, self._prefix):
+            if key not in known:
+                if len(key) != length:
+                    continue
+                found.append(key)
+            count += 1
         return count, found
 
     def _changed(self, transaction: Any, keys: Sequence[bytes]) -> list[tuple[bytes, bytes, bytes]]:
