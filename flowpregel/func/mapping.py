@@ -95,7 +95,7 @@ def made_calls(
         first += len(chunk)
 
 
-class LeftCalls:
+class AbandonedCalls:
     """The calls of a loop that was left early, among what its body has put off.
 
     Not when the loop is left: an exception may have left it that is a question, or a failure, and
@@ -157,7 +157,7 @@ class ResultStream(Generic[R]):
 
     def _steps(self) -> Iterator[MadeCall]:
         """Yield what is to be waited for: calls, and futures that have no item."""
-        left = LeftCalls(self._under_way)
+        left = AbandonedCalls(self._under_way)
         self._scope.deferred.add(left)
         while True:
             for index, made in islice(self._calls, self._window - len(self._under_way)):

@@ -158,7 +158,7 @@ class ExecutorContract:
 
         assert isinstance(error, LookupError)
         assert ("this",) == error.args
-        assert "in task 'fail' (attempt 1)" in str(error.__notes__)
+        assert "in fail" in str(error.__cause__)
 
     def test_each_of_many_tasks_ends_once(self, run: Run) -> None:
         """And with its own result."""

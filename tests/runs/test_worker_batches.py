@@ -174,10 +174,9 @@ def test_each_task_of_a_batch_says_when_it_ran(pool: Any) -> None:
 
     by_worker: dict[int, list[tuple[int, float]]] = {}
     for event in ended:
-        began, seconds, where, pid = event.span
-        assert "processes" == where
-        assert seconds >= 0.0002
-        by_worker.setdefault(pid, []).append((began, seconds))
+        assert "processes" == event.span.executor
+        assert event.span.seconds >= 0.0002
+        by_worker.setdefault(event.span.pid, []).append((event.span.began, event.span.seconds))
     assert 2 >= len(by_worker)
     for spans in by_worker.values():
         spans.sort()
