@@ -56,7 +56,7 @@ def main() -> int:
         return 0
     count, turns = (*map(int, sys.argv[1:3]), *(300, 7)[len(sys.argv) - 1 :])[:2]
     with serving() as server, contextlib.ExitStack() as stack:
-        sides = {
+        sides: dict[str, Callable[[], Any]] = {
             "flowpregel": stack.enter_context(ours(server.url, count)),
             "langgraph + Postgres": stack.enter_context(langgraph(server.url, count)),
             "an insert and its commit": stack.enter_context(inserts(server.url, count)),
