@@ -135,6 +135,8 @@ def pack_job(job: Job, share: Share | None) -> Message:
 def _read_by(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the node may read again of its superstep's channels and managed values."""
     place, reads = job.place, job.task.node.reads
+    if not reads:
+        return {}, {}
     return (
         {name: place.channels[name] for name in reads if name in place.channels},
         {name: place.managed[name] for name in reads if name in place.managed},
