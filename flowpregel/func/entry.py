@@ -18,7 +18,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import refuse_futures
 from flowpregel.func.flow import Flow, once_of
-from flowpregel.func.parameters import parameters_of
+from flowpregel.func.parameters import FlowParameters, parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.hooks import EndHooks, Hook
@@ -147,8 +147,7 @@ class entrypoint(EntrypointOptions):
     def __call__(self, func: Callable[..., Any]) -> Any:
         """Return the workflow of *func*."""
         name = name_of(func)
-        _check_body(func, name, has_timeout=self.timeout is not None)
-        parameters = parameters_of(func, name)
+        parameters = _checked_parameters(func, name, has_timeout=self.timeout is not None)
         writes = [
             ChannelWriteEntry(END, mapper=_value_of),
             ChannelWriteEntry(PREVIOUS, mapper=_save_of),
@@ -203,8 +202,8 @@ def _save_of(returned: Any) -> Any:
     return returned.save if isinstance(returned, entrypoint.final) else returned
 
 
-def _check_body(func: Any, name: str, *, has_timeout: bool) -> None:
-    """Refuse what cannot be a workflow."""
+def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParameters:
+    """Return the parameters of a workflow's function; refuse what cannot be one."""
     if not callable(func):
         raise ConfigurationError(f"@entrypoint() takes a function, not {func!r}")
     if is_generator_function(func):
@@ -213,25 +212,24 @@ def _check_body(func: Any, name: str, *, has_timeout: bool) -> None:
             f"with get_stream_writer(), and read them with {name}.stream(..., "
             "stream_mode='custom')"
         )
-    try:
-        parameters = [*inspect.signature(func).parameters.values()]
-    except (TypeError, ValueError):
-        return
-    if parameters and parameters[0].name == "self" and inspect.isfunction(func):
+    parameters = parameters_of(func, name)
+    first = next(iter(parameters.signature.parameters), None)
+    if first == "self" and inspect.isfunction(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is a method, and nothing would give it its object: make the "
             f"workflow of the bound method, as in `self.flow = entrypoint(...)(self.{name})`"
         )
-    if not parameters:
+    if first is None:
         raise ConfigurationError(f"entrypoint {name!r} takes no input: give it a parameter")
     if has_timeout and not is_coroutine_function(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is sync, and its body cannot be stopped when its timeout is "
             "over: give the timeout to its tasks, or make it async"
         )
+    return parameters
 
 
-def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
+def _types_of(func: Any, only: str | None) -> tuple[Any, ...]:
     """Return the types of a body's input (its *only* parameter), its result, and what it saves."""
     try:
         hints = typing.get_type_hints(func)
@@ -243,7 +241,4 @@ def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
         returned, saved = get_args(returned)
     elif returned is entrypoint.final:
         returned = saved = Any
-    given, returned, saved = (
-        Any if isinstance(kind, str) else kind for kind in (given, returned, saved)
-    )
-    return given, returned, saved
+    return tuple(Any if isinstance(kind, str) else kind for kind in (given, returned, saved))

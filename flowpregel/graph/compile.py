@@ -36,7 +36,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.schema import ROOT, Schema, is_model
 from flowpregel.graph.spec import GraphSpec, NodeSpec
-from flowpregel.graph.writes import TRIGGER, BranchWriter, InputValidator, NodeWriter
+from flowpregel.graph.writes import TRIGGER, BranchWriter, NodeWriter, check_input
 from flowpregel.pregel.called import is_graph
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.drawing import Edge, Graph, NodeShape
@@ -107,8 +107,8 @@ class CompiledStateGraph(Pregel):
         specs = _with_defaults(self.builder)
         inside = self._subgraph_drawings(xray)
         shapes = {START: NodeShape(START, "start")}
-        for name, spec in specs.items():
-            shapes[name] = NodeShape(name, "node", inside.get(name), dict(spec.metadata or {}))
+        for name in specs:
+            shapes[name] = NodeShape(name, "node", inside.get(name))
         edges = list(dict.fromkeys(_drawn_edges(self.builder, specs)))
         leads_on = {edge.source for edge in edges}
         # Where nothing leads on, the run can end.
@@ -169,7 +169,7 @@ class _Lowering:
         keys = dict.fromkeys(schema.channels)
         writers: list[Any] = [NodeWriter(START, keys, tuple(self._edges[START]))]
         if is_model(schema.typ):
-            writers.append(InputValidator(schema.typ, schema.keys))
+            writers.append(partial(check_input, schema.typ, schema.keys))
         branches = self._branches(START, self.builder.schemas[self.builder.state_schema])
         return PregelNode(
             channels=START,

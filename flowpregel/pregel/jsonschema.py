@@ -66,9 +66,10 @@ def model_of(typ: Any, name: str) -> Any:
     config = pydantic.ConfigDict(arbitrary_types_allowed=True)
     if not _has_fields(typ):
         base = type("Root", (pydantic.RootModel,), {"model_config": config})
-        return pydantic.create_model(name, __base__=base[_supported(typ)])  # type: ignore[index]
+        return pydantic.create_model(name, __base__=base[typ])  # type: ignore[index]
     fields: dict[str, Any] = {
-        key: (_supported(hint), _default_of(typ, key, hint)) for key, hint in _hints(typ).items()
+        key: (_without_wrappers(hint), _default_of(typ, key, hint))
+        for key, hint in _hints(typ).items()
     }
     return pydantic.create_model(name, __config__=config, **fields)
 
@@ -81,23 +82,6 @@ def _schema_generator() -> Any:
             return {}
 
     return Lenient
-
-
-def _supported(hint: Any) -> Any:
-    """Return an annotation without wrappers, or `Any` if pydantic refuses it.
-
-    Before Python 3.12 it refuses a nested class of `typing.TypedDict`.
-    """
-    import pydantic  # noqa: PLC0415 - as in model_of
-
-    hint = _without_wrappers(hint)
-    try:
-        pydantic.create_model(
-            "_", __config__=pydantic.ConfigDict(arbitrary_types_allowed=True), field=(hint, ...)
-        )
-    except pydantic.errors.PydanticUserError:
-        return Any
-    return hint
 
 
 def _default_of(typ: Any, key: str, hint: Any) -> Any:

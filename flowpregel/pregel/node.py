@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Literal, Self
@@ -15,8 +15,7 @@ from flowpregel._core.records import TASKS, Node, Write
 from flowpregel.channels.base import MISSING
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.alone import acall_alone, call_alone
-from flowpregel.pregel.called import graphs_named_by, is_graph
+from flowpregel.pregel.called import acall_alone, call_alone, graphs_named_by, is_graph
 
 TAG_HIDDEN: Final = "langsmith:hidden"
 """Marks a node that streams and breakpoints pass over."""
@@ -75,12 +74,6 @@ class ChannelWrite:
         """Return the writes for a node's *output*."""
         return [write for entry in self.writes for write in entry.writes_of(output)]
 
-    def __ror__(self, before: Callable[[Any], Any]) -> ChannelWrite:
-        """Return a writer whose value *before* makes: ``len | Channel.write_to("n")``."""
-        return ChannelWrite(
-            [replace(entry, mapper=partial(_map, before, entry.mapper)) for entry in self.writes]
-        )
-
     @property
     def channels(self) -> tuple[str, ...]:
         """The channels it writes to, for drawing and checking."""
@@ -88,11 +81,6 @@ class ChannelWrite:
 
     def __repr__(self) -> str:
         return f"ChannelWrite({', '.join(self.channels)})"
-
-
-def _map(before: Callable[[Any], Any], after: Callable[[Any], Any] | None, value: Any) -> Any:
-    made = before(value)
-    return made if after is None else after(made)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
