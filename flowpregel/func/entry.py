@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import typing
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +21,7 @@ from flowpregel.func.parameters import FlowParameters, parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.hooks import EndHooks, Hook
+from flowpregel.pregel.jsonschema import hints_of
 from flowpregel.pregel.node import Channel, ChannelWriteEntry, PregelNode
 
 P = ParamSpec("P")
@@ -229,16 +229,13 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
     return parameters
 
 
-def _types_of(func: Any, only: str | None) -> tuple[Any, ...]:
+def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
     """Return the types of a body's input (its *only* parameter), its result, and what it saves."""
-    try:
-        hints = typing.get_type_hints(func)
-    except Exception:  # noqa: BLE001 - annotations may name what is not there at run time
-        hints = dict(getattr(func, "__annotations__", {}))
+    hints = hints_of(func)
     given, returned = dict if only is None else hints.get(only, Any), hints.get("return", Any)
     saved = returned
     if get_origin(returned) is entrypoint.final:
         returned, saved = get_args(returned)
     elif returned is entrypoint.final:
         returned = saved = Any
-    return tuple(Any if isinstance(kind, str) else kind for kind in (given, returned, saved))
+    return given, returned, saved

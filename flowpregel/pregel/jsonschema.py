@@ -69,7 +69,8 @@ def model_of(typ: Any, name: str) -> Any:
         return pydantic.create_model(name, __base__=base[typ])  # type: ignore[index]
     fields: dict[str, Any] = {
         key: (_without_wrappers(hint), _default_of(typ, key, hint))
-        for key, hint in _hints(typ).items()
+        for key, hint in hints_of(typ, extras=True).items()
+        if typing.get_origin(hint) is not ClassVar
     }
     return pydantic.create_model(name, __config__=config, **fields)
 
@@ -115,10 +116,16 @@ def _has_fields(typ: Any) -> bool:
     return is_typed_dict or is_named_tuple or dataclasses.is_dataclass(typ)
 
 
-def _hints(typ: Any) -> dict[str, Any]:
+def hints_of(target: Any, *, extras: bool = False) -> dict[str, Any]:
+    """Return the annotations of a class or a function, resolved.
+
+    If one of them cannot be (a class of a function's own, a missing import), all are `Any`.
+
+    Args:
+        target: Anything; what has no annotations gives none.
+        extras: Whether to keep what `Annotated` adds.
+    """
     try:
-        hints = typing.get_type_hints(typ, include_extras=True)
-    except (NameError, TypeError, AttributeError):
-        # A name that does not exist at run time: nothing is known of the fields.
-        hints = dict.fromkeys(getattr(typ, "__annotations__", {}), Any)
-    return {key: hint for key, hint in hints.items() if typing.get_origin(hint) is not ClassVar}
+        return typing.get_type_hints(target, include_extras=extras)
+    except Exception:  # noqa: BLE001 - annotations may be any text
+        return dict.fromkeys(getattr(target, "__annotations__", {}), Any)
