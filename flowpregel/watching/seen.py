@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from flowpregel._core import records
 from flowpregel._core.asked import Ran
-from flowpregel._core.failures import line_of
+from flowpregel._core.calls import line_of
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
 from flowpregel._lmdb.records import SIZE
