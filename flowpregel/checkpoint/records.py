@@ -103,7 +103,8 @@ class RecordSaver(BaseCheckpointSaver):
         return encoded(batch, self._store.codec, self._kept_arguments, self._sources)
 
     def commit(self, batches: Sequence[Batch]) -> None:
-        prepared = [self.prepare(batch) for batch in batches]
+        # Not by a `prepare` of a subclass, which may return one that is not encoded.
+        prepared = [RecordSaver.prepare(self, batch) for batch in batches]
         for batch in prepared:
             thread, fence = batch.address.thread_id, batch.fence
             if fence is not None and (thread, fence) not in self._leases.held:
