@@ -42,6 +42,8 @@ writes that the task makes when it is tried again.
 """
 
 OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
+Fences: TypeAlias = Callable[[Address, int], int]
+"""Returns the fence the store knows of an address; one that is not 0 is put there first."""
 FLOW = "flow"
 """Under this name metadata keep whose run it is: the module and the name of a flow."""
 FOLDER = "flow_folder"

@@ -23,7 +23,7 @@ from flowpregel.watching import channels
 from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""

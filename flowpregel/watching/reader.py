@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import Owner
+from flowpregel.checkpoint.arguments import decoded
 from flowpregel.checkpoint.base import FLOW
-from flowpregel.checkpoint.lmdb.arguments import decoded
-from flowpregel.checkpoint.lmdb.tables import CheckpointRecord, NamespaceRecord, Tables
+from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.crash_report import cpu_of, memory_of
 from flowpregel.watching.inert import InertCodec
@@ -29,7 +29,7 @@ from flowpregel.watching.rows import CallChanges, CallRow, RunRow
 from flowpregel.watching.seen import SeenCheckpoint
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
 _AT_ONCE = 500
 """How many checkpoints are read in one transaction."""

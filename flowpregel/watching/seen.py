@@ -19,8 +19,8 @@ from flowpregel._core.calls import line_of
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
 from flowpregel._lmdb.records import SIZE
-from flowpregel.checkpoint.lmdb.arguments import arguments_key
-from flowpregel.checkpoint.lmdb.tables import (
+from flowpregel.checkpoint.arguments import arguments_key
+from flowpregel.checkpoint.tables import (
     NamespaceRecord,
     Tables,
     WritesRecord,
