@@ -122,6 +122,17 @@ def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.C
     return make
 
 
+def thread_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command as `store_command` does, whose first argument is a thread."""
+
+    def make(function: Callable[..., Any]) -> click.Command:
+        command = store_command(*more)(function)
+        command.params.insert(0, click.Argument(["thread"]))
+        return command
+
+    return make
+
+
 # ---------------------------------------------------------------- output
 
 

@@ -27,8 +27,7 @@ _LEAST_SHM = 64 << 20
 _LEAST_DISK = 256 << 20
 
 
-@console.store_command()
-@click.argument("thread")
+@console.thread_command()
 @click.argument("new_thread")
 @click.option("--at", "checkpoint", metavar="CHECKPOINT", help="Go on from this checkpoint.")
 @click.option("--flow", metavar="MODULE:FLOW", help="With --at; by default the recorded one.")

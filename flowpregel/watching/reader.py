@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +35,6 @@ from flowpregel.watching.seen import SeenCheckpoint
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb.durable import DurableSaver
 
-_AT_ONCE = 500
-"""How many checkpoints are read in one transaction."""
 _ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
 
 
@@ -114,7 +112,8 @@ class StoreReader:
     def _run_row(self, namespace: NamespaceRecord) -> RunRow:
         owner = self._leases.owner(Address(namespace.thread_id))
         newest = self._checkpoint(namespace, namespace.newest or "")
-        newest.look(is_held=owner is not None)
+        while newest.look(self._most, is_held=owner is not None) and newest.unread:
+            pass  # it reads some of them at a time
         states = {state: count for state, count in newest.states.items() if count}
         flow = newest.item(FLOW)
         return RunRow(
@@ -139,21 +138,13 @@ class StoreReader:
                 self._newest[namespace.prefix] = seen
         return seen
 
-    def checkpoints(self, thread_id: str) -> Iterator[tuple[str, CheckpointRecord]]:
-        """Yield the checkpoints of a thread, each with its id, the newest first."""
+    def checkpoints(self, thread_id: str) -> list[tuple[str, CheckpointRecord]]:
+        """Return the checkpoints of a thread, each with its id, the newest first."""
         if (namespace := self._namespaces(thread_id).get("")) is None:
-            return
-        page_of = partial(self._checkpoints, namespace=namespace)
-        page = self._read(partial(page_of, before=None))
-        while page:
-            yield from page
-            page = self._read(partial(page_of, before=page[-1][0]))
-
-    def _checkpoints(
-        self, transaction: Any, namespace: NamespaceRecord, before: str | None
-    ) -> list[tuple[str, CheckpointRecord]]:
-        found = self._tables.newest_first(transaction, namespace, before)
-        return [*islice(found, _AT_ONCE)]
+            return []
+        read = partial(self._tables.newest_first, namespace=namespace)
+        found: list[tuple[str, CheckpointRecord]] = self._read(lambda at: [*read(at)])
+        return found
 
     # ------------------------------------------------------------ calls
 
@@ -197,7 +188,7 @@ class StoreReader:
         left = self._most
         while run.behind and left > 0:
             seen, is_last = run.behind[0]
-            if not seen.look(is_held=run.is_held, is_last=is_last, most=left):
+            if not seen.look(left, is_held=run.is_held, is_last=is_last):
                 run.at = -1  # too early: to be looked at again, though nothing is committed
             if seen.is_taken_back:
                 return False

@@ -37,8 +37,6 @@ _TAKEN = tuple({*CallRow._fields} & {*Ran._fields} - {"name", "error"})
 """What a row has of how a task ran."""
 _PAUSE = 20
 """How much longer than a look takes nobody looks again at a run that does not go on."""
-_AT_ONCE = 1_000
-"""How many records are read in one transaction: a long one keeps freed pages from use."""
 
 
 class SeenCheckpoint:
@@ -93,14 +91,14 @@ class SeenCheckpoint:
         parents = self.item("parents")
         return str(parents.get("")) if isinstance(parents, dict) else ""
 
-    def look(self, *, is_held: bool, is_last: bool = False, most: int | None = None) -> bool:
-        """Read what changed; return False if it is too early to look again.
+    def look(self, most: int, *, is_held: bool, is_last: bool = False) -> bool:
+        """Read some of what changed; return False if it is too early to look again.
 
         Args:
+            most: Of how many tasks: the others are left *unread* until the next time.
             is_held: Whether a run has the thread. If not, anything may have changed, but seldom
                 does: it is not looked at too often.
             is_last: Another checkpoint has followed: from now on nothing changes any more.
-            most: Of how many tasks; the others are read the next time. None: of all.
         """
         began = time.monotonic()
         if not self.unread:
@@ -108,12 +106,10 @@ class SeenCheckpoint:
                 return False
             known = self._done if is_held else ()
             self._count, self.unread = self._read(partial(self._keys, known=known))
-        keys, self.unread = self.unread[:most], [] if most is None else self.unread[most:]
-        for at in range(0, len(keys), _AT_ONCE):
-            part = keys[at : at + _AT_ONCE]
-            for key, checksum, payload in self._read(partial(self._changed, keys=part)):
-                self._sums[key] = checksum
-                self._take_in(key, WritesRecord(*self._tables.fields_of(payload)))
+        keys, self.unread = self.unread[:most], self.unread[most:]
+        for key, checksum, payload in self._read(partial(self._changed, keys=keys)):
+            self._sums[key] = checksum
+            self._take_in(key, WritesRecord(*self._tables.fields_of(payload)))
         self.is_taken_back |= not self.unread and self._count < len(self._sums)
         if not is_held:
             self._due = began + _PAUSE * (time.monotonic() - began)
