@@ -22,8 +22,7 @@ _PAUSE = 0.2
 """Seconds between two looks of --follow."""
 
 
-@console.store_command()
-@click.argument("thread")
+@console.thread_command()
 @click.argument("call", required=False)
 @click.option("--follow", "-f", is_flag=True, help="Go on until no run has the thread.")
 def logs(thread: str, call: str | None, follow: bool, store: str | None) -> None:

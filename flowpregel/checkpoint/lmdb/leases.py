@@ -216,7 +216,8 @@ class HeldLease:
             return
         assert self.lease.live is not None
         began = time.thread_time()
-        state = {**self.lease.live(), "started": self.lease.fence, "at": time.time_ns()}
+        state = {**self.lease.live(), "drawing": self.lease.drawing and self.lease.drawing()}
+        state |= {"started": self.lease.fence, "at": time.time_ns()}
         self.file.show(self.table.sealed(_place(self.file.path), 0, json.dumps(state).encode()))
         self.due = time.monotonic() + _SHARE * (time.thread_time() - began)
 
