@@ -94,8 +94,9 @@ class Teller:
         """Return whether the engines do different things with *action*, as is listed.
 
         While a task asks on, LangGraph answers its next question with the old
-        answer, or with one that was refused. And which tasks have ended when one fails is a matter of luck.
-        With durability ``exit`` it keeps checkpoints that no superstep made.
+        answer, or with one that was refused. And which tasks have ended when one
+        fails is a matter of luck. With durability ``exit`` it keeps checkpoints
+        that no superstep made.
         """
         if self.at_exit and action.kind in ("replay", "inside", "fork"):
             return True
