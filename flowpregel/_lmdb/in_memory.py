@@ -2,7 +2,7 @@
 
 ::
 
-    MemoryStore ├─► read(work), write(work)   one OS thread at a time
+    MemoryStore ┬─► read(work), write(work)   one OS thread at a time
                 └─► table(name)               key ► payload, in the order of the keys
 
 What fails in the middle of a transaction is undone; nothing is sealed.
