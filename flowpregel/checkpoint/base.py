@@ -84,6 +84,11 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
     owns_versions: ClassVar[bool] = False
     """Whether versions come from `get_next_version` rather than from the engine."""
 
+    @property
+    def is_on_its_loop(self) -> bool:
+        """Whether this OS thread runs the event loop that a call would wait for, for ever."""
+        return False
+
     @abstractmethod
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False

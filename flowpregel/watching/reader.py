@@ -10,13 +10,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
@@ -25,7 +22,7 @@ from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.lmdb.arguments import decoded
 from flowpregel.checkpoint.lmdb.tables import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.work import status_from
-from flowpregel.executors.processes.crash_report import memory_of
+from flowpregel.executors.processes.crash_report import cpu_of, memory_of
 from flowpregel.watching.inert import InertCodec
 from flowpregel.watching.preview import plain
 from flowpregel.watching.rows import CallChanges, CallRow, RunRow
@@ -260,11 +257,3 @@ class StoreReader:
             for worker in state["workers"]:
                 worker |= {"memory": memory_of(worker["pid"]), "cpu": cpu_of(worker["pid"])}
         return {"thread_id": thread_id, "host": owner.host, "pid": owner.pid, **state}
-
-
-def cpu_of(pid: int) -> float:
-    """Return the seconds of CPU that a process has used; 0 where that cannot be known."""
-    with suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return 0.0

@@ -85,6 +85,13 @@ class ForeignSaver(BaseCheckpointSaver):
             with suppress(ImportError):
                 import_module("langgraph.types")
 
+    @property
+    def is_on_its_loop(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is getattr(self.saver, "loop", None)
+        except RuntimeError:
+            return False
+
     def _call(self, name: str, *args: Any) -> Any:
         for owner in type(self.saver).__mro__:
             if name in vars(owner):
