@@ -131,9 +131,10 @@ class _TreeWriter:
                 self._parts[use.place] = f"%{self._closed}.{number};"
 
     def _write(self, value: Any, scope: _NameScope) -> None:
-        if isinstance(value, ast.AST):
-            _writer_of(type(value))(self, value, scope)
-        elif isinstance(value, list):
+        kind: Any = type(value)
+        if issubclass(kind, ast.AST):
+            _writer_of(kind)(self, value, scope)
+        elif kind is list:
             self._parts.append("[")
             for each in value:
                 self._write(each, scope)
@@ -142,9 +143,9 @@ class _TreeWriter:
             self._parts.append(f"{constant_text(value)};")
 
     def visit_node(self, node: Any, scope: _NameScope) -> None:
-        parts, held = self._parts, vars(node)
-        parts.append(f"{type(node).__name__}(")
-        for name, label in _written_fields(type(node)):
+        parts, held, kind = self._parts, vars(node), node.__class__
+        parts.append(f"{kind.__name__}(")
+        for name, label in _written_fields(kind):
             if (value := held.get(name)) is not None and value != []:
                 parts.append(label)
                 self._write(value, scope)
@@ -266,8 +267,6 @@ def _written_fields(kind: Any) -> list[tuple[str, str]]:
 
 
 @cache
-def _writer_of(kind: Any) -> Callable[[_TreeWriter, Any, _NameScope], None]:
-    found: Callable[..., None] = getattr(
-        _TreeWriter, f"visit_{kind.__name__}", _TreeWriter.visit_node
-    )
-    return found
+def _writer_of(kind: Any) -> Any:
+    """Return the method that writes nodes of this class."""
+    return getattr(_TreeWriter, f"visit_{kind.__name__}", _TreeWriter.visit_node)
