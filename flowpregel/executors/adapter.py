@@ -16,7 +16,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -29,7 +29,6 @@ from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.processes import messages
-from flowpregel.executors.processes.worker_io import StoreProxy
 
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
@@ -96,9 +95,9 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> Packed:
     try:
         watch = Stopwatch()
         code = pickle.loads(node)
-        job = messages.unpack_job(body, code, StoreProxy(_no_store), None)
-        # There is no way back while a task runs, and nobody listens for signs of life.
-        client = RunClient(call=_no_call, save=_no_save)
+        job = messages.unpack_job(body, code, _refusing("reach the run's store"), None)
+        # Nobody listens for signs of life.
+        client = RunClient(call=_refusing("call another task"), save=_refusing("save its state"))
         outcome = job.variables.run(perform, job, client)
         if code.contexts and home != _HERE:
             # Whether another task of the run comes here, nobody knows.
@@ -124,22 +123,13 @@ def _end_of(job: Job, future: concurrent.futures.Future[Packed]) -> tuple[Outcom
         return Raised(error), None
 
 
-def _no_call(*_: Any) -> Any:
-    raise ExecutorUnavailableError(
-        f"a task in process {os.getpid()} cannot call another task: its executor has no way "
-        "back while a task runs; use executor='processes' or 'threads' for the caller"
-    )
+def _refusing(what: str) -> Callable[..., Any]:
+    """Return what refuses *what* a task may want of its run."""
 
+    def refuse(*_: Any) -> Any:
+        raise ExecutorUnavailableError(
+            f"a task in process {os.getpid()} cannot {what}: its executor has no way back while a "
+            "task runs; do it in the entrypoint's body, or use executor='processes' or 'threads'"
+        )
 
-def _no_save(_: Any) -> None:
-    raise ExecutorUnavailableError(
-        "a task on another executor cannot save its state: there is no way back while it runs; "
-        "use executor='processes' or 'threads'"
-    )
-
-
-def _no_store(*_: Any) -> Any:
-    raise ExecutorUnavailableError(
-        "a task on another executor cannot reach the run's store: read and write it in the "
-        "entrypoint's body, or use executor='processes' or 'threads'"
-    )
+    return refuse

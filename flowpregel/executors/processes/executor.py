@@ -133,22 +133,17 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Start each job as soon as a worker is free; its `Ended` is posted exactly once."""
-        if self._is_closed or self._pid != os.getpid():
-            refusal = ExecutorUnavailableError(CLOSED if self._is_closed else _ELSEWHERE)
-            mailbox.post(*(Ended(*job.key, Raised(refusal)) for job in jobs))
-            return
         tasks: list[InFlight] = []
         try:
+            if self._is_closed or self._pid != os.getpid() or not self._pool.loop.is_started:
+                self._start_pool()
             for job in jobs:
                 try:
                     tasks.append(self._pool.encoder.encode(job, mailbox))
                 except FlowPregelError as error:
                     mailbox.post(Ended(*job.key, Raised(error)))
-            if not self._pool.loop.is_started:
-                self._start_pool()
         except ExecutorUnavailableError as error:
-            self._pool.release_own(tasks)
-            mailbox.post(*(Ended(*task.job.key, Raised(error)) for task in tasks))
+            mailbox.post(*(Ended(*job.key, Raised(error)) for job in jobs))
         except BaseException:  # Ctrl-C
             self._pool.release_own(tasks)
             raise
@@ -156,8 +151,17 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             self._pool.loop.call(partial(self._pool.admit, tasks, mailbox))
 
     def _start_pool(self) -> None:
+        """Start the pool, if it may be started.
+
+        Raises:
+            ExecutorUnavailableError: It may not, or cannot.
+        """
+        if self._pid != os.getpid():
+            raise ExecutorUnavailableError(_ELSEWHERE)
         with self._lock:
-            if not (self._is_closed or self._pool.loop.is_started):
+            if self._is_closed:
+                raise ExecutorUnavailableError(CLOSED)
+            if not self._pool.loop.is_started:
                 # At exit it waits for all its children: what is registered after it ends ours.
                 import multiprocessing.util  # noqa: F401, PLC0415
 

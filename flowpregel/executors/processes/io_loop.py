@@ -112,15 +112,15 @@ class IOLoop:
 
     def _run(self) -> None:
         while not self.is_done:
-            due = self._timers[0][0] - time.monotonic() if self._timers else None
-            seconds = None if due is None else max(0.0, due)
+            seconds = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
             for key, mask in self._selector.select(seconds):
                 # An earlier one may have ended its watch.
                 for event, action in self._watched.get(key.fd, {}).items():
                     if event & mask:
                         _guarded(action)
             self._execute()
-            while self._timers and self._timers[0][0] <= time.monotonic():
+            now = time.monotonic()
+            while self._timers and self._timers[0][0] <= now:
                 _guarded(heapq.heappop(self._timers)[2])
             _guarded(self._dispatch)
         self._is_finished = True
