@@ -32,7 +32,7 @@ from flowpregel.executors.processes import messages
 
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
-Packed: TypeAlias = tuple[Span | None, bytes]
+PackedEnd: TypeAlias = tuple[Span | None, bytes]
 """When and where an attempt ran, if it could begin; its packed outcome."""
 
 
@@ -52,7 +52,7 @@ class FuturesExecutor(Executor):
 
     def __init__(self, engine: concurrent.futures.Executor) -> None:
         self._engine = engine
-        self._futures: dict[JobKey, concurrent.futures.Future[Packed]] = {}
+        self._futures: dict[JobKey, concurrent.futures.Future[PackedEnd]] = {}
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Submit *jobs*; the `Ended` of each is posted exactly once."""
@@ -68,7 +68,7 @@ class FuturesExecutor(Executor):
             future.add_done_callback(partial(self._finish, job, mailbox))
 
     def _finish(
-        self, job: Job, mailbox: Mailbox, future: concurrent.futures.Future[Packed]
+        self, job: Job, mailbox: Mailbox, future: concurrent.futures.Future[PackedEnd]
     ) -> None:
         self._futures.pop(job.key, None)
         outcome, span = _end_of(job, future)
@@ -84,7 +84,7 @@ class FuturesExecutor(Executor):
         return {key: (0, 0) for key, future in [*self._futures.items()] if future.running()}
 
 
-def perform_packed(node: bytes, body: bytes, home: bytes) -> Packed:
+def perform_packed(node: bytes, body: bytes, home: bytes) -> PackedEnd:
     """Run a packed job wherever this is called, and return how that went; raises nothing.
 
     Args:
@@ -108,7 +108,7 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> Packed:
     return watch.stop("futures"), messages.pack_outcome(outcome, job.task.name)
 
 
-def _end_of(job: Job, future: concurrent.futures.Future[Packed]) -> tuple[Outcome, Span | None]:
+def _end_of(job: Job, future: concurrent.futures.Future[PackedEnd]) -> tuple[Outcome, Span | None]:
     try:
         span, packed = future.result()
         return messages.unpack_outcome(packed), span

@@ -126,7 +126,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         self._numbers = count(1)
         self._open: set[PoolFuture] = set()
         """Futures of calls of plain functions that have not ended."""
-        self._is_closed = self._is_shut_down = False
+        self.is_closed = self._is_shut_down = False
         self._lock = threading.Lock()
         self._pid = os.getpid()
         _executors.add(self)
@@ -135,7 +135,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         """Start each job as soon as a worker is free; its `Ended` is posted exactly once."""
         tasks: list[InFlight] = []
         try:
-            if self._is_closed or self._pid != os.getpid() or not self._pool.loop.is_started:
+            if self.is_closed or self._pid != os.getpid() or not self._pool.loop.is_started:
                 self._start_pool()
             for job in jobs:
                 try:
@@ -159,7 +159,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         if self._pid != os.getpid():
             raise ExecutorUnavailableError(_ELSEWHERE)
         with self._lock:
-            if self._is_closed:
+            if self.is_closed:
                 raise ExecutorUnavailableError(CLOSED)
             if not self._pool.loop.is_started:
                 # At exit it waits for all its children: what is registered after it ends ours.
@@ -206,7 +206,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             # In a fork: the workers and the I/O thread are the other process's.
             return
         with self._lock:
-            is_first, self._is_closed = not self._is_closed, True
+            is_first, self.is_closed = not self.is_closed, True
         if is_first:
             self._pool.loop.call(self._pool.close)
         self._pool.loop.join()
@@ -217,11 +217,6 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
     def forget_places(self) -> None:
         """In a fork: leave the places of shared limits to the other process."""
         self._pool.resources.close()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed, and takes no more jobs."""
-        return self._is_closed
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
         """Return the jobs that workers run now; what waits behind them was sent ahead of time."""
@@ -246,7 +241,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         Raises:
             RuntimeError: The executor was shut down.
         """
-        if self._is_closed or self._is_shut_down:
+        if self.is_closed or self._is_shut_down:
             raise RuntimeError("cannot schedule new futures after shutdown")
         try:
             node = _node_of(fn)
@@ -344,16 +339,15 @@ class PoolFuture(Future[Any]):
 
     def post(self, *events: Event) -> None:
         """Settle it when the call has ended."""
-        ends = [event.outcome for event in events if isinstance(event, Ended)]
-        if not ends or not self.set_running_or_notify_cancel():
-            return
-        match ends[0]:
-            case Returned(writes):
-                self.set_result(dict(writes).get(RETURN))
-            case Raised(error):
-                self.set_exception(error)
-            case _:
-                self.set_exception(RuntimeError("the pool was closed"))
+        for event in events:
+            if isinstance(event, Ended) and self.set_running_or_notify_cancel():
+                match event.outcome:
+                    case Returned(writes):
+                        self.set_result(dict(writes).get(RETURN))
+                    case Raised(error):
+                        self.set_exception(error)
+                    case _:
+                        self.set_exception(RuntimeError("the pool was closed"))
 
 
 @lru_cache(_MOST_NODES)

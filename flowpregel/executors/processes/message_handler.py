@@ -53,7 +53,7 @@ class MessageHandler:
             protocol.EMITTED: self._on_emitted,
             protocol.BEAT: nothing,
             protocol.CALLED: self._on_called,
-            protocol.ASKED: partial(self._store_threads.submit, self._ask_store),
+            protocol.ASKED: lambda *asked: self._store_threads.submit(self._ask_store, *asked),
             **dict.fromkeys(_REQUESTS, self._on_request),
         }
         """What is done about what a running task has sent, by kind."""

@@ -307,7 +307,7 @@ def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> byt
     if isinstance(outcome, Raised):
         return _pack_error(outcome.error, task, share)
     try:
-        content = tuple(getattr(outcome, each.name) for each in fields(outcome))
+        content = [getattr(outcome, name) for name in outcome.__match_args__]
         return bytes((_OUTCOMES.index(type(outcome)),)) + pack(content, share).data
     except BaseException as error:  # noqa: BLE001 - the worker always answers
         name = "interrupt" if isinstance(outcome, Interrupted) else "command"

@@ -202,12 +202,9 @@ class Pool:
         is_worn = (most_tasks is not None and worker.served >= most_tasks) or (
             most_rss is not None and crash_report.memory_of(worker.pid) > most_rss
         )
+        idle = [each.state for each in self.workers].count(WorkerState.IDLE)
         # Spare ones: a worker whose task waits for calls is not counted.
-        most = 2 * self.settings.size + _SPARE
-        if is_worn or (
-            len(self.workers) > most
-            and sum(each.state is WorkerState.IDLE for each in self.workers) > most
-        ):
+        if is_worn or idle > 2 * self.settings.size + _SPARE:
             worker.dismiss()
 
     def _spread(self) -> None:

@@ -21,6 +21,7 @@ import pickle
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -268,9 +269,10 @@ class Tokens:
     def take(self, number: int) -> bool:
         """Return whether task *number* is ours to run; False: it was recalled."""
         if self._next is None:
-            with contextlib.suppress(BlockingIOError):
-                if token := os.read(self._fd, protocol.TOKEN.size):
-                    (self._next,) = protocol.TOKEN.unpack(token)
+            try:
+                (self._next,) = protocol.TOKEN.unpack(os.read(self._fd, protocol.TOKEN.size))
+            except (BlockingIOError, struct.error):  # there is none; the coordinator is gone
+                return False
         # The token of a task further behind is kept for it.
         if self._next != number:
             return False

@@ -148,7 +148,7 @@ class WorkerProcess:
                 stdout=Inherited(far_stdout), stderr=Inherited(far_stderr),
                 mark=mark, coordinator=os.getpid(), log_levels=log_levels(), settings=settings,
             )  # fmt: skip
-            self._guard_mark = self._guard.next_mark()
+            self._guard_mark = next(self._guard.marks)
             env = {**settings.env, MARK: self._guard_mark}
             self._process: Any = get_context("loky").Process(target=main, args=(setup,), env=env)
             self._process.start()
