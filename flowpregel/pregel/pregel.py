@@ -11,7 +11,7 @@ from flowpregel._interrupts import held
 from flowpregel._tracebacks import UsersFrames
 from flowpregel.context import current
 from flowpregel.pregel import threads
-from flowpregel.pregel.config import WHOLE, Config, RunKeywords, StreamKeywords, configs_of, merged
+from flowpregel.pregel.config import WHOLE, Config, RunKeywords, configs_of, merged
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.runner import GraphRun, call_nested, nested_run
 from flowpregel.pregel.snapshot import StateSnapshot
@@ -143,7 +143,7 @@ class Pregel(GraphDefinition):
             return items if run.modes else run.output()
 
     def stream(
-        self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]
+        self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
     ) -> Iterator[Any]:
         """Run the graph, and yield what happens while it happens.
 
@@ -166,7 +166,7 @@ class Pregel(GraphDefinition):
         return GraphRun(self, input, config, asked, streams=True).items()
 
     def astream(
-        self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]
+        self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
         return GraphRun(self, input, config, asked, streams=True).aitems()
