@@ -326,15 +326,9 @@ class Pregel(GraphDefinition):
             config: Not used; LangGraph's programs pass it.
             xray: Whether to draw the graphs that are nodes too; a number is how deep.
         """
-        from flowpregel.pregel.drawing import graph_of  # noqa: PLC0415 - seldom needed
+        from flowpregel.pregel.drawing import edges_of, graph_of  # noqa: PLC0415 - seldom needed
 
-        return graph_of(
-            {name: node.triggers for name, node in self.nodes.items()},
-            {name: {*node.written} for name, node in self.nodes.items()},
-            self.input_channels,
-            self.output_channels,
-            subgraphs=self._subgraph_drawings(xray),
-        )
+        return graph_of(self.nodes, edges_of(self), self._subgraph_drawings(xray))
 
     def _subgraph_drawings(self, xray: bool | int) -> dict[str, Graph]:
         """Return drawings of the graphs that are nodes, as deep as *xray* says."""
