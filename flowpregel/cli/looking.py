@@ -23,7 +23,7 @@ from flowpregel.watching import channels
 from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
@@ -63,8 +63,7 @@ def ls(status: str | None, store: str | None) -> None:
     console.print_rows(rows, "thread_id", "status", "step", "created", "updated", "flow")
 
 
-@console.store_command(console.INTERNALS)
-@click.argument("thread")
+@console.thread_command(console.INTERNALS)
 @click.option("--flow", metavar="MODULE:FLOW", help="Import it too, to show what comes next.")
 @_limit
 @_full
@@ -165,8 +164,7 @@ def watch(thread: str | None, store: str | None) -> console.Code:
         return watch_run(saver, thread)
 
 
-@console.store_command(console.INTERNALS)
-@click.argument("thread")
+@console.thread_command(console.INTERNALS)
 @_limit
 def history(thread: str, limit: int, store: str | None) -> None:
     """List a thread's checkpoints, newest first."""
@@ -188,8 +186,7 @@ def history(thread: str, limit: int, store: str | None) -> None:
     console.print_rows(rows, "checkpoint", "step", "source", "at", "tasks", "changed")
 
 
-@console.store_command(console.INTERNALS)
-@click.argument("thread")
+@console.thread_command(console.INTERNALS)
 @click.argument("checkpoint", required=False)
 @_full
 def state(thread: str, checkpoint: str | None, limits: Limits, store: str | None) -> None:
@@ -206,8 +203,7 @@ def state(thread: str, checkpoint: str | None, limits: Limits, store: str | None
     console.print_result(shown, console.table(("CHANNEL", "VALUE"), rows))
 
 
-@console.store_command(console.INTERNALS)
-@click.argument("thread")
+@console.thread_command(console.INTERNALS)
 @click.argument("old", required=False)
 @click.argument("new", required=False)
 @_full

@@ -221,6 +221,11 @@ class Graph:
         """Return it as values that ``json.dumps`` takes: its fields, and theirs."""
         return asdict(self)
 
+    def outline(self) -> dict[str, Any]:
+        """Return the ids of its nodes, and where its edges begin and end."""
+        nodes = [id_ for id_, node in self.nodes.items() if node.kind == "node"]
+        return {"nodes": nodes, "edges": [(each.source, each.target) for each in self.edges]}
+
 
 def _end_inside(graph: Graph, id_: str, kind: Literal["start", "end"]) -> str:
     """Return where an edge to a node begins or ends: at a nested graph at its marker, if any."""

@@ -43,7 +43,7 @@ from flowpregel.store.base import BaseStore, Op, PutOp
 from flowpregel.store.base import Result as Answer
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
 _PATIENCE = 20_000_000
 """Nanoseconds without an event after which bodies are told that calls are withheld: those

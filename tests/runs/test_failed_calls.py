@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Address
+from flowpregel.checkpoint.arguments import KeptArguments, NotKept
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
-from flowpregel.checkpoint.lmdb.arguments import KeptArguments, NotKept
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.shared import shared
 from flowpregel.func import Flow, entrypoint, task
