@@ -1,15 +1,18 @@
-"""What every test shares: how hard hypothesis looks, how reproducibly, and that signals work."""
+"""What every test shares: how hard hypothesis looks, how reproducibly, where files go, signals."""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
+import sys
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import postgres_server as postgres
+from tests.runs.stores import KEY
 
 # In an installed package pytest does so by itself: their asserts are to explain themselves.
 pytest.register_assert_rewrite(
@@ -29,6 +32,35 @@ pytest.register_assert_rewrite(
 postgres_server = postgres.postgres_server
 postgres_url = postgres.postgres_url
 
+# Without bytecode each of the hundreds of processes that are started here compiles the package.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+MEMORY = "/dev/shm"
+ROOM = 4 << 30
+
+
+def is_roomy(folder: str) -> bool:
+    """Return whether the files of all tests fit into *folder*, and libraries are loaded from it."""
+    try:
+        place = os.statvfs(folder)
+    except OSError:
+        return False
+    return place.f_bavail * place.f_frsize >= ROOM and not place.f_flag & os.ST_NOEXEC
+
+
+# No test cuts the power (`tests.disk` computes what would be left), so none needs a disk, whose
+# syncs take most of the time of many of them.
+if "TMPDIR" not in os.environ and is_roomy(MEMORY):
+    os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
+
+
+@pytest.fixture
+def store_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests leave the user's own key file alone."""
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+
+
 # A shell that starts us in the background, or nohup, has us ignore them, and so all we start.
 for number, handler in (
     (signal.SIGINT, signal.default_int_handler),
@@ -37,10 +69,13 @@ for number, handler in (
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-settings.register_profile("default", deadline=None)
+DAILY = 40
+"""How many examples a property is tried with; `tox -e property` tries a hundred."""
+settings.register_profile("default", deadline=None, max_examples=DAILY)
+settings.register_profile("property", deadline=None, max_examples=100)
 settings.register_profile(
     "ci",
-    deadline=None,
+    parent=settings.get_profile("default"),
     derandomize=True,
     print_blob=True,
     # How fast examples come depends on the machine, which says nothing about the code.

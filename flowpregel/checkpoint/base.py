@@ -42,6 +42,8 @@ writes that the task makes when it is tried again.
 """
 
 OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
+Fences: TypeAlias = Callable[[Address, int], int]
+"""Returns the fence the store knows of an address; one that is not 0 is put there first."""
 FLOW = "flow"
 """Under this name metadata keep whose run it is: the module and the name of a flow."""
 FOLDER = "flow_folder"
@@ -85,6 +87,11 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
     """Whether a commit costs less than handing it to a writer's OS thread."""
     owns_versions: ClassVar[bool] = False
     """Whether versions come from `get_next_version` rather than from the engine."""
+
+    @property
+    def is_on_its_loop(self) -> bool:
+        """Whether this OS thread runs the event loop that a call would wait for, for ever."""
+        return False
 
     @abstractmethod
     def load(

@@ -19,7 +19,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.watching.preview import FULL, one_line, plain
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.arguments import KeptArguments
+    from flowpregel.checkpoint.arguments import KeptArguments
     from flowpregel.pregel.pregel import Pregel
 
 _MOST = 20

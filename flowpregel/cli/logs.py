@@ -16,7 +16,7 @@ from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.base import CallOutput
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
 _PAUSE = 0.2
 """Seconds between two looks of --follow."""

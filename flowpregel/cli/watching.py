@@ -18,7 +18,7 @@ from flowpregel.pregel.progress import ProgressView, how_far
 from flowpregel.watching.reader import StoreReader
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
     from flowpregel.watching.rows import CallChanges, CallRow, RunRow
 
 _PERIOD = 0.2

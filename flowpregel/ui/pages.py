@@ -14,7 +14,7 @@ from flowpregel.watching.reader import StoreReader
 from flowpregel.watching.rows import CallRow
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
 Json: TypeAlias = Any
 """What `json.dumps` takes."""

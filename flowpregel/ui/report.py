@@ -10,8 +10,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.checkpoint.lmdb.durable import DurableSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.ui.pages import COLUMNS, Json, Pages, json_text
 from flowpregel.watching.inert import InertCodec

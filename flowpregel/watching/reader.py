@@ -10,30 +10,27 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import Owner
+from flowpregel.checkpoint.arguments import decoded
 from flowpregel.checkpoint.base import FLOW
-from flowpregel.checkpoint.lmdb.arguments import decoded
-from flowpregel.checkpoint.lmdb.tables import CheckpointRecord, NamespaceRecord, Tables
+from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.work import status_from
-from flowpregel.executors.processes.crash_report import memory_of
+from flowpregel.executors.processes.crash_report import cpu_of, memory_of
 from flowpregel.watching.inert import InertCodec
 from flowpregel.watching.preview import plain
 from flowpregel.watching.rows import CallChanges, CallRow, RunRow
 from flowpregel.watching.seen import SeenCheckpoint
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
 _ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
 
@@ -286,11 +283,3 @@ class StoreReader:
             for worker in state["workers"]:
                 worker |= {"memory": memory_of(worker["pid"]), "cpu": cpu_of(worker["pid"])}
         return {"thread_id": thread_id, "host": owner.host, "pid": owner.pid, **state}
-
-
-def cpu_of(pid: int) -> float:
-    """Return the seconds of CPU that a process has used; 0 where that cannot be known."""
-    with suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return 0.0

@@ -15,12 +15,12 @@ from typing import Any, cast
 
 from flowpregel._core import records
 from flowpregel._core.asked import Ran
-from flowpregel._core.failures import line_of
+from flowpregel._core.calls import line_of
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
 from flowpregel._lmdb.records import SIZE
-from flowpregel.checkpoint.lmdb.arguments import arguments_key
-from flowpregel.checkpoint.lmdb.tables import (
+from flowpregel.checkpoint.arguments import arguments_key
+from flowpregel.checkpoint.tables import (
     NamespaceRecord,
     Tables,
     WritesRecord,

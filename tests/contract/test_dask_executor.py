@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.executor_contract import ExecutorContract
+from tests.dask_cluster import local_cluster
 
 pytestmark = pytest.mark.slow
 
@@ -20,19 +20,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     """A client of a cluster of two processes."""
-    distributed = pytest.importorskip(
-        "distributed", reason="the extra dask is not installed: pip install flowpregel[dask]"
-    )
-    with warnings.catch_warnings():
-        # Somebody else's cluster on this machine may have the port of its dashboard.
-        warnings.simplefilter("ignore")
-        with (
-            distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=None
-            ) as cluster,
-            distributed.Client(cluster) as client,
-        ):
-            yield client
+    with local_cluster() as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,9 @@ from flowpregel.cache.lmdb import LMDBCache
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.testing.cache_contract import CacheContract
 
+pytestmark = pytest.mark.usefixtures("store_key")
+
 A, B, C = ((("f",), "a"), (("f",), "b"), (("g",), "a"))
-
-
-@pytest.fixture(autouse=True)
-def store_key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
 
 
 class TestLMDBCache(CacheContract):

@@ -6,11 +6,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.testing.saver_contract import SaverContract
 from tests.contract.saver_options import ForgettingRules, LeaseRules
 
-
-@pytest.fixture(autouse=True)
-def store_key(monkeypatch):
-    """The tests leave the user's own key file alone."""
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
+pytestmark = pytest.mark.usefixtures("store_key")
 
 
 class TestLMDBSaver(SaverContract, ForgettingRules, LeaseRules):

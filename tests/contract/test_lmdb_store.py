@@ -8,10 +8,7 @@ from flowpregel.store.lmdb import LMDBStore
 from flowpregel.testing.store_contract import StoreContract
 from tests.contract.store_options import QueryRules, TimeRules
 
-
-@pytest.fixture(autouse=True)
-def store_key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
+pytestmark = pytest.mark.usefixtures("store_key")
 
 
 class TestLMDBStore(StoreContract, TimeRules, QueryRules):

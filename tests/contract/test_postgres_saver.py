@@ -5,13 +5,7 @@ import pytest
 from flowpregel.testing.saver_contract import SaverContract
 from tests.contract.saver_options import ForgettingRules, LeaseRules
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def store_key(monkeypatch):
-    """The tests leave the user's own key file alone."""
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 
 
 class TestPostgresSaver(SaverContract, ForgettingRules, LeaseRules):

@@ -6,12 +6,7 @@ from flowpregel.testing.cache_contract import CacheContract
 from flowpregel.testing.store_contract import StoreContract
 from tests.contract.store_options import QueryRules, TimeRules
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def store_key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 
 
 class TestPostgresStore(StoreContract, TimeRules, QueryRules):

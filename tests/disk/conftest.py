@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.disk.nursery import KEY, Nursery
+from tests.disk.nursery import Nursery
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +17,5 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 
 
 @pytest.fixture(autouse=True)
-def _store_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests leave the user's own key file alone."""
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+def _store_key(store_key: None) -> None:
+    """All tests here have the tests' own key."""

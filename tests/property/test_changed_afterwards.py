@@ -45,8 +45,8 @@ values = st.recursive(
 """Values that can be changed in more than one place."""
 drives = st.booleans().map(Drive)
 durabilities = st.sampled_from(["sync", "async", "exit"])
-few = settings(max_examples=max(1, settings.default.max_examples // 8))
-fewest = settings(max_examples=max(1, settings.default.max_examples // 20))
+few = settings(max_examples=max(10, settings.default.max_examples // 8))
+fewest = settings(max_examples=max(5, settings.default.max_examples // 20))
 
 
 class CopyingSaver(InMemorySaver):

@@ -104,7 +104,7 @@ class Laboratory:
                 return None
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=3 * settings.default.max_examples // 2)
 @given(bodies=histories(), stops=st.lists(st.integers(0, 8), min_size=3, max_size=3))
 def test_no_call_gets_the_result_of_another_and_none_runs_twice(
     bodies: list[list[Group]], stops: list[int]

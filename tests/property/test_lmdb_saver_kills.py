@@ -17,13 +17,13 @@ from hypothesis.stateful import rule
 from flowpregel._core.records import Address, Batch, TaskWrites
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from tests.disk import workloads
-from tests.disk.nursery import KEY, KILL, TEAR, Nursery
+from tests.disk.nursery import KILL, TEAR, Nursery
 from tests.property import saver_model
 from tests.property.machines import LMDBMachine
 from tests.property.saver_model import ModelThreadData
 from tests.runs.stores import step
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 
 _places = st.tuples(st.sampled_from(saver_model.THREADS), st.sampled_from(saver_model.NAMESPACES))
 _changes = st.dictionaries(
@@ -80,12 +80,6 @@ def _nursery(tmp_path_factory):
     with Nursery(tmp_path_factory.mktemp("nursery")) as nursery:
         KilledMachine.nursery = nursery
         yield
-
-
-@pytest.fixture(autouse=True)
-def _store_key(monkeypatch):
-    """The tests leave the user's own key file alone."""
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
 
 
 TestKilledSaverModel = KilledMachine.TestCase

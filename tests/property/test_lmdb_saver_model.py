@@ -5,14 +5,10 @@ from hypothesis import settings
 
 from tests.property.machines import LMDBMachine
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def store_key(monkeypatch):
-    """The tests leave the user's own key file alone."""
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 
 
 TestLMDBSaverModel = LMDBMachine.TestCase
-TestLMDBSaverModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLMDBSaverModel.settings = settings(
+    max_examples=max(30, 3 * settings.default.max_examples // 5), stateful_step_count=40
+)

@@ -15,4 +15,6 @@ class MemoryMachine(SaverMachine):
 
 
 TestMemorySaverModel = MemoryMachine.TestCase
-TestMemorySaverModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMemorySaverModel.settings = settings(
+    max_examples=max(30, 3 * settings.default.max_examples // 5), stateful_step_count=40
+)

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.property.saver_model import SaverMachine
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 
 
 class PostgresMachine(SaverMachine):
@@ -30,12 +30,6 @@ class PostgresMachine(SaverMachine):
 @pytest.fixture(scope="module", autouse=True)
 def _server(postgres_server):
     PostgresMachine.server = postgres_server
-
-
-@pytest.fixture(autouse=True)
-def store_key(monkeypatch):
-    """The tests leave the user's own key file alone."""
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
 
 
 TestPostgresSaverModel = PostgresMachine.TestCase

@@ -16,7 +16,6 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.executors.processes import ProcessExecutor
 from tests.runs.notes import Notes
 from tests.runs.pooling import Run
-from tests.runs.stores import KEY
 
 
 class Drive:
@@ -105,9 +104,8 @@ def counted() -> type[Counted]:
 
 
 @pytest.fixture(autouse=True)
-def _store_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests leave the user's own key file alone."""
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+def _store_key(store_key: None) -> None:
+    """All tests here have the tests' own key."""
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError, ExecutorUnavailableError
 from flowpregel.func import entrypoint, task
+from tests.dask_cluster import local_cluster
 from tests.runs.test_carried_context import tenant
 
 pytestmark = pytest.mark.slow
@@ -20,17 +20,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Dask's executor on a cluster of two worker processes."""
-    distributed = pytest.importorskip(
-        "distributed", reason="the extra dask is not installed: pip install flowpregel[dask]"
-    )
-    with warnings.catch_warnings():
-        # Somebody else's cluster on this machine may have the port of its dashboard.
-        warnings.simplefilter("ignore")
-        with (
-            distributed.LocalCluster(n_workers=2, threads_per_worker=1) as cluster,
-            distributed.Client(cluster) as client,
-        ):
-            yield client.get_executor()
+    with local_cluster() as client:
+        yield client.get_executor()
 
 
 @task

@@ -1,0 +1,28 @@
+"""A Dask cluster of the tests' own: two processes on this machine."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+
+@contextmanager
+def local_cluster() -> Iterator[Any]:
+    """Run a cluster while the context is open, and give its client; without Dask: skip."""
+    distributed = pytest.importorskip(
+        "distributed", reason="the extra dask is not installed: pip install flowpregel[dask]"
+    )
+    with warnings.catch_warnings():
+        # Somebody else's cluster on this machine may have the port of its dashboard.
+        warnings.simplefilter("ignore")
+        with (
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, dashboard_address=None
+            ) as cluster,
+            distributed.Client(cluster) as client,
+        ):
+            yield client
