@@ -33,7 +33,7 @@ from flowpregel.errors import (
     TaskCancelled,
 )
 from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL
-from flowpregel.watching.preview import FULL, Limits, one_line, plain
+from flowpregel.watching.preview import FULL, Limits, one_line, plain, question
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
@@ -255,7 +255,7 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
         return _failed(request, error)
     if not interrupts:
         return request.ended(Code.OK, one_line(output, _RESULT), output=plain(output, FULL))
-    questions = [{"id": each.id, "value": plain(each.value, FULL)} for each in interrupts]
+    questions = [question(each, FULL) for each in interrupts]
     lines = [_waiting_for(each, request) for each in interrupts]
     request.ended(Code.WAITING, *lines, interrupts=questions)
     if not all(waits_outside(each.value) for each in interrupts):
