@@ -38,13 +38,6 @@ from flowpregel.watching.preview import FULL, Limits, one_line, plain, question
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
 
-_STATUSES = {
-    Code.OK: "done",
-    Code.FAILED: "failed",
-    Code.WAITING: "waiting",
-    Code.AGAIN: "stopped",
-    Code.STOPPED: "stopped",
-}
 _RESULT = Limits(depth=6, count=50, size=2_000, total=2_000)
 _PERIOD = 0.05
 _WAIT = "Wait for its end this many seconds; 0 only asks."
@@ -225,7 +218,7 @@ class RunRequest:
 
     def ended(self, code: Code, *texts: str, **more: Any) -> Code:
         """Print how the run ended, as JSON if that was asked for, otherwise *texts*."""
-        told = {"status": _STATUSES[code], "thread_id": self.thread_id, **more}
+        told = {"status": console.STATUSES[code], "thread_id": self.thread_id, **more}
         console.print_result(told, *texts)
         return code
 

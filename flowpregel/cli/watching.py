@@ -26,9 +26,7 @@ _ANSWER = 1.0
 """Seconds for which an answer of the running process is waited for."""
 _MOST = 10
 """Of the calls that failed, and of the tasks that run, so many get a line each."""
-_CODES = {
-    "done": Code.OK, "failed": Code.FAILED, "waiting": Code.WAITING, "stopped": Code.AGAIN,
-}  # fmt: skip
+_CODES = {status: code for code, status in console.STATUSES.items()}
 _NOTHING: Mapping[str, Any] = {"running": [], "waiting": {}, "workers": []}
 
 
