@@ -19,6 +19,10 @@ _BETWEEN: Final = ("concurrent.futures._base", "asyncio.tasks")
 """Modules whose code is between a user's frames and ours."""
 
 
+class WorkerTraceback(Exception):
+    """The traceback of an error, as text, where it was raised: the cause of what a task raised."""
+
+
 class UsersFrames:
     """Leaves our own frames out of the traceback of what is raised in its ``with`` block.
 
@@ -38,8 +42,11 @@ def leave_out_ours(error: BaseException) -> None:
     """Do what `UsersFrames` does to *error* and to those that led to it."""
     if os.environ.get("FLOWPREGEL_TRACEBACK"):  # for who looks for an error in here
         return
-    if isinstance(error, FlowPregelError) or any(map(_is_users, _links(error.__traceback__))):
-        for each in linked(error):
+    found = [*linked(error)]
+    is_users = any(isinstance(each, WorkerTraceback) for each in found)
+    is_users |= any(map(_is_users, _links(error.__traceback__)))
+    if is_users or isinstance(error, FlowPregelError):
+        for each in found:
             left = None
             for link in reversed([*_links(each.__traceback__)]):
                 if not _is_ours(link):

@@ -27,7 +27,7 @@ VariablePlace: TypeAlias = tuple[str | None, str]
 
 _HEADERS: Final = ("traceparent", "tracestate", "baggage")
 _MAIN: Final = "__main__"
-_OBSERVED: Final = frozenset({"opentelemetry.trace", "structlog.contextvars"})
+_OBSERVED: Final = ("opentelemetry.trace", "structlog.contextvars")
 """The modules without which a context has no span and no log fields."""
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
@@ -95,7 +95,7 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
     }
     traced: Mapping[str, str] = {}
     fields: Mapping[str, Any] = {}
-    if _brought in context or not _OBSERVED.isdisjoint(sys.modules):
+    if _brought in context or any(name in sys.modules for name in _OBSERVED):
         traced, fields = context.copy().run(_observed)
     if values or fields or traced or headers:
         return Carried(values, traced or headers, fields, bool(traced))

@@ -224,7 +224,7 @@ class Resources:
 _UNITS = {"": 1, "B": 1} | {
     f"{letter}{kind}": base**power
     for power, letter in enumerate("KMGT", 1)
-    for kind, base in (("B", 1000), ("IB", 1024))
+    for kind, base in (("", 1000), ("B", 1000), ("IB", 1024))
 }
 _SECONDS = {"s": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "day": 86400}
 
@@ -238,7 +238,7 @@ def bytes_of(value: int | str) -> int:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", str(value).strip().upper())
     if found is None or found[2] not in _UNITS:
-        raise ConfigurationError(f"memory is {value!r}; use bytes, or text such as '2GB'")
+        raise ConfigurationError(f"{value!r} is no size; use bytes, or text such as '2GB'")
     return int(float(found[1]) * _UNITS[found[2]])
 
 

@@ -69,7 +69,8 @@ class Server:
             self._account = {
                 "user": account.pw_uid, "group": account.pw_gid, "extra_groups": [],
             }  # fmt: skip
-        self.run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "--no-sync").wait()
+        words = "-D data -U postgres -A trust -E UTF8 --locale C --no-sync"
+        self.run("initdb", *words.split()).wait()
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

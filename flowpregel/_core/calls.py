@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import ids, records
-from flowpregel._core.asked import FailedCall, Ran, Span
-from flowpregel._core.commands import Interrupt
+from flowpregel._core.asked import CallRecord, FailedCall, Ran, Span
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import BUSY, SAVE, Call, Look, Resolve, StepContext, Steps
-from flowpregel._core.failures import note_failed
+from flowpregel._core.effects import SAVE, BodyCalls, Call, CallFailure, Resolve, StepContext
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
 from flowpregel._core.records import (
     Arguments,
@@ -25,294 +22,280 @@ from flowpregel._core.records import (
     Task,
     Write,
 )
-from flowpregel._core.replay import Replay, digest_of_caller
+from flowpregel._core.replay import answer, digest_of_caller, forget
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import interrupts_of
+from flowpregel._tracebacks import whole_text
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
 
-LOOK_AGAIN = 50_000_000
-"""Nanoseconds between two looks for a result that another run is computing."""
+_LONGEST_LINE = 200
+_MOST_ATTEMPTS = 10
+"""Of a task's attempts that failed, the last ones are kept, this many."""
+
+# ---------------------------------------------------------------- what a body asks for
 
 
-class CallFailure(NamedTuple):
-    """A call that failed."""
+def plan_call(
+    run: Run, place: StepContext, running: Mapping[str, Task], caller: Task, call: Call
+) -> Task | None:
+    """Return the task that is to be run for a *call* of *caller*.
 
-    task: Task
-    error: BaseException | None
-    """None: the present attempt of the body did not make the call."""
-    is_late: bool
-    """Whether the body had ended before."""
-
-
-@dataclass(slots=True)
-class BodyCalls:
-    """What is known of the calls that one body has made."""
-
-    running: int = 0
-    """How many calls are running."""
-    failures: dict[str, CallFailure] = field(default_factory=dict)
-    """The calls that failed, by task id."""
-    caught: Collection[str] | None = None
-    """The calls whose failures the body has seen; None: its executor does not report them."""
-    asked: dict[str, tuple[Interrupt, ...]] = field(default_factory=dict)
-    """The interrupts of the calls, by task path."""
-    outcome: Outcome | None = None
-    """How the body ended, if some of its calls are still running."""
-
-    def is_unseen(self, failure: CallFailure) -> bool:
-        """Return whether the body has not seen *failure*."""
-        return failure.is_late or (self.caught is not None and failure.task.id not in self.caught)
-
-    def final_outcome(self, outcome: Outcome, caught: Collection[str] | None = None) -> Outcome:
-        """Return how the body ended: with the failure of one of its calls, if it never saw it."""
-        if caught is not None:
-            self.caught = caught
-        unseen = {
-            each.task: each.error
-            for each in self.failures.values()
-            if each.error is not None and self.is_unseen(each)
-        }
-        if isinstance(outcome, Returned) and unseen:
-            task, error = next(iter(unseen.items()))
-            error.add_note(
-                f"nobody looked at this failure of {task.call}: ask each call for its .result(), "
-                "or for its .exception() to go on without it"
-            )
-            outcome = Raised(error)
-        if isinstance(outcome, Raised) and not self.running:
-            known = records.failed_calls(outcome.error)
-            others = [task.call for task in unseen if task.id not in known]
-            if others:
-                shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-                outcome.error.add_note(f"{len(others)} more failed, and nobody looked: {shown}")
-        return outcome
-
-
-class Calls:
-    """The calls that the bodies of one superstep make.
-
-    Args:
-        run: The run that the superstep belongs to.
-        place: The superstep.
+    None: the call is answered at once, by its record for one, or is among the tasks *running*.
     """
+    if call.node is SAVE:
+        _save(run, caller, call)
+        return None
+    if caller.body is None:
+        caller.body = BodyCalls(bool(caller.node.retry or run.options.retry))
+    body: BodyCalls = caller.body
+    if call.asked is not None and not body.caller:
+        body.caller = digest_of_caller(caller)
+    task = call_task(caller, call, place)
+    outcome: Outcome | None = None
+    if task.depth > DEEPEST:
+        outcome = fail_call(task, too_deep(task.name))
+    elif task.record is not None and task.id not in running:
+        outcome = _recorded_outcome(run, place, task, task.record)
+    if outcome is not None:
+        if task.writes:
+            run.after.extend(run.stream_events.updates(task, mode="recorded"))
+        run.after.append(Resolve(call, outcome))
+        return None
+    if (same := running.get(task.id)) is not None:
+        same.waiting.append(call)
+        return None
+    run.going_on.anew += not task.node.hidden
+    body.running += 1
+    return task
 
-    def __init__(self, run: Run, place: StepContext) -> None:
-        self._run = run
-        self._place = place
-        self._running: dict[str, tuple[Task, list[Call]]] = {}
-        """Each task that runs, and the calls that wait for it: one for each attempt of the body."""
-        self.bodies: dict[str, BodyCalls] = {}
-        """What is known of the bodies that made a call, by task id."""
-        self.busy: set[str] = set()
-        """The tasks that wait for a result which another run, or another task, is computing."""
-        self.cancelled: set[str] = set()
-        """The calls that their bodies no longer want, and what those have called."""
-        self.replay = Replay(run, place)
 
-    def plan(self, caller: Task, call: Call) -> Task | None:
-        """Return the task that is to be run for a *call* of *caller*.
+def _recorded_outcome(
+    run: Run, place: StepContext, task: Task, record: CallRecord
+) -> Outcome | None:
+    """Return how a call ends that needs not run, as its record answers it."""
+    try:
+        outcome = answer(run, place, task, record)
+    except (CodeChangedError, ReplayMismatchError) as error:
+        return Raised(error)  # what is recorded stays as it is
+    if isinstance(outcome, Raised) and not isinstance(outcome.error, errors.TaskCancelled):
+        # It may bring the body down only now: it was kept while another call asked.
+        return fail_call(task, outcome.error)
+    return outcome
 
-        None: the call is answered at once, by its record for one, or runs already.
-        """
-        if call.node is SAVE:
-            self._save(caller, call)
-            return None
-        if call.asked is not None and caller.calls_as is None:
-            caller.calls_as = digest_of_caller(caller)
-        task = call_task(caller, call, self._place)
-        run, outcome = self._run, self._known(task, call)
-        if outcome is not None:
-            if task.writes:
-                run.after.extend(run.stream_events.updates(task, mode="recorded"))
-            run.after.append(Resolve(call, outcome))
-            return None
-        if task.id in self._running:
-            self._running[task.id][1].append(call)
-            return None
-        self._running[task.id] = task, [call]
-        run.going_on.anew += not task.node.hidden
-        self.bodies.setdefault(caller.id, BodyCalls()).running += 1
-        return task
 
-    def _save(self, task: Task, call: Call) -> None:
-        """Keep what a running *task* saves, for its next attempt; answer it when that is done."""
-        run, (task.saved,) = self._run, call.arguments.args
-        saved: Write = (records.SAVED, task.saved)
-        called = () if task.record is None else ((records.CALLED, tuple(task.record)),)
-        run.keep(task.id, task.path, (saved, *called))
-        # For a call that the next attempt of its body makes.
-        self._drop_saved(task)
-        run.pending[task.id].append(saved)
-        run.after.append(Resolve(call, Returned(())))
+def _save(run: Run, task: Task, call: Call) -> None:
+    """Keep what a running *task* saves, for its next attempt; answer it when that is done."""
+    (task.saved,) = call.arguments.args
+    saved: Write = (records.SAVED, task.saved)
+    called = () if task.record is None else ((records.CALLED, tuple(task.record)),)
+    run.keep(task.id, task.path, (saved, *called))
+    # For a call that the next attempt of its body makes.
+    _drop_saved(run, task)
+    run.pending[task.id].append(saved)
+    run.after.append(Resolve(call, Returned(())))
 
-    def _drop_saved(self, task: Task) -> None:
-        """Forget what *task* has saved, which is not needed any more."""
-        before = self._run.pending.get(task.id, ())
-        self._run.pending[task.id] = [each for each in before if each[0] != records.SAVED]
 
-    def cancel(self, wanted: Call) -> list[Task]:
-        """Record that a body no longer wants a call; return what is to be stopped: all below it.
+def _drop_saved(run: Run, task: Task) -> None:
+    """Forget what *task* has saved, which is not needed any more."""
+    before = run.pending.get(task.id, ())
+    run.pending[task.id] = [each for each in before if each[0] != records.SAVED]
 
-        The record comes before whatever the body does next, which depends on it.
-        """
-        for task, waiting in self._running.values():
-            if any(call.reply == wanted.reply for call in waiting):
-                self.keep(task, ((records.ERROR, errors.TaskCancelled("its caller cancelled it")),))
-                stopped = [task, *self.below(task)]
-                self.cancelled.update(each.id for each in stopped)
-                return stopped
-        return []
 
-    def below(self, body: Task, *, direct: bool = False) -> list[Task]:
-        """Return the running calls of *body*, and unless *direct* those that they make."""
-        calls = [task for task, _ in self._running.values() if task.parent is body]
-        return calls if direct else [*calls, *(each for task in calls for each in self.below(task))]
+def cancel_call(run: Run, running: Mapping[str, Task], wanted: Call) -> list[Task]:
+    """Record that a body no longer wants a call; return what is to be stopped: all below it.
 
-    def _known(self, task: Task, call: Call) -> Outcome | None:
-        """Return how a call ends that needs not run."""
-        if task.depth > DEEPEST:
-            return self.failed(task, too_deep(task.name))
-        if task.id in self._running:
-            return None
-        try:
-            outcome = self.replay.answer(task, call)
-        except (CodeChangedError, ReplayMismatchError) as error:
-            return Raised(error)  # what is recorded stays as it is
-        if isinstance(outcome, Raised) and not isinstance(outcome.error, errors.TaskCancelled):
-            # It may bring the body down only now: it was kept while another call asked.
-            return self.failed(task, outcome.error)
-        return outcome
+    The record comes before whatever the body does next, which depends on it.
+    """
+    for task in running.values():
+        if any(call.reply == wanted.reply for call in task.waiting):
+            keep(run, task, ((records.ERROR, errors.TaskCancelled("its caller cancelled it")),))
+            stopped = [task, *below(running, task)]
+            for each in stopped:
+                each.is_cancelled = True
+            return stopped
+    return []
 
-    def without_shared(self, tasks: list[Task]) -> Steps:
-        """Take results that other runs shared, and return the tasks left to run, with cache keys.
 
-        Those whose results others are computing are left in `busy`. A call has its own
-        policy alone; the run's is for other tasks.
-        """
-        run = self._run
-        keyed = []
-        for task in tasks:
-            policy = task.node.cache or (None if task.kind is Kind.CALL else run.options.cache)
-            if policy is not None:
-                if task.cache_key is None:
-                    task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
-                keyed.append((task.cache_key[:2], task))
-        found: Mapping[Any, Any] = {}
-        if keyed:
-            found = yield Look(tuple(dict.fromkeys(key for key, _ in keyed)))
-        claimed = set()
-        for key, task in keyed:
-            writes = found.get(key, BUSY if key in claimed else None)
-            claimed.add(key)
-            self.busy.discard(task.id)
-            if writes is BUSY and not _is_within(task, key):
-                self.busy.add(task.id)
-            elif writes is BUSY or writes is None:
-                continue
-            else:
-                task.cache_key, task.writes = None, tuple(writes)
-                task.span = Span(run.now, 0.0, "cache")
-                self.keep(task, task.writes)
-                run.after.extend(run.stream_events.updates(task, cached=True))
-        return [task for task in tasks if not task.writes and task.id not in self.busy]
+def below(running: Mapping[str, Task], body: Task, *, direct: bool = False) -> list[Task]:
+    """Return the running calls of *body*, and unless *direct* those that they make."""
+    calls = [each for each in running.values() if each.parent is body and each.waiting]
+    return calls if direct else [*calls, *(each for task in calls for each in below(running, task))]
 
-    # ------------------------------------------------------------ ends
 
-    def keep(self, task: Task, writes: Sequence[Write]) -> None:
-        """Keep the writes that *task*, a call or a planned one, ended with."""
-        run, is_failure = self._run, writes[0][0] == records.ERROR
-        if task.saved is not None and not is_failure:
-            self._drop_saved(task)
-        if task.record is not None:
-            # Last: the places of the other writes do not depend on it.
-            writes = (*writes, (records.CALLED, tuple(task.record)))
-        if task.kind is Kind.CALL and run.at_exit:
+# ---------------------------------------------------------------- ends
+
+
+def keep(run: Run, task: Task, writes: Sequence[Write]) -> None:
+    """Keep the writes that *task*, a call or a planned one, ended with."""
+    is_failure = writes[0][0] == records.ERROR
+    if task.saved is not None and not is_failure:
+        _drop_saved(run, task)
+    if task.record is not None:
+        # Last: the places of the other writes do not depend on it.
+        writes = (*writes, (records.CALLED, tuple(task.record)))
+    if task.kind is Kind.CALL:
+        assert task.parent is not None
+        if run.at_exit:
             # It is recorded after its body got it.
             writes = own_copy(tuple(writes))
-        if task.kind is Kind.CALL and task.parent and self.replay.may_repeat(task.parent):
-            self.replay.kept[task.id] = own_copy(tuple(writes))
-        ran = None
-        if task.span is not None:
-            span, error, call = task.span, "", ""
-            attempts = 0 if span.executor == "cache" else task.attempt
-            if is_failure:
-                note_failed(task, writes[0][1])
-                error, call = task.failed[-1][3], task.call
-            ran = Ran(
-                task.node.name, span.began, span.seconds, attempts, span.executor, span.pid, error,
-                call, task.first_started or 0, span.cpu, span.peak, span.host, task.failed,
-            )  # fmt: skip
-        failed = None
-        is_failure &= not isinstance(writes[0][1], errors.TaskCancelled)
-        if is_failure and task.node.is_task and run.options.keeps_arguments:
-            failed = FailedCall(task.node.home, task.input, task.node.redacted)
-        run.keep(task.id, task.path, writes, ran, failed)
+        if task.parent.body.may_repeat:
+            task.parent.body.recorded[task.id] = own_copy(tuple(writes))
+    ran = None
+    if task.span is not None:
+        span, error, call = task.span, "", ""
+        attempts = 0 if span.executor == "cache" else task.attempt
+        if is_failure:
+            note_failed(task, writes[0][1])
+            error, call = task.failed[-1][3], task.call
+        ran = Ran(
+            task.node.name, span.began, span.seconds, attempts, span.executor, span.pid, error,
+            call, task.first_started or 0, span.cpu, span.peak, span.host, task.failed,
+        )  # fmt: skip
+    failed = None
+    is_failure &= not isinstance(writes[0][1], errors.TaskCancelled)
+    if is_failure and task.node.is_task and run.options.keeps_arguments:
+        failed = FailedCall(task.node.home, task.input, task.node.redacted)
+    run.keep(task.id, task.path, writes, ran, failed)
 
-    def resolve(self, task: Task, outcome: Outcome) -> tuple[Task, Outcome] | None:
-        """Answer those who wait for *task*, once how it ended is kept.
 
-        Returns:
-            The body that made the call and how it ended, if it had ended before and *task*
-            was the last of its calls that ran.
-        """
-        assert task.parent is not None
-        _, waiting = self._running.pop(task.id)
-        self._run.after.extend(Resolve(call, outcome) for call in waiting)
-        calls = self.bodies[task.parent.id]
-        calls.running -= 1
-        if calls.running or calls.outcome is None:
-            return None
-        held, calls.outcome = calls.outcome, None
-        return task.parent, calls.final_outcome(held)
+def resolve(run: Run, task: Task, outcome: Outcome) -> tuple[Task, Outcome] | None:
+    """Answer those who wait for *task*, once how it ended is kept.
 
-    def has_ended(self, body: Task) -> bool:
-        """Return whether *body* has ended, and calls that it made were running then."""
-        return body.id in self.bodies and self.bodies[body.id].outcome is not None
+    Returns:
+        The body that made the call and how it ended, if it had ended before and *task*
+        was the last of its calls that ran.
+    """
+    assert task.parent is not None
+    run.after.extend(Resolve(call, outcome) for call in task.waiting)
+    body: BodyCalls = task.parent.body
+    body.running -= 1
+    if body.running or body.outcome is None:
+        return None
+    held, body.outcome = body.outcome, None
+    return task.parent, final_outcome(body, held)
 
-    # ------------------------------------------------------------ failures and interrupts
 
-    def failed(self, task: Task, error: BaseException) -> Raised:
-        """Note that a call failed, perhaps when its body had ended already; return its outcome."""
-        assert task.parent is not None
-        # A call that only an earlier attempt of the body made is not this one's to raise.
-        _, waiting = self._running.get(task.id, (task, None))
-        asked = waiting is None or any(call.attempt == task.parent.attempt for call in waiting)
-        failure = CallFailure(task, error if asked else None, self.has_ended(task.parent))
-        self.bodies.setdefault(task.parent.id, BodyCalls()).failures[task.id] = failure
-        records.add_failed_calls(error, (task.id,))
-        return Raised(error)
+def fail_call(task: Task, error: BaseException) -> Raised:
+    """Note that a call failed, perhaps when its body had ended already; return its outcome."""
+    assert task.parent is not None
+    body: BodyCalls = task.parent.body
+    # A call that only an earlier attempt of the body made is not this one's to raise.
+    asked = any(call.attempt == task.parent.attempt for call in task.waiting)
+    body.failures[task.id] = CallFailure(
+        task, error if asked else None, is_late=body.outcome is not None
+    )
+    records.add_failed_calls(error, (task.id,))
+    return Raised(error)
 
-    def to_repeat(self, task: Task, error: BaseException) -> None:
-        """Note that an attempt of *task* failed, which another one follows."""
-        note_failed(task, error)
-        self.uncaught(task, error)
 
-    def uncaught(self, body: Task, error: BaseException) -> None:
-        """Forget failures that brought *body* down, so that a resume tries them again.
+def uncaught(run: Run, task: Task, error: BaseException) -> None:
+    """Forget failures that brought *task* down, so that a resume tries them again.
 
-        The same holds for those that it has not seen. A failure that the body caught is
-        part of what it did, and is replayed.
-        """
-        calls = self.bodies.get(body.id)
-        if calls is None:
-            return
-        failures, calls.failures = calls.failures, {}
-        found = records.failed_calls(error)
-        for task_id, failure in failures.items():
-            if task_id in found or calls.is_unseen(failure):
-                self.replay.forget(failure.task)
+    The same holds for those that it has not seen. A failure that the body caught is
+    part of what it did, and is replayed.
+    """
+    body: BodyCalls | None = task.body
+    if body is None:
+        return
+    failures, body.failures = body.failures, {}
+    found = records.failed_calls(error)
+    for task_id, failure in failures.items():
+        if task_id in found or _is_unseen(body, failure):
+            forget(run, failure.task)
+
+
+def _is_unseen(body: BodyCalls, failure: CallFailure) -> bool:
+    return failure.is_late or (body.caught is not None and failure.task.id not in body.caught)
+
+
+def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
+    """Return how a body ended: with the failure of one of its calls, if it never saw it."""
+    unseen = {
+        each.task: each.error
+        for each in body.failures.values()
+        if each.error is not None and _is_unseen(body, each)
+    }
+    if isinstance(outcome, Returned) and unseen:
+        task, error = next(iter(unseen.items()))
+        error.add_note(
+            f"nobody looked at this failure of {task.call}: ask each call for its .result(), "
+            "or for its .exception() to go on without it"
+        )
+        outcome = Raised(error)
+    if isinstance(outcome, Raised) and not body.running:
+        known = records.failed_calls(outcome.error)
+        others = [task.call for task in unseen if task.id not in known]
+        if others:
+            shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+            outcome.error.add_note(f"{len(others)} more failed, and nobody looked: {shown}")
+    return outcome
+
+
+# ---------------------------------------------------------------- failures
+
+
+def line_of(error: Any) -> str:
+    """Return *error* in one line of bounded length."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as problem:  # noqa: BLE001 - a user's __str__ may raise anything
+        text = f"(its text cannot be had: {type(problem).__name__})"
+    first = text.strip().partition("\n")[0]
+    return (f"{name}: {first}" if first else name)[:_LONGEST_LINE]
+
+
+def note_of(failed: Task) -> str:
+    """Return the note on what a task failed with: which one, its arguments, and where it ran."""
+    note = f"During task with name {failed.name!r} and id {failed.id!r}"
+    ran = failed.span
+    worker = f", worker {ran.pid}" if ran and ran.executor in ("processes", "futures") else ""
+    if failed.kind is Kind.CALL:
+        return f"{note}: {failed.call} (attempt {failed.attempt}{worker})"
+    return f"{note} (attempt {failed.attempt}{worker})"
+
+
+def note_failed(task: Task, error: BaseException) -> None:
+    """Note how the attempt of *task* failed that has ended."""
+    span = task.span or Span(task.first_started or 0, 0.0, "")
+    # What a call has failed with is told of with that call.
+    text = "" if records.failed_calls(error) else whole_text(error)
+    attempt = span.began, span.seconds, span.pid, line_of(error), text
+    task.failed = (*task.failed[1 - _MOST_ATTEMPTS :], attempt)
+
+
+def delay(run: Run, task: Task, outcome: Outcome, jitter: float) -> float | None:
+    """Return the seconds until the next attempt of *task*, or None to give up."""
+    if not isinstance(outcome, Raised):
+        return 0.0 if _answer_moved(run, task, outcome) else None
+    error = outcome.error
+    task.deaths += isinstance(error, errors.WorkerDiedError)
+    # A call has its own policies alone.
+    policies = task.node.retry or (() if task.kind is Kind.CALL else run.options.retry)
+    for policy in policies:
+        if policy.matches(error):
+            is_spent = task.deaths >= policy.max_worker_deaths
+            return None if is_spent else policy.delay(task.attempt, jitter)
+    return None
 
 
 # ---------------------------------------------------------------- results of earlier runs
 
 
-def _key_of(task: Task, policy: CachePolicy) -> str:
-    """Return the key under which the result of *task* is shared.
+def ask_cache(run: Run, task: Task) -> None:
+    """Give *task* the key under which its result is shared, if it is.
 
     Raises:
         ConfigurationError: The input has no content to make a key of.
     """
+    # A call has its own policy alone; the run's is for other tasks.
+    policy = task.node.cache or (None if task.kind is Kind.CALL else run.options.cache)
+    if policy is not None and task.cache_key is None:
+        task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
+
+
+def _key_of(task: Task, policy: CachePolicy) -> str:
     args, kwargs = (task.input,), {}
     if isinstance(task.input, Arguments):
         args, kwargs = task.input.args, dict(task.input.kwargs)
@@ -327,7 +310,7 @@ def _key_of(task: Task, policy: CachePolicy) -> str:
     return digest_of(made, "a key", strict=True)
 
 
-def _is_within(task: Task, key: Any) -> bool:
+def is_within(task: Task, key: Any) -> bool:
     """Return whether *key* is computed by a caller of *task*, which must not wait for it."""
     caller = task.parent
     while caller is not None and (caller.cache_key is None or caller.cache_key[:2] != key):
@@ -361,7 +344,7 @@ def answer_from_pending(run: Run, task: Task) -> None:
         run.pending.setdefault(task.id, []).append((records.RESUME, task.answers))
 
 
-def answer_moved(run: Run, task: Task, outcome: Outcome) -> bool:
+def _answer_moved(run: Run, task: Task, outcome: Outcome) -> bool:
     """Give *task* an answer to what was asked where its graph stood before, if it asks now."""
     if not isinstance(outcome, Interrupted) or not outcome.interrupts:
         return False

@@ -5,12 +5,12 @@ The run is a generator: it yields an effect and is sent the reply named here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from flowpregel._core.asked import Asked, Span
-from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task
+from flowpregel._core.asked import Asked, CallRecord, Span
+from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task, Write
 from flowpregel.errors import RunStopped, TaskCancelled
 
 # ---------------------------------------------------------------- effects
@@ -140,6 +140,47 @@ class Call:
     """Where the engine finds the caller that waits; opaque here."""
     variables: Any = None
     """The caller's context variables (a `contextvars.Context`); opaque here."""
+
+
+class CallFailure(NamedTuple):
+    """A call that failed."""
+
+    task: Task
+    error: BaseException | None
+    """None: the present attempt of the body did not make the call."""
+    is_late: bool
+    """Whether the body had ended before."""
+
+
+@dataclass(slots=True, eq=False)
+class BodyCalls:
+    """The calls that one body makes, all its attempts together unless it is said."""
+
+    may_repeat: bool
+    """Whether another attempt of the body may be given their results again."""
+    caller: str = ""
+    """A digest of what they depend on, once there is one that is recorded."""
+    made: int = 0
+    """How many the present attempt has made."""
+    equal: dict[tuple[str, str], int] = field(default_factory=dict)
+    """How many of these asked for the same, by the name and the digest of the arguments."""
+    placed: int = 0
+    """How many of these have their place in the body by themselves."""
+    graphs: int = 0
+    """How many of these were of graphs."""
+    running: int = 0
+    failures: dict[str, CallFailure] = field(default_factory=dict)
+    """Those that failed, by task id."""
+    caught: Collection[str] | None = None
+    """Those whose failures the body has seen; None: its executor does not report them."""
+    asked: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Their interrupts, by task path."""
+    outcome: Outcome | None = None
+    """How the body ended, if some of them are still running."""
+    recorded: dict[str, Sequence[Write]] = field(default_factory=dict)
+    """What this superstep recorded of them, by task id, if it may repeat them."""
+    planned: dict[int, CallRecord] = field(default_factory=dict)
+    """Those that ran, by place, if it may repeat them."""
 
 
 SAVE: Final = Node(name="runtime.save")

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowpregel._core import ids
 from flowpregel._core.asked import NOWHERE, CallRecord
-from flowpregel._core.effects import Call, StepContext
+from flowpregel._core.effects import BodyCalls, Call, StepContext
 from flowpregel._core.program import Names, Program, State
 from flowpregel._core.records import INTERRUPT, PULLED, TASKS, Kind, Node, Task
 from flowpregel.channels import DeltaChannel
@@ -120,20 +120,21 @@ def call_task(caller: Task, call: Call, place: StepContext) -> Task:
     Its id is made of the caller and of what it asks for; that of a call which is not
     recorded, of its place among the calls of its caller.
     """
-    node, index, asked, record = call.node, caller.calls, call.asked, None
-    caller.calls += 1
+    body: BodyCalls = caller.body
+    node, index, asked, record = call.node, body.made, call.asked, None
+    body.made += 1
     known_by: tuple[object, ...] = (index,)
     if asked is not None:
-        equal = caller.equal_calls.get(asked[:2], 0)
-        caller.equal_calls[asked[:2]] = equal + 1
+        equal = body.equal.get(asked[:2], 0)
+        body.equal[asked[:2]] = equal + 1
         known_by = (*asked[:2], equal)
-        at = caller.placed if asked.is_placed else NOWHERE
-        caller.placed += asked.is_placed
-        record = CallRecord(*asked[:4], at, caller.calls_as or "")
+        at = body.placed if asked.is_placed else NOWHERE
+        body.placed += asked.is_placed
+        record = CallRecord(*asked[:4], at, body.caller)
     identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, *known_by)
     if node.role == "graph":
-        namespace = f"{caller.namespace}|{caller.graphs}" if caller.graphs else caller.namespace
-        caller.graphs += 1
+        namespace = f"{caller.namespace}|{body.graphs}" if body.graphs else caller.namespace
+        body.graphs += 1
     else:
         around = f"{place.namespace}|{node.name}" if place.namespace else node.name
         namespace = f"{around}:{identity}"
@@ -150,17 +151,8 @@ def call_task(caller: Task, call: Call, place: StepContext) -> Task:
         record=record,
         stream=(*(caller.stream or (caller.path,)), *known_by),
         variables=call.variables,
+        waiting=[call],
     )
-
-
-def asked_id(task: Task, place: StepContext, name: str) -> str:
-    """Return the id that a call would have if its task had another *name*."""
-    caller, record = task.parent, task.record
-    assert caller is not None
-    assert record is not None
-    equal = caller.equal_calls[record[:2]] - 1
-    around = place.checkpoint_id, place.namespace, place.step
-    return ids.task_id(*around, caller.id, name, record.arguments, equal)
 
 
 def handler_task(program: Program, failed: Task, error: BaseException, place: StepContext) -> Task:

@@ -172,16 +172,16 @@ class Task:
     cache_key: tuple[tuple[str, ...], str, float | None] | None = None
     error: NodeError | None = None
     """The failure that a HANDLER task handles."""
-    calls: int = 0
-    """How many calls its body has made in this attempt."""
-    equal_calls: dict[tuple[str, str], int] = field(default_factory=dict)
-    """How many of them asked for the same, by the name and the digest of the arguments."""
-    placed: int = 0
-    """How many of them have their place in its body by themselves."""
-    graphs: int = 0
-    """How many of them were of graphs."""
-    calls_as: str | None = None
-    """A digest of what its calls depend on, once it made one that is recorded."""
+    body: Any = None
+    """What it has called (a `BodyCalls`), if it has called anything."""
+    waiting: list[Any] = field(default_factory=list)
+    """The calls (each a `Call`) that wait for it: one for each attempt of the body."""
+    is_busy: bool = False
+    """Whether another run, or another task, is computing its result, and it waits for that."""
+    is_cancelled: bool = False
+    """Whether its body, or one that this is below, no longer wants it."""
+    deaths: int = 0
+    """How many workers have died of it."""
 
     @property
     def name(self) -> str:

@@ -27,17 +27,8 @@ from flowpregel._core import ids
 from flowpregel._core.asked import NOWHERE, CallRecord
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import Call, StepContext
-from flowpregel._core.plan import asked_id
-from flowpregel._core.records import (
-    CALLED,
-    ERROR,
-    Outcome,
-    Raised,
-    Returned,
-    Task,
-    Write,
-)
+from flowpregel._core.effects import BodyCalls, StepContext
+from flowpregel._core.records import CALLED, ERROR, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
@@ -63,157 +54,136 @@ def digest_of_call(record: CallRecord) -> str:
     return ids.digest(record.caller, record.name, record.arguments, record.code)
 
 
-class Replay:
-    """The records that the bodies of one superstep may be answered from.
+def answer(run: Run, place: StepContext, task: Task, record: CallRecord) -> Outcome | None:
+    """Return what is recorded of the call that *record* says *task* is, None if that is of no use.
 
-    Args:
-        run: The run; its pending writes are what was recorded before it.
-        place: The superstep.
+    Raises:
+        CodeChangedError: What is recorded is of other code, and that is not wanted.
+        ReplayMismatchError: The body asks for something else by chance.
     """
-
-    def __init__(self, run: Run, place: StepContext) -> None:
-        self._run = run
-        self._place = place
-        self.kept: dict[str, Sequence[Write]] = {}
-        """What was recorded in this superstep, of bodies that may be tried again."""
-        self._placed: dict[tuple[str, int], CallRecord] | None = None
-        """The recorded calls by caller and place: made when first needed."""
-        self._asked = 0
-        """How many recorded calls of planned tasks were asked for again."""
-        self._planned: dict[tuple[str, int], CallRecord] = {}
-        """The calls of this superstep by caller and index, which another attempt repeats."""
-
-    def answer(self, task: Task, call: Call) -> Outcome | None:
-        """Return what is recorded of a call, None if nothing that can be used again.
-
-        Raises:
-            CodeChangedError: What is recorded is of other code, and that is not wanted.
-            ReplayMismatchError: The body asks for something else by chance.
-        """
-        recorded = self._recorded(task.id)
-        if not recorded and task.node.adopts and task.record is not None:
-            recorded = self._adopted(task)
-        was, record = _record_in(recorded), task.record
-        if was is None and record is not None:
-            self._check_chance(task, record)
-            return None
-        if was is not None and record is not None:
-            assert task.parent is not None
-            self._asked += task.parent.record is None and record.code != ""
-            self._run.going_on.is_changed |= was.caller != record.caller
-            if was.code != record.code:
-                recorded = self._of_other_code(task, was, record, recorded)
-        if not recorded or call.node.role == "graph":
-            # A graph has checkpoints of its own to go on from.
-            return None
-        if task.parent is not None and self.may_repeat(task.parent):
-            recorded = own_copy(tuple(recorded))
-        if done := outputs(recorded):
-            task.writes = tuple(done)
-            self._run.going_on.answered += not task.node.hidden
-            return Returned(task.writes)
-        error = dict(recorded).get(ERROR)
-        if isinstance(error, errors.TaskCancelled) and was != record:
-            return None  # a body that has changed may want it now
-        return Raised(error) if isinstance(error, BaseException) else None
-
-    def may_repeat(self, body: Task) -> bool:
-        """Return whether another attempt of *body* may be given the results of its calls again."""
-        return bool(body.node.retry or self._run.options.retry)
-
-    def forget(self, task: Task) -> None:
-        """Forget that *task* failed, so that it is tried again."""
-        self.kept.pop(task.id, None)
-        run = self._run
-        if before := run.pending.get(task.id):
-            run.pending[task.id] = [each for each in before if each[0] != ERROR]
-        run.keep(task.id, task.path, FORGOTTEN)
-
-    # ------------------------------------------------------------ records
-
-    def _recorded(self, task_id: str) -> Sequence[Write]:
-        run = self._run
-        kept: Sequence[Write] = self.kept.get(task_id, ())
-        if not kept and run.hand_back:
-            kept = run.pending.get(task_id) or (run.left.result(task_id) if run.left else ())
-        return kept
-
-    def _adopted(self, task: Task) -> Sequence[Write]:
-        """Return what is recorded of a call under a name that its task had before."""
-        for name in task.node.adopts:
-            kept = self._recorded(asked_id(task, self._place, name))
-            if outputs(kept):
-                return kept
-        return ()
-
-    def _of_other_code(
-        self, task: Task, was: CallRecord, now: CallRecord, recorded: Sequence[Write]
-    ) -> Sequence[Write]:
-        """Return what is used again where what is *recorded* was made by other code."""
-        run = self._run
-        match task.node.on_code_change or run.options.on_code_change:
-            case "error":
-                raise CodeChangedError(now.name, now.text, was.code, now.code)
-            case "rerun":
-                task.id = ids.task_id(task.id, now.code)
-                task.namespace = f"{task.namespace.rpartition(':')[0]}:{task.id}"
-                return self._recorded(task.id)
-        if not outputs(recorded):
-            # It failed: perhaps that is why the code is another one.
-            self.forget(task)
-            return ()
-        run.going_on.of_other_code[now.name] += 1
-        run.going_on.codes[now.name] = was.code, now.code
-        return recorded
-
-    # ------------------------------------------------------------ chance
-
-    def _check_chance(self, task: Task, record: CallRecord) -> None:
-        """Refuse a call that its body, being what it was, should not have come to."""
-        assert task.parent is not None
-        place = record.caller, record.place
-        was = self._planned.get(place) or self._at(task, record)
-        if self.may_repeat(task.parent):
-            self._planned[place] = record
-        if (
-            was is None
-            or record.place == NOWHERE
-            or was[:2] == record[:2]
-            or was[:2] in task.parent.equal_calls
-            # Coroutines that run side by side may take turns in another order.
-            or any(step.is_async for step in task.parent.node.steps)
-        ):
-            return
-        raise ReplayMismatchError(_shown(was), _shown(record))
-
-    def _at(self, task: Task, record: CallRecord) -> CallRecord | None:
-        """Return the record of a call at this place of a body of this code and input."""
-        run = self._run
-        if not run.hand_back:
-            return None
-        if self._placed is None:
-            found = filter(None, map(_record_in, run.pending.values()))
-            self._placed = {(each.caller, each.place): each for each in found}
-        was = self._placed.get((record.caller, record.place))
-        if was is None and run.left is not None:
-            was = _record_in(run.left.record_at(task.path))
-        if was is None or (was.caller, was.place) == (record.caller, record.place):
-            return was
-        run.going_on.is_changed |= was.caller != record.caller
+    assert task.parent is not None
+    recorded = _recorded(run, task) or _adopted(run, place, task, record)
+    if (was := _record_in(recorded)) is None:
+        check_chance(run, task, record)
         return None
+    # Of the calls that calls make none is counted: they are not asked for if those are answered.
+    run.going_on.asked += task.parent.record is None and record.code != ""
+    run.going_on.is_changed |= was.caller != record.caller
+    if was.code != record.code:
+        recorded = _of_other_code(run, task, was, record, recorded)
+    if task.parent.body.may_repeat:
+        recorded = own_copy(tuple(recorded))
+    if done := outputs(recorded):
+        task.writes = tuple(done)
+        run.going_on.answered += not task.node.hidden
+        return Returned(task.writes)
+    error = dict(recorded).get(ERROR)
+    if isinstance(error, errors.TaskCancelled) and was != record:
+        return None  # a body that has changed may want it now
+    return Raised(error) if isinstance(error, BaseException) else None
 
-    def count_not_asked(self) -> None:
-        """Count the recorded calls that bodies which have changed did not ask for again."""
-        run = self._run
-        if not run.going_on.is_changed:
-            return
-        kept = chain(run.pending.values(), run.left.records() if run.left else ())
-        records = [record for each in kept if (record := _record_in(each)) is not None]
-        # What a recorded call called itself is not asked for where that is answered.
-        callers = {digest_of_call(record) for record in records}
-        # Without code are questions of the library itself, as those of `imap`.
-        asked = sum(each.code != "" and each.caller not in callers for each in records)
-        run.going_on.not_asked = asked - self._asked
+
+def forget(run: Run, task: Task) -> None:
+    """Forget that *task* failed, so that it is tried again."""
+    assert task.parent is not None
+    task.parent.body.recorded.pop(task.id, None)
+    if before := run.pending.get(task.id):
+        run.pending[task.id] = [each for each in before if each[0] != ERROR]
+    run.keep(task.id, task.path, FORGOTTEN)
+
+
+# ---------------------------------------------------------------- records
+
+
+def _recorded(run: Run, task: Task, task_id: str = "") -> Sequence[Write]:
+    """Return what is recorded of *task*, or under another id."""
+    assert task.parent is not None
+    task_id = task_id or task.id
+    kept: Sequence[Write] = task.parent.body.recorded.get(task_id, ())
+    if not kept and run.hand_back:
+        kept = run.pending.get(task_id) or (run.left.result(task_id) if run.left else ())
+    return kept
+
+
+def _adopted(run: Run, place: StepContext, task: Task, record: CallRecord) -> Sequence[Write]:
+    """Return what is recorded of a call under a name that its task had before."""
+    for name in task.node.adopts:
+        assert task.parent is not None
+        equal = task.parent.body.equal[record[:2]] - 1
+        around = place.checkpoint_id, place.namespace, place.step, task.parent.id
+        kept = _recorded(run, task, ids.task_id(*around, name, record.arguments, equal))
+        if outputs(kept):
+            return kept
+    return ()
+
+
+def _of_other_code(
+    run: Run, task: Task, was: CallRecord, now: CallRecord, recorded: Sequence[Write]
+) -> Sequence[Write]:
+    """Return what is used again where what is *recorded* was made by other code."""
+    match task.node.on_code_change or run.options.on_code_change:
+        case "error":
+            raise CodeChangedError(now.name, now.text, was.code, now.code)
+        case "rerun":
+            task.id = ids.task_id(task.id, now.code)
+            task.namespace = f"{task.namespace.rpartition(':')[0]}:{task.id}"
+            return _recorded(run, task)
+    if not outputs(recorded):
+        # It failed: perhaps that is why the code is another one.
+        forget(run, task)
+        return ()
+    run.going_on.of_other_code[now.name] += 1
+    run.going_on.codes[now.name] = was.code, now.code
+    return recorded
+
+
+# ---------------------------------------------------------------- chance
+
+
+def check_chance(run: Run, task: Task, record: CallRecord) -> None:
+    """Refuse a call that its body, being what it was, should not have come to."""
+    assert task.parent is not None
+    body: BodyCalls = task.parent.body
+    was = body.planned.get(record.place) or _recorded_at(run, task, record)
+    if body.may_repeat:
+        body.planned[record.place] = record
+    if (
+        was is None
+        or record.place == NOWHERE
+        or was[:2] == record[:2]
+        or was[:2] in body.equal
+        # Coroutines that run side by side may take turns in another order.
+        or any(step.is_async for step in task.parent.node.steps)
+    ):
+        return
+    raise ReplayMismatchError(_shown(was), _shown(record))
+
+
+def _recorded_at(run: Run, task: Task, record: CallRecord) -> CallRecord | None:
+    """Return the record of a call at this place of a body of this code and input."""
+    if not run.hand_back:
+        return None
+    if run.placed is None:
+        found = filter(None, map(_record_in, run.pending.values()))
+        run.placed = {(each.caller, each.place): each for each in found}
+    was = run.placed.get((record.caller, record.place))
+    if was is None and run.left is not None:
+        was = _record_in(run.left.record_at(task.path))
+    if was is None or (was.caller, was.place) == (record.caller, record.place):
+        return was
+    run.going_on.is_changed |= was.caller != record.caller
+    return None
+
+
+def count_not_asked(run: Run) -> None:
+    """Count the recorded calls that bodies which have changed did not ask for again."""
+    kept = chain(run.pending.values(), run.left.records() if run.left else ())
+    records = [record for each in kept if (record := _record_in(each)) is not None]
+    # What a recorded call called itself is not asked for where that is answered.
+    callers = {digest_of_call(record) for record in records}
+    # Without code are questions of the library itself, as those of `imap`.
+    asked = sum(each.code != "" and each.caller not in callers for each in records)
+    run.going_on.not_asked += asked - run.going_on.asked
 
 
 def _record_in(kept: Sequence[Write]) -> CallRecord | None:

@@ -13,6 +13,7 @@ from flowpregel._core.effects import Steps
 from flowpregel._core.plan import breaks_before, plan
 from flowpregel._core.program import Options, Program, read
 from flowpregel._core.records import Task
+from flowpregel._core.replay import count_not_asked
 from flowpregel._core.run_state import Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
@@ -101,6 +102,8 @@ def _finish(run: Run) -> Steps:
 
 def _end(run: Run, tasks: list[Task]) -> Steps:
     """Apply what the tasks wrote, or leave the state as it was; show it, and keep it."""
+    if run.going_on.is_changed:
+        count_not_asked(run)
     brought = barrier_of(tasks)
     before = run.state
     if run.at_exit:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpregel._core import ids, records
-from flowpregel._core.asked import FailedCall, LeftResults, Ran
+from flowpregel._core.asked import CallRecord, FailedCall, LeftResults, Ran
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext, Stopped
 from flowpregel._core.program import Options, Program, State, read
@@ -42,6 +42,8 @@ class GoingOn:
     """How many calls were answered by their records."""
     anew: int = 0
     """How many calls ran."""
+    asked: int = 0
+    """How many recorded calls of planned tasks were asked for again in this superstep."""
     not_asked: int = 0
     """How many recorded calls no body asked for again."""
     of_other_code: Counter[str] = field(default_factory=Counter)
@@ -88,6 +90,8 @@ class Run:
     """Writes kept on the checkpoint before this run, by task id."""
     left: LeftResults | None = None
     """Reads the results of calls that *pending* leaves out, each when it is asked for."""
+    placed: dict[tuple[str, int], CallRecord] | None = None
+    """The calls recorded in *pending* by caller and place: made when first needed."""
     hand_back: bool = True
     """Whether pending writes are handed back to their tasks, which then need not run."""
     resuming: bool = False
@@ -215,7 +219,7 @@ class Run:
         """
         checkpoint = None
         self.source = source
-        self.pending, self.left = {}, None
+        self.pending, self.left, self.placed, self.going_on.asked = {}, None, None, 0
         if self.options.address is None:
             self.unsaved = None
         else:

@@ -104,6 +104,13 @@ class StreamEvents:
             payload["metadata"] = dict(task.node.metadata)
         yield from self.wrapped("tasks", "task", payload, step, at)
 
+    def returned(self, task: Task, step: int, at: int) -> Iterable[Emit]:
+        """Yield the events of what *task* wrote, and of its end unless another run shared that."""
+        is_shared = task.span is not None and task.span.executor == "cache"
+        yield from self.updates(task, cached=is_shared)
+        if not is_shared:
+            yield from self.ended(task, step, at)
+
     def ended(self, task: Task, step: int, at: int, end: Any = None) -> Iterable[Emit]:
         """Yield the events of *task*'s end: *end* is an exception, interrupts, or None."""
         if not self._wants_tasks or task.node.hidden:

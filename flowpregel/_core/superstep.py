@@ -11,17 +11,19 @@ from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 from flowpregel import errors
-from flowpregel._core import effects, records
-from flowpregel._core.calls import LOOK_AGAIN, Calls, answer_from_pending, answer_moved
+from flowpregel._core import calls, effects, records
+from flowpregel._core.asked import Span
 from flowpregel._core.copies import keepable
-from flowpregel._core.effects import Call, Effect, Ended, StepContext, Steps, Wakeup
-from flowpregel._core.failures import note_of
+from flowpregel._core.effects import BUSY, Call, Effect, Ended, StepContext, Steps, Wakeup
 from flowpregel._core.plan import handler_task
 from flowpregel._core.program import read
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel._core.update import check_writes
+
+LOOK_AGAIN = 50_000_000
+"""Nanoseconds between two looks for a result that another run is computing."""
 
 
 class Superstep:
@@ -37,16 +39,12 @@ class Superstep:
         self._run = run
         self._tasks = tasks
         self._setting = setting
-        self._calls = Calls(run, setting)
-        self.count_not_asked = self._calls.replay.count_not_asked
         self._open: dict[str, Task] = {}
         """Tasks that run or wait for their next attempt."""
         self._looked_up: list[Task] = []
         """Tasks whose results another run may have shared: they start when we know."""
         self._retries: list[tuple[int, str]] = []
         """When the next attempts are due, in monotonic nanoseconds, and of which task: a heap."""
-        self._deaths: dict[str, int] = {}
-        """For each task, the number of workers that died of it."""
         self._deadline: int | None = None
         """The monotonic nanoseconds at which it has to be over."""
         self._effects: list[Effect] = []
@@ -77,7 +75,8 @@ class Superstep:
                     self._raise_timeout()
                 yield from self._take_in(wakeup)
                 if self._looked_up:
-                    yield from self._look_up(wakeup)
+                    tasks, self._looked_up = self._looked_up, []
+                    yield from self._look_up(tasks, wakeup.monotonic)
                 if self._open:
                     yield from run.flush()
         except GeneratorExit:
@@ -87,9 +86,7 @@ class Superstep:
             self._cancel_all(kill=True)
             yield from self._effects
             raise
-        if (end := self._end) is None and not self._paused:
-            self.count_not_asked()
-        else:
+        if (end := self._end) is not None or self._paused:
             yield from run.flush()
         if end is not None:
             raise end
@@ -107,33 +104,33 @@ class Superstep:
 
     def _start(self) -> Steps:
         """Start the tasks that are due; some may be done already."""
-        run, due, busy = self._run, self._tasks.copy(), list[Task]()
+        run, due = self._run, self._tasks.copy()
         if run.pending and run.hand_back:
             due = [left for task in due if (left := self._left_to_do(task)) is not None]
         if run.stream_events.shows_tasks:
             run.after.extend(run.stream_events.planned(self._tasks, run.step, run.now))
-        if run.options.cache or any(task.node.cache for task in due):
-            due = yield from self._calls.without_shared(due)
-        if run.options.step_timeout is not None or self._calls.busy:
+        if run.options.step_timeout is not None:
             # The last wake-up's time will not do: a reader of the stream may have paused since.
             wakeup = yield effects.Wait(0)
             run.now = max(wakeup.now, run.now + 1)
-            if run.options.step_timeout is not None:
-                self._deadline = wakeup.monotonic + int(run.options.step_timeout * 1e9)
+            self._deadline = wakeup.monotonic + int(run.options.step_timeout * 1e9)
             yield from self._take_in(wakeup)
-            if self._run.stopped is not None:
+            if run.stopped is not None:
                 return
-            busy = [task for task in self._tasks if task.id in self._calls.busy]
-            for task in busy:
-                heapq.heappush(self._retries, (wakeup.monotonic + LOOK_AGAIN, task.id))
-        for task in (*due, *busy):
+        for task in due:
             self._open[task.id] = task
+            if run.options.cache or task.node.cache:
+                calls.ask_cache(run, task)
             if run.pending or run.answers:
-                answer_from_pending(run, task)
+                calls.answer_from_pending(run, task)
         yield from run.flush()
-        starts: list[Effect] = []
-        self._submit(due, starts)
-        yield from starts
+        if any(task.cache_key for task in due):
+            yield from self._look_up(due, 0)
+            yield from run.flush()
+        else:
+            starts: list[Effect] = []
+            self._submit(due, starts)
+            yield from starts
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
@@ -175,7 +172,7 @@ class Superstep:
         for task_id, task in ending.items():
             if task_id in waiting:
                 self._settle(task, Withdrawn())
-            elif not self._calls.has_ended(task):
+            elif task.body is None or task.body.outcome is None:
                 self._effects.append(effects.Cancel(task_id, kill))
 
     # ------------------------------------------------------------ events
@@ -211,10 +208,11 @@ class Superstep:
         """Start the next attempts that are due, and have what others compute looked up again."""
         while self._retries and self._retries[0][0] <= wakeup.monotonic:
             _, task_id = heapq.heappop(self._retries)
-            if task_id in self._calls.busy:
-                self._looked_up.append(self._open[task_id])
+            task = self._open[task_id]
+            if task.is_busy:
+                self._looked_up.append(task)
             else:
-                self._submit((self._open[task_id],), self._effects)
+                self._submit((task,), self._effects)
 
     def _raise_timeout(self) -> NoReturn:
         """Raise the error for a superstep that took too long; it names the open tasks."""
@@ -226,87 +224,94 @@ class Superstep:
 
     def _called(self, caller: Task, call: Call) -> None:
         """Plan a call that a body has made, or stop one that it no longer wants."""
-        if call.node is effects.CANCEL:
-            self._cancel_all(kill=True, only=self._calls.cancel(call))
-            return
-        if (task := self._calls.plan(caller, call)) is None:
-            return
         run = self._run
+        if call.node is effects.CANCEL:
+            self._cancel_all(kill=True, only=calls.cancel_call(run, self._open, call))
+            return
+        if (task := calls.plan_call(run, self._setting, self._open, caller, call)) is None:
+            return
         self._open[task.id] = task
         if run.stream_events.shows_tasks:
             run.after.extend(run.stream_events.started(task, run.step, run.now))
         if run.pending or run.answers:
-            answer_from_pending(run, task)
-        if self._run.stopped is not None:
+            calls.answer_from_pending(run, task)
+        if run.stopped is not None:
             self._settle(task, Withdrawn())
         elif task.node.cache is None:
             self._submit((task,), self._effects)
         else:
-            self._looked_up.append(task)
-
-    def _look_up(self, wakeup: Wakeup) -> Steps:
-        """Give tasks what others have shared, and start those that nobody computes."""
-        tasks, self._looked_up = self._looked_up, []
-        for task in tasks:
             try:
-                due = yield from self._calls.without_shared([task])
+                calls.ask_cache(run, task)
             except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
                 self._settle(task, Raised(error))
             else:
-                self._submit(due, self._effects)
-                if task.id in self._calls.busy:
-                    heapq.heappush(self._retries, (wakeup.monotonic + LOOK_AGAIN, task.id))
-                elif not due:
-                    del self._open[task.id]
-                    is_call = task.kind is Kind.CALL
-                    if is_call and (body := self._calls.resolve(task, Returned(task.writes))):
-                        self._settle(*body)
-            at_once, self._effects = self._effects, []
-            yield from at_once
+                self._looked_up.append(task)
+
+    def _look_up(self, tasks: list[Task], now: int) -> Steps:
+        """Give *tasks* what other runs shared, and start those that nobody computes *now*."""
+        due, found = tasks, dict[Any, Any]()
+        if keys := {task.cache_key[:2]: None for task in tasks if task.cache_key is not None}:
+            try:
+                found |= yield effects.Look(tuple(keys))
+            except Exception as error:
+                if any(task.kind is not Kind.CALL for task in tasks):
+                    raise
+                found |= dict.fromkeys(keys, Raised(error))
+            due = [task for task in tasks if not self._is_shared(task, found, now)]
+        self._submit(due, self._effects)
+        at_once, self._effects = self._effects, []
+        yield from at_once
+
+    def _is_shared(self, task: Task, found: dict[Any, Any], now: int) -> bool:
+        """Return whether *task* needs not run now, given what was *found* in the cache."""
+        if task.cache_key is None:
+            return False
+        key = task.cache_key[:2]
+        writes = found.get(key)
+        found.setdefault(key, BUSY)
+        task.is_busy = writes is BUSY and not calls.is_within(task, key)
+        if task.is_busy:
+            heapq.heappush(self._retries, (now + LOOK_AGAIN, task.id))
+        elif isinstance(writes, Raised):
+            self._settle(task, writes)
+        elif writes is None or writes is BUSY:
+            return False
+        else:
+            task.cache_key, task.span = None, Span(self._run.now, 0.0, "cache")
+            self._settle(task, Returned(tuple(writes)))
+        return True
 
     def _ended(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
         """Take in that an attempt of *task* ended."""
-        outcome = Withdrawn() if task.id in self._calls.cancelled else event.outcome
+        run, body = self._run, task.body
+        outcome = Withdrawn() if task.is_cancelled else event.outcome
         task.span = event.span
         if isinstance(outcome, Returned):
             try:
-                check_writes(self._run.program, task.node, outcome.writes)
+                check_writes(run.program, task.node, outcome.writes)
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 outcome = Raised(error)
-        if (calls := self._calls.bodies.get(task.id)) is not None:
-            outcome = calls.final_outcome(outcome, event.caught)
-        may_repeat = isinstance(outcome, Raised) or bool(self._run.moved_answers)
-        may_repeat = may_repeat and self._failure is None and self._run.stopped is None
-        if may_repeat and (delay := self._delay(task, outcome, wakeup.jitter)) is not None:
+        if body is not None:
+            body.caught = body.caught if event.caught is None else event.caught
+            outcome = calls.final_outcome(body, outcome)
+        may_repeat = isinstance(outcome, Raised) or bool(run.moved_answers)
+        may_repeat = may_repeat and self._failure is None and run.stopped is None
+        if may_repeat and (delay := calls.delay(run, task, outcome, wakeup.jitter)) is not None:
             task.attempt += 1
-            task.calls = task.placed = task.graphs = 0
-            task.equal_calls.clear()
+            if body is not None:
+                body.made = body.placed = body.graphs = 0
+                body.equal.clear()
             heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
             if isinstance(outcome, Raised):
-                self._calls.to_repeat(task, outcome.error)
-            return
-        if calls is not None and calls.running:
+                calls.note_failed(task, outcome.error)
+                calls.uncaught(run, task, outcome.error)
+        elif body is not None and body.running:
             # The calls that it made are going to end and be kept before it is settled.
-            calls.outcome = outcome
-            if isinstance(outcome, Raised) and self._run.options.fail_fast:
-                self._cancel_all(kill=False, only=self._calls.below(task, direct=True))
+            body.outcome = outcome
+            if isinstance(outcome, Raised) and run.options.fail_fast:
+                self._cancel_all(kill=False, only=calls.below(self._open, task, direct=True))
         else:
             self._settle(task, outcome)
-
-    def _delay(self, task: Task, outcome: Outcome, jitter: float) -> float | None:
-        """Return the seconds until the next attempt of *task*, or None to give up."""
-        if not isinstance(outcome, Raised):
-            return 0.0 if answer_moved(self._run, task, outcome) else None
-        error, deaths = outcome.error, 0
-        if isinstance(error, errors.WorkerDiedError):
-            deaths = self._deaths[task.id] = self._deaths.get(task.id, 0) + 1
-        # A call has its own policies alone.
-        policies = task.node.retry or (() if task.kind is Kind.CALL else self._run.options.retry)
-        for policy in policies:
-            if policy.matches(error):
-                spent = deaths >= policy.max_worker_deaths
-                return None if spent else policy.delay(task.attempt, jitter)
-        return None
 
     # ------------------------------------------------------------ how a task ends for good
 
@@ -314,17 +319,16 @@ class Superstep:
         """Record how *task* ended for good."""
         run, is_call = self._run, task.kind is Kind.CALL
         del self._open[task.id]
-        if task.cache_key is not None and task.id not in self._calls.busy:
+        if task.cache_key is not None and not task.is_busy:
             self._shared[task.cache_key[:2]] = None
         match outcome:
             case Returned(writes):
                 task.writes = writes or ((records.NO_WRITES, None),)
-                self._calls.keep(task, task.writes)
+                calls.keep(run, task, task.writes)
                 if task.cache_key is not None:
                     self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
                 if run.stream_events.shows_tasks:
-                    run.after.extend(run.stream_events.updates(task))
-                    run.after.extend(run.stream_events.ended(task, run.step, run.now))
+                    run.after.extend(run.stream_events.returned(task, run.step, run.now))
             case Raised(error):
                 self._raised(task, error)
             case records.Interrupted():
@@ -335,7 +339,7 @@ class Superstep:
                 self._cancel_all(kill=False)
             case Withdrawn() if not is_call and self._end is None:
                 self._failure = errors.NodeCancelledError(task.name)
-        if is_call and (body := self._calls.resolve(task, outcome)) is not None:
+        if is_call and (body := calls.resolve(run, task, outcome)) is not None:
             self._settle(*body)
 
     def _raised(self, task: Task, error: BaseException) -> None:
@@ -343,13 +347,12 @@ class Superstep:
         if isinstance(error, errors.GraphDrained):
             self._failure = self._failure or error
             return
-        error.add_note(note_of(task))
+        error.add_note(calls.note_of(task))
         run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
         writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
-        refused = run.refuse_answer(error)
-        may_handle = task.kind is not Kind.CALL and run.stopped is None and not refused
-        if task.node.handler is not None and may_handle:
-            self._calls.keep(task, (*writes, (records.ERROR_SOURCE, task.name)))
+        refused, is_call = run.refuse_answer(error), task.kind is Kind.CALL
+        if task.node.handler is not None and not (is_call or run.stopped or refused):
+            calls.keep(run, task, (*writes, (records.ERROR_SOURCE, task.name)))
             if self._failure is None:
                 # Otherwise the handler runs when the failing run is resumed.
                 handler = self._handler_for(task, error)
@@ -357,10 +360,10 @@ class Superstep:
                 run.after.extend(run.stream_events.started(handler, run.step, run.now))
                 self._submit((handler,), run.after)
             return
-        self._calls.keep(task, writes)
-        self._calls.uncaught(task, error)
-        if task.kind is Kind.CALL:
-            self._calls.failed(task, error)
+        calls.keep(run, task, writes)
+        calls.uncaught(run, task, error)
+        if is_call:
+            calls.fail_call(task, error)
         elif self._failure is None:
             self._failure = error
             if not refused:
@@ -368,8 +371,8 @@ class Superstep:
 
     def _interrupted(self, task: Task, outcome: records.Interrupted) -> None:
         run, error = self._run, outcome.refused
-        below = self._calls.bodies[task.id].asked if task.id in self._calls.bodies else {}
-        asked = {item.id: item for path in sorted(below) for item in below[path]}
+        of_calls = task.body.asked if task.body else {}
+        asked = {item.id: item for path in sorted(of_calls) for item in of_calls[path]}
         asked |= {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
         writes: tuple[Write, ...] = ((records.INTERRUPT, interrupts),)
@@ -383,12 +386,12 @@ class Superstep:
         elif interrupts and run.options.modes and task.kind is not Kind.CALL:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.stream_events.interrupted(interrupts, shown))
-        self._calls.keep(task, writes)
+        calls.keep(run, task, writes)
         if run.stream_events.shows_tasks:
             run.after.extend(run.stream_events.ended(task, run.step, run.now, error or interrupts))
         if task.kind is Kind.CALL and task.parent is not None:
             # Its body asks it too.
-            self._calls.bodies[task.parent.id].asked[task.path] = interrupts
+            task.parent.body.asked[task.path] = interrupts
             return
         self._paused = True
         run.interrupts |= asked

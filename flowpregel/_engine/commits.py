@@ -50,6 +50,7 @@ class Committer:
             self._writer.put(batch)
             fault("committer.handed over")
             return
+        self._check_loop()
         self.saver.commit((batch,))
         fault("committer.commit.after", (batch,), finished)
         if self._in_background:
@@ -75,12 +76,21 @@ class Committer:
 
     def load(self, load: Load) -> Saved | None:
         """Return what *load* asks for, this run's own commits included."""
+        self._check_loop()
         if self._writer is not None:
             self._writer.flush()
         fault("committer.load.before")
         saved = self.saver.load(load.address, before=load.before, lazy_results=True)
         fault("committer.load.after")
         return saved
+
+    def _check_loop(self) -> None:
+        if self.saver.is_on_its_loop:
+            raise RuntimeError(
+                "a sync node that runs inline on the event loop of its saver cannot call a graph "
+                "or wait for a task: the saver needs that loop. Give the node "
+                'executor="threads" or "processes", or make it async'
+            )
 
     def close(self) -> None:
         """Wait until everything is committed.

@@ -100,8 +100,8 @@ class Engine:
         self._inline = InlineExecutor(self._run_until_done)
         self._tasks = TaskStarter(self._inbox, self._inline, loop, plan.max_concurrency, self.fail)
         self._root = ActiveRun(plan.steps, plan.around)
-        self._ready = deque([self._root])
-        """The runs that can be moved; the others wait for events."""
+        self._ready = self._tasks.ready
+        self._ready.append(self._root)
         self._waiting: dict[ActiveRun, None] = {}
         self._stopping: Stopped | None = None
         """How they are to end."""
@@ -156,7 +156,7 @@ class Engine:
         self._tasks.flush()
         if isinstance(request, Wait):
             if not self._inline.waiting or request.deadline == 0:
-                events = self._inbox.take(_timeout(request))
+                events = self._inbox.take(request.deadline)
             elif not (events := self._inbox.drain()):
                 # Meanwhile this OS thread runs the tasks that are to run on it.
                 self._inline.work()
@@ -164,9 +164,20 @@ class Engine:
             self._deliver(events)
             _interrupts.deliver()
             return
-        run = request.run
+        run, committer = request.run, request.run.around.committer
         try:
-            run.reply = self._reply_to(request)
+            match request.effect:
+                case effects.Commit(batch):
+                    assert committer is not None
+                    committer.commit(batch)
+                case effects.Load() as load:
+                    run.reply = committer and committer.load(load)
+                case effects.Look(keys):
+                    run.reply = self._shared_results.look(keys)
+                case effects.Share(entries):
+                    self._shared_results.share(entries)
+                case LeaveContexts(contexts, end):
+                    self._leave(contexts, end)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
         self._ready.appendleft(run)
@@ -183,22 +194,20 @@ class Engine:
                 self.perform(request)
             else:
                 assert isinstance(self._inbox, LoopInbox)
-                self._deliver(await self._inbox.take_on_loop(_timeout(request)))
+                self._deliver(await self._inbox.take_on_loop(request.deadline))
             return
-        run, effect = request.run, request.effect
-        committer = run.around.committer
+        run, effect, committer = request.run, request.effect, request.run.around.committer
         if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
             self.perform(request)
-            return
-        try:
-            if isinstance(effect, effects.Commit):
-                assert committer is not None
+        elif not isinstance(effect, effects.Commit):
+            await asyncio.to_thread(self.perform, request)
+        else:
+            assert committer is not None
+            try:
                 await committer.commit_on_loop(effect.batch)
-            else:
-                run.reply = await asyncio.to_thread(self._reply_to, request)
-        except Exception as error:  # noqa: BLE001 - it is raised inside the run
-            run.failure = error
-        self._ready.appendleft(run)
+            except Exception as error:  # noqa: BLE001 - it is raised inside the run
+                run.failure = error
+            self._ready.appendleft(run)
 
     def stop(self) -> EngineRequest | None:
         """Tell a run that was left early to end; return the request that it stands at."""
@@ -249,22 +258,6 @@ class Engine:
         return committer is not None and committer.saver.needs_loop
 
     # ------------------------------------------------------------ performing
-
-    def _reply_to(self, request: IORequest) -> Any:
-        committer = request.run.around.committer
-        match request.effect:
-            case effects.Commit(batch):
-                assert committer is not None
-                committer.commit(batch)
-            case effects.Load() as load:
-                return None if committer is None else committer.load(load)
-            case effects.Look(keys):
-                return self._shared_results.look(keys)
-            case effects.Share(entries):
-                self._shared_results.share(entries)
-            case LeaveContexts(contexts, end):
-                self._leave(contexts, end)
-        return None
 
     @cached_property
     def _shared_results(self) -> SharedResults:
@@ -331,7 +324,7 @@ class Engine:
                 match effect:
                     case effects.Submit(tasks, setting):
                         run.channels = setting.channels
-                        self._ready += self._tasks.submit(run, tasks, setting, self._stopping)
+                        self._tasks.start(run, tasks, setting, self._stopping)
                     case Wait(deadline):
                         run.deadline = deadline
                         self._waiting[run] = None
@@ -393,8 +386,3 @@ class Engine:
         with ExitStack() as closing:
             for channel in contexts:
                 closing.callback(channel.close, error)
-
-
-def _timeout(request: Wait) -> float | None:
-    due = request.deadline
-    return None if due is None else max(0.0, (due - time.monotonic_ns()) / 1e9)

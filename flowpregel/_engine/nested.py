@@ -1,11 +1,11 @@
-"""The runs that an engine moves, the outermost and those nested in it; where events arrive."""
+"""The runs that an engine moves, where events arrive, and what runs at this moment."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -16,7 +16,6 @@ from flowpregel._core import records
 from flowpregel._core.asked import Span
 from flowpregel._core.effects import Ended, Event, StepContext, Steps, Stopped
 from flowpregel._core.ids import without_ids
-from flowpregel._core.plan import DEEPEST, too_deep
 from flowpregel._core.program import Options
 from flowpregel._core.records import Address, Outcome, Raised, Returned, Task
 from flowpregel._core.run_state import Result
@@ -26,7 +25,7 @@ from flowpregel._interrupts import waking
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ParentCommand, TaskCancelled
-from flowpregel.executors.base import Backlog, Stopwatch
+from flowpregel.executors.base import Backlog, Executor, JobKey, Stopwatch
 
 if TYPE_CHECKING:
     import asyncio
@@ -111,14 +110,6 @@ class ActiveRun:
     end: Result | BaseException | None = None
     """What it returned or raised."""
 
-    def nest(self, task: Task, setting: StepContext) -> ActiveRun:
-        """Return the nested run that *task* is."""
-        if self.depth >= DEEPEST:
-            raise too_deep(task.name)
-        graph: NestedGraph = task.node.graph
-        steps, around = graph.nested_run(task, setting, self.around)
-        return ActiveRun(steps, around, self, task, setting, self.depth + 1)
-
     def post(self, task: Task, outcome: Outcome, span: Span | None = None) -> None:
         """Tell it that one of its tasks ended, or never began."""
         self.inbox.append(Ended(task.id, task.attempt, outcome, span))
@@ -195,14 +186,16 @@ class RunInbox:
         """Deliver events, from any OS thread."""
         self._posted.put(events)
 
-    def take(self, timeout: float | None) -> list[Event]:
-        """Wait for events, at most *timeout* seconds; return the first `MOST_AT_ONCE`.
+    def take(self, deadline: int | None) -> list[Event]:
+        """Wait for events until *deadline*, monotonic nanoseconds; return the first `MOST_AT_ONCE`.
 
         It may return none before that.
         """
         if events := self.drain():
             return events
-        seconds = LONGEST_WAIT if timeout is None else min(timeout, LONGEST_WAIT)
+        seconds = LONGEST_WAIT
+        if deadline is not None:
+            seconds = min(seconds, max(0.0, (deadline - time.monotonic_ns()) / 1e9))
         with waking(lambda: self._posted.put(())), suppress(Empty):
             self._events.extend(self._posted.get(timeout=seconds))
         return self.drain()
@@ -237,15 +230,74 @@ class LoopInbox(RunInbox):
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._is_awake.set)
 
-    async def take_on_loop(self, seconds: float | None) -> list[Event]:
+    async def take_on_loop(self, deadline: int | None) -> list[Event]:
         """`take`, while the loop goes on."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         events = self.drain()
         if not events:
             with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                # An event loop's clock is the monotonic one.
+                async with asyncio.timeout_at(None if deadline is None else deadline / 1e9):
                     while not self.has_events:
                         self._is_awake.clear()
                         await self._is_awake.wait()
         return events or self.drain()
+
+
+# -------------------------------------------------------------------- for those who watch
+
+MOST_TASKS: Final = 500
+"""Of the tasks that run, so many are told one by one."""
+
+
+def live_state(
+    jobs: Collection[Job], graphs: Collection[Task], executors: Collection[Executor]
+) -> dict[str, Any]:
+    """Return what runs and what waits, as values that JSON has.
+
+    Args:
+        jobs: Those that have not ended, wherever they wait.
+        graphs: The tasks that are nested runs.
+        executors: Where jobs may run.
+    """
+    running: dict[JobKey, tuple[int, int]] = {}
+    workers = []
+    for executor in executors:
+        found = executor.running()
+        running.update(found)
+        tasks = {pid: task_id for (task_id, _), (pid, _) in found.items()}
+        workers += [{"pid": pid, "task": tasks.get(pid, "")} for pid in executor.worker_pids()]
+    begun = [(job.task, *running[job.key]) for job in jobs if job.key in running]
+    begun += [(task, 0, 0) for task in graphs]
+    shown = [each for each in begun if not each[0].node.hidden]
+    # Where there are too many, those that do the work are told.
+    shown.sort(key=lambda each: each[0].node.role != "leaf")
+    waiting = Counter(job.task.name for job in jobs if job.key not in running)
+    return {
+        "running": [_shown(*each) for each in shown[:MOST_TASKS]],
+        "count": len(shown),
+        "waiting": dict(waiting),
+        "workers": workers,
+    }
+
+
+def _shown(task: Task, pid: int, began: int) -> dict[str, Any]:
+    """Return a task that runs in process *pid* since *began* (nanoseconds, 0: not known)."""
+    planned, report = task.first_started or 0, task.report
+    return {
+        "id": task.id,
+        "name": task.name,
+        # Not `task.call`: without a record that may run code of the arguments' classes.
+        "text": "" if task.record is None else task.record.text,
+        "role": task.node.role,
+        "caller": "" if task.parent is None else task.parent.id,
+        "path": task.path,
+        "attempt": task.attempt,
+        "planned": planned,
+        "began": began or planned,
+        "pid": pid,
+        "done": report and report.done,
+        "total": report and report.total,
+        "message": report and report.message and str(report.message),
+    }

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from flowpregel import executors
 from flowpregel._core.effects import REQUESTS, Call, Emitted, Ended, Event, StepContext, Stopped
+from flowpregel._core.plan import DEEPEST, too_deep
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
-from flowpregel._engine.live import live_state
-from flowpregel._engine.nested import ActiveRun
+from flowpregel._engine.nested import ActiveRun, NestedGraph, live_state
 from flowpregel._fault import fault
 from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError
@@ -124,6 +124,8 @@ class TaskStarter:
         """The jobs of tasks that have not ended."""
         self.nested: dict[str, ActiveRun] = {}
         """The nested runs that have not ended, by the id of the task that each of them is."""
+        self.ready: deque[ActiveRun] = deque()
+        """The runs that can be moved; the others wait for events."""
         self.turns: dict[tuple[str | None, str], deque[ActiveRun]] = {}
         """By thread and namespace: runs of a graph with a memory, of which the first runs.
 
@@ -134,44 +136,23 @@ class TaskStarter:
         self._entered: set[Executor] = set()
         """Where nodes ran that read `Context` channels."""
 
-    def submit(
-        self, run: ActiveRun, tasks: Sequence[Task], setting: StepContext, stopping: Stopped | None
-    ) -> list[ActiveRun]:
-        """Start tasks of *run*, unless all is *stopping*; return those that are nested runs."""
-        if stopping is not None:
-            for task in tasks:
-                run.post(task, Withdrawn())
-            return []
-        self.start(run, (task for task in tasks if task.node.role != "graph"), setting)
-        nested = []
-        for task in tasks:
-            if task.node.role == "graph":
-                try:
-                    inner = self.nested[task.id] = run.nest(task, setting)
-                    turns: deque[ActiveRun] = deque()
-                    place = inner.around.namespace
-                    if place and ":" not in place.rpartition("|")[2]:
-                        # It has a memory, with which another task may be busy.
-                        turns = self.turns.setdefault((inner.around.thread_id, place), turns)
-                    turns.append(inner)
-                    if turns[0] is inner:
-                        nested.append(inner)
-                except Exception as error:  # noqa: BLE001 - the task fails with it
-                    run.post(task, Raised(error))
-            fault("task.submitted", task.id)
-        return nested
-
-    def start(self, run: ActiveRun, tasks: Iterable[Task], setting: StepContext) -> None:
-        """Start an attempt of each task when its turn comes, where it is to run."""
+    def start(
+        self,
+        run: ActiveRun,
+        tasks: Iterable[Task],
+        place: StepContext,
+        stopping: Stopped | None = None,
+    ) -> None:
+        """Start an attempt of each task of *run* when its turn comes, unless all is *stopping*."""
         around = run.around
         for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
             alike = [*group]
+            if stopping is not None or node.role == "graph":
+                self._nest(run, alike, place, stopping)
+                continue
             try:
                 executor = self._executor_for(node, around.executor)
-                if any(task.timeout for task in alike):
-                    check_timeout(node, executor)
-                if node.resources is not None:
-                    check_resources(node, executor)
+                _check(node, executor, times_out=any(task.timeout for task in alike))
             except Exception as error:  # noqa: BLE001 - the tasks fail with it
                 for task in alike:
                     run.post(task, Raised(error))
@@ -181,17 +162,43 @@ class TaskStarter:
             compares = around.has_saver or bool(node.retry or around.options.retry)
             jobs = [
                 Job(
-                    task, setting, around, task.attempt, compares,
+                    task, place, around, task.attempt, compares,
                     around.variables if task.variables is None else task.variables, executor, run,
                 )
                 for task in alike
             ]  # fmt: skip
-            self._jobs.update((job.task.id, job) for job in jobs)
             is_below = parent is not None and parent.node.role != "body"
             limit = self._limit_for(node, executor, is_below=is_below)
+            for job in jobs:
+                self._jobs[job.task.id] = job
+                fault("task.submitted", job.task.id)
             # Before those that wait: these would all wait for what waits behind them.
             for job in jobs if limit is None else limit.acquire(jobs, first=is_below):
                 self._due.setdefault(job.executor, []).append(job)
+
+    def _nest(
+        self, run: ActiveRun, tasks: Iterable[Task], place: StepContext, stopping: Stopped | None
+    ) -> None:
+        """Begin the nested runs that these tasks of *run* are, unless all is *stopping*."""
+        for task in tasks:
+            if stopping is not None or run.depth >= DEEPEST:
+                run.post(task, Withdrawn() if stopping else Raised(too_deep(task.name)))
+                continue
+            try:
+                graph: NestedGraph = task.node.graph
+                steps, around = graph.nested_run(task, place, run.around)
+                inner = ActiveRun(steps, around, run, task, place, run.depth + 1)
+                self.nested[task.id] = inner
+                turns: deque[ActiveRun] = deque()
+                if around.namespace and ":" not in around.namespace.rpartition("|")[2]:
+                    # It has a memory, with which another task may be busy.
+                    turns = self.turns.setdefault((around.thread_id, around.namespace), turns)
+                turns.append(inner)
+                if turns[0] is inner:
+                    self.ready.append(inner)
+            except Exception as error:  # noqa: BLE001 - the task fails with it
+                run.post(task, Raised(error))
+            fault("task.submitted", task.id)
 
     def write(self, run: ActiveRun, value: Any) -> None:
         """Run the writers of the node that nested *run* is on the *value* that it returned."""
@@ -368,28 +375,21 @@ class TaskStarter:
                 executor.close()
 
 
-def check_timeout(node: Node, executor: Executor) -> None:
-    """Refuse a timeout that cannot be kept.
+def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
+    """Refuse a timeout that cannot be kept, and resources that nobody counts.
 
     Raises:
-        ConfigurationError: The executor cannot stop a task.
+        ConfigurationError: The executor cannot stop a task, or keep it waiting for them.
     """
-    if not executor.capabilities.times_out:
+    capabilities, kind = executor.capabilities, type(executor).__name__
+    if times_out and not capabilities.times_out:
         raise ConfigurationError(
-            f"node {node.name!r} has a timeout, but {type(executor).__name__} cannot stop a "
+            f"node {node.name!r} has a timeout, but {kind} cannot stop a "
             "sync task that takes too long: use executor='processes', or make it async"
         )
-
-
-def check_resources(node: Node, executor: Executor) -> None:
-    """Refuse resources that nobody counts.
-
-    Raises:
-        ConfigurationError: The executor cannot keep a task waiting for them.
-    """
-    if not executor.capabilities.admits:
+    if node.resources is not None and not capabilities.admits:
         raise ConfigurationError(
             f"task {node.name!r} says what it takes (cpus, memory, gpus, limit, rate or priority), "
-            f"but {type(executor).__name__} counts none of it: use executor='processes', and a "
+            f"but {kind} counts none of it: use executor='processes', and a "
             "function that is not async"
         )

@@ -28,6 +28,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Protocol
@@ -78,7 +79,8 @@ class ValueCodec:
     def __init__(self, inner: Codec | None, compression: bool = False) -> None:
         self._inner: Codec = inner or PythonCodec()
         self._mark = b"" if inner is None else _CUSTOM
-        self.fields_of: Callable[[bytes], Any] = getattr(inner, "fields_of", pickle.loads)
+        self.fields_of: Callable[[Any], Any] = getattr(inner, "fields_of", pickle.loads)
+        self.record_of: Callable[[Any], Any] = partial(pickle.dumps, protocol=_PROTOCOL)
         self._zstandard = _zstandard() if compression else None
 
     def encode(self, value: Any, what: str) -> bytes:

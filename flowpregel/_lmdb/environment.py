@@ -34,9 +34,10 @@ import lmdb
 
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
-from flowpregel._lmdb import ballast, errors, files
+from flowpregel._lmdb import errors, files
 from flowpregel._lmdb.locks import FileLock, Gate, Presence
 from flowpregel._lmdb.options import StoreOptions
+from flowpregel._lmdb.records import DATABASES
 from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
 
 _TICK = 50_000_000
@@ -98,7 +99,7 @@ class Environment:
                 # Opening the databases is a write transaction, and LMDB's lock waits for ever.
                 with self._locked(options.lock_timeout):
                     self._map(pages=options.check_pages)
-                ballast.make(path)
+                files.make_ballast(path)
                 files.close_to_others(path)
         except BaseException:
             self.shut()  # else its locks are held by nobody
@@ -289,7 +290,7 @@ class Environment:
             self._inode = os.stat(self._data).st_ino
             if self._registers:
                 self._lmdb.reader_check()
-            for name in files.DATABASES:
+            for name in DATABASES:
                 self.databases[name] = self._lmdb.open_db(name, create=False)
         except BaseException as error:
             self._unmap()

@@ -21,20 +21,17 @@ from typing import Any, BinaryIO, NamedTuple
 import lmdb
 
 from flowpregel._lmdb.errors import DATA, named, of_commit
+from flowpregel._lmdb.records import DATABASES, HEADER
 from flowpregel.errors import StoreCorruptError, StoreError, StoreVersionError
 
 READER_TABLE, WRITE_LOCK, PRESENCE = "lock.mdb", "write.lock", "open.lock"
 ENGINE = 0
 """The major version of LMDB whose format we write; py-lmdb ships two."""
-DATABASES = (
-    b"meta", b"threads", b"checkpoints", b"values", b"deltas", b"writes", b"store", b"cache",
-)  # fmt: skip
-HEADER = b"header"
-"""Its key in ``meta``."""
 SMALLEST_MAP = 1 << 20
 READERS = 1024
 _READER_TABLE_SIZE = (READERS + 2) * 64
 """Bytes that LMDB maps of it."""
+_BALLAST, _BALLAST_SIZE = "ballast", 128 << 10
 DRAFT = ".compact."
 """What the name of a folder inside a store's begins with, where new data are made."""
 _ABANDONED = 60.0
@@ -150,6 +147,32 @@ def sync(path: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def make_ballast(folder: str) -> None:
+    """Put a file beside the data that only takes up room, if there is room for it.
+
+    On a full disk even a deletion needs some; `drop_ballast` gives it.
+    """
+    path = os.path.join(folder, _BALLAST)
+    try:
+        file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    except OSError:  # it is there, or nothing can be made here
+        return
+    try:
+        os.write(file, os.urandom(_BALLAST_SIZE))  # no file system makes less of that
+    except OSError:  # the disk is full already
+        os.unlink(path)
+    finally:
+        os.close(file)
+
+
+def drop_ballast(folder: str) -> bool:
+    """Give the room of the ballast back; return whether there was any."""
+    with suppress(OSError):
+        os.unlink(os.path.join(folder, _BALLAST))
+        return True
+    return False
 
 
 # ---------------------------------------------------------------- made whole

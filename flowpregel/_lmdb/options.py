@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from uuid import uuid4
 
 from flowpregel._lmdb.errors import DATA, named
-from flowpregel._lmdb.files import HEADER
-from flowpregel._lmdb.records import SIZE, Seal, digest
+from flowpregel._lmdb.records import HEADER, SIZE, Seal, digest
 from flowpregel.errors import (
     ConfigurationError,
     StoreCorruptError,

@@ -20,7 +20,7 @@ import io
 import os
 import pickle
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice, takewhile
@@ -31,6 +31,11 @@ from flowpregel.errors import ConfigurationError, StoreCorruptError, StoreForeig
 if TYPE_CHECKING:
     from flowpregel._lmdb.codec import ValueCodec
 
+DATABASES = (
+    b"meta", b"threads", b"checkpoints", b"values", b"deltas", b"writes", b"store", b"cache",
+)  # fmt: skip
+HEADER = b"header"
+"""Its key in ``meta``."""
 SIZE = 16
 NOT_ENCRYPTED = ""
 """The name, in a header, of no encryption key."""
@@ -77,17 +82,28 @@ class Seal:
 
 
 class SealedStore(Protocol):
-    """A store that is open: in an LMDB folder, or in a database of PostgreSQL's."""
+    """A store that is open: in an LMDB folder, a database of PostgreSQL's, or this process."""
 
-    environment: Any
-    """Has ``read(work)`` and ``write(work, timeout=)``, which call *work* with a transaction."""
     codec: ValueCodec
+
+    def read(self, work: Callable[[Any], Any], /) -> Any:
+        """Return ``work(transaction)``, which only reads."""
+
+    def write(self, work: Callable[[Any], Any], /) -> Any:
+        """Return ``work(transaction)``, once all that it put is kept; may call it again."""
 
     def table(self, name: bytes) -> Table:
         """Return the table that has *name*."""
 
     def close(self) -> None:
         """Give the opening back; may be called again."""
+
+
+class StoreOnDisk(SealedStore, Protocol):
+    """One that other processes use too."""
+
+    environment: Any
+    """Has `Environment.path`, `sizes`, `read` and `mark`."""
 
 
 class Table:
@@ -199,10 +215,8 @@ class Table:
 
     def copy(self, transaction: Any, source: bytes, target: bytes) -> None:
         """Copy everything whose key begins with *source* to keys that begin with *target*."""
-        for key in self.keys(transaction, source):
-            place = target + key[len(source) :]
-            found = self.opened(key, transaction.get(key, db=self.handle))
-            transaction.put(place, self.sealed(place, *found), db=self.handle)
+        for key, payload in self.scan(transaction, source):
+            self.put(transaction, target + key[len(source) :], payload)
 
     def drop(self, transaction: Any, prefix: bytes) -> None:
         """Drop everything whose key begins with *prefix*."""

@@ -31,7 +31,7 @@ from flowpregel._lmdb.options import (
     refuse_others,
     seal_for,
 )
-from flowpregel._lmdb.records import SIZE, Seal, Table
+from flowpregel._lmdb.records import DATABASES, HEADER, SIZE, Seal, Table
 from flowpregel.errors import (
     ConfigurationError,
     StoreBusyError,
@@ -53,10 +53,15 @@ class OpenStore:
         environment: What the process shares.
         seal: Makes and checks the checksums.
         codec: Encodes values.
+        timeout: Seconds for which it waits for others who write.
     """
 
-    def __init__(self, environment: Environment, seal: Seal, codec: ValueCodec) -> None:
+    def __init__(
+        self, environment: Environment, seal: Seal, codec: ValueCodec, timeout: float
+    ) -> None:
         self.environment = environment
+        self.read = environment.read
+        self.write = partial(environment.write, timeout=timeout)
         self.seal = seal
         self.codec = codec
         self._is_open = True
@@ -67,7 +72,7 @@ class OpenStore:
 
     def check(self, transaction: Any) -> None:
         """Raise `StoreCorruptError` unless every record holds; the header was read already."""
-        for name in files.DATABASES:
+        for name in DATABASES:
             if name != b"meta":
                 self.table(name).check_all(transaction)
 
@@ -105,7 +110,7 @@ def open_store(
     readonly: bool = False,
     lock: bool = True,
     codec: Codec | None = None,
-    options: StoreOptions,
+    options: StoreOptions | None = None,
 ) -> OpenStore:
     """Open the store at *path*, or make it.
 
@@ -124,6 +129,7 @@ def open_store(
         StoreVersionError: Another release, or another engine, wrote it.
         StoreCorruptError: It is damaged.
     """
+    options = options or StoreOptions()
     if not lock and not readonly:
         raise ConfigurationError("lock=False needs readonly=True: it is for folders none can write")
     if options.check_pages and readonly and lock:
@@ -141,7 +147,7 @@ def open_store(
             record = environment.read(partial(_header_in, environment.databases))
             header, seal = _accepted(record, real, options, readonly=readonly)
             if header.key == seal.id:
-                store = OpenStore(environment, seal, values)
+                store = OpenStore(environment, seal, values, options.lock_timeout)
                 if options.check_pages:
                     environment.read(store.check)
                 return store
@@ -245,7 +251,7 @@ def _opened(path: str, map_size: int = 0) -> Iterator[tuple[Any, dict[bytes, Any
     files.check(path, readonly=readonly)
     size = max(map_size, files.SMALLEST_MAP)
     with files.connect(path, size, readonly=readonly, lock=not readonly) as env:
-        yield env, {name: env.open_db(name, create=False) for name in files.DATABASES}
+        yield env, {name: env.open_db(name, create=False) for name in DATABASES}
 
 
 def _header_of(path: str) -> bytes:
@@ -254,7 +260,7 @@ def _header_of(path: str) -> bytes:
 
 
 def _header_in(databases: Mapping[bytes, Any], transaction: Any) -> bytes:
-    return transaction.get(files.HEADER, db=databases[b"meta"]) or b""
+    return transaction.get(HEADER, db=databases[b"meta"]) or b""
 
 
 def _seal_anew(path: str, header: Header, seal: Seal, old: Seal | None) -> None:
@@ -282,7 +288,7 @@ def _seal_anew(path: str, header: Header, seal: Seal, old: Seal | None) -> None:
                 _opened(draft, room) as (target, new_databases),
                 source.begin() as reading,
             ):
-                for name in files.DATABASES:
+                for name in DATABASES:
                     known = None if old is None else Table(name, path, databases, old)
                     table = Table(name, draft, new_databases, seal)
                     with reading.cursor(db=databases[name]) as cursor:
@@ -300,7 +306,7 @@ def _copy_part(cursor: Any, writing: Any, old: Table | None, new: Table, seal: S
     size, found = 0, True
     while found and size <= _PART:
         key, record = cursor.item()
-        if key != files.HEADER:
+        if key != HEADER:
             if old is not None:
                 fresh = new.sealed(key, *old.opened(key, record))
             else:

@@ -82,7 +82,7 @@ class Database:
     Args:
         url: As psycopg takes it.
         readonly: Nothing may be written.
-        patience: Seconds to go on trying when the server does not answer.
+        patience: Seconds to wait for others who write, and for a server that does not answer.
         opening: Called before the first use.
     """
 
@@ -115,15 +115,14 @@ class Database:
             with Transaction(connection) as snapshot:
                 return work(snapshot)
 
-        return self._repeated(attempt, self.patience)
+        return self._repeated(attempt)
 
     @held()
-    def write(self, work: Callable[[Any], Any], *, timeout: float) -> Any:
+    def write(self, work: Callable[[Any], Any]) -> Any:
         """Return ``work(transaction)`` of one transaction, once it is committed.
 
         Args:
             work: Fills the transaction; may be called more than once.
-            timeout: Seconds to wait for others who write, and for a server that is away.
 
         Raises:
             StoreBusyError: Someone else held what it changes all that time.
@@ -137,7 +136,7 @@ class Database:
         fault("store.commit.begin")
 
         def attempt(connection: psycopg.Connection[Any]) -> Any:
-            with WriteTransaction(connection, self._known, tokens, timeout) as transaction:
+            with WriteTransaction(connection, self._known, tokens, self.patience) as transaction:
                 try:
                     result = work(transaction)
                     results[:] = [result]
@@ -148,7 +147,7 @@ class Database:
             fault("store.commit.after")
             return result
 
-        return self._repeated(attempt, timeout)
+        return self._repeated(attempt)
 
     @held()
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -158,7 +157,7 @@ class Database:
             cursor = connection.execute(statement, values or None, binary=True)
             return cursor.fetchall() if cursor.description else []
 
-        return self._repeated(attempt, self.patience)
+        return self._repeated(attempt)
 
     @held()
     def perform(self, *statements: tuple[str, Sequence[Any] | None]) -> None:
@@ -169,7 +168,7 @@ class Database:
                 for statement, values in statements:
                     connection.execute(statement, values)
 
-        self._repeated(attempt, self.patience)
+        self._repeated(attempt)
 
     def sizes(self) -> tuple[int, int]:
         """Return the bytes of the store's tables and indexes, and 0: they have no map."""
@@ -187,13 +186,11 @@ class Database:
         with self._lock:
             self._close()
 
-    def _repeated(
-        self, attempt: Callable[[psycopg.Connection[Any]], Result], patience: float
-    ) -> Result:
+    def _repeated(self, attempt: Callable[[psycopg.Connection[Any]], Result]) -> Result:
         """Return ``attempt(connection)``, repeated while the server is away or others interfere."""
         self._open()
         # While it is being opened nothing is tried twice: what is wrong with a URL stays so.
-        until, pause = time.monotonic() + (0.0 if self._opening else patience), 0.01
+        until, pause = time.monotonic() + (0.0 if self._opening else self.patience), 0.01
         while True:
             try:
                 with self._connection() as connection:
@@ -202,7 +199,7 @@ class Database:
                 pause = 0.001
             except psycopg.Error as error:
                 if not _may_go_on(error) or time.monotonic() > until:
-                    raise self._named(error, patience) from error
+                    raise self._named(error) from error
             deliver()
             time.sleep(pause * random.random())
             pause = min(pause * 2, _LONGEST_PAUSE)
@@ -250,11 +247,11 @@ class Database:
                 self._idle.append(connection)
             return is_kept
 
-    def _named(self, error: psycopg.Error, patience: float) -> StoreError:
+    def _named(self, error: psycopg.Error) -> StoreError:
         """Return our error for one of PostgreSQL's."""
         code, text = error.sqlstate or "", str(error).strip()
         if code == "55P03":
-            return StoreBusyError(self.path, "another transaction", patience)
+            return StoreBusyError(self.path, "another transaction", self.patience)
         if code in _NO_ROOM:
             return StoreFullError(f"{self.path}: {text}; nothing of this commit was kept")
         if code in _NO_RIGHTS:

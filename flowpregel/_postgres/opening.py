@@ -15,9 +15,8 @@ from __future__ import annotations
 import psycopg
 
 from flowpregel._lmdb.codec import Codec, ValueCodec
-from flowpregel._lmdb.files import HEADER
 from flowpregel._lmdb.options import Header, StoreOptions, seal_for
-from flowpregel._lmdb.records import Seal, Table
+from flowpregel._lmdb.records import HEADER, Seal, Table
 from flowpregel._postgres.database import Database
 from flowpregel._postgres.tables import KINDS, PostgresTable
 from flowpregel.errors import StoreError
@@ -82,13 +81,19 @@ class OpenDatabase:
     """
 
     def __init__(
-        self, url: str, *, readonly: bool = False, codec: Codec | None = None, options: StoreOptions
+        self,
+        url: str,
+        *,
+        readonly: bool = False,
+        codec: Codec | None = None,
+        options: StoreOptions | None = None,
     ) -> None:
+        self._options = options = options or StoreOptions()
         self.environment = Database(
             url, readonly=readonly, patience=options.lock_timeout, opening=self._open
         )
+        self.read, self.write = self.environment.read, self.environment.write
         self.codec = ValueCodec(codec, options.compression)
-        self._options = options
         self._seal = Seal.__new__(Seal)
         """Gets its keys when the store is opened."""
 

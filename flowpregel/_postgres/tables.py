@@ -86,10 +86,6 @@ class PostgresTable(Table):
         page = transaction.page(low, high, min(limit, _LARGEST_PAGE), "ASC")
         return [(key[1:], len(key) + len(record)) for key, record in page]
 
-    def copy(self, transaction: Any, source: bytes, target: bytes) -> None:
-        for key, payload in self.scan(transaction, source):
-            self.put(transaction, target + key[len(source) :], payload)
-
     def drop(self, transaction: Any, prefix: bytes) -> None:
         transaction.drop(self._kind + prefix, self._kind + after(prefix))
 

@@ -1,15 +1,16 @@
-"""A cache in PostgreSQL; its records are those of `flowpregel.cache.lmdb`."""
+"""A cache in PostgreSQL; its records are those of `flowpregel.cache.memory`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from typing import Any
 
+from flowpregel._lmdb.options import StoreOptions
 from flowpregel._postgres.leases import LeaseTable
 from flowpregel._postgres.opening import OpenDatabase
 from flowpregel.cache.base import FullKey
-from flowpregel.cache.lmdb import DurableCache, place_of
+from flowpregel.cache.memory import RecordCache, place_of
 
 __all__ = ["PostgresCache"]
 
@@ -17,7 +18,7 @@ _TTL = 10.0
 """Seconds after which a claim is out whose owner has died."""
 
 
-class PostgresCache(DurableCache):
+class PostgresCache(RecordCache):
     """Keeps the values that were used last, for any number of processes and machines.
 
     Args:
@@ -30,11 +31,10 @@ class PostgresCache(DurableCache):
         ConfigurationError: It is no such URL, or the extra ``postgres`` is not installed.
     """
 
-    _open = staticmethod(OpenDatabase)
-
-    @cached_property
-    def _claims(self) -> LeaseTable:
-        return LeaseTable(self._store.environment, _TTL)
+    def _open(self, path: Any, options: StoreOptions | None) -> OpenDatabase:
+        store = OpenDatabase(path, options=options)
+        self._claims = LeaseTable(store.environment, _TTL)
+        return store
 
     @contextmanager
     def claim(self, key: FullKey) -> Iterator[bool]:

@@ -42,6 +42,8 @@ writes that the task makes when it is tried again.
 """
 
 OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
+Fences: TypeAlias = Callable[[Address, int], int]
+"""Returns the fence the store knows of an address; one that is not 0 is put there first."""
 FLOW = "flow"
 """Under this name metadata keep whose run it is: the module and the name of a flow."""
 FOLDER = "flow_folder"
@@ -52,7 +54,7 @@ Strategy: TypeAlias = Literal["keep_latest", "delete"]
 class Lease:
     """The right to write a thread's namespace; *fence* goes with every batch."""
 
-    __slots__ = ("fence", "is_inherited", "live", "stop")
+    __slots__ = ("drawing", "fence", "is_inherited", "live", "stop")
 
     def __init__(self, fence: int | None = None, *, is_inherited: bool = False) -> None:
         self.fence = fence
@@ -64,6 +66,8 @@ class Lease:
         self.live: Callable[[], Mapping[str, Any]] | None = None
         """Called, from any OS thread, for what the owner does now; set by an owner that can
         tell. It is fit for JSON."""
+        self.drawing: Callable[[], Mapping[str, Any]] | None = None
+        """Returns the graph that the owner runs, as `Graph.outline` does; set as *live* is."""
 
 
 class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
@@ -83,6 +87,11 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
     """Whether a commit costs less than handing it to a writer's OS thread."""
     owns_versions: ClassVar[bool] = False
     """Whether versions come from `get_next_version` rather than from the engine."""
+
+    @property
+    def is_on_its_loop(self) -> bool:
+        """Whether this OS thread runs the event loop that a call would wait for, for ever."""
+        return False
 
     @abstractmethod
     def load(

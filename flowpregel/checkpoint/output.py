@@ -1,8 +1,25 @@
-"""What a call has printed and logged, as far as it is kept: the beginning and the end of it."""
+"""What tasks print and log: its beginning and its end, on its way into the store.
+
+::
+
+    add --> pending, by task --with the next commit, or within a second--> writes
+
+What a task has printed is in the transaction of its result: it came before that.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from flowpregel._core.records import Address
+from flowpregel.checkpoint.tables import Tables, checkpoint_key, digest
+from flowpregel.errors import StoreError
+
+PERIOD: Final = 1.0
+"""Seconds after which what came is written though nothing is committed."""
 
 
 class CallOutput(NamedTuple):
@@ -55,3 +72,92 @@ class CallOutput(NamedTuple):
         rest = self.tail[-left:] if left > 0 else b""
         cut = f"\n[... {left - len(rest):,} bytes were not kept ...]\n" if left > len(rest) else ""
         return self.head[seen:].decode(errors="replace") + cut + rest.decode(errors="replace")
+
+
+class OutputBuffer:
+    """What has come and is not in the store yet. Any OS thread may use it.
+
+    Args:
+        tables: The store's records.
+        write: Does its argument in a transaction.
+        limit: The most bytes that are kept of a task; 0: nothing is.
+    """
+
+    def __init__(
+        self, tables: Tables, write: Callable[[Callable[[Any], None]], None], limit: int
+    ) -> None:
+        self.pending: dict[tuple[Address, str], CallOutput] = {}
+        """By checkpoint and task."""
+        self._tables = tables
+        self._write = write
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+
+    def add(self, address: Address, output: CallOutput) -> None:
+        """Add *output* to what there is of its task."""
+        if self._limit <= 0:
+            return
+        empty = output._replace(head=b"", tail=b"", size=0)
+        with self._lock:
+            known = self.pending.get((address, output.task_id), empty)
+            self.pending[address, output.task_id] = known.and_then(output, self._limit)
+            if self._timer is None:
+                self._timer = threading.Timer(PERIOD, self.flush)
+                self._timer.daemon = True
+                with suppress(RuntimeError):  # the program is ending, and closes the store
+                    self._timer.start()
+
+    def flush(self) -> None:
+        """Write what is pending in a transaction of its own."""
+        if self.pending:
+            with suppress(StoreError):  # a run that cannot commit is told so
+                self._write(self.beside(lambda transaction: None))
+
+    def beside(self, work: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return what does *work* in a transaction and puts into it what is pending then."""
+        taken: dict[tuple[Address, str], CallOutput] = {}
+
+        def both(transaction: Any) -> None:
+            # No other transaction is under way: what came first is written first. If this one
+            # is begun anew, nothing is pending any more, and *taken* has it.
+            with self._lock:
+                taken.update(self.pending)
+                self.pending = {}
+                if self._timer is not None:
+                    self._timer.cancel()
+                    self._timer = None
+            work(transaction)
+            for (address, _), output in taken.items():
+                self._put(transaction, address, output)
+
+        return both
+
+    def _put(self, transaction: Any, address: Address, output: CallOutput) -> None:
+        """Put what a task has printed after what is there."""
+        tables, place = self._tables, (address.thread_id, address.namespace)
+        namespace = tables.namespace(transaction, *place)
+        if namespace is None:
+            namespace = tables.new_namespace(transaction, *place)
+            tables.put_namespace(transaction, namespace)
+        key = output_key(namespace.prefix, output.checkpoint_id) + digest(output.task_id)
+        if (known := tables.writes.get(transaction, key)) is not None:
+            output = CallOutput(*tables.fields_of(known)).and_then(output, self._limit)
+        tables.writes.put(transaction, key, tables.record_of(tuple(output)))
+
+
+def outputs(tables: Tables, address: Address, transaction: Any) -> list[CallOutput]:
+    """Return what is kept of the tasks that started at *address*, the first to print first."""
+    namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+    if namespace is None:
+        return []
+    found = tables.writes.scan(transaction, output_key(namespace.prefix, address.checkpoint_id))
+    kept = [CallOutput(*tables.fields_of(data)) for _, data in found]
+    return sorted(kept, key=lambda output: output.began)
+
+
+def output_key(prefix: bytes, checkpoint_id: str | None) -> bytes:
+    """Return what the keys of output begin with in ``writes``: of a checkpoint, or all (None)."""
+    place = b"" if checkpoint_id is None else checkpoint_key(prefix, checkpoint_id)[len(prefix) :]
+    # No checkpoint id, as it is in a key, begins like this.
+    return prefix + b"\0\4" + place

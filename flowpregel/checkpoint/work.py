@@ -68,23 +68,23 @@ def work_from(
     called = kept.get(records.CALLED)
     asked = Asked._make((*map(str, called[:4]), True)) if isinstance(called, tuple) else None
     call = asked.text if asked else ran.call if ran else ""
-    work = Work(
-        id=task_id, name=call or (ran and ran.name), address=address, step=step, ran=ran,
-        is_call=bool(call), asked=asked,
-    )  # fmt: skip
+    ended: dict[str, Any] = {}
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
-    if values:
+    if records.RETURN in values:
+        ended = {"state": "done", "result": values[records.RETURN]}
+    elif values:
         values.pop(records.NO_WRITES, None)
-        if records.RETURN in values:
-            return replace(work, state="done", result=values[records.RETURN])
-        return replace(work, state="done", writes=values)
+        ended = {"state": "done", "writes": values}
     # An error that is to be tried again is taken back, but for its text.
-    if error := kept.get(records.ERROR) or (ran and ran.error):
-        return replace(work, state="failed", error=error)
-    if questions := kept.get(records.INTERRUPT):
+    elif error := kept.get(records.ERROR) or (ran and ran.error):
+        ended = {"state": "failed", "error": error}
+    elif questions := kept.get(records.INTERRUPT):
         interrupts = tuple(questions) if isinstance(questions, list | tuple) else ()
-        return replace(work, state="waiting", interrupts=interrupts)
-    return work
+        ended = {"state": "waiting", "interrupts": interrupts}
+    return Work(
+        id=task_id, name=call or (ran and ran.name), address=address, step=step, ran=ran,
+        is_call=bool(call), asked=asked, **ended,
+    )  # fmt: skip
 
 
 def status_of(saved: Saved, *, running: bool) -> Status:

@@ -19,15 +19,14 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.watching.preview import FULL, one_line, plain
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.arguments import KeptArguments
+    from flowpregel.checkpoint.arguments import KeptArguments
     from flowpregel.pregel.pregel import Pregel
 
 _MOST = 20
 """Of the calls that may be meant, this many are listed."""
 
 
-@console.store_command()
-@click.argument("thread")
+@console.thread_command()
 @click.argument("call", required=False)
 @click.option("--pdb", "in_pdb", is_flag=True, help="Look at its error in Python's debugger.")
 @click.option("--flow", metavar="MODULE:FLOW", help="The flow, where none is recorded.")
@@ -82,8 +81,7 @@ def _function_of(kept: KeptArguments) -> Callable[..., Any]:
     return each_of
 
 
-@console.store_command()
-@click.argument("thread")
+@console.thread_command()
 @click.argument("call")
 @click.option("--flow", metavar="MODULE:FLOW", help="The flow, where none is recorded.")
 def why(thread: str, call: str, flow: str | None, store: str | None) -> None:
@@ -140,8 +138,7 @@ def retry(failed: bool, **asked: Any) -> Any:
     return click.get_current_context().invoke(running.resume, **asked)
 
 
-@console.store_command()
-@click.argument("thread")
+@console.thread_command()
 @click.argument("calls", metavar="CALL...", nargs=-1, required=True)
 def redo(thread: str, calls: Sequence[str], store: str | None) -> None:
     """Take results of calls back: the next run makes these again, and what follows of them.

@@ -31,20 +31,22 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COUNT = click.IntRange(min=1)
+_SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s?": 1}
+_DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
 _WIDEST = 1_000_000
 _OTHER_RUN = (FlowMismatchError, InputMismatchError)
 _USAGE = (ConfigurationError, EmptyInputError, UnknownInterruptError, *_OTHER_RUN)
 
 
 def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    """Return the seconds of an option's value, which is written as 3h50m, 90s or 90."""
+    """Return the seconds of an option's value, which is written as 3h50m, 7d, 90s or 90."""
     if value is None:
         return None
-    found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", value)
+    found = _DURATION.fullmatch(value)
     if not value or found is None:
-        raise click.BadParameter(f"{value!r} is no duration: write 3h50m, 90s or 90")
-    units = 86_400, 3_600, 60, 1
-    return sum(float(each or 0) * unit for each, unit in zip(found.groups(), units, strict=True))
+        raise click.BadParameter(f"{value!r} is no duration: write 3h50m, 7d, 90s or 90")
+    parts = zip(found.groups(), _SECONDS.values(), strict=True)
+    return sum(float(each or 0) * unit for each, unit in parts)
 
 
 class Code(IntEnum):
@@ -115,6 +117,17 @@ def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.C
     def make(function: Callable[..., Any]) -> click.Command:
         command = click.command(function)
         command.params += [*more, _STORE, TRUST, AS_JSON]
+        return command
+
+    return make
+
+
+def thread_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command as `store_command` does, whose first argument is a thread."""
+
+    def make(function: Callable[..., Any]) -> click.Command:
+        command = store_command(*more)(function)
+        command.params.insert(0, click.Argument(["thread"]))
         return command
 
     return make

@@ -16,14 +16,13 @@ from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.base import CallOutput
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
 _PAUSE = 0.2
 """Seconds between two looks of --follow."""
 
 
-@console.store_command()
-@click.argument("thread")
+@console.thread_command()
 @click.argument("call", required=False)
 @click.option("--follow", "-f", is_flag=True, help="Go on until no run has the thread.")
 def logs(thread: str, call: str | None, follow: bool, store: str | None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -24,7 +23,7 @@ from flowpregel.watching import channels
 from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
@@ -64,8 +63,7 @@ def ls(status: str | None, store: str | None) -> None:
     console.print_rows(rows, "thread_id", "status", "step", "created", "updated", "flow")
 
 
-@console.store_command(console.INTERNALS)
-@click.argument("thread")
+@console.thread_command(console.INTERNALS)
 @click.option("--flow", metavar="MODULE:FLOW", help="Import it too, to show what comes next.")
 @_limit
 @_full
@@ -166,8 +164,7 @@ def watch(thread: str | None, store: str | None) -> console.Code:
         return watch_run(saver, thread)
 
 
-@console.store_command(console.INTERNALS)
-@click.argument("thread")
+@console.thread_command(console.INTERNALS)
 @_limit
 def history(thread: str, limit: int, store: str | None) -> None:
     """List a thread's checkpoints, newest first."""
@@ -189,8 +186,7 @@ def history(thread: str, limit: int, store: str | None) -> None:
     console.print_rows(rows, "checkpoint", "step", "source", "at", "tasks", "changed")
 
 
-@console.store_command(console.INTERNALS)
-@click.argument("thread")
+@console.thread_command(console.INTERNALS)
 @click.argument("checkpoint", required=False)
 @_full
 def state(thread: str, checkpoint: str | None, limits: Limits, store: str | None) -> None:
@@ -207,8 +203,7 @@ def state(thread: str, checkpoint: str | None, limits: Limits, store: str | None
     console.print_result(shown, console.table(("CHANNEL", "VALUE"), rows))
 
 
-@console.store_command(console.INTERNALS)
-@click.argument("thread")
+@console.thread_command(console.INTERNALS)
 @click.argument("old", required=False)
 @click.argument("new", required=False)
 @_full
@@ -265,16 +260,17 @@ def stats(store: str | None) -> None:
 @click.option("--mermaid", is_flag=True, help="In Mermaid's language.")
 @click.option("--ascii", "only_ascii", is_flag=True, help="Without line-drawing characters.")
 @click.option("--xray", is_flag=True, help="Draw the graphs that are nodes too.")
-@click.option("--output", metavar="FILE.svg|.png", help="Write a picture, made by Graphviz.")
-def graph(flow: str, thread: str | None, output: str | None, **options: Any) -> None:
+@click.option("--dot", is_flag=True, help="In Graphviz's language: dot -Tsvg makes a picture.")
+def graph(flow: str, thread: str | None, **options: Any) -> None:
     """Draw a flow, or with --thread what a run of it did.
 
     A flow is a list of its nodes and their edges, a run a table of its supersteps:
-    each task's end, time and trouble. As Mermaid and as a picture a run is the flow,
-    coloured by how its tasks ended.
+    each task's end, time and trouble. In Mermaid's and Graphviz's language there are flows alone.
     """
     xray, store = options["xray"], options["store"]
-    app = targets.load_flow(flow)
+    if thread is not None and (options["mermaid"] or options["dot"]):
+        raise click.UsageError("what a run did is drawn as a table: leave out --mermaid and --dot")
+    app: Any = targets.load_flow(flow)
     if thread is None:
         drawing = app.get_graph(xray=xray)
     elif store is None:
@@ -283,25 +279,14 @@ def graph(flow: str, thread: str | None, output: str | None, **options: Any) -> 
         with targets.reading(store, flow=True) as saver:
             targets.newest(saver, thread)
             drawing = app.copy({"checkpointer": saver}).get_run(thread_id=thread, xray=xray)
-    if output is not None:
-        _write(drawing, Path(output))
-    elif console.wants_json():
+    if console.wants_json():
         click.echo(json.dumps(drawing.to_json(), ensure_ascii=True, default=str))
     elif options["mermaid"]:
         click.echo(drawing.draw_mermaid())
+    elif options["dot"]:
+        click.echo(drawing.draw_dot())
     else:
         click.echo(drawing.draw_ascii(charset="ascii" if options["only_ascii"] else "unicode"))
-
-
-def _write(drawing: Any, path: Path) -> None:
-    match path.suffix:
-        case ".svg":
-            path.write_text(drawing.draw_svg(), "utf-8")
-        case ".png":
-            path.write_bytes(drawing.draw_png())
-        case _:
-            raise click.BadParameter(f"{path} must end with .svg or .png", param_hint="--output")
-    console.note(f"wrote {path}")
 
 
 # ---------------------------------------------------------------- what is kept

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,10 +16,10 @@ from flowpregel._postgres import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError, StoreError
+from flowpregel.policies import bytes_of
 from flowpregel.watching.inert import InertCodec
 
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_BYTES = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+_AGE = "Keep what is younger: 90s, 30m, 12h, 7d, 4w."
 _NEEDED = ("flowpregel", "cloudpickle", "lmdb", "loky", "structlog")
 _EXTRAS = ("click", "rich", "cryptography", "zstandard", "numpy", "langgraph", "psycopg")
 _SHM = "/dev/shm"
@@ -28,8 +27,7 @@ _LEAST_SHM = 64 << 20
 _LEAST_DISK = 256 << 20
 
 
-@console.store_command()
-@click.argument("thread")
+@console.thread_command()
 @click.argument("new_thread")
 @click.option("--at", "checkpoint", metavar="CHECKPOINT", help="Go on from this checkpoint.")
 @click.option("--flow", metavar="MODULE:FLOW", help="With --at; by default the recorded one.")
@@ -85,10 +83,12 @@ def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
 @console.store_command()
 @click.argument("threads", metavar="[THREAD]...", nargs=-1)
 @click.option("--keep-last", type=console.COUNT, metavar="N", help="Keep N checkpoints.")
-@click.option("--max-age", metavar="AGE", help="Keep what is younger: 90s, 30m, 12h, 7d, 4w.")
+@click.option("--max-age", metavar="AGE", callback=console.duration, help=_AGE)
 @click.option("--max-bytes", metavar="SIZE", help="Keep this much of a thread: 500k, 10M, 1G.")
 @click.option("--compact", is_flag=True, help="Make the file smaller too; nobody may use it.")
-def gc(threads: tuple[str, ...], compact: bool, store: str | None, **bounds: Any) -> None:
+def gc(
+    threads: tuple[str, ...], compact: bool, store: str | None, max_bytes: str | None, **bounds: Any
+) -> None:
     """Drop history that is not to be kept.
 
     It is that of the threads named, or of all. A checkpoint that is over any of the
@@ -97,12 +97,7 @@ def gc(threads: tuple[str, ...], compact: bool, store: str | None, **bounds: Any
     """
     from flowpregel.checkpoint.lmdb import Retention  # noqa: PLC0415 - keeps --help fast
 
-    size = _quantity("--max-bytes", bounds["max_bytes"], _BYTES)
-    retention = Retention(
-        keep_last=bounds["keep_last"],
-        max_age=_quantity("--max-age", bounds["max_age"], _SECONDS),
-        max_bytes=None if size is None else int(size),
-    )
+    retention = Retention(max_bytes=None if max_bytes is None else bytes_of(max_bytes), **bounds)
     if retention == Retention() and not compact:
         raise ConfigurationError(
             "say what to keep: --keep-last, --max-age or --max-bytes; or --compact alone"
@@ -118,17 +113,6 @@ def gc(threads: tuple[str, ...], compact: bool, store: str | None, **bounds: Any
         {"dropped": dropped, "bytes": left},
         f"dropped {dropped:,} checkpoints; the store takes up {console.size_of(left)}",
     )
-
-
-def _quantity(option: str, text: str | None, units: dict[str, int]) -> float | None:
-    """Return what ``12h`` or ``10M`` means."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]?)b?", text.strip().lower())
-    if found is None or found[2] not in units:
-        names = ", ".join(unit for unit in units if unit)
-        raise ConfigurationError(f"{option} {text!r}: write a number and one of {names}")
-    return float(found[1]) * units[found[2]]
 
 
 @console.store_command()

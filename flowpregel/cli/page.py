@@ -64,14 +64,13 @@ def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
             note("other machines can reach this, and what they are sent is not encrypted")
         if opens:
             webbrowser.open(address)
-        PageServer(app, guard, listener).serve_forever()
+        PageServer(app, guard).run(sockets=[listener])
 
 
 ui.params.append(console.TRUST)
 
 
-@console.store_command()
-@click.argument("thread")
+@console.thread_command()
 @click.option("--output", metavar="FILE", default="run.html", show_default=True, help="Where to.")
 def report(thread: str, output: str, store: str | None) -> None:
     """Write the page of a thread's last run as one HTML file.

@@ -120,8 +120,7 @@ def _input(given: str) -> Any:
     return value
 
 
-@console.store_command(_FLOW_OPTION, *RUN_OPTIONS)
-@click.argument("thread")
+@console.thread_command(_FLOW_OPTION, *RUN_OPTIONS)
 def resume(thread: str, flow: str | None, **options: Any) -> Code:
     """Go on with a thread's unfinished run."""
     found = targets.flow_of(thread, flow, options["store"])
@@ -132,8 +131,7 @@ def resume(thread: str, flow: str | None, **options: Any) -> Code:
         raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
 
 
-@console.store_command(_FLOW_OPTION, *RUN_OPTIONS)
-@click.argument("thread")
+@console.thread_command(_FLOW_OPTION, *RUN_OPTIONS)
 @click.argument("value")
 @click.option("--id", "interrupt_id", metavar="ID", help="Which question, if there are several.")
 @click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")
@@ -168,8 +166,7 @@ def given_value(value: str, *, text: bool) -> Any:
     return value
 
 
-@console.store_command()
-@click.argument("thread")
+@console.thread_command()
 @click.option("--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, help=_WAIT)
 def cancel(thread: str, wait: float, store: str | None) -> Code:
     """Stop a thread's run, in whatever process it is.

@@ -20,8 +20,8 @@ from flowpregel.errors import ConfigurationError, StoreError
 from flowpregel.watching.inert import InertCodec
 
 if TYPE_CHECKING:
+    from flowpregel.checkpoint.durable import DurableSaver
     from flowpregel.checkpoint.lmdb import LMDBSaver
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
     from flowpregel.checkpoint.postgres import PostgresSaver
     from flowpregel.pregel.pregel import Pregel
 

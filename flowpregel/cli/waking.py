@@ -21,8 +21,7 @@ from flowpregel.stopping import SLEEPS_UNTIL, pauses
 _EVERY = "Go on looking for such runs, so often, until it is stopped."
 
 
-@console.store_command()
-@click.argument("thread")
+@console.thread_command()
 @click.argument("name")
 @click.argument("value", default="null")
 @click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")

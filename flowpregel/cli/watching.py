@@ -18,8 +18,8 @@ from flowpregel.pregel.progress import ProgressView, how_far
 from flowpregel.watching.reader import StoreReader
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
-    from flowpregel.watching.rows import CallRow, RunRow
+    from flowpregel.checkpoint.durable import DurableSaver
+    from flowpregel.watching.rows import CallChanges, CallRow, RunRow
 
 _PERIOD = 0.2
 _ANSWER = 1.0
@@ -88,7 +88,15 @@ class WatchView(ProgressView):
         if (started := self._live.get("started", self.started)) != self.started:
             # What was done before it went on is counted by itself.
             self.started, self._began, self._mark = started, started / 1e9, 0
-        changes = self._reader.calls(self._name, self._mark)
+        for changes in self._reader.changes(self._name, self._mark):
+            self._take_in(changes)
+        now = self._clock()
+        if row.status == "running" and now - self._shown >= self._every:
+            self._shown = now
+            self._show(self.lines(now))
+        return row
+
+    def _take_in(self, changes: CallChanges) -> None:
         if changes.is_whole:
             self._not_done.clear()
             self._counts.clear()
@@ -98,11 +106,7 @@ class WatchView(ProgressView):
             self._counts[call.name][self._became(call)] += 1
             if call.state != "done":
                 self._not_done[call.id] = call
-        self._mark, now = changes.mark, self._clock()
-        if row.status == "running" and now - self._shown >= self._every:
-            self._shown = now
-            self._show(self.lines(now))
-        return row
+        self._mark = changes.mark
 
     def _became(self, call: CallRow) -> str:
         if call.state == "done" and call.began < self.started:

@@ -18,8 +18,7 @@ import os
 import pickle
 from collections.abc import Sequence
 from functools import partial
-from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from flowpregel._core.asked import Span
 from flowpregel._core.effects import Ended
@@ -34,9 +33,8 @@ from flowpregel.executors.processes.worker_io import StoreProxy
 
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
-_RAN = Struct("<qfIf64p")
-"""Before an outcome: when the attempt began, its seconds, where (0: it could not begin), its
-seconds of CPU, and the name of the machine."""
+Packed: TypeAlias = tuple[Span | None, bytes]
+"""When and where an attempt ran, if it could begin; its packed outcome."""
 
 
 class FuturesExecutor(Executor):
@@ -55,7 +53,7 @@ class FuturesExecutor(Executor):
 
     def __init__(self, engine: concurrent.futures.Executor) -> None:
         self._engine = engine
-        self._futures: dict[JobKey, concurrent.futures.Future[bytes]] = {}
+        self._futures: dict[JobKey, concurrent.futures.Future[Packed]] = {}
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Submit *jobs*; the `Ended` of each is posted exactly once."""
@@ -70,7 +68,9 @@ class FuturesExecutor(Executor):
             self._futures[job.key] = future
             future.add_done_callback(partial(self._finish, job, mailbox))
 
-    def _finish(self, job: Job, mailbox: Mailbox, future: concurrent.futures.Future[bytes]) -> None:
+    def _finish(
+        self, job: Job, mailbox: Mailbox, future: concurrent.futures.Future[Packed]
+    ) -> None:
         self._futures.pop(job.key, None)
         outcome, span = _end_of(job, future)
         mailbox.post(Ended(*job.key, outcome, span))
@@ -85,8 +85,8 @@ class FuturesExecutor(Executor):
         return {key: (0, 0) for key, future in [*self._futures.items()] if future.running()}
 
 
-def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
-    """Run a packed job wherever this is called, and return its packed outcome; raises nothing.
+def perform_packed(node: bytes, body: bytes, home: bytes) -> Packed:
+    """Run a packed job wherever this is called, and return how that went; raises nothing.
 
     Args:
         node: What to call.
@@ -105,30 +105,23 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
             for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
-        return _RAN.pack(0, 0, 0, 0, b"") + messages.pack_outcome(Raised(error), "?")
-    ran = watch.stop("futures")
-    head = _RAN.pack(ran.began, ran.seconds, ran.pid, ran.cpu, ran.host.encode())
-    return head + messages.pack_outcome(outcome, job.task.name)
+        return None, messages.pack_outcome(Raised(error), "?")
+    return watch.stop("futures"), messages.pack_outcome(outcome, job.task.name)
 
 
-def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome, Span | None]:
-    if future.cancelled():
+def _end_of(job: Job, future: concurrent.futures.Future[Packed]) -> tuple[Outcome, Span | None]:
+    try:
+        span, packed = future.result()
+        return messages.unpack_outcome(packed), span
+    except concurrent.futures.CancelledError:
         return Withdrawn(), None
-    error = future.exception()
-    if isinstance(error, concurrent.futures.BrokenExecutor):
+    except concurrent.futures.BrokenExecutor as error:
         cause = f"its engine broke: {error}"
         died = WorkerDiedError(job.task.name, 0, cause, call=job.task.call)
         died.__cause__ = error
         return Raised(died), None
-    if error is not None:
+    except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
         return Raised(error), None
-    try:
-        answer = future.result()
-        began, seconds, pid, cpu, host = _RAN.unpack_from(answer)
-        span = Span(began, seconds, "futures", pid, cpu, 0, host.decode()) if pid else None
-        return messages.unpack_outcome(answer[_RAN.size :]), span
-    except BaseException as problem:  # noqa: BLE001 - a user's class may raise anything
-        return Raised(problem), None
 
 
 def _no_call(*_: Any) -> Any:

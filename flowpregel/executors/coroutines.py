@@ -6,13 +6,13 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
 from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
-from flowpregel.context import Job, RunClient
+from flowpregel.context import Job
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.attempt import aperform, outcome_of
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
@@ -94,7 +94,7 @@ class CoroutineExecutor(Executor):
         calls = self._calls[job.key] = client.made
         watch = Stopwatch()
         try:
-            outcome = await _timed(job, client, calls)
+            outcome = await _timed(job, client)
         except asyncio.CancelledError:
             outcome = Withdrawn()
         except BaseException as error:  # noqa: BLE001 - how it ended is the result
@@ -106,25 +106,19 @@ class CoroutineExecutor(Executor):
         mailbox.post(Ended(*job.key, outcome, watch.stop("coroutines"), caught))
 
 
-async def _timed(job: Job, client: RunClient, calls: OpenCalls) -> Outcome:
+async def _timed(job: Job, client: LocalRunClient) -> Outcome:
     """Run an attempt, and stop it when it takes too long or shows no sign of life."""
     policy = job.task.timeout
     if policy is None:
-        calls.home = asyncio.current_task()
+        client.made.home = asyncio.current_task()
         return await aperform(job, client)
-    began = last_sign = time.monotonic()
-
-    def beat() -> None:
-        nonlocal last_sign
-        last_sign = time.monotonic()
-
+    began = client.heard
     run_limit, idle_limit = _seconds(policy.run_timeout), _seconds(policy.idle_timeout)
-    attempt = asyncio.ensure_future(aperform(job, _watched(client, beat, policy.refresh_on)))
-    calls.home = attempt
+    client.made.home = attempt = asyncio.ensure_future(aperform(job, client))
     try:
         while True:
             now = time.monotonic()
-            left = min(began + run_limit, last_sign + idle_limit) - now
+            left = min(began + run_limit, client.heard + idle_limit) - now
             if left <= 0:
                 break
             done, _ = await asyncio.wait({attempt}, timeout=None if left == inf else left)
@@ -142,23 +136,3 @@ async def _timed(job: Job, client: RunClient, calls: OpenCalls) -> Outcome:
 
 def _seconds(limit: Any) -> float:
     return inf if limit is None else float(limit)
-
-
-def _watched(client: RunClient, beat: Callable[[], None], refresh_on: str) -> RunClient:
-    """Return *client* with *beat* called for what counts as a sign of life."""
-    if refresh_on == "heartbeat":
-        return RunClient(client.emit, client.call, beat, client.save, client.is_ending)
-
-    def emit(payload: Any) -> None:
-        beat()
-        client.emit(payload)
-
-    def call(*args: Any) -> Any:
-        beat()
-        return client.call(*args)
-
-    def save(state: Any) -> None:
-        beat()
-        client.save(state)
-
-    return RunClient(emit, call, beat, save, client.is_ending)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from contextvars import copy_context
@@ -59,6 +60,10 @@ class LocalRunClient(RunClient):
         self._turn = turn
         self._before_first = before_first
         self._may_wait = may_wait
+        self.heard = time.monotonic()
+        """When the task has shown last that it is alive."""
+        self._all_count = job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
+        """Whether all that it does with its run shows that."""
         self.made = OpenCalls()
         self.made.cancel = partial(_cancel, ref(mailbox), job.key)
         """Its calls. One that succeeded is not kept, so that its result goes when its
@@ -66,11 +71,15 @@ class LocalRunClient(RunClient):
 
     def emit(self, payload: Any) -> None:
         """Give the run's stream a custom chunk, or a `Report`."""
+        if self._all_count:
+            self.beat()
         self._mailbox.post(Emitted(self._job.task.id, payload))
 
     def call(self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any) -> Any:
         """Make a call, and return its future: *reply*, if its caller has that already."""
         job = self._job
+        if self._all_count:
+            self.beat()
         if not self.made.count and self._before_first is not None:
             self._before_first()
         if runs_elsewhere(node, job.run.executor):
@@ -89,7 +98,8 @@ class LocalRunClient(RunClient):
         return future
 
     def beat(self) -> None:
-        """Do nothing: tasks in this process have no idle timeout."""
+        """Show that the task is alive."""
+        self.heard = time.monotonic()
 
     def is_ending(self) -> bool:
         """Return whether the run was told to end in time."""
@@ -98,6 +108,8 @@ class LocalRunClient(RunClient):
     def save(self, state: Any) -> None:
         """Keep a copy of *state* for the next attempt; on an event loop, without waiting."""
         job, reply = self._job, CallFuture[Any](self._turn)
+        if self._all_count:
+            self.beat()
         # One of its calls: a run that is stopped tells it so.
         self.made.add(reply)
         given = Arguments((bring_back(keep(state, "the saved state"), "it"),), {})

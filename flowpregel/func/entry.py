@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import typing
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,10 +17,11 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import refuse_futures
 from flowpregel.func.flow import Flow, once_of
-from flowpregel.func.parameters import parameters_of
+from flowpregel.func.parameters import FlowParameters, parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.hooks import EndHooks, Hook
+from flowpregel.pregel.jsonschema import hints_of
 from flowpregel.pregel.node import Channel, ChannelWriteEntry, PregelNode
 
 P = ParamSpec("P")
@@ -147,8 +147,7 @@ class entrypoint(EntrypointOptions):
     def __call__(self, func: Callable[..., Any]) -> Any:
         """Return the workflow of *func*."""
         name = name_of(func)
-        _check_body(func, name, has_timeout=self.timeout is not None)
-        parameters = parameters_of(func, name)
+        parameters = _checked_parameters(func, name, has_timeout=self.timeout is not None)
         writes = [
             ChannelWriteEntry(END, mapper=_value_of),
             ChannelWriteEntry(PREVIOUS, mapper=_save_of),
@@ -203,8 +202,8 @@ def _save_of(returned: Any) -> Any:
     return returned.save if isinstance(returned, entrypoint.final) else returned
 
 
-def _check_body(func: Any, name: str, *, has_timeout: bool) -> None:
-    """Refuse what cannot be a workflow."""
+def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParameters:
+    """Return the parameters of a workflow's function; refuse what cannot be one."""
     if not callable(func):
         raise ConfigurationError(f"@entrypoint() takes a function, not {func!r}")
     if is_generator_function(func):
@@ -213,37 +212,30 @@ def _check_body(func: Any, name: str, *, has_timeout: bool) -> None:
             f"with get_stream_writer(), and read them with {name}.stream(..., "
             "stream_mode='custom')"
         )
-    try:
-        parameters = [*inspect.signature(func).parameters.values()]
-    except (TypeError, ValueError):
-        return
-    if parameters and parameters[0].name == "self" and inspect.isfunction(func):
+    parameters = parameters_of(func, name)
+    first = next(iter(parameters.signature.parameters), None)
+    if first == "self" and inspect.isfunction(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is a method, and nothing would give it its object: make the "
             f"workflow of the bound method, as in `self.flow = entrypoint(...)(self.{name})`"
         )
-    if not parameters:
+    if first is None:
         raise ConfigurationError(f"entrypoint {name!r} takes no input: give it a parameter")
     if has_timeout and not is_coroutine_function(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is sync, and its body cannot be stopped when its timeout is "
             "over: give the timeout to its tasks, or make it async"
         )
+    return parameters
 
 
 def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
     """Return the types of a body's input (its *only* parameter), its result, and what it saves."""
-    try:
-        hints = typing.get_type_hints(func)
-    except Exception:  # noqa: BLE001 - annotations may name what is not there at run time
-        hints = dict(getattr(func, "__annotations__", {}))
+    hints = hints_of(func)
     given, returned = dict if only is None else hints.get(only, Any), hints.get("return", Any)
     saved = returned
     if get_origin(returned) is entrypoint.final:
         returned, saved = get_args(returned)
     elif returned is entrypoint.final:
         returned = saved = Any
-    given, returned, saved = (
-        Any if isinstance(kind, str) else kind for kind in (given, returned, saved)
-    )
     return given, returned, saved

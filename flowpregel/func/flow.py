@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from flowpregel._core.digest import home_of
 from flowpregel._interrupts import ending, held
@@ -20,6 +20,7 @@ from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.func.parameters import FlowParameters
+from flowpregel.pregel.config import STOP_GRACE
 from flowpregel.pregel.dry_replay import DryRun, dry_replay
 from flowpregel.pregel.identity import Once, folder_of
 from flowpregel.pregel.pregel import Pregel
@@ -28,8 +29,16 @@ from flowpregel.pregel.runner import GraphRun
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-_OWN = ("id", "adopt", "on_code_change", "on_conflict", "fail_fast", "stop_after", "stop_grace")
-"""The options of a run, among the arguments of its workflow."""
+_OPTIONS: Final[Mapping[str, Any]] = {
+    "id": None,
+    "adopt": False,
+    "on_code_change": "keep",
+    "on_conflict": "wait",
+    "fail_fast": True,
+    "stop_after": None,
+    "stop_grace": STOP_GRACE,
+}
+"""The options of a run, among the arguments of its workflow, and their defaults."""
 _EVENTS = ("tasks", "updates", "custom")
 
 
@@ -70,6 +79,7 @@ class Flow(Pregel, Generic[P, R]):
         super().__init__(**parts)
         self.parameters = parameters
         self.once: Once = once
+        self._signature = parameters.signature_with(_OPTIONS)
 
     def completed(self, given: Any) -> Any:
         """Return what `run` would make of *given*: a value, or a dict of the values of several.
@@ -117,30 +127,32 @@ class Flow(Pregel, Generic[P, R]):
             >>> study.run([1, 2, 3], id="study-1")  # doctest: +SKIP
             6
         """
-        return self._run
 
-    def _run(self, *args: Any, **kwargs: Any) -> Any:
-        if _is_nested(kwargs):
-            return self.invoke(self._given(args, kwargs))
-        with UsersFrames(), held():
-            run = self._planned(args, kwargs)
-            for _ in run.items():
-                pass
-            return _result_of(run)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if _is_nested(kwargs):
+                return self.invoke(self._given(args, kwargs))
+            with UsersFrames(), held():
+                run = self._planned(args, kwargs)
+                for _ in run.items():
+                    pass
+                return _result_of(run)
+
+        return self._signed(run)
 
     @property
     def arun(self) -> RunMethod[P, Coroutine[Any, Any, R]]:
         """`run`, on the running event loop."""
-        return self._arun
 
-    async def _arun(self, *args: Any, **kwargs: Any) -> Any:
-        if _is_nested(kwargs):
-            return await self.ainvoke(self._given(args, kwargs))
-        with UsersFrames():
-            run = self._planned(args, kwargs)
-            async for _ in run.aitems():
-                pass
-            return _result_of(run)
+        async def arun(*args: Any, **kwargs: Any) -> Any:
+            if _is_nested(kwargs):
+                return await self.ainvoke(self._given(args, kwargs))
+            with UsersFrames():
+                run = self._planned(args, kwargs)
+                async for _ in run.aitems():
+                    pass
+                return _result_of(run)
+
+        return self._signed(arun)
 
     @property
     def start(self) -> RunMethod[P, RunHandle[R]]:
@@ -153,10 +165,19 @@ class Flow(Pregel, Generic[P, R]):
             >>> handle.result(timeout=60)  # doctest: +SKIP
             6
         """
-        return self._start
 
-    def _start(self, *args: Any, **kwargs: Any) -> Any:
-        return RunHandle(self._planned(args, kwargs, stream_mode=_EVENTS))
+        def start(*args: Any, **kwargs: Any) -> Any:
+            return RunHandle(self._planned(args, kwargs, stream_mode=_EVENTS))
+
+        return self._signed(start)
+
+    def _signed(self, method: Any) -> RunMethod[P, Any]:
+        """Return *method* with the docs of its property, and the signature that it takes."""
+        method.__doc__ = getattr(type(self), method.__name__).__doc__
+        method.__qualname__ = f"{self.name}.{method.__name__}"
+        method.__signature__ = self._signature
+        signed: RunMethod[P, Any] = method
+        return signed
 
     def plan(self, *args: Any, **kwargs: Any) -> DryRun:
         """Return what `run` with these arguments would do: what is known, and what would run.
@@ -205,20 +226,20 @@ class Flow(Pregel, Generic[P, R]):
 
     def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], **asked: Any) -> GraphRun:
         """Return the run that is asked for, its workflow's arguments and its own options apart."""
-        own = {key: kwargs[key] for key in _OWN if kwargs.get(key) is not None}
-        run_id, adopt = own.pop("id", None), own.pop("adopt", False)
+        own = {key: kwargs[key] for key in _OPTIONS if kwargs.get(key) is not None}
+        own = {**_OPTIONS, **own}
+        run_id, adopt = own.pop("id"), own.pop("adopt")
         if self.checkpointer is not None:
             own["thread_id"] = str(uuid.uuid4()) if run_id is None else run_id
         elif run_id is not None:
             raise _no_checkpointer(f"{self.name}.run(id={run_id!r})")
-        defaults = {"on_conflict": "wait", "fail_fast": True}
-        run = GraphRun(self, self._given(args, kwargs), None, {**defaults, **own, **asked})
+        run = GraphRun(self, self._given(args, kwargs), None, {**own, **asked})
         if self.checkpointer is not None:
             run.resume = replace(self.once, adopt=adopt)
         return run
 
     def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        given = {key: value for key, value in kwargs.items() if key not in _OWN}
+        given = {key: value for key, value in kwargs.items() if key not in _OPTIONS}
         return self.parameters.input_of(args, given)
 
 

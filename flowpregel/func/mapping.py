@@ -6,12 +6,10 @@ import os
 from collections import deque
 from collections.abc import (
     AsyncIterator,
-    Callable,
     Generator,
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -69,30 +67,6 @@ def checked_window(window: Any) -> int:
     if not isinstance(window, int) or window < 1:
         raise ConfigurationError(f"imap(window={window!r}): use a whole number, at least 1")
     return window
-
-
-def made_calls(
-    items: Iterable[tuple[Any, ...]],
-    size: int,
-    call: Callable[..., CallFuture[Any]],
-    call_chunk: Callable[[int, Sequence[tuple[Any, ...]]], CallFuture[Any]],
-) -> Iterator[MadeCall]:
-    """Make the calls of a map, each when it is asked for.
-
-    Args:
-        items: The arguments of each item.
-        size: How many items are one call.
-        call: Makes the call of one item.
-        call_chunk: Makes the call of several, given the index of the first.
-    """
-    if size == 1:
-        for each in items:
-            yield call(*each), None
-        return
-    left, first = iter(items), 0
-    while chunk := [*islice(left, size)]:
-        yield call_chunk(first, chunk), len(chunk)
-        first += len(chunk)
 
 
 class AbandonedCalls:
@@ -170,7 +144,7 @@ class ResultStream(Generic[R]):
             index = next(iter(self._under_way))
             if self._unordered is not None:
                 if not self._next:
-                    yield from self._wait_for_some(self._unordered, self._scope)
+                    yield from self._wait_for_some(self._unordered)
                 index = self._next.popleft()
             yield self._under_way.pop(index)
 
@@ -181,7 +155,7 @@ class ResultStream(Generic[R]):
             with suppress(InvalidStateError):
                 self._awaited.set_result(None)
 
-    def _wait_for_some(self, name: str, scope: Scope) -> Generator[MadeCall, Any, None]:
+    def _wait_for_some(self, name: str) -> Generator[MadeCall, Any, None]:
         """Wait until calls have ended, and note that it is their turn.
 
         In a run that goes on these are the ones that had ended when it was here before: the
@@ -198,8 +172,12 @@ class ResultStream(Generic[R]):
             if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
                 yield future, 0  # the body ends with it, and there is nothing to record
         ended = tuple(self._ended)
-        if scope.job.compares:
-            recorded = _record(name, scope, tuple(self._under_way), ended)
+        if self._scope.job.compares:
+            under_way = tuple(self._under_way)
+            arguments = arguments_digest(under_way, {}, "indices")
+            text = f"{name}.imap: which ended first, of {len(under_way)} from {under_way[0]}"
+            asked = Asked(f"{name}.imap", arguments, "", text, is_placed=False)
+            recorded = self._scope.ends.call(_ARRIVALS, Arguments((ended,), {}), asked)
             yield recorded, 0
             ended = recorded.value()
         self._next.extend(ended)
@@ -221,14 +199,3 @@ def _results(result: Any, size: int | None) -> Iterable[Any]:
 _ARRIVALS: Final = Node(
     name="imap", steps=(callee_of(tuple),), executor="inline", is_task=True, hidden=True
 )
-
-
-def _record(
-    name: str, scope: Scope, under_way: tuple[int, ...], ended: tuple[int, ...]
-) -> CallFuture[tuple[int, ...]]:
-    """Return the future of the answer to which of the calls *under_way* have ended."""
-    arguments = arguments_digest(under_way, {}, "indices")
-    text = f"{name}.imap: which ended first, of {len(under_way)} from {under_way[0]}"
-    asked = Asked(f"{name}.imap", arguments, "", text, is_placed=False)
-    future: CallFuture[tuple[int, ...]] = scope.ends.call(_ARRIVALS, Arguments((ended,), {}), asked)
-    return future

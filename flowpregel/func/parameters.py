@@ -34,6 +34,17 @@ class FlowParameters:
         kinds = [each.kind for each in self.signature.parameters.values()]
         return len(kinds) == 1 and kinds[0] is not inspect.Parameter.VAR_KEYWORD
 
+    def signature_with(self, options: Mapping[str, Any]) -> inspect.Signature:
+        """Return the signature with *options*, by name with their defaults, as keywords too."""
+        own = self.signature.parameters
+        added = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+            for name, default in options.items()
+            if name not in own
+        ]
+        parameters = sorted([*own.values(), *added], key=lambda each: each.kind)
+        return self.signature.replace(parameters=parameters)
+
     def input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the input that a call with these arguments stands for.
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
 from flowpregel._core.digest import digest_of, home_of
+from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import report_progress
 from flowpregel.errors import ConfigurationError
@@ -79,7 +80,7 @@ def map(
     body.__name__ = body.__qualname__ = f"map {called.name}"
     # The items themselves are kept with the calls that fail, and nowhere else.
     text = f"{len(given):,} items, {digest_of(given, 'the items', strict=False)}"
-    with views.progress() if show is True else nullcontext():
+    with UsersFrames(), views.progress() if show is True else nullcontext():
         results: list[R] = entrypoint(checkpointer=store)(body).run(text, id=id, **how)
         return results
 

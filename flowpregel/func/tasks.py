@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, update_wrapper
+from itertools import islice
 from operator import attrgetter
 from typing import (
     Any,
@@ -46,7 +47,6 @@ from flowpregel.func.mapping import (
     ResultStream,
     check_map,
     checked_window,
-    made_calls,
 )
 from flowpregel.func.options import NO_RESOURCES, TaskOptions, checked_options
 from flowpregel.policies import TimeoutPolicy
@@ -225,9 +225,14 @@ class TaskFunction(Generic[P, R]):
 
     def _made(self, items: Iterable[Any], size: int, errors: str) -> Iterator[MadeCall]:
         """Make the calls of a map, each when it is asked for."""
-        for future, count in made_calls(items, size, self, self._call_chunk):
+        call: Callable[..., TaskFuture[Any]] = self
+        left, first = iter(items), 0
+        while chunk := [*islice(left, size)]:
+            is_chunk = size > 1
+            future = self._call_chunk(first, chunk) if is_chunk else call(*chunk[0])
             future.returns_errors = errors == "return"
-            yield future, count
+            yield future, len(chunk) if is_chunk else None
+            first += len(chunk)
 
     def _call_chunk(self, first: int, chunk: Sequence[tuple[Any, ...]]) -> TaskFuture[list[R]]:
         """Make the call of a chunk; *first* is the index of its first item in the map."""

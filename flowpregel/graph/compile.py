@@ -36,7 +36,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.schema import ROOT, Schema, is_model
 from flowpregel.graph.spec import GraphSpec, NodeSpec
-from flowpregel.graph.writes import TRIGGER, BranchWriter, InputValidator, NodeWriter
+from flowpregel.graph.writes import TRIGGER, BranchWriter, NodeWriter, check_input
 from flowpregel.pregel.called import is_graph
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.drawing import Edge, Graph, NodeShape
@@ -107,8 +107,8 @@ class CompiledStateGraph(Pregel):
         specs = _with_defaults(self.builder)
         inside = self._subgraph_drawings(xray)
         shapes = {START: NodeShape(START, "start")}
-        for name, spec in specs.items():
-            shapes[name] = NodeShape(name, "node", inside.get(name), dict(spec.metadata or {}))
+        for name in specs:
+            shapes[name] = NodeShape(name, "node", inside.get(name))
         edges = list(dict.fromkeys(_drawn_edges(self.builder, specs)))
         leads_on = {edge.source for edge in edges}
         # Where nothing leads on, the run can end.
@@ -169,7 +169,7 @@ class _Lowering:
         keys = dict.fromkeys(schema.channels)
         writers: list[Any] = [NodeWriter(START, keys, tuple(self._edges[START]))]
         if is_model(schema.typ):
-            writers.append(InputValidator(schema.typ, schema.keys))
+            writers.append(partial(check_input, schema.typ, schema.keys))
         branches = self._branches(START, self.builder.schemas[self.builder.state_schema])
         return PregelNode(
             channels=START,
@@ -183,19 +183,13 @@ class _Lowering:
 
     def _node(self, name: str, spec: NodeSpec) -> PregelNode:
         branches = self._branches(name, spec.schema)
-        return PregelNode(
+        return spec.changed(
             channels=spec.schema.selection,
             triggers=self._triggers[name],
             mapper=spec.schema.mapper,
             writers=[NodeWriter(name, self._writable, tuple(self._edges[name])), *branches],
-            bound=_bound(spec.action, branches),
-            metadata=spec.metadata or {},
-            retry_policy=spec.retry_policy,
-            cache_policy=spec.cache_policy,
-            timeout=spec.timeout,
-            executor=spec.executor,
+            bound=_bound(spec.bound, branches),
             reads=_reads(branches),
-            error_handler=spec.error_handler,
         )
 
     def _branches(self, node: str, own: Schema) -> list[BranchWriter]:
@@ -223,12 +217,12 @@ def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
                 f"node name {_DEFAULT_HANDLER!r} is taken by the default error handler"
             )
         action, schema = defaults["error_handler"], builder.schemas[builder.state_schema]
-        specs[_DEFAULT_HANDLER] = NodeSpec(action=action, schema=schema, is_handler=True)
+        specs[_DEFAULT_HANDLER] = NodeSpec(bound=action, schema=schema, is_handler=True)
         defaults["error_handler"] = _DEFAULT_HANDLER
     for name, spec in specs.items():
         # A handler of failures is neither cached nor handled itself.
         given = defaults.keys() - ({"cache_policy", "error_handler"} if spec.is_handler else ())
-        left_open = {key: defaults[key] for key in given if getattr(spec, key) is None}
+        left_open = {key: defaults[key] for key in given if not getattr(spec, key)}
         specs[name] = replace(spec, **left_open)
     return specs
 

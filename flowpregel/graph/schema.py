@@ -18,6 +18,7 @@ from flowpregel.channels.base import BaseChannel
 from flowpregel.channels.folding import identity_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import ManagedValue, managed_value
+from flowpregel.pregel.jsonschema import hints_of
 
 ROOT: Final = "__root__"
 """The channel of a state that is one plain value."""
@@ -164,18 +165,6 @@ def _folding(channel: BaseChannel[Any, Any]) -> Any:
 
 
 # ---------------------------------------------------------------- of functions
-
-
-def hints_of(target: Any) -> dict[str, Any]:
-    """Return the annotations of *target*, resolved.
-
-    Those that cannot be resolved (a class of a function's own, a missing import)
-    say nothing.
-    """
-    try:
-        return typing.get_type_hints(target)
-    except (NameError, TypeError, AttributeError):
-        return {}
 
 
 def _function_of(target: Any) -> Callable[..., Any] | None:

@@ -11,31 +11,24 @@ from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.schema import Schema, conflict, schema_of
 from flowpregel.managed import ManagedValue
-from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.definition import END, START
+from flowpregel.pregel.node import PregelNode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NodeSpec:
-    """A node, as it was added."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class NodeSpec(PregelNode):
+    """A node, as it was added: what it reads and writes is known when the graph is compiled."""
 
-    action: Any
-    """A callable, a compiled graph, or an object with ``invoke`` or ``ainvoke``."""
+    channels: str | Sequence[str] = ()
+    triggers: Sequence[str] = ()
     schema: Schema
     """What of the state it is given."""
     defer: bool = False
     """Whether it waits until nothing else is left to run."""
-    metadata: Mapping[str, Any] | None = None
-    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
-    cache_policy: CachePolicy | None = None
-    timeout: TimeoutPolicy | None = None
     ends: Mapping[str, str | None] = field(default_factory=dict)
     """The nodes that its `Command` may lead to, with labels: for drawing and checking."""
-    error_handler: str | None = None
-    """The hidden node that is given its failure."""
     is_handler: bool = False
     """Whether it handles failures of other nodes."""
-    executor: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -109,20 +109,20 @@ class StateGraph(GraphSpec):
             handler = f"__error_handler__{node}"
             # It reads what the failed node was given.
             self.nodes[handler] = NodeSpec(
-                action=_callable(getattr(error_handler, "__name__", handler), error_handler),
+                bound=_callable(getattr(error_handler, "__name__", handler), error_handler),
                 schema=schema,
                 ends=destinations_of(error_handler),
                 is_handler=True,
                 executor=executor,
             )
         self.nodes[node] = NodeSpec(
-            action=_callable(node, action),
+            bound=_callable(node, action),
             schema=schema,
             defer=defer,
-            metadata=metadata,
+            metadata=metadata or {},
             retry_policy=retry_policy,
             cache_policy=cache_policy,
-            timeout=TimeoutPolicy.coerce(timeout),
+            timeout=timeout,
             ends=ends,
             error_handler=handler,
             executor=executor,

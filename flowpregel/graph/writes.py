@@ -197,27 +197,18 @@ class BranchWriter:
         return writes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InputValidator:
-    """Checks a run's input against a pydantic model, before any node runs.
+def check_input(model: Any, keys: tuple[str, ...], output: Any, scope: Scope) -> list[Write]:
+    """Check a run's input against a pydantic model, before any node runs; write nothing.
 
     What is missing is no fault here: nodes may still write it.
+
+    Raises:
+        pydantic.ValidationError: The state with the input in it does not fit.
     """
-
-    model: Any
-    keys: tuple[str, ...]
-
-    def __call__(self, output: Any, scope: Scope) -> list[Write]:
-        """Write nothing.
-
-        Raises:
-            pydantic.ValidationError: The state with the input in it does not fit.
-        """
-        values = scope.read(self.keys, fresh=True)
-        try:
-            self.model(**values)
-        except ValueError as error:
-            faults = getattr(error, "errors", None)
-            if faults is None or any(fault["type"] != "missing" for fault in faults()):
-                raise
-        return []
+    try:
+        model(**scope.read(keys, fresh=True))
+    except ValueError as error:
+        faults = getattr(error, "errors", None)
+        if faults is None or any(fault["type"] != "missing" for fault in faults()):
+            raise
+    return []

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from distributed import Client, WorkerPlugin, get_worker, secede
+from distributed.protocol import to_serialize
 
-from flowpregel.errors import ExecutorUnavailableError
-from flowpregel.integrations.engine import EngineExecutor
+from flowpregel.integrations.engine import EngineExecutor, RemotePool
 from flowpregel.integrations.machine import machine
 
 
@@ -31,6 +30,13 @@ class DaskExecutor(EngineExecutor):
     """
 
     def __init__(self, client: Client, *, timeout: float = 60.0) -> None:
+        super().__init__(DaskPool(client, timeout))
+
+
+class DaskPool(RemotePool):
+    """The workers of a Dask cluster."""
+
+    def __init__(self, client: Client, timeout: float) -> None:
         self._client = client
         plugin = WorkerPlugin()
         plugin.setup = take_messages
@@ -42,39 +48,32 @@ class DaskExecutor(EngineExecutor):
             return None
         return dict(self._client.nthreads())
 
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
+
     def _put(self, address: str, data: memoryview) -> Any:
-        return self._client.scatter(data.cast("B"), workers=[address], hash=False, direct=True)
+        scatter = self._client.scatter
+        where: Any = {"workers": [address], "hash": False, "direct": True, "asynchronous": True}
+        return self._begin(scatter(data.cast("B"), **where))
 
     def _run(self, address: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[Any]:
-        task = self._client.submit(
-            run_batch, self._name, packed, [*buffers], *buffers.values(),
-            workers=[address], pure=False,
-        )  # fmt: skip
-        ended: Future[Any] = Future()
-        task.add_done_callback(partial(_settle, ended))
-        return ended
+        async def run() -> None:
+            there = [await asyncio.wrap_future(each) for each in buffers.values()]
+            task = self._client.submit(
+                run_batch, self._name, packed, [*buffers], *there, workers=[address], pure=False
+            )
+            await task
+
+        return self._begin(run())
 
     def _call(self, address: str, method: str, *args: Any) -> Future[Any]:
-        message = {"op": "flowpregel", "method": method, "args": (self._name, *args)}
-
-        async def ask() -> Any:
-            answers = await self._client.scheduler.broadcast(msg=message, workers=[address])
-            return answers[address]
-
-        return asyncio.run_coroutine_threadsafe(ask(), self._client.loop.asyncio_loop)
-
-
-def _settle(ended: Future[Any], task: Any) -> None:
-    if task.status == "finished":
-        ended.set_result(None)
-    else:
-        ended.set_exception(ExecutorUnavailableError(f"Dask has {task.status} {task.key!r}"))
+        there = self._client.rpc(address)
+        return self._begin(there.flowpregel(method=method, args=(self._name, *args)))
 
 
 def run_batch(home: str, packed: bytes, keys: list[int], *buffers: Any) -> None:
     """Run a batch in the pool of this machine: the task that Dask sees."""
-    pool = machine(get_worker().state.nthreads, home)
-    ended = pool.run(home, packed, dict(zip(keys, buffers, strict=True)))
+    ended = machine(get_worker().state.nthreads, home).run(home, packed, keys, *buffers)
     # The pool itself knows how many tasks may run at once, and which of them wait for others.
     secede()
     ended.result()
@@ -85,7 +84,8 @@ def take_messages(worker: Any) -> None:
 
     async def on_message(method: str, args: tuple[Any, ...]) -> Any:
         answer = getattr(machine(worker.state.nthreads, args[0]), method)(*args)
-        return None if answer is None else await asyncio.wrap_future(answer)
+        told = await asyncio.wrap_future(answer)
+        return told and [told[0], *(to_serialize(memoryview(each)) for each in told[1:])]
 
     worker.handlers["flowpregel"] = on_message
 

@@ -5,9 +5,8 @@
     coordinator                engine                  machine (one of its processes)
     -----------                ------                  ------------------------------
     run(batch, buffers) -----> a task ---------------> pool ---> workers
-    tell(orders) ------------> a message ------------> cancel, answer, ...
-    poll() ------------------> a message ------------> waits for what the workers sent
-         <-------------------- frames, unread <------- outbox
+    poll(orders) ------------> a message ------------> cancel, answer, ...
+         <-------------------- frames, unread <------- outbox <- what the workers sent
 
 What workers send is passed on as it is: nothing of the user's is unpickled here. A
 coordinator that has not polled for a while is gone: what it has here is ended.
@@ -20,15 +19,15 @@ import pickle
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any, Final, NamedTuple
+from pickle import PickleBuffer
+from typing import Any, Final
 
 from flowpregel._core.asked import Span
-from flowpregel._core.effects import Emitted, Ended, Event, StepContext
+from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Returned, Task
 from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError
@@ -36,53 +35,27 @@ from flowpregel.executors.base import HOST
 from flowpregel.executors.processes import ProcessExecutor, messages, protocol, serialization
 from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.crash_report import last_lines
+from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame
 from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.shared_memory import fill
 from flowpregel.executors.processes.worker_process import WorkerProcess
-from flowpregel.policies import TimeoutPolicy
 
 SILENCE: Final = 5.0
 """Seconds without a poll after which a coordinator is taken for gone."""
 LONGEST_POLL: Final = 1.0
+_PAUSE: Final = 0.005
+"""Seconds between two answers with frames: many small ones go together."""
 _FULL: Final = 8 << 20
 """Bytes of chunks that may wait for a coordinator before its tasks are held back."""
 _KEPT: Final = 1 << 30
 """Bytes of buffers that are kept for tasks to come."""
 _GONE: Final = ExecutorUnavailableError("its coordinator was not heard of")
+_RELAYED: Final = Returned(())
+"""Stands for an outcome that is on its way to the coordinator."""
 _task_ids: Final = count(1)
-
-
-class Order(NamedTuple):
-    """One task of a batch, as it is sent."""
-
-    number: int
-    """Names it in its batch."""
-    name: str
-    depth: int
-    timeout: TimeoutPolicy | None
-    contexts: Collection[bytes]
-    digest: bytes
-    """Of its code."""
-    body: bytes
-    """The packed job; its large buffers are named by their keys, in the place of segments."""
-
-
-class Relayed(NamedTuple):
-    """A frame of a worker on its way to the coordinator."""
-
-    batch: int
-    frame: Frame
-    pid: int
-
-
-@dataclass(slots=True)
-class Packed(Returned):
-    """The outcome of a task as its worker has packed it."""
-
-    data: bytes
 
 
 class Home:
@@ -90,12 +63,14 @@ class Home:
 
     Args:
         name: The coordinator's name.
+        loop: The pool's, where all of it happens.
     """
 
     backlog = None
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, loop: IOLoop) -> None:
         self.name = name
+        self._loop = loop
         self.epoch = time.monotonic_ns()
         """Tells it from an earlier home of the same coordinator."""
         self.heard = time.monotonic()
@@ -109,83 +84,87 @@ class Home:
         """Tasks that were cancelled before they came, and whether to kill them."""
         self.held: list[WorkerProcess] = []
         """Workers whose links are left unread."""
-        self.outbox: deque[Relayed] = deque()
+        self.outbox: deque[tuple[Any, ...]] = deque()
+        """Of each frame: batch, pid, large buffers, and the frame's own fields."""
         self.size = 0
         """Bytes in there."""
         self._taken = 0
         """How many frames the coordinator has had before those in the outbox."""
-        self._poll: Future[bytes] | None = None
+        self._poll: Future[Sequence[Any]] | None = None
+        self._next = 0.0
+        """When frames may be sent again: monotonic seconds."""
         self.is_closed = False
 
     def key(self, batch: int, number: int) -> str:
         """Return what names a task of its among all of the machine."""
         return f"{self.name}/{batch}/{number}"
 
-    def post(self, *events: Event) -> None:
-        """Keep what happened until the next poll."""
-        for event in events:
-            match event:
-                case Emitted(key, (frame, pid)) if key in self.tasks:
-                    self._add(key, frame, pid)
-                case Ended() if event.task_id in self.tasks:
-                    self._end(event)
-        if self.outbox:
-            self.answer(self._poll)
+    def relay(
+        self, task: InFlight, frame: Frame, pid: int = 0, buffers: Sequence[PickleBuffer] = ()
+    ) -> None:
+        """Have a frame of *task* sent with the next answer."""
+        _, batch, number = task.job.task.id.split("/")
+        kind, flags, _, body = frame
+        self.outbox.append((int(batch), pid, buffers, kind, flags, int(number), body))
+        self.size += len(body)
+        if len(self.outbox) == 1:
+            self._answer_soon()
 
-    def _add(self, key: str, frame: Frame, pid: int) -> int:
-        _, batch, number = key.split("/")
-        self.outbox.append(Relayed(int(batch), frame._replace(number=int(number)), pid))
-        self.size += len(frame.body)
-        return int(batch)
+    def post(self, *events: Any) -> None:
+        """Note the ends of tasks."""
+        for end in events:
+            task = self.tasks.pop(end.task_id, None)
+            if task is None:
+                continue
+            if end.outcome is not _RELAYED:
+                span = end.span or Span(0, 0.0, "")
+                ran = RAN.pack(span.seconds, span.began, span.cpu, span.peak, 0)
+                packed = messages.pack_outcome(end.outcome, task.job.task.name)
+                # It is no measure of how long such tasks take.
+                frame = Frame(protocol.ENDED, protocol.CAUGHT, 0, ran + packed)
+                self.relay(task, frame, span.pid)
+            batch = int(end.task_id.split("/")[1])
+            self.left[batch] -= 1
+            if not self.left[batch]:
+                del self.left[batch]
+                self.batches.pop(batch).set_result(None)
 
-    def _end(self, end: Ended) -> None:
-        task = self.tasks.pop(end.task_id)
-        span = end.span or Span(0, 0.0, "")
-        # Without a span it did not run, and is no measure of how long such tasks take.
-        caught = end.caught if end.span else ()
-        ids = " ".join(caught or ()).encode()
-        if isinstance(end.outcome, Packed):
-            packed = end.outcome.data
-        else:
-            packed = messages.pack_outcome(end.outcome, task.job.task.name, None)
-        flags = 0 if caught is None else protocol.CAUGHT
-        ran = RAN.pack(span.seconds, span.began, span.cpu, span.peak, len(ids))
-        frame = Frame(protocol.ENDED, flags, 0, ran + ids + packed)
-        batch = self._add(end.task_id, frame, span.pid)
-        self.left[batch] -= 1
-        if not self.left[batch]:
-            del self.left[batch]
-            self.batches.pop(batch).set_result(None)
-
-    def poll(self, answer: Future[bytes], epoch: int, taken: int, wants: bool) -> None:
+    def poll(self, answer: Future[Any], epoch: int, taken: int, wants: bool) -> None:
         """Drop what the coordinator has *taken*; set *answer* when there is more, or soon.
 
         If it *wants* no more for now, it only shows that it is there.
         """
         self.heard = time.monotonic()
-        if self.is_closed or not wants:
-            answer.set_result(self._told(epoch, taken, []))
-            return
         while epoch == self.epoch and self._taken < taken and self.outbox:
-            self.size -= len(self.outbox.popleft().frame.body)
+            self.size -= len(self.outbox.popleft()[-1])
             self._taken += 1
+        self.answer(self._poll, empty=True)
+        self._poll = answer
+        if self.is_closed or not wants:
+            self.answer(answer, empty=True)
+            return
         held, self.held = self.held, []
         for worker in held:
             worker.unhold()
-        self.answer(self._poll)
-        self._poll = answer
         if self.outbox:
-            self.answer(answer)
+            self._answer_soon()
+        self._loop.call_at(self.heard + LONGEST_POLL, partial(self.answer, answer))
 
-    def _told(self, epoch: int, taken: int, frames: list[Relayed]) -> bytes:
-        return pickle.dumps((HOST, epoch, taken, frames), 5)
+    def _answer_soon(self) -> None:
+        if self._poll is not None:
+            self._loop.call_at(self._next, partial(self.answer, self._poll))
 
-    def answer(self, poll: Future[bytes] | None) -> None:
+    def answer(self, poll: Future[Any] | None, *, empty: bool = False) -> None:
         """Answer *poll*, if it is the one that waits."""
-        if poll is not None and poll is self._poll:
-            self._poll = None
-            if poll.set_running_or_notify_cancel():
-                poll.set_result(self._told(self.epoch, self._taken, [*self.outbox]))
+        if poll is None or poll is not self._poll:
+            return
+        self._poll = None
+        if self.outbox and not empty:
+            self._next = time.monotonic() + _PAUSE
+        buffers: list[PickleBuffer] = []
+        told = HOST, self.epoch, self._taken, [] if empty else [*self.outbox]
+        if poll.set_running_or_notify_cancel():
+            poll.set_result((pickle.dumps(told, 5, buffer_callback=buffers.append), *buffers))
 
     def close(self) -> None:
         """Give up its batches."""
@@ -193,7 +172,7 @@ class Home:
         self.tasks.clear()
         for batch in self.batches.values():
             batch.set_exception(_GONE)
-        self.answer(self._poll)
+        self.answer(self._poll, empty=True)
 
 
 class RelayHandler(MessageHandler):
@@ -203,38 +182,41 @@ class RelayHandler(MessageHandler):
         super().__init__(pool)
         pool.handlers |= dict.fromkeys((protocol.PRINTED, protocol.LOGGED), self._on_output)
 
-    def _relay(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
-        emitted = Emitted(task.job.task.id, (frame, worker.pid))
-        self._pool.events[task.mailbox].append(emitted)
-
     def _on_output(self, worker: WorkerProcess, frame: Frame) -> None:
         if frame.flags & protocol.STDERR and frame.kind == protocol.PRINTED:
             worker.tail = last_lines(worker.tail + frame.body.decode(errors="replace"))
         if (task := worker.tasks.get(frame.number)) is not None:
-            self._relay(worker, task, frame)
+            home: Any = task.mailbox
+            home.relay(task, frame, worker.pid)
 
     def _act_on(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
         if frame.kind == protocol.CALLED:
             self._note_call(task, *REQUEST.unpack_from(frame.body))
-        self._relay(worker, task, frame)
         home: Any = task.mailbox
+        home.relay(task, frame, worker.pid)
         if home.size > _FULL and self._pool.hold(worker, task):
             home.held.append(worker)
 
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
-        task = worker.tasks[frame.number]
-        seconds, began, cpu, peak, size = RAN.unpack_from(frame.body)
-        at, caught = RAN.size + size, None
-        if frame.flags & protocol.CAUGHT:
-            caught = frame.body[RAN.size : at].decode().split()
-        else:
+        task, buffers = worker.tasks[frame.number], list[PickleBuffer]()
+
+        def aside(ref: BufferRef) -> BufferRef:
+            buffers.append(PickleBuffer(worker.reader.open(ref)))
+            return BufferRef(1, len(buffers) - 1, ref.size)
+
+        seconds, *_, size = RAN.unpack_from(frame.body)
+        if not frame.flags & protocol.CAUGHT:
             task.code.measured(seconds)
-        inside, _ = serialization.moved(frame.body, worker.reader.open, at + 1)
-        outcome = Packed((), frame.body[at : at + 1] + inside)
         worker.heard = time.monotonic()
-        is_stopped = frame.flags & protocol.STOPPED and task.stopping is not None
-        span = Span(began, seconds, "processes", worker.pid, cpu, peak, HOST)
-        self._pool.finish(task, task.stopped() if is_stopped else outcome, span, caught)
+        at = RAN.size + size
+        if frame.flags & protocol.STOPPED and task.stopping is not None:
+            outcome = messages.pack_outcome(task.stopped(), task.job.task.name)
+        else:
+            outcome = frame.body[at : at + 1]
+            outcome += serialization.moved(frame.body, aside, at + 1).data
+        home: Any = task.mailbox
+        home.relay(task, frame._replace(body=frame.body[:at] + outcome), worker.pid, buffers)
+        self._pool.finish(task, _RELAYED)
 
 
 class PackedJobs(JobEncoder):
@@ -275,42 +257,40 @@ class Machine(ProcessExecutor):
     def home(self, name: str) -> Home:
         """Return what that coordinator has here, a new one if there is none."""
         if name not in self._homes:
-            self._homes[name] = Home(name)
+            self._homes[name] = Home(name, self._pool.loop)
         return self._homes[name]
 
     # ------------------------------------------------ for any OS thread
 
-    def run(self, name: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[None]:
+    def run(self, name: str, packed: bytes, keys: Sequence[int], *buffers: Any) -> Future[None]:
         """Start a batch: its name, code and orders; return the future of when it has ended.
 
-        *buffers* are the large ones that its tasks need, by their keys.
+        *buffers* are the large ones that its tasks need, by their *keys*. An order is the
+        number of a task in its batch, its name, depth, timeout, contexts, code's digest and body.
         """
         home, ended = self.home(name), Future[None]()
+        place = partial(self._place, name, dict(zip(keys, buffers, strict=True)))
         batch, codes, orders = pickle.loads(packed)
         tasks = {}
-        for order in orders:
-            key = home.key(batch, order.number)
-            planned = Task(key, Node(name=order.name), Kind.CALL, None, "", timeout=order.timeout)
-            planned.depth = order.depth
-            body, refs = serialization.moved(order.body, partial(self._place, name, buffers))
-            code = self._codes.setdefault(order.digest, NodeCode(order.digest, codes[order.digest]))
+        for number, task, depth, timeout, contexts, digest, given in orders:
+            key = home.key(batch, number)
+            planned = Task(key, Node(name=task), Kind.CALL, None, "", timeout=timeout)
+            planned.depth = depth
+            code = self._codes.setdefault(digest, NodeCode(digest, codes[digest]))
+            body, refs = serialization.moved(given, place)
             job = Job(planned, StepContext("", "", 0, 0))
-            tasks[key] = InFlight(next(_task_ids), job, home, code, order.contexts, body, refs)
+            tasks[key] = InFlight(next(_task_ids), job, home, code, contexts, body, refs)
         self._pool.loop.call(partial(self._admit, home, batch, tasks, ended))
         return ended
 
-    def poll(self, name: str, *asked: Any) -> Future[bytes]:
-        """Return the future of what there is for a coordinator; see `Home.poll`."""
-        answer: Future[bytes] = Future()
-        self._pool.loop.call(partial(self.home(name).poll, answer, *asked))
-        until = time.monotonic() + LONGEST_POLL
-        late = partial(self.home(name).answer, answer)
-        self._pool.loop.call(partial(self._pool.loop.call_at, until, late))
+    def poll(
+        self, name: str, orders: Sequence[Sequence[Any]], *asked: Any
+    ) -> Future[Sequence[Any]]:
+        """Do what a coordinator orders; return the future of what there is for it: `Home.poll`."""
+        home, answer = self.home(name), Future[Sequence[Any]]()
+        self._pool.loop.call(partial(self._obey, home, orders))
+        self._pool.loop.call(partial(home.poll, answer, *asked))
         return answer
-
-    def tell(self, name: str, orders: bytes) -> None:
-        """Do what a coordinator orders: a pickled list of names of orders and arguments."""
-        self._pool.loop.call(partial(self._obey, self.home(name), pickle.loads(orders)))
 
     def forget(self, name: str, contexts: Sequence[bytes], body: bytes) -> Future[None]:
         """Have workers leave the contexts of a run; return the future of when they have."""
@@ -346,7 +326,7 @@ class Machine(ProcessExecutor):
         for key in tasks.keys() & home.unwanted.keys():
             self._pool.cancel((key, 1), home.unwanted.pop(key))
 
-    def _obey(self, home: Home, orders: list[tuple[Any, ...]]) -> None:
+    def _obey(self, home: Home, orders: Sequence[Sequence[Any]]) -> None:
         for order, batch, number, *more in orders:
             key = home.key(batch, number)
             task = home.tasks.get(key)

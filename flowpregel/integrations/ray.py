@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from flowpregel.integrations.engine import EngineExecutor
+from flowpregel.integrations.engine import EngineExecutor, RemotePool
 from flowpregel.integrations.machine import machine
 
 _CALLS: Final = 1000
@@ -36,40 +36,43 @@ class RayExecutor(EngineExecutor):
     def __init__(self, address: str | None = None, *, timeout: float = 60.0) -> None:
         if not ray.is_initialized():
             ray.init(address, log_to_driver=False)
+        super().__init__(RayPool("ray", timeout))
+
+
+class RayPool(RemotePool):
+    """An actor on each machine of a Ray cluster."""
+
+    def __init__(self, kind: str, timeout: float) -> None:
         self._actors: dict[str, Any] = {}
-        super().__init__("ray", timeout)
+        super().__init__(kind, timeout)
 
     def _machines(self) -> Mapping[str, int] | None:
         nodes = [each for each in ray.nodes() if each["Alive"]]
         cpus = {each["NodeID"]: int(each["Resources"].get("CPU", 0)) for each in nodes}
         return {node: count for node, count in cpus.items() if count}
 
-    def _actor(self, address: str) -> Any:
+    def _put(self, address: str, data: memoryview) -> Any:
+        return ray.put(PickleBuffer(data))
+
+    def _run(self, address: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[Any]:
+        return self._call(address, "run", packed, [*buffers], *buffers.values())
+
+    def _call(self, address: str, method: str, *args: Any) -> Future[Any]:
         if address not in self._actors:
-            cpus = self._sites[address].size
+            cpus = self.sites[address].size
             options = ray.remote(RayMachine).options(
                 num_cpus=cpus, max_concurrency=_CALLS, max_restarts=-1,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(address, soft=False),
             )  # fmt: skip
             self._actors[address] = options.remote(cpus, self._name)
-        return self._actors[address]
+        return cast(Future[Any], self._actors[address].call.remote(method, *args).future())
 
-    def _put(self, address: str, data: memoryview) -> Any:
-        return ray.put(PickleBuffer(data))
-
-    def _run(self, address: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[Any]:
-        answer = self._actor(address).run.remote(packed, [*buffers], *buffers.values())
-        return cast(Future[Any], answer.future())
-
-    def _call(self, address: str, method: str, *args: Any) -> Future[Any]:
-        return cast(Future[Any], self._actor(address).call.remote(method, *args).future())
-
-    def close(self) -> None:
-        """Stop every task, and end the actors."""
-        super().close()
-        actors, self._actors = self._actors, {}
-        for actor in actors.values():
+    def release(self) -> None:
+        """End the actors."""
+        super().release()
+        for actor in self._actors.values():
             ray.kill(actor)
+        self._actors.clear()
 
 
 class RayMachine:
@@ -84,16 +87,10 @@ class RayMachine:
         self._size = size
         self._home = home
 
-    async def run(self, packed: bytes, keys: list[int], *buffers: Any) -> None:
-        """Run a batch."""
-        pool = machine(self._size, self._home)
-        ended = pool.run(self._home, packed, dict(zip(keys, buffers, strict=True)))
-        await asyncio.wrap_future(ended)
-
     async def call(self, method: str, *args: Any) -> Any:
-        """Call another method of the machine."""
+        """Call a method of the machine."""
         answer = getattr(machine(self._size, self._home), method)(self._home, *args)
-        return None if answer is None else await asyncio.wrap_future(answer)
+        return await asyncio.wrap_future(answer)
 
 
 def connect(place: str) -> RayExecutor:

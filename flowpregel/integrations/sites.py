@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
-from types import SimpleNamespace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.processes.assign import InFlight, TaskQueue
-from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.shared_memory import Arena, origin_of
 from flowpregel.executors.processes.worker_process import print_output
-from flowpregel.integrations.machine import Order
 
 _BATCH_SECONDS: Final = 0.2
 """For how long a batch is to keep a place on a machine busy."""
+_LEAST_SECONDS: Final = 0.02
+"""What takes no longer than that is not shared out among machines."""
 _AHEAD: Final = 1.0
 """A machine gets tasks ahead of time if they take no longer than that: seconds."""
 
@@ -86,7 +84,8 @@ class Site:
     epoch: int = 0
     taken: int = 0
     """How many frames it was heard of, in that epoch."""
-    is_polled: bool = False
+    poll: Future[Any] | None = None
+    """The last one, while it is not answered."""
     is_held: bool = False
     """Whether nothing more is wanted of it for now: its run is behind."""
     contexts: set[bytes] = field(default_factory=set)
@@ -116,7 +115,7 @@ class Sites(dict[str, Site]):
         count, seconds = 0, 0.0
         for task in queue:
             seconds += task.seconds
-            if count and (count >= most or seconds > _BATCH_SECONDS):
+            if count and seconds > (_BATCH_SECONDS if count < most else _LEAST_SECONDS):
                 break
             count += 1
         return count
@@ -139,7 +138,7 @@ class Sites(dict[str, Site]):
                 del self[site.address]
             elif site.batches and site.heard < since:
                 # It is asked again, now and then.
-                site.heard, site.is_silent, site.is_polled = time.monotonic(), True, False
+                site.heard, site.is_silent, site.poll = time.monotonic(), True, None
             is_lost = is_gone or site.is_silent
             batches = site.batches.values()
             lost += [each for each in batches if is_lost or each.failure]
@@ -148,9 +147,6 @@ class Sites(dict[str, Site]):
 
 class RemoteBatch:
     """Tasks with a machine. For the handler of messages it is the worker that has them."""
-
-    leaving: Final[Mapping[int, Any]] = {}
-    reader = SimpleNamespace(open=None)  # nothing arrives in shared memory
 
     def __init__(self, id: int, site: Site, tasks: Sequence[InFlight]) -> None:
         self.id = id
@@ -163,6 +159,18 @@ class RemoteBatch:
         """Those of its tasks that made calls: they cannot begin again elsewhere."""
         self.failure: BaseException | None = None
         """Why the engine has given it up."""
+        self.reader = self
+        self.buffers: Sequence[Any] = ()
+        """The large ones of the frame that is read."""
+
+    def open(self, ref: BufferRef) -> memoryview:
+        """Return a large buffer, to read and to write."""
+        view = memoryview(self.buffers[ref.segment]).cast("B")
+        return memoryview(bytearray(view)) if view.readonly else view
+
+    def order(self, order: str, task: InFlight, *more: Any) -> None:
+        """Have the machine do something about *task* at the end of this turn."""
+        self.site.orders.append((order, self.id, task.number, *more))
 
     def unhold(self) -> None:
         """Hear the machine again, if it was held back."""
@@ -171,45 +179,3 @@ class RemoteBatch:
     def print(self, text: str, task: InFlight | None, to_stderr: bool) -> None:
         """Print what a task of it has printed."""
         print_output(task, self.pid, text, to_stderr)
-
-
-class EngineHandler(MessageHandler):
-    """Acts on frames that came from machines."""
-
-    def answer(self, task: InFlight, request: int, body: bytes) -> None:
-        """Send what *task* waits for to the machine that has it."""
-        batch = task.worker
-        if batch is None:
-            return
-        if request in task.calls:
-            task.calls.discard(request)
-            batch.open_calls -= 1
-        batch.site.orders.append(("answer", batch.id, task.number, request, body))
-
-
-def tried(call: Callable[..., Future[Any]], *args: Any) -> Future[Any]:
-    """Return the future that *call* returns, or one of what it raises."""
-    try:
-        return call(*args)
-    except Exception as error:  # noqa: BLE001 - whatever the engine raises, it is not there
-        failed: Future[Any] = Future()
-        failed.set_exception(error)
-        return failed
-
-
-def failure_of(future: Future[Any]) -> BaseException | None:
-    """Return what a future that is done has failed with, if it has."""
-    return CancelledError() if future.cancelled() else future.exception()
-
-
-def order_of(task: InFlight, body: bytes) -> Order:
-    """Return what a machine is sent of *task*, whose job is packed."""
-    called, code = task.job.task, task.code.digest
-    return Order(task.number, called.name, called.depth, called.timeout, task.contexts, code, body)
-
-
-def name_call(error: BaseException, task: InFlight) -> None:
-    """Let the report of a death name the call, which the machine does not know."""
-    if isinstance(error, WorkerDiedError) and not error.call:
-        error.call = task.job.task.call
-        error.args = (*error.args[:4], error.call)

@@ -292,7 +292,7 @@ class GraphDefinition:
             return given
         if isinstance(self.saver, InMemorySaver):
             return _CACHES.setdefault(self.saver, InMemoryCache())
-        from flowpregel.checkpoint.lmdb.durable import DurableSaver  # noqa: PLC0415 - imports lmdb
+        from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415 - imports lmdb
 
         if not isinstance(self.saver, DurableSaver):
             return None

@@ -1,18 +1,16 @@
 """`Graph`: the nodes and edges of a program, as plain data that draws itself.
 
-There are three drawings: Mermaid, Graphviz (and with its program SVG and PNG), and a list
-for a terminal. Graphs in the graph are boxes with their own start and end.
+There are three drawings: Mermaid, Graphviz, and a list for a terminal. Graphs in the graph
+are boxes with their own start and end.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import count
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.program import names
 from flowpregel._text import printable
@@ -21,16 +19,6 @@ from flowpregel.pregel.definition import END, START
 
 Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
 Charset: TypeAlias = Literal["unicode", "ascii"]
-
-STYLES: Final = {
-    "marker": ("#eceff1", "#90a4ae", "#37474f"),
-    "done": ("#e8f5e9", "#43a047", "#1b5e20"),
-    "failed": ("#ffebee", "#e53935", "#b71c1c"),
-    "waiting": ("#fff8e1", "#ffb300", "#ff6f00"),
-    "open": ("#e3f2fd", "#1e88e5", "#0d47a1"),
-    "idle": ("#fafafa", "#bdbdbd", "#9e9e9e"),
-}
-"""Fill, stroke and text of markers, and of the nodes of a run by what became of them."""
 
 _MERMAID_WORDS = frozenset({
     "call", "class", "classdef", "click", "default", "direction", "end", "flowchart", "graph",
@@ -65,17 +53,6 @@ class NodeShape:
     """A node, or one of the two markers."""
     subgraph: Graph | None = None
     """What is inside, if it is a graph of its own and is to be shown."""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What the program says about it; `Graph.to_json` passes it on."""
-    note: str = ""
-    """A second line that Mermaid and Graphviz write on it."""
-    style: str = ""
-    """The name of its colours; empty: the usual ones."""
-
-    @property
-    def label(self) -> str:
-        """The lines that are written on it."""
-        return f"{self.name}\n{self.note}" if self.note else self.name
 
 
 class Part(NamedTuple):
@@ -185,30 +162,26 @@ class Graph:
         """
         ids = _mermaid_ids(dict.fromkeys(part.id for part in self.parts()))
         lines = [f"flowchart {direction}"]
-        styled: dict[str, list[str]] = {name: [] for name in STYLES}
+        markers = []
         for depth, id_, _, node in self.parts():
             if node is None:
                 line = "end"
             elif node.subgraph is not None:
-                line = f"subgraph {ids[id_]}[{_mermaid_label(node.label)}]"
+                line = f"subgraph {ids[id_]}[{_mermaid_label(node.name)}]"
             else:
-                label = _mermaid_label(node.label)
+                label = _mermaid_label(node.name)
                 line = ids[id_] + (f"[{label}]" if node.kind == "node" else f"([{label}])")
-                if style := node.style or ("" if node.kind == "node" else "marker"):
-                    styled[style].append(ids[id_])
+                if node.kind != "node":
+                    markers.append(ids[id_])
             lines.append("    " * depth + line)
         for edge in self.all_edges():
             start, end, arrow = ("-.", ".->", "-.->") if edge.conditional else ("--", "-->", "-->")
             if edge.data:
                 arrow = f"{start} {_mermaid_label(edge.data)} {end}"
             lines.append(f"    {ids[edge.source]} {arrow} {ids[edge.target]}")
-        for name, members in styled.items():
-            if members:
-                fill, stroke, text = STYLES[name]
-                dashes = ",stroke-dasharray:4" * (name == "idle")
-                colours = f"fill:{fill},stroke:{stroke},color:{text}{dashes}"
-                lines.append(f"    classDef {name} {colours}")
-                lines.append(f"    class {','.join(members)} {name}")
+        if markers:
+            lines.append("    classDef marker fill:#eceff1,stroke:#90a4ae,color:#37474f")
+            lines.append(f"    class {','.join(markers)} marker")
         return "\n".join(lines) + "\n"
 
     def draw_dot(self) -> str:
@@ -223,15 +196,10 @@ class Graph:
                 line = "}"
             elif node.subgraph is not None:
                 # Graphviz draws a frame around a subgraph whose name begins with this word.
-                label = f"\n{'  ' * depth}  label={_quoted(node.label)};"
+                label = f"\n{'  ' * depth}  label={_quoted(node.name)};"
                 line = f"subgraph {_quoted('cluster ' + id_)} {{{label}"
             else:
-                looks = f"label={_quoted(node.label)}" + ", shape=oval" * (node.kind != "node")
-                if node.style:
-                    fill, stroke, text = STYLES[node.style]
-                    dashed = ",dashed" * (node.style == "idle")
-                    looks += f', style="rounded,filled{dashed}", fillcolor="{fill}"'
-                    looks += f', color="{stroke}", fontcolor="{text}"'
+                looks = f"label={_quoted(node.name)}" + ", shape=oval" * (node.kind != "node")
                 line = f"{_quoted(id_)} [{looks}];"
             lines.append("  " * depth + line)
         for edge in self.all_edges():
@@ -240,22 +208,6 @@ class Graph:
             source, target = _quoted(edge.source), _quoted(edge.target)
             lines.append(f"  {source} -> {target} [{', '.join(marks)}];")
         return "\n".join([*lines, "}"]) + "\n"
-
-    def draw_svg(self) -> str:
-        """Return it as an SVG picture, made by the ``dot`` program of Graphviz.
-
-        Raises:
-            ConfigurationError: ``dot`` is not installed, or failed.
-        """
-        return render(self.draw_dot(), "svg").decode()
-
-    def draw_png(self) -> bytes:
-        """Return it as a PNG picture, made by the ``dot`` program of Graphviz.
-
-        Raises:
-            ConfigurationError: ``dot`` is not installed, or failed.
-        """
-        return render(self.draw_dot(), "png")
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         text = self.draw_ascii()
@@ -266,18 +218,13 @@ class Graph:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return the graph as values that ``json.dumps`` takes (if the metadata is)."""
-        nodes = []
-        for id_, node in self.nodes.items():
-            inner = node.subgraph and node.subgraph.to_json()
-            optional = {"metadata": dict(node.metadata), "graph": inner}
-            known = {name: value for name, value in optional.items() if value}
-            nodes.append({"id": id_, "name": node.name, "kind": node.kind, **known})
-        edges = [
-            {name: value for name, value in asdict(edge).items() if value not in (None, False)}
-            for edge in self.edges
-        ]
-        return {"nodes": nodes, "edges": edges}
+        """Return it as values that ``json.dumps`` takes: its fields, and theirs."""
+        return asdict(self)
+
+    def outline(self) -> dict[str, Any]:
+        """Return the ids of its nodes, and where its edges begin and end."""
+        nodes = [id_ for id_, node in self.nodes.items() if node.kind == "node"]
+        return {"nodes": nodes, "edges": [(each.source, each.target) for each in self.edges]}
 
 
 def _end_inside(graph: Graph, id_: str, kind: Literal["start", "end"]) -> str:
@@ -307,32 +254,6 @@ def _mermaid_ids(names: Collection[str]) -> dict[str, str]:
 def _quoted(text: str) -> str:
     """Return *text* as a name or label in Graphviz's language."""
     return f'"{printable(text).translate(_DOT_ESCAPES)}"'
-
-
-def render(source: str, form: Literal["svg", "png"], *, program: str = "dot") -> bytes:
-    """Return a picture made by Graphviz.
-
-    Args:
-        source: What to draw, in its language.
-        form: The format of the picture.
-        program: The name or path of its program.
-
-    Raises:
-        ConfigurationError: The program is not installed, or failed.
-    """
-    path = shutil.which(program)
-    if path is None:
-        raise ConfigurationError(
-            f"draw_{form} needs the program {program!r} of Graphviz, and it is not installed; "
-            "install Graphviz, or use draw_mermaid() or draw_ascii()"
-        )
-    command = [path, f"-T{form}"]
-    made = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
-    if made.returncode:
-        raise ConfigurationError(
-            f"{program!r} could not draw the graph: {made.stderr.decode(errors='replace').strip()}"
-        )
-    return made.stdout
 
 
 def _line(text: str) -> str:

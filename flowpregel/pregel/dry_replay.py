@@ -26,6 +26,7 @@ from flowpregel._core.effects import Steps
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Options
 from flowpregel._core.records import Address, Interrupted, Saved
+from flowpregel._core.replay import count_not_asked
 from flowpregel._core.run_state import Result
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
@@ -42,7 +43,7 @@ from flowpregel.store.base import BaseStore, Op, PutOp
 from flowpregel.store.base import Result as Answer
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
 _PATIENCE = 20_000_000
 """Nanoseconds without an event after which bodies are told that calls are withheld: those
@@ -149,10 +150,9 @@ def _superstep(begun: Start, options: Options, saver: BaseCheckpointSaver | None
     superstep, withheld, error = Superstep(run, tasks, setting), Counter[str](), None
     known = run.going_on
     try:
-        if (yield from _withheld(superstep.go(), withheld)):
-            was_changed, known.is_changed = known.is_changed, True  # else nothing is counted
-            superstep.count_not_asked()
-            known.is_changed = was_changed or known.not_asked > 0
+        yield from _withheld(superstep.go(), withheld)
+        count_not_asked(run)
+        known.is_changed |= known.not_asked > 0
     except Exception as problem:  # noqa: BLE001 - what the run would fail with is the answer
         error = f"{type(problem).__name__}: {problem}"
     nodes = sum(bool(task.writes) for task in tasks if task.node.role != "body")

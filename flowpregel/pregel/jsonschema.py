@@ -66,9 +66,11 @@ def model_of(typ: Any, name: str) -> Any:
     config = pydantic.ConfigDict(arbitrary_types_allowed=True)
     if not _has_fields(typ):
         base = type("Root", (pydantic.RootModel,), {"model_config": config})
-        return pydantic.create_model(name, __base__=base[_supported(typ)])  # type: ignore[index]
+        return pydantic.create_model(name, __base__=base[typ])  # type: ignore[index]
     fields: dict[str, Any] = {
-        key: (_supported(hint), _default_of(typ, key, hint)) for key, hint in _hints(typ).items()
+        key: (_without_wrappers(hint), _default_of(typ, key, hint))
+        for key, hint in hints_of(typ, extras=True).items()
+        if typing.get_origin(hint) is not ClassVar
     }
     return pydantic.create_model(name, __config__=config, **fields)
 
@@ -81,23 +83,6 @@ def _schema_generator() -> Any:
             return {}
 
     return Lenient
-
-
-def _supported(hint: Any) -> Any:
-    """Return an annotation without wrappers, or `Any` if pydantic refuses it.
-
-    Before Python 3.12 it refuses a nested class of `typing.TypedDict`.
-    """
-    import pydantic  # noqa: PLC0415 - as in model_of
-
-    hint = _without_wrappers(hint)
-    try:
-        pydantic.create_model(
-            "_", __config__=pydantic.ConfigDict(arbitrary_types_allowed=True), field=(hint, ...)
-        )
-    except pydantic.errors.PydanticUserError:
-        return Any
-    return hint
 
 
 def _default_of(typ: Any, key: str, hint: Any) -> Any:
@@ -131,10 +116,16 @@ def _has_fields(typ: Any) -> bool:
     return is_typed_dict or is_named_tuple or dataclasses.is_dataclass(typ)
 
 
-def _hints(typ: Any) -> dict[str, Any]:
+def hints_of(target: Any, *, extras: bool = False) -> dict[str, Any]:
+    """Return the annotations of a class or a function, resolved.
+
+    If one of them cannot be (a class of a function's own, a missing import), all are `Any`.
+
+    Args:
+        target: Anything; what has no annotations gives none.
+        extras: Whether to keep what `Annotated` adds.
+    """
     try:
-        hints = typing.get_type_hints(typ, include_extras=True)
-    except (NameError, TypeError, AttributeError):
-        # A name that does not exist at run time: nothing is known of the fields.
-        hints = dict.fromkeys(getattr(typ, "__annotations__", {}), Any)
-    return {key: hint for key, hint in hints.items() if typing.get_origin(hint) is not ClassVar}
+        return typing.get_type_hints(target, include_extras=extras)
+    except Exception:  # noqa: BLE001 - annotations may be any text
+        return dict.fromkeys(getattr(target, "__annotations__", {}), Any)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from functools import partial
 from typing import Any, Final, Literal, Self
 
 from flowpregel._core.callee import callee_of
@@ -15,8 +14,7 @@ from flowpregel._core.records import TASKS, Node, Write
 from flowpregel.channels.base import MISSING
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.alone import acall_alone, call_alone
-from flowpregel.pregel.called import graphs_named_by, is_graph
+from flowpregel.pregel.called import acall_alone, call_alone, graphs_named_by, is_graph
 
 TAG_HIDDEN: Final = "langsmith:hidden"
 """Marks a node that streams and breakpoints pass over."""
@@ -75,12 +73,6 @@ class ChannelWrite:
         """Return the writes for a node's *output*."""
         return [write for entry in self.writes for write in entry.writes_of(output)]
 
-    def __ror__(self, before: Callable[[Any], Any]) -> ChannelWrite:
-        """Return a writer whose value *before* makes: ``len | Channel.write_to("n")``."""
-        return ChannelWrite(
-            [replace(entry, mapper=partial(_map, before, entry.mapper)) for entry in self.writes]
-        )
-
     @property
     def channels(self) -> tuple[str, ...]:
         """The channels it writes to, for drawing and checking."""
@@ -88,11 +80,6 @@ class ChannelWrite:
 
     def __repr__(self) -> str:
         return f"ChannelWrite({', '.join(self.channels)})"
-
-
-def _map(before: Callable[[Any], Any], after: Callable[[Any], Any] | None, value: Any) -> Any:
-    made = before(value)
-    return made if after is None else after(made)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -163,7 +150,7 @@ class PregelNode:
     def __or__(self, other: Any) -> PregelNode:
         """Return the node with one more part: a writer, a dict of writers, or a function."""
         if isinstance(other, ChannelWrite):
-            return self._copy(writers=[*self.writers, other])
+            return self.changed(writers=[*self.writers, other])
         if isinstance(other, Mapping):
             for key, part in other.items():
                 if not isinstance(part, ChannelWrite):
@@ -171,8 +158,8 @@ class PregelNode:
                         f"{key!r} in a dict at the end of a pipe is {part!r}; "
                         "use Channel.write_to(...)"
                     )
-            return self._copy(writers=[*self.writers, *other.values()])
-        return self._copy(**self._with_step(other))
+            return self.changed(writers=[*self.writers, *other.values()])
+        return self.changed(**self._with_step(other))
 
     def invoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
         """Return what it calls makes of *input*, outside of a run; nothing is written."""
@@ -186,9 +173,9 @@ class PregelNode:
         callee_of(step)  # raises if it cannot be called
         return {"bound": step} if self.bound is None else {"then": [*self.then, step]}
 
-    def _copy(self, **changes: Any) -> PregelNode:
+    def changed(self, **changes: Any) -> PregelNode:
         """Return a plain node of its own, with some of its parts changed."""
-        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        parts = {each.name: getattr(self, each.name) for each in fields(PregelNode)}
         return PregelNode(**{**parts, **changes})
 
     def compile(self, name: str, *, shares: bool = False, contexts: Collection[str] = ()) -> Node:
@@ -334,7 +321,7 @@ class NodeBuilder(PregelNode):
 
     def build(self) -> PregelNode:
         """Return the node."""
-        return self._copy()
+        return self.changed()
 
     def _set(self, **parts: Any) -> Self:
         vars(self).update(parts)
@@ -347,26 +334,15 @@ class Channel:
 
     @staticmethod
     def subscribe_to(
-        channels: str | Sequence[str], *, key: str | None = None, tags: Sequence[str] | None = None
+        channels: str | Sequence[str], *, tags: Sequence[str] | None = None
     ) -> PregelNode:
         """Return a node that *channels* trigger.
 
         Args:
             channels: One name: the node gets its bare value. A list: a dict.
-            key: With one name: get a dict with the value under this key.
             tags: Shown in streams and drawings.
-
-        Raises:
-            ConfigurationError: *key* was given with several channels.
         """
-        if key is not None and not isinstance(channels, str):
-            raise ConfigurationError(
-                "key= names the value of one channel; a list of channels gives a dict already"
-            )
-        mapper = None if key is None else partial(_under, key)
-        return PregelNode(
-            channels=channels, triggers=names(channels), mapper=mapper, tags=tags or ()
-        )
+        return PregelNode(channels=channels, triggers=names(channels), tags=tags or ())
 
     @staticmethod
     def write_to(*channels: str | ChannelWriteEntry, **named: Any) -> ChannelWrite:
@@ -385,7 +361,3 @@ class Channel:
             else:
                 found.append(ChannelWriteEntry(channel, value))
         return ChannelWrite(found)
-
-
-def _under(key: str, value: Any) -> dict[str, Any]:
-    return {key: value}

@@ -13,7 +13,7 @@ from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flowpregel._lmdb.options import StoreOptions
-    from flowpregel.cache.lmdb import DurableCache
+    from flowpregel.cache.memory import RecordCache
 
 
 def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
@@ -53,7 +53,7 @@ def as_cache(value: Any) -> BaseCache | None:
     raise ConfigurationError(f"Invalid cache {value!r}: give a cache, or a path")
 
 
-def cache_at(place: str | os.PathLike[str], options: StoreOptions | None = None) -> DurableCache:
+def cache_at(place: str | os.PathLike[str], options: StoreOptions | None = None) -> RecordCache:
     """Open the cache in a folder, or in a database."""
     if isinstance(place, str) and is_url(place):
         from flowpregel.cache.postgres import PostgresCache  # noqa: PLC0415 - an extra

@@ -19,7 +19,7 @@ from flowpregel.pregel.threads import StateUpdate
 
 if TYPE_CHECKING:
     from flowpregel.pregel.drawing import Graph
-    from flowpregel.pregel.run_drawing import RunDrawing
+    from flowpregel.pregel.runs import RunDrawing
 
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
@@ -353,8 +353,7 @@ class Pregel(GraphDefinition):
     ) -> RunDrawing:
         """Return what a thread's last run did: which tasks, when, how long, what failed.
 
-        It draws itself like `get_graph`: ``draw_ascii()`` is a table,
-        ``draw_mermaid()`` the graph in colours; ``tasks`` is the data.
+        It shows itself as a table, ``draw_ascii()``; ``tasks`` is the data.
         It may be asked while the run goes on, in this process or another.
 
         Args:
@@ -371,14 +370,16 @@ class Pregel(GraphDefinition):
             step 0  ✓ load  ████████████████████  0.500 s
             step 1  ✗ rank  ██                    0.051 s  KeyError: 'score'
         """
-        from flowpregel.pregel.run_drawing import draw_run  # noqa: PLC0415 - seldom needed
-        from flowpregel.pregel.runs import tasks_of_run  # noqa: PLC0415 - seldom needed
+        from flowpregel.pregel import runs  # noqa: PLC0415 - seldom needed
 
         graph, saver, parsed = threads.opened(self, merged(self.config, config, **settings))
         assert isinstance(graph, Pregel)
         depth = 1 << 30 if xray is True else int(xray)
-        tasks = tasks_of_run(graph, saver, parsed.address, depth=depth, limit=limit)
-        return draw_run(graph.get_graph(xray=xray), tasks)
+        history = runs.last_run(saver, parsed.address, limit)
+        tasks = runs.RunReader(graph, saver).tasks(history, depth)
+        shapes = graph.get_graph(xray=xray).leaves().items()
+        nodes = {id_: shape.name for id_, shape in shapes if shape.kind == "node"}
+        return runs.RunDrawing(tuple(tasks), nodes)
 
     aget_graph = _off_loop(get_graph)
     aget_run = _off_loop(get_run)

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import ExitStack, aclosing, closing, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from flowpregel._core.effects import StepContext, Steps, Stopped
 from flowpregel._core.program import Nested, Options, names
@@ -244,8 +244,8 @@ def plan_of(asked: GraphRun) -> RunPlan:
             place = address.thread_id, address.namespace
             resources.callback(fault, "lease.released.after")
             fault("lease.taken.before")
-            held_by = saver.lease(*place, on_conflict=asked.on_conflict)
-            lease = resources.enter_context(held_by)
+            lease = resources.enter_context(saver.lease(*place, on_conflict=asked.on_conflict))
+            lease.drawing = lambda: cast(Any, graph).get_graph().outline()
             fault("lease.taken.after")
             resources.callback(fault, "lease.released.before")
             options = for_saver(replace(options, address=address, fence=lease.fence), saver)

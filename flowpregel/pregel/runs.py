@@ -12,20 +12,175 @@ others are due, only the graph knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias
+from unicodedata import east_asian_width
 
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address, Saved
+from flowpregel._text import in_one_line, printable
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.work import Work, work_of
 from flowpregel.pregel.definition import START, GraphDefinition
-from flowpregel.pregel.run_drawing import Status, TaskRecord
+from flowpregel.pregel.drawing import Charset
 from flowpregel.pregel.snapshot import open_checkpoint
 
-NestedKey: TypeAlias = tuple[str, int]
-"""The id of a task that is a graph, or that calls graphs, and the index of that call."""
+Status: TypeAlias = Literal["done", "failed", "waiting", "open"]
+_Row: TypeAlias = tuple[str, str, str, str, str]
+
+_MARKS: dict[Status, str] = {"done": "✓", "open": "…", "waiting": "?", "failed": "✗"}
+"""The signs of how a task ended."""
+_ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~", "█": "#"})
+_BAR = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord:
+    """One task of a run, as it is drawn."""
+
+    step: int
+    """The superstep it ran in."""
+    node: str
+    """The id of its node."""
+    name: str = ""
+    """What it is called in a table; by default the id of its node."""
+    seconds: float | None = None
+    """How long its last attempt took; None if that is not known."""
+    status: Status = "done"
+    """How it ended; that it waits for an answer; or that it is open: not ended yet."""
+    detail: str = ""
+    """What failed, or what it asks."""
+    attempt: int = 1
+    """Which attempt this was; 0: none, its result was shared by another run."""
+    id: str = ""
+    """The id of the task."""
+    began: int | None = None
+    """Wall-clock nanoseconds at which its last attempt began; None if that is not known."""
+    executor: str = ""
+    """Where it ran, such as ``"processes"``; empty if that is not known."""
+    pid: int = 0
+    """In which process; 0 if that is not known."""
+    is_call: bool = False
+    """Whether it is a call that the body of another task made."""
+    call: str = ""
+    """The call with short arguments, such as ``parse('c.txt')``, if that is known."""
+    inner: tuple[TaskRecord, ...] = ()
+    """The calls it made, and the tasks of the graph that it is."""
+
+    @property
+    def label(self) -> str:
+        """What it is called in a table."""
+        return self.name or self.node
+
+
+@dataclass(frozen=True, repr=False)
+class RunDrawing:
+    """What a run did; it shows itself as a table, in a notebook too.
+
+    Args:
+        tasks: The run's tasks, in any order of their supersteps.
+        nodes: The program's nodes by their ids, with their full names: those are named too that
+            made no task.
+
+    Example:
+        >>> tasks = (TaskRecord(step=0, node="load", seconds=0.5),)
+        >>> RunDrawing(tasks, {"load": "load", "rank": "rank"})
+        step 0  ✓ load  ████████████████████  0.500 s
+        not run: rank
+    """
+
+    tasks: tuple[TaskRecord, ...]
+    nodes: Mapping[str, str]
+
+    def draw_ascii(self, *, charset: Charset = "unicode") -> str:
+        """Return a table of the supersteps: each task's outcome, time and trouble.
+
+        Args:
+            charset: With signs and bars, or with nothing but ASCII.
+        """
+        if not self.tasks:
+            return "(no tasks)"
+        everything = [*_all(self.tasks)]
+        longest = max((task.seconds or 0 for task in everything), default=0)
+        lines = _aligned([*_rows(self.tasks, "", longest)])
+        ran = {task.node for task in everything}
+        if idle := [name for id_, name in self.nodes.items() if id_ not in ran]:
+            lines.append(in_one_line(f"not run: {', '.join(idle)}"))
+        text = "\n".join(lines)
+        return text.translate(_ASCII) if charset == "ascii" else text
+
+    __repr__ = draw_ascii
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the tasks as values that ``json.dumps`` takes: their fields."""
+        return {"tasks": [asdict(task) for task in self.tasks]}
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[_Row]:
+    """Yield the rows of *tasks* by superstep, each followed by those of what is in it."""
+    tasks = tuple(tasks)
+    for step in sorted({task.step for task in tasks}):
+        head = "" if tasks[0].is_call else f"{indent}step {step}"
+        groups: dict[tuple[str, int], list[TaskRecord]] = {}
+        for number, task in enumerate(tasks, 1):
+            # A task of which something is to be told has a row of its own.
+            alone = task.status != "done" or task.detail or task.inner or task.attempt != 1
+            if task.step == step:
+                groups.setdefault((task.node, number if alone else 0), []).append(task)
+        for group in groups.values():
+            first = group[0]
+            most = max(task.seconds or 0 for task in group)
+            bar = "█" * max(1, round(_BAR * most / longest)) if most else ""
+            label = (first.status == "failed" and first.call) or first.label
+            times = f" x{len(group)}" if len(group) > 1 else ""
+            name = f"{indent}{_MARKS[first.status]} {label}{times}"
+            # An error's first line says what; the rest would break the table.
+            story = [first.detail.strip().partition("\n")[0]]
+            if first.attempt != 1:
+                tried = f"attempt {first.attempt}" if first.attempt else "shared by another run"
+                story.insert(0, tried)
+            told = printable(", ".join(filter(None, story)))
+            yield head, in_one_line(name), bar, _seconds(group), told
+            head = ""
+            if first.inner:
+                yield from _rows(first.inner, f"{indent}  ", longest)
+
+
+def _aligned(rows: list[_Row]) -> list[str]:
+    sizes = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell + " " * (size - _width(cell)) for cell, size in zip(row, sizes, strict=True)]
+        cells[3] = row[3].rjust(sizes[3])  # times are numbers
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _width(text: str) -> int:
+    """Return how many columns *text* takes in a terminal."""
+    return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def _all(tasks: Iterable[TaskRecord]) -> Iterator[TaskRecord]:
+    """Yield *tasks* and all that is in them."""
+    for task in tasks:
+        yield task
+        yield from _all(task.inner)
+
+
+def _seconds(tasks: list[TaskRecord]) -> str:
+    """Return the time of the slowest of *tasks*."""
+    most = max((task.seconds for task in tasks if task.seconds is not None), default=None)
+    if most is None:
+        return ""
+    return f"{most:.3f} s" if most < 10 else f"{most:.1f} s"
+
+
+# ---------------------------------------------------------------- reading
 
 
 def last_run(
@@ -64,45 +219,17 @@ def last_run(
     return found[::-1]
 
 
-def tasks_of_run(
-    graph: GraphDefinition,
-    saver: BaseCheckpointSaver,
-    address: Address,
-    *,
-    depth: int,
-    limit: int | None = None,
-) -> list[TaskRecord]:
-    """Return the tasks of a thread's last run.
-
-    Args:
-        graph: What was run: it tells of tasks that have left nothing.
-        saver: Keeps the checkpoints.
-        address: Whose.
-        depth: How deep to look into graphs that are tasks.
-        limit: Those of at most this many supersteps, the newest.
-    """
-    nested: dict[NestedKey, Address] = {}
-    for inner in saver.namespaces(address.thread_id) if hasattr(saver, "namespaces") else ():
-        head, _, last = inner.namespace.rpartition("|")
-        # The second graph that a task calls, and those after it, have a number.
-        place, number = (head, int(last)) if last.isdigit() else (inner.namespace, 0)
-        nested[place.rpartition(":")[2], number] = inner
-    return _RunReader(graph, saver, nested).tasks(last_run(saver, address, limit), depth)
-
-
 @dataclass(frozen=True, slots=True)
-class _RunReader:
+class RunReader:
     """Reads the tasks of a run from its checkpoints.
 
     Args:
         graph: What was run, if that is known: it tells of tasks that have left nothing.
         saver: Keeps the checkpoints.
-        nested: Where the graphs that tasks of the thread are, or call, keep their checkpoints.
     """
 
     graph: GraphDefinition | None
     saver: BaseCheckpointSaver
-    nested: Mapping[NestedKey, Address]
 
     def tasks(self, history: Sequence[Saved], depth: int, prefix: str = "") -> list[TaskRecord]:
         """Return the tasks of the supersteps that started from these checkpoints.
@@ -136,26 +263,26 @@ class _RunReader:
             caller = by_path.get(caller_of(task.path))
             below.setdefault(None if caller is None else caller.id, []).append(task)
 
+        def place_of(task: Work) -> str:
+            """Return the namespace of a graph that *task* is, or calls first."""
+            return "|".join(filter(None, (saved.address.namespace, f"{_name(task)}:{task.id}")))
+
         def record(task: Work, prefix: str, caller: Work | None) -> TaskRecord:
-            name = (task.ran or task.asked or task).name or f"(task {task.id[:8]})"
+            name, graph, place = _name(task), None, None
             node = prefix + name
             inner = [record(each, f"{node}/", task) for each in below.get(task.id, ())]
-            graph, address = None, None
             if caller is None and self.graph is not None and name in self.graph.nodes:
                 bound = self.graph.nodes[name].bound
                 if isinstance(bound, GraphDefinition):
-                    outer_names = saved.address.namespace
-                    place = "|".join(filter(None, (outer_names, f"{name}:{task.id}")))
-                    address = Address(saved.address.thread_id, bound.namespace_at(place))
-                    graph = bound
+                    graph, place = bound, bound.namespace_at(place_of(task))
             elif caller is not None and _is_graph(task):
-                graphs = [*filter(_is_graph, below[caller.id])]
-                address = self.nested.get((caller.id, graphs.index(task)))
-            if address is not None and depth > 0:
+                index = [*filter(_is_graph, below[caller.id])].index(task)
+                place = place_of(caller) + f"|{index}" * (index > 0)
+            if place is not None and depth > 0:
                 saver = (graph and graph.saver) or self.saver
+                address = Address(saved.address.thread_id, place)
                 history = last_run(saver, address, around=saved)
-                reader = _RunReader(graph, saver, self.nested)
-                inner += reader.tasks(history, 0 if graph is None else depth - 1, f"{node}:")
+                inner += RunReader(graph, saver).tasks(history, depth - 1, f"{node}:")
             status, detail = _status(task, is_over)
             ran = {} if task.ran is None else task.ran._asdict()
             return TaskRecord(
@@ -174,6 +301,10 @@ class _RunReader:
 
         # The task that takes in the input is no node of the user's.
         return [record(task, outer, None) for task in below.get(None, ()) if task.name != START]
+
+
+def _name(work: Work) -> str:
+    return (work.ran or work.asked or work).name or f"(task {work.id[:8]})"
 
 
 def _is_graph(work: Work) -> bool:

@@ -1,14 +1,17 @@
-"""A long-term store in PostgreSQL; its records are those of `flowpregel.store.lmdb`."""
+"""A long-term store in PostgreSQL; its records are those of `flowpregel.store.items`."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from flowpregel._lmdb.options import StoreOptions
 from flowpregel._postgres.opening import OpenDatabase
-from flowpregel.store.lmdb import DurableStore
+from flowpregel.store.items import ItemStore
 
 __all__ = ["PostgresStore"]
 
 
-class PostgresStore(DurableStore):
+class PostgresStore(ItemStore):
     """Keeps items in a database of PostgreSQL's, for any number of processes and machines.
 
     Args:
@@ -23,4 +26,5 @@ class PostgresStore(DurableStore):
         ConfigurationError: It is no such URL, or the extra ``postgres`` is not installed.
     """
 
-    _open = staticmethod(OpenDatabase)
+    def _open(self, path: Any, options: StoreOptions | None) -> OpenDatabase:
+        return OpenDatabase(path, options=options)

@@ -8,10 +8,7 @@ is run in processes of its own, killed at each point, and run again in the same
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import pickle
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -109,36 +106,9 @@ def _workflow_of(item: pytest.Function) -> Callable[[Path], None]:
             f"{', '.join(given)} cannot be sent there ({error}); use tmp_path and plain values",
             pytrace=False,
         )
-    module = (item.module.__name__, str(item.path))
-    return partial(call_test, module, item.function.__qualname__, given, "tmp_path" in names)
+    return partial(_call, item.obj, given, "tmp_path" in names)
 
 
-def call_test(
-    module: tuple[str, str], qualname: str, given: Mapping[str, Any], wants_folder: bool, path: Path
-) -> None:
-    """Call a test in this process.
-
-    Args:
-        module: The name and the file of its module.
-        qualname: Which test: a function, or a method of a class.
-        given: Its fixtures and parameters.
-        wants_folder: Whether it takes ``tmp_path``.
-        path: The folder that it gets as ``tmp_path``.
-    """
-    *classes, name = qualname.split(".")
-    found: Any = _imported(*module)
-    for each in classes:
-        found = getattr(found, each)()
-    getattr(found, name)(**given, **({"tmp_path": path} if wants_folder else {}))
-
-
-def _imported(name: str, file: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:  # a test file that is in no package
-        spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None
-        assert spec.loader is not None
-        loaded = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded)
-        return loaded
+def _call(test: Any, given: Mapping[str, Any], wants_folder: bool, path: Path) -> None:
+    """Call a test in this process, with *path* as its ``tmp_path`` if it takes one."""
+    test(**given, **({"tmp_path": path} if wants_folder else {}))

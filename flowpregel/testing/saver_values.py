@@ -161,35 +161,36 @@ NAMES = (
 )  # fmt: skip
 
 Step = dict[str, Any]
+
+
+def _added(*writes: Any) -> Step:
+    return {"deltas": {"d": writes}}
+
+
+def _held(value: Any, channel: str = "d") -> Step:
+    return {"values": {channel: value}}
+
+
 DELTAS: dict[str, tuple[list[Step], dict[int, tuple[Any, ...]]]] = {
     "they are given oldest first": (
-        [{"deltas": {"d": (1, 2)}}, {"deltas": {"d": ([3],)}}, {"deltas": {"d": ()}}],
+        [_added(1, 2), _added([3]), _added()],
         {1: (MISSING, (1, 2)), 3: (MISSING, (1, 2), ([3],), ())},
     ),
     "a channel that did not move keeps them": (
-        [{"deltas": {"d": (1,)}}, {"values": {"a": 2}}, {"values": {"a": 3}}],
+        [_added(1), _held(2, "a"), _held(3, "a")],
         {3: (MISSING, (1,))},
     ),
     "they start from the nearest snapshot": (
-        [
-            {"values": {"d": ["old"]}},
-            {"deltas": {"d": (2,)}},
-            {"values": {"d": ["new"]}},
-            {"deltas": {"d": (4,)}},
-            {"deltas": {"d": (5,)}},
-        ],
+        [_held(["old"]), _added(2), _held(["new"]), _added(4), _added(5)],
         {2: (["old"], (2,)), 5: (["new"], (4,), (5,))},
     ),
     "at a snapshot a channel has its value": (
-        [{"deltas": {"d": (1,)}}, {"values": {"d": [1, 2]}}],
+        [_added(1), _held([1, 2])],
         {1: (MISSING, (1,)), 2: ([1, 2],)},
     ),
-    "None is a snapshot like any other": (
-        [{"values": {"d": None}}, {"deltas": {"d": (2,)}}],
-        {2: (None, (2,))},
-    ),
+    "None is a snapshot like any other": ([_held(None), _added(2)], {2: (None, (2,))}),
     "after an emptied channel they start empty": (
-        [{"values": {"d": ["gone"]}}, {"emptied": ("d",)}, {"deltas": {"d": (3,)}}],
+        [_held(["gone"]), {"emptied": ("d",)}, _added(3)],
         {3: (MISSING, (3,))},
     ),
 }

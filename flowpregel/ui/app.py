@@ -124,15 +124,14 @@ async def _changes(
 
 
 class PageServer(uvicorn.Server):
-    """Serves the page until Ctrl-C.
+    """Serves the page, on the sockets that `run` is given, until Ctrl-C.
 
     Args:
         app: The application of `app_of`.
         guard: Looks at each request first.
-        listener: The socket that it listens on.
     """
 
-    def __init__(self, app: Starlette, guard: RequestGuard, listener: socket.socket) -> None:
+    def __init__(self, app: Starlette, guard: RequestGuard) -> None:
         super().__init__(
             uvicorn.Config(
                 guard.around(app),
@@ -145,13 +144,8 @@ class PageServer(uvicorn.Server):
             )
         )
         self.app = app
-        self.listener = listener
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams of news, which have no end of their own, and then the rest."""
         self.app.state.is_ending = True
         await super().shutdown(sockets)
-
-    def serve_forever(self) -> None:
-        """Serve until a signal ends it."""
-        self.run(sockets=[self.listener])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
-from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,13 +14,12 @@ from flowpregel.watching.reader import StoreReader
 from flowpregel.watching.rows import CallRow
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
 Json: TypeAlias = Any
 """What `json.dumps` takes."""
 
-COLUMNS = tuple(each.name for each in fields(CallRow))
-_cells = attrgetter(*COLUMNS)
+COLUMNS = CallRow._fields
 _SHOWN = Limits(depth=8, count=200, size=20_000, total=5_000)
 _SAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
@@ -79,7 +76,7 @@ class Pages:
     def runs(self) -> Json:
         """Return the list of runs, the one that changed last first."""
         with self._lock:
-            return {"store": self.saver.path, "runs": [asdict(row) for row in self.reader.runs()]}
+            return {"store": self.saver.path, "runs": [row._asdict() for row in self.reader.runs()]}
 
     def run(self, thread: str) -> Json:
         """Return how a run stands."""
@@ -87,18 +84,13 @@ class Pages:
             row = self.reader.run(thread)
         if row is None:
             raise ConfigurationError(f"the store has no thread {thread!r}")
-        return asdict(row)
+        return row._asdict()
 
     def calls(self, thread: str, since: int = 0) -> Json:
-        """Return the calls of a run that changed since a mark, as rows of `COLUMNS`."""
+        """Return calls of a run that changed since a mark, as `StoreReader.calls` does."""
         with self._lock:
             changes = self.reader.calls(thread, since)
-        return {
-            "columns": COLUMNS,
-            "mark": changes.mark,
-            "is_whole": changes.is_whole,
-            "rows": [_cells(row) for row in changes.rows],
-        }
+        return {"columns": COLUMNS, **changes._asdict()}
 
     def call(self, thread: str, call: str) -> Json:
         """Return all that is kept of a call."""
@@ -108,7 +100,7 @@ class Pages:
             raise ConfigurationError(f"the last run of thread {thread!r} has no call {call!r}")
         values = {name: tagged(detail[name]) for name in ("arguments", "result", "error")}
         questions = [{**each, "value": tagged(each["value"])} for each in detail["questions"]]
-        told = {"row": asdict(detail["row"]), "attempts": detail["attempts"]}
+        told = {"row": detail["row"]._asdict(), "attempts": detail["attempts"]}
         return {**told, **values, "questions": questions}
 
     def logs(self, thread: str) -> dict[str, str]:

@@ -10,8 +10,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.checkpoint.lmdb.durable import DurableSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.ui.pages import COLUMNS, Json, Pages, json_text
 from flowpregel.watching.inert import InertCodec
@@ -98,9 +98,12 @@ def _hashed(text: str) -> str:
 
 def _answers(pages: Pages, thread: str) -> Json:
     """Return what the page asks for, by the names under which ``source.js`` looks it up."""
-    run, calls, steps = pages.run(thread), pages.calls(thread), pages.steps(thread)
-    logs = pages.logs(thread)
-    known = {cells[_ID]: cells for cells in calls["rows"]}
+    run, steps, logs = pages.run(thread), pages.steps(thread), pages.logs(thread)
+    calls: Json = {"mark": 0, "is_more": True}
+    known: dict[str, Any] = {}
+    while calls["is_more"]:
+        calls = pages.calls(thread, calls["mark"])
+        known = ({} if calls["is_whole"] else known) | {c[_ID]: c for c in calls["rows"]}
     rows = sorted(known.values(), key=lambda cells: _URGENCY.index(cells[_STATE]))
     run["calls"], calls["rows"], calls["limit"] = len(rows), rows[:MOST_CALLS], MOST_CALLS
     store = {"store": Path(pages.saver.path).name, "runs": [run], "actions": False}

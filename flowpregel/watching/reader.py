@@ -10,32 +10,28 @@
 
 from __future__ import annotations
 
-import os
+from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
-from pathlib import Path
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import Owner
+from flowpregel.checkpoint.arguments import decoded
 from flowpregel.checkpoint.base import FLOW
-from flowpregel.checkpoint.lmdb.arguments import decoded
-from flowpregel.checkpoint.lmdb.tables import CheckpointRecord, NamespaceRecord, Tables
+from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.work import status_from
-from flowpregel.executors.processes.crash_report import memory_of
+from flowpregel.executors.processes.crash_report import cpu_of, memory_of
 from flowpregel.watching.inert import InertCodec
 from flowpregel.watching.preview import plain
 from flowpregel.watching.rows import CallChanges, CallRow, RunRow
 from flowpregel.watching.seen import SeenCheckpoint
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.checkpoint.durable import DurableSaver
 
-_AT_ONCE = 500
-"""How many checkpoints are read in one transaction."""
 _ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
 
 
@@ -49,8 +45,12 @@ class SeenRun:
     """By namespace, its checkpoints, the newest first."""
     log: list[CallRow] = field(default_factory=list)
     """Each change of a call."""
+    behind: deque[tuple[SeenCheckpoint, bool]] = field(default_factory=deque)
+    """What is to be read yet, and whether another checkpoint has followed it."""
     at: int = -1
     """The store's mark when it was read last."""
+    is_held: bool = False
+    """Whether a run had the thread then."""
 
     @property
     def mark(self) -> int:
@@ -66,9 +66,11 @@ class StoreReader:
 
     Args:
         saver: The open store. It is opened once more, to be read inertly.
+        most: How many calls are read, and told, at once: the others the next time.
     """
 
-    def __init__(self, saver: DurableSaver) -> None:
+    def __init__(self, saver: DurableSaver, most: int = 5_000) -> None:
+        self._most = most
         self._store, self._leases = saver.opened_to_look(InertCodec())
         self._tables = Tables(self._store)
         self._read = self._store.environment.read
@@ -107,7 +109,8 @@ class StoreReader:
     def _run_row(self, namespace: NamespaceRecord) -> RunRow:
         owner = self._leases.owner(Address(namespace.thread_id))
         newest = self._checkpoint(namespace, namespace.newest or "")
-        newest.look(is_held=owner is not None)
+        while newest.look(self._most, is_held=owner is not None) and newest.unread:
+            pass  # it reads some of them at a time
         states = {state: count for state, count in newest.states.items() if count}
         flow = newest.item(FLOW)
         return RunRow(
@@ -132,47 +135,72 @@ class StoreReader:
                 self._newest[namespace.prefix] = seen
         return seen
 
-    def checkpoints(self, thread_id: str) -> Iterator[tuple[str, CheckpointRecord]]:
-        """Yield the checkpoints of a thread, each with its id, the newest first."""
+    def checkpoints(self, thread_id: str) -> list[tuple[str, CheckpointRecord]]:
+        """Return the checkpoints of a thread, each with its id, the newest first."""
         if (namespace := self._namespaces(thread_id).get("")) is None:
-            return
-        page_of = partial(self._checkpoints, namespace=namespace)
-        page = self._read(partial(page_of, before=None))
-        while page:
-            yield from page
-            page = self._read(partial(page_of, before=page[-1][0]))
-
-    def _checkpoints(
-        self, transaction: Any, namespace: NamespaceRecord, before: str | None
-    ) -> list[tuple[str, CheckpointRecord]]:
-        found = self._tables.newest_first(transaction, namespace, before)
-        return [*islice(found, _AT_ONCE)]
+            return []
+        read = partial(self._tables.newest_first, namespace=namespace)
+        found: list[tuple[str, CheckpointRecord]] = self._read(lambda at: [*read(at)])
+        return found
 
     # ------------------------------------------------------------ calls
 
     def calls(self, thread_id: str, since: int = 0) -> CallChanges:
         """Return the calls of a thread's last run that changed since a mark.
 
+        Of very many the first ones: `CallChanges.is_more` says that there are others.
+
         Args:
             thread_id: Whose.
             since: The `CallChanges.mark` of the last time; 0: all of them.
         """
-        run = self._runs.get(thread_id)
-        if run is None or not self._follow(run, thread_id):
+        run = self._runs.setdefault(thread_id, SeenRun(1))
+        was_behind = bool(run.behind)
+        if not self._follow(run, thread_id):
             # Read anew: something was taken back, or another run has begun.
             for namespace in self._namespaces(thread_id).values():
                 self._newest.pop(namespace.prefix, None)
-            run = self._runs[thread_id] = SeenRun(1 if run is None else run.mark + 1)
+            run = self._runs[thread_id] = SeenRun(run.mark + 1)
             self._follow(run, thread_id)
         is_whole = not run.first <= since <= run.mark
-        rows = run.log if is_whole else run.log[since - run.first :]
-        return CallChanges(mark=run.mark, is_whole=is_whole, rows=tuple(rows))
+        begin = 0 if is_whole else since - run.first
+        rows = tuple(run.log[begin : begin + self._most])
+        mark = run.first + begin + len(rows)
+        # After the last of what it was behind with it looks what has changed meanwhile.
+        is_more = was_behind or bool(run.behind) or mark < run.mark
+        return CallChanges(mark=mark, is_whole=is_whole, is_more=is_more, rows=rows)
+
+    def changes(self, thread_id: str, since: int = 0) -> Iterator[CallChanges]:
+        """Yield what `calls` returns until there is no more."""
+        is_more = True
+        while is_more:
+            changes = self.calls(thread_id, since)
+            since, is_more = changes.mark, changes.is_more
+            yield changes
 
     def _follow(self, run: SeenRun, thread_id: str) -> bool:
-        """Add to *run* what has changed; return False if it is not what it was."""
+        """Add to *run* some of what has changed; return False if it is not what it was."""
+        if not (run.behind or self._gather(run, thread_id)):
+            return False
+        left = self._most
+        while run.behind and left > 0:
+            seen, is_last = run.behind[0]
+            if not seen.look(left, is_held=run.is_held, is_last=is_last):
+                run.at = -1  # too early: to be looked at again, though nothing is committed
+            if seen.is_taken_back:
+                return False
+            left -= len(seen.changes)
+            run.log += seen.changes
+            seen.changes.clear()
+            if not seen.unread:
+                run.behind.popleft()
+        return True
+
+    def _gather(self, run: SeenRun, thread_id: str) -> bool:
+        """Note which checkpoints of *run* are to be read; return False if it is another run."""
         if (at := self.mark()) == run.at:
             return True
-        is_held, is_whole = self._leases.owner(Address(thread_id)) is not None, True
+        run.is_held = self._leases.owner(Address(thread_id)) is not None
         for name, namespace in sorted(self._namespaces(thread_id).items()):
             known = run.chains.setdefault(name, [])
             roots = {seen.id for seen in run.chains[""]} if name else set()
@@ -182,15 +210,9 @@ class StoreReader:
                 if first.source == "input" or first.parent_id != known[0].id:
                     return False
             # Those behind them were looked at when the next one was there already.
-            for seen in (*added, *known[:1]):
-                is_newest = seen.id == namespace.newest
-                is_whole &= seen.look(is_held=is_held, is_last=not is_newest)
-                if seen.is_taken_back:
-                    return False
-                run.log += seen.changes
-                seen.changes.clear()
+            run.behind += [(seen, seen.id != namespace.newest) for seen in (*added, *known[:1])]
             known[:0] = added
-        run.at = at if is_whole else -1
+        run.at = at
         return True
 
     def _since(
@@ -217,7 +239,8 @@ class StoreReader:
         failed: ``began``, ``seconds``, ``pid``, ``error`` and ``traceback`` of each; its
         ``questions``: ``id`` and ``value`` of each. Values are previews, fit for JSON.
         """
-        self.calls(thread_id)
+        for _ in self.changes(thread_id):
+            pass  # all of them have been read then
         for seen in chain.from_iterable(self._runs[thread_id].chains.values()):
             if (row := seen.row(call_id)) is not None:
                 break
@@ -260,11 +283,3 @@ class StoreReader:
             for worker in state["workers"]:
                 worker |= {"memory": memory_of(worker["pid"]), "cpu": cpu_of(worker["pid"])}
         return {"thread_id": thread_id, "host": owner.host, "pid": owner.pid, **state}
-
-
-def cpu_of(pid: int) -> float:
-    """Return the seconds of CPU that a process has used; 0 where that cannot be known."""
-    with suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return 0.0

@@ -1,9 +1,8 @@
-"""What is known of runs and their calls, as rows: `dataclasses.asdict` of each is fit for JSON."""
+"""What is known of runs and their calls, as rows: the fields of each are fit for JSON."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from flowpregel.checkpoint.work import Status
 
@@ -12,8 +11,7 @@ CallState: TypeAlias = Literal["failed", "waiting", "unfinished", "done"]
 something (what it saved, say) and has not ended. One that runs has often left nothing yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class RunRow(NamedTuple):
     """A run: what its thread's newest checkpoint tells, and who has it now."""
 
     thread_id: str
@@ -28,7 +26,7 @@ class RunRow:
     """Wall-clock nanoseconds of its newest checkpoint."""
     checkpoints: int
     """How many the thread has."""
-    states: dict[CallState, int] = field(default_factory=dict)
+    states: dict[CallState, int]
     """How many tasks of its present superstep, and calls in it, stand how."""
     host: str = ""
     """Where it runs now; empty: nowhere."""
@@ -36,8 +34,7 @@ class RunRow:
     """In which process it runs now; 0: in none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRow:
+class CallRow(NamedTuple):
     """A call of a task, or a node's task, by what it has left in the store."""
 
     id: str
@@ -77,13 +74,14 @@ class CallRow:
     """How many answers it waits for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallChanges:
+class CallChanges(NamedTuple):
     """What changed of a run's calls since a mark."""
 
     mark: int
     """To be given the next time."""
     is_whole: bool
-    """Whether *rows* is all there is: drop what was known before."""
+    """Whether *rows* begins with all there is: drop what was known before."""
+    is_more: bool
+    """Whether there is more, which is told the next time."""
     rows: tuple[CallRow, ...]
     """New ones and changed ones; one that changed again is there once more, later."""

@@ -15,12 +15,12 @@ from typing import Any, cast
 
 from flowpregel._core import records
 from flowpregel._core.asked import Ran
-from flowpregel._core.failures import line_of
+from flowpregel._core.calls import line_of
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
 from flowpregel._lmdb.records import SIZE
-from flowpregel.checkpoint.lmdb.arguments import arguments_key
-from flowpregel.checkpoint.lmdb.tables import (
+from flowpregel.checkpoint.arguments import arguments_key
+from flowpregel.checkpoint.tables import (
     NamespaceRecord,
     Tables,
     WritesRecord,
@@ -31,14 +31,12 @@ from flowpregel.checkpoint.work import Work, work_from
 from flowpregel.watching.rows import CallRow, CallState
 
 Decode = Callable[[bytes, str], Any]
-_TAKEN = (
-    "planned", "began", "seconds", "attempts", "executor", "host", "pid", "cpu", "peak",
-)  # fmt: skip
+_SHOWN = (records.CALLED, records.ERROR, records.INTERRUPT)
+"""The writes that a row is made of; of others it matters that they are there."""
+_TAKEN = tuple({*CallRow._fields} & {*Ran._fields} - {"name", "error"})
 """What a row has of how a task ran."""
 _PAUSE = 20
 """How much longer than a look takes nobody looks again at a run that does not go on."""
-_AT_ONCE = 1_000
-"""How many records are read in one transaction: a long one keeps freed pages from use."""
 
 
 class SeenCheckpoint:
@@ -69,6 +67,10 @@ class SeenCheckpoint:
         """By key, the checksum of each task's record."""
         self._done: set[bytes] = set()
         """The keys of those that ended well."""
+        self.unread: list[bytes] = []
+        """The keys of those that are to be read yet."""
+        self._count = 0
+        """How many there were when the keys were read."""
         self.rows: dict[bytes, CallRow] = {}
         self.states: Counter[CallState] = Counter()
         self.changes: list[CallRow] = []
@@ -89,24 +91,26 @@ class SeenCheckpoint:
         parents = self.item("parents")
         return str(parents.get("")) if isinstance(parents, dict) else ""
 
-    def look(self, *, is_held: bool, is_last: bool = False) -> bool:
-        """Read what changed; return False if it is too early to look again.
+    def look(self, most: int, *, is_held: bool, is_last: bool = False) -> bool:
+        """Read some of what changed; return False if it is too early to look again.
 
         Args:
+            most: Of how many tasks: the others are left *unread* until the next time.
             is_held: Whether a run has the thread. If not, anything may have changed, but seldom
                 does: it is not looked at too often.
             is_last: Another checkpoint has followed: from now on nothing changes any more.
         """
         began = time.monotonic()
-        if not (is_held or is_last) and began < self._due:
-            return False
-        count, keys = self._read(partial(self._keys, known=self._done if is_held else ()))
-        for at in range(0, len(keys), _AT_ONCE):
-            part = keys[at : at + _AT_ONCE]
-            for key, checksum, payload in self._read(partial(self._changed, keys=part)):
-                self._sums[key] = checksum
-                self._take_in(key, WritesRecord(*self._tables.fields_of(payload)))
-        self.is_taken_back |= count < len(self._sums)
+        if not self.unread:
+            if not (is_held or is_last) and began < self._due:
+                return False
+            known = self._done if is_held else ()
+            self._count, self.unread = self._read(partial(self._keys, known=known))
+        keys, self.unread = self.unread[:most], self.unread[most:]
+        for key, checksum, payload in self._read(partial(self._changed, keys=keys)):
+            self._sums[key] = checksum
+            self._take_in(key, WritesRecord(*self._tables.fields_of(payload)))
+        self.is_taken_back |= not self.unread and self._count < len(self._sums)
         if not is_held:
             self._due = began + _PAUSE * (time.monotonic() - began)
         return True
@@ -188,9 +192,7 @@ class SeenCheckpoint:
         """Return how a task ran, and what it left, with its result only if it is the *whole*."""
         ran = None if record.ran is None else Ran(*record.ran)
         kept = {
-            channel: self._decode(data, "a task's write")
-            if whole or channel in records.CONTROL_WRITES
-            else None
+            channel: self._decode(data, "a task's write") if whole or channel in _SHOWN else None
             for _, (channel, data) in sorted(record.writes.items())
         }
         return ran, work_from(self._address, self.step + 1, record.task_id, kept, ran)

@@ -1,12 +1,13 @@
-"""P1: a superstep in PostgreSQL, ours and LangGraph's in turns on one server; and a failover.
+"""P1: a superstep in PostgreSQL, ours and the peers' in turns on one server; and a failover.
 
 Run it with ``python -m tests.benchmarks.postgres [supersteps [turns]]`` on a machine that does
-nothing else. The server is started for it, with fsync on.
+nothing else. The server is started for it, with fsync on. DBOS takes part where it is installed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import statistics
 import subprocess
@@ -20,8 +21,8 @@ from typing import Any
 from tests.benchmarks import work
 from tests.postgres_server import serving, why_not
 
-MOST = 0.6
-"""Of LangGraph's time, that of ours may be."""
+MOST = {"langgraph + Postgres": 0.6, "DBOS": 0.35}
+"""What share of a peer's time ours may be."""
 TTL = 3.0
 SPARE = 2.0
 """Seconds after which a run goes on whose lease is out."""
@@ -55,11 +56,15 @@ def main() -> int:
         return 0
     count, turns = (*map(int, sys.argv[1:3]), *(300, 7)[len(sys.argv) - 1 :])[:2]
     with serving() as server, contextlib.ExitStack() as stack:
-        sides = {
+        sides: dict[str, Callable[[], Any]] = {
             "flowpregel": stack.enter_context(ours(server.url, count)),
             "langgraph + Postgres": stack.enter_context(langgraph(server.url, count)),
             "an insert and its commit": stack.enter_context(inserts(server.url, count)),
         }
+        if importlib.util.find_spec("dbos"):
+            from tests.benchmarks.peers import dbos
+
+            sides["DBOS"] = stack.enter_context(dbos.steps(count, server.url))
         found: dict[str, list[float]] = {name: [] for name in sides}
         for turn in range(turns + 1):
             for name, side in sides.items():
@@ -69,11 +74,14 @@ def main() -> int:
         medians = {name: statistics.median(many) for name, many in found.items()}
         for name, median in medians.items():
             sys.stdout.write(f"{name:26} {median * 1e6:8.0f} µs a superstep\n")
-        ratio = medians["flowpregel"] / medians["langgraph + Postgres"]
-        sys.stdout.write(f"P1: {ratio:.2f} x (at most {MOST})\n")
+        missed = False
+        for peer in MOST.keys() & medians.keys():
+            ratio = medians["flowpregel"] / medians[peer]
+            missed |= ratio > MOST[peer]
+            sys.stdout.write(f"P1: {ratio:.2f} x {peer} (at most {MOST[peer]})\n")
         seconds = failover(server.url)
         sys.stdout.write(f"failover: {seconds:.1f} s with a ttl of {TTL:.0f} s\n")
-    return int(ratio > MOST or seconds > TTL + SPARE)
+    return int(missed or seconds > TTL + SPARE)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,10 @@
 """U1: what it costs to watch a run. ``python -m tests.benchmarks.watching [CALLS]`` prints it.
 
-Three figures: a poll for changes, by who watches and by the run that is not watched; a refresh
-with very many calls, a hundred of them new; and what a run takes to show what it does.
-All are seconds of CPU of the OS thread that does it, which other work on the machine does not
-stretch as much as the time on the clock.
+Four figures: a poll for changes, by who watches and by the run that is not watched; a refresh
+with very many calls, a hundred of them new; what a run takes to show what it does; and how long
+after its first commit the run of another process is seen by who looks as often as the page.
+All but the last are seconds of CPU of the OS thread that does it, which other work on the machine
+does not stretch as much as the time on the clock.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.lmdb.leases import HeldLease
 from flowpregel.watching.reader import StoreReader
 from tests.benchmarks.work import folder
+from tests.runs.watched import job, until
 
+_PERIOD = 0.2
+"""Seconds between two looks of the page's server."""
 _POLLS = 10_000
 _NEW = 100
 _TURNS = 5
@@ -57,9 +61,13 @@ def poll(saver: LMDBSaver, path: str) -> tuple[float, float]:
     return ours, its
 
 
-def refresh(saver: LMDBSaver, count: int) -> tuple[float, float, float]:
-    """Return the seconds of the first look at *count* calls, and of the next: median, most."""
+def refresh(saver: LMDBSaver, count: int) -> tuple[float, float, float, float]:
+    """Return the seconds of the first look at *count* calls, of its first page, and of the next.
+
+    Of the next looks it is the median, and the most.
+    """
     seconds: list[float] = []
+    pages: list[float] = []
     with closing(StoreReader(saver)) as reader:
 
         @entrypoint(checkpointer=saver)
@@ -68,17 +76,19 @@ def refresh(saver: LMDBSaver, count: int) -> tuple[float, float, float]:
                 future.result()
             mark = 0
             for turn in range(_TURNS + 1):
-                begun = time.thread_time()
-                changes = reader.calls("refresh", mark)
+                begun, seen = time.thread_time(), 0
+                for changes in reader.changes("refresh", mark):
+                    pages.append(time.thread_time() - begun)
+                    mark, seen = changes.mark, seen + len(changes.rows)
                 seconds.append(time.thread_time() - begun)
-                assert len(changes.rows) >= (_NEW if turn else count)
-                mark, first = changes.mark, count + turn * _NEW
+                assert seen >= (_NEW if turn else count)
+                first = count + turn * _NEW
                 for future in same.map(range(first, first + _NEW)):
                     future.result()
 
         flow.invoke(count, thread_id="refresh", durability="sync")
     first, *others = seconds
-    return first, statistics.median(others), max(others)
+    return first, pages[0], statistics.median(others), max(others)
 
 
 def cost(saver: LMDBSaver, count: int) -> tuple[float, float]:
@@ -115,6 +125,21 @@ def _watch(saver: LMDBSaver, over: threading.Event) -> None:
             reader.live("cost")
 
 
+def visible() -> list[float]:
+    """Return the seconds from the first commit of another process's run until it is seen."""
+    seconds = []
+    for _ in range(_TURNS):
+        with folder() as path, LMDBSaver(path / "store") as saver, job(path):
+            with closing(StoreReader(saver)) as reader:
+                while not reader.runs():
+                    time.sleep(_PERIOD)
+            seen = time.time_ns()
+            until((path / "go.begun").exists)
+            begun = (path / "go.begun").stat().st_mtime_ns
+            seconds.append(max(0, seen - begun) / 1e9)
+    return seconds
+
+
 def main(arguments: list[str]) -> None:
     """Print the figures."""
     count = int(arguments[0]) if arguments else 100_000
@@ -126,11 +151,16 @@ def main(arguments: list[str]) -> None:
         seconds, spent = cost(saver, count // 5)
         share = 100 * spent / seconds
         print(f"U1 cost: {spent * 1e3:.0f} ms of CPU in a run of {seconds:.1f} s ({share:.2f} %)")
-        first, median, most = refresh(saver, count)
+        first, page, median, most = refresh(saver, count)
         print(
-            f"U1 refresh with {count:,} calls: first {first:.2f} s, then {median * 1e3:.0f} ms "
-            f"(at most {most * 1e3:.0f})"
+            f"U1 refresh with {count:,} calls: first {first:.2f} s (of which the first page "
+            f"{page * 1e3:.0f} ms), then {median * 1e3:.0f} ms (at most {most * 1e3:.0f})"
         )
+    seconds = visible()
+    print(
+        f"U1 another process's run is seen {statistics.median(seconds) * 1e3:.0f} ms after its "
+        f"first commit (at most {max(seconds) * 1e3:.0f})"
+    )
 
 
 if __name__ == "__main__":

@@ -13,8 +13,11 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from websockets.sync.client import ClientConnection, connect
+
+from tests.page.serving import Served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 _FLAGS = (
@@ -153,3 +156,11 @@ def browser(folder: Path) -> Iterator[Tab]:
                 yield tab
         finally:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def open_run(tab: Tab, server: Served, thread: str, view: str = "calls") -> None:
+    """Open a view of a run, and wait for it."""
+    tab.open(server.address)
+    tab.until("document.querySelector('tbody a')")
+    tab.run(f"location.hash = '#/run/{quote(thread, safe='')}/{view}'")
+    tab.until("document.querySelector('.head .badge')")

@@ -83,8 +83,8 @@ def served(store: str, *, actions: bool = False, **options: Any) -> Iterator[Ser
     ):
         started = Actions(store) if actions else None
         app = app_of(pages, started)
-        server = PageServer(app, guard, listener)
-        thread = threading.Thread(target=server.serve_forever)
+        server = PageServer(app, guard)
+        thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
             yield Served(port, guard, store, started)

@@ -11,14 +11,13 @@ import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
 from flowpregel import LMDBSaver
 from flowpregel.ui.report import notebook_report, report
 from flowpregel.watching.inert import InertCodec
-from tests.page.browser import CHROMIUM, Tab, browser
+from tests.page.browser import CHROMIUM, Tab, browser, open_run
 from tests.page.serving import Served, served
 from tests.page.stores import HOSTILE, census, hostile_store, plain_store
 
@@ -75,14 +74,6 @@ def picture(tab: Tab, tmp_path: Path) -> Picture:
     return picture
 
 
-def open_run(tab: Tab, server: Served, thread: str, view: str = "calls") -> None:
-    """Open a view of a run, and wait for it."""
-    tab.open(server.address)
-    tab.until("document.querySelector('tbody a')")
-    tab.run(f"location.hash = '#/run/{quote(thread, safe='')}/{view}'")
-    tab.until("document.querySelector('.head .badge')")
-
-
 # ------------------------------------------------ what is seen
 
 
@@ -120,6 +111,16 @@ def test_the_graph_has_a_node_for_each_task(tab: Tab, server: Served) -> None:
     names = "[...document.querySelectorAll('.node .title')].map(each => each.textContent)"
     assert ["double", "invert", "shares"] == sorted(tab.run(names))
     assert 2 == tab.run("document.querySelectorAll('.edge').length")
+    # Of a run that goes on it has what that has not come to as well.
+    told = tab.run(
+        """import('/static/graph.js').then(({ graphOf }) => {
+            const call = { namespace: "", name: "ask", path: "p", step: 0, shown: "done" };
+            const drawing = { nodes: ["ask", "tell"], edges: [["ask", "tell"], ["tell", "end"]] };
+            const { nodes, edges } = graphOf([call, { ...call, path: "q", step: 1 }], drawing);
+            return [nodes.map(each => each.states), edges.map(each => each.target)];
+        })"""
+    )
+    assert [[{"done": 2}, {}], ["|tell"]] == told
 
 
 def test_the_slider_travels_in_time(tab: Tab, server: Served) -> None:

@@ -71,6 +71,8 @@ class Teller:
         """Whether a superstep failed of which LangGraph keeps a part."""
         self.asks_on = False
         """Whether a task that was given an answer asks something else."""
+        self.was_refused = False
+        """Whether the last answer was refused."""
         self.names = [node.name for node in plan.graph.nodes]
 
     def does(self, action: Action) -> list[Any]:
@@ -82,6 +84,7 @@ class Teller:
             # Listed as different: LangGraph keeps half of the superstep.
             self.torn = True
             return [(action.kind, shown)]
+        self.was_refused = action.kind == "wrong" and "raised" in repr(shown)
         if action.kind in (*ANSWERS, "input"):
             self.asks_on = action.kind in ANSWERS and bool(self._waiting())
         seen = [(action.kind, shown), ("state", self._state())]
@@ -91,13 +94,16 @@ class Teller:
         """Return whether the engines do different things with *action*, as is listed.
 
         While a task asks on, LangGraph answers its next question with the old
-        answer. And which tasks have ended when one fails is a matter of luck.
-        With durability ``exit`` it keeps checkpoints that no superstep made.
+        answer, or with one that was refused. And which tasks have ended when one
+        fails is a matter of luck. With durability ``exit`` it keeps checkpoints
+        that no superstep made.
         """
         if self.at_exit and action.kind in ("replay", "inside", "fork"):
             return True
         goes_on = ("go", "command", "replay", "inside", "answer and go", "wrong")
         if self.asks_on and action.kind in goes_on:
+            return True
+        if self.was_refused and any(node.asks > 1 for node in self.plan.graph.nodes):
             return True
         if action.kind == "wrong" and self._has_company():
             return True

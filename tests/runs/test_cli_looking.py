@@ -140,18 +140,23 @@ def test_a_threads_run_is_drawn(cli: Invoke) -> None:
     assert ["step 1  + add", "step 2  + tell"] == [line[:14].rstrip() for line in lines]
 
 
-def test_a_failed_run_is_drawn_in_mermaid_with_its_calls(cli: Invoke) -> None:
-    text = cli("graph", f"{FLOWS}:shares", "--thread", "failed", "--mermaid").stdout
+@pytest.mark.parametrize("language", ["--mermaid", "--dot"])
+def test_a_run_is_drawn_as_a_table_alone(cli: Invoke, language: str) -> None:
+    result = cli("graph", f"{FLOWS}:steps", "--thread", "finished", language)
 
-    assert "divide<br/>x2" in text
-    assert "classDef failed" in text
+    assert Code.USAGE == result.exit_code
+    assert "as a table" in result.stderr
+
+
+def test_a_flow_is_drawn_for_graphviz(cli: Invoke) -> None:
+    assert cli("graph", f"{FLOWS}:steps", "--dot").stdout.startswith("digraph {")
 
 
 def test_a_run_can_be_had_as_json(shown: Callable[..., Any]) -> None:
     (body,) = shown("graph", f"{FLOWS}:allow", "--thread", "waits")["tasks"]
 
     assert ("allow", "waiting") == (body["name"], body["status"])
-    assert ["question"] == [call["name"] for call in body["tasks"]]
+    assert ["question"] == [call["name"] for call in body["inner"]]
 
 
 def test_a_run_of_an_unknown_thread_cannot_be_drawn(cli: Invoke) -> None:
@@ -159,27 +164,6 @@ def test_a_run_of_an_unknown_thread_cannot_be_drawn(cli: Invoke) -> None:
 
     assert Code.USAGE == result.exit_code
     assert "nobody" in result.stderr
-
-
-def test_a_picture_needs_a_name_that_says_which(cli: Invoke, tmp_path: Path) -> None:
-    result = cli("graph", f"{FLOWS}:steps", "--output", str(tmp_path / "flow.gif"))
-
-    assert Code.USAGE == result.exit_code
-    assert ".svg or .png" in result.stderr
-
-
-def test_a_picture_is_written(cli: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "dot"
-    program.write_text('#!/bin/sh\necho "made with $1"\ncat\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    picture = tmp_path / "run.svg"
-
-    result = cli("graph", f"{FLOWS}:steps", "--thread", "finished", "--output", str(picture))
-
-    assert Code.OK == result.exit_code, result.output
-    assert "made with -Tsvg" in picture.read_text()
-    assert 'fillcolor="#e8f5e9"' in picture.read_text()
 
 
 def test_history_lists_checkpoints_newest_first(shown: Callable[..., Any]) -> None:

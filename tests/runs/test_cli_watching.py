@@ -28,31 +28,32 @@ def watch(*words: str, store: Path) -> Any:
 
 
 @contextmanager
-def watching(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Watch the run of the job from a process of its own."""
+def watching(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[str]]]:
+    """Run the job in a process, and watch it from another as soon as it tells what it does."""
     words = [*COMMAND, "watch", "--store", str(folder / "store")]
-    with subprocess.Popen(words, env=environment(), text=True, stdout=subprocess.PIPE) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    with job(folder) as running:
+        with LMDBSaver(folder / "store") as saver, reading(saver) as reader:
+            until(lambda: reader.live("job"))
+        shown = subprocess.Popen(words, env=environment(), text=True, stdout=subprocess.PIPE)
+        with shown:
+            try:
+                yield running, shown
+            finally:
+                shown.kill()
 
 
 @pytest.mark.slow
 def test_a_run_is_watched_until_it_ends(tmp_path: Path) -> None:
     """What runs, how far it is, and what is to do, in lines where there is no terminal."""
-    with job(tmp_path) as process, LMDBSaver(tmp_path / "store") as saver:
-        with reading(saver) as reader:
-            until(lambda: reader.live("job"))
-        with watching(tmp_path) as shown:
-            assert shown.stdout is not None
-            lines = iter(shown.stdout.readline, "")
-            seen = next(line for line in lines if "hold(0)" in line and "hold(1)" in line)
-            told = CliRunner().invoke(command, ["show", "job", "--store", saver.path])
-            (tmp_path / "go").touch()
-            process.wait()
-            rest = [*lines]
-            code = shown.wait()
+    with watching(tmp_path) as (running, shown):
+        assert shown.stdout is not None
+        lines = iter(shown.stdout.readline, "")
+        seen = next(line for line in lines if "hold(0)" in line and "hold(1)" in line)
+        told = CliRunner().invoke(command, ["show", "job", "--store", str(tmp_path / "store")])
+        (tmp_path / "go").touch()
+        running.wait()
+        rest = [*lines]
+        code = shown.wait()
 
     assert seen.startswith("job: ")
     assert "hold: 0 done, 3 to do" in seen
@@ -68,15 +69,12 @@ def test_a_run_is_watched_until_it_ends(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_watching_ends_with_a_process_that_was_killed(tmp_path: Path) -> None:
     """With the code of what is to be run again."""
-    with job(tmp_path) as process, LMDBSaver(tmp_path / "store") as saver:
-        with reading(saver) as reader:
-            until(lambda: reader.live("job"))
-        with watching(tmp_path) as shown:
-            assert shown.stdout is not None
-            shown.stdout.readline()
-            process.send_signal(signal.SIGKILL)
-            *_, last = shown.stdout
-            code = shown.wait()
+    with watching(tmp_path) as (running, shown):
+        assert shown.stdout is not None
+        shown.stdout.readline()
+        running.send_signal(signal.SIGKILL)
+        *_, last = shown.stdout
+        code = shown.wait()
 
     assert "job: stopped\n" == last
     assert Code.AGAIN == code

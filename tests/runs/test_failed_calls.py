@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Address
+from flowpregel.checkpoint.arguments import KeptArguments, NotKept
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
-from flowpregel.checkpoint.lmdb.arguments import KeptArguments, NotKept
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.shared import shared
 from flowpregel.func import Flow, entrypoint, task
@@ -95,7 +95,7 @@ def test_a_drawing_of_the_run_names_the_call(saver: LMDBSaver, files: Path) -> N
     (line,) = [line for line in str(drawing).splitlines() if "✗ parse('" in line]
     assert "', 'c.txt')" in line
     (study,) = drawing.to_json()["tasks"]
-    called = {each["call"][-7:-2] for each in study["tasks"]}
+    called = {each["call"][-7:-2] for each in study["inner"]}
     assert called == {"a.txt", "b.txt", "c.txt"}
 
 

@@ -84,3 +84,24 @@ def test_a_run_on_an_async_saver_can_be_cancelled(tmp_path: Path, durability: An
             assert [0, "done"] == (await app.ainvoke(None, config))["items"]
 
     run(story())
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_a_node_that_would_block_the_loop_of_its_saver_is_an_error(durability: Any) -> None:
+    """A sync node there waits for a graph, which waits for the saver, which needs the loop."""
+    inner = StateGraph(Items).add_node(note).add_edge(START, "note").compile(executor="inline")
+
+    def call(state: Items) -> Any:
+        return inner.invoke(state)
+
+    async def story() -> None:
+        async with sqlite.AsyncSqliteSaver.from_conn_string(":memory:") as saver:
+            builder = StateGraph(Items).add_node(call).add_edge(START, "call")
+            app = builder.compile(saver, executor="inline")
+            config = {"configurable": {"thread_id": "1"}}
+            with pytest.raises(
+                RuntimeError, match=r"inline on the event loop.*executor=\"threads\""
+            ):
+                await app.ainvoke({"items": []}, config, durability=durability)
+
+    run(story())

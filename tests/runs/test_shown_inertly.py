@@ -24,7 +24,7 @@ from flowpregel.cli.console import Code
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel.drawing import Edge, Graph, NodeShape
 from flowpregel.pregel.progress import ProgressView
-from flowpregel.pregel.run_drawing import TaskRecord, draw_run
+from flowpregel.pregel.runs import RunDrawing, TaskRecord
 from tests.runs.stores import ROOT, commit
 
 HOSTILE = {
@@ -50,54 +50,58 @@ def check_inert(shown: str) -> None:
 # ------------------------------------------------ drawings
 
 
-def drawings(text: str) -> list[Graph]:
-    """Return drawings with *text* wherever there can be any, and one without."""
-    found = []
-    for name in (text, "harmless"):
-        inner = Graph({name: NodeShape(name)})
-        nodes = {name: NodeShape(name), "b": NodeShape(name, subgraph=inner), "c": NodeShape("c")}
-        graph = Graph(nodes, [Edge(name, "c", name, conditional=True), Edge(name, "b")])
-        call = TaskRecord(step=0, node=f"call {name}", name=name, is_call=True, detail=name)
-        tasks = [TaskRecord(step=0, node=name, status="failed", detail=f"x: {name}", inner=(call,))]
-        found += [graph, draw_run(graph, tasks)]
-    return [found[0], found[2], found[1], found[3]]
+def drawing(text: str) -> Graph:
+    """Return a drawing with *text* wherever there can be any."""
+    inner = Graph({text: NodeShape(text)})
+    nodes = {text: NodeShape(text), "b": NodeShape(text, subgraph=inner), "c": NodeShape("c")}
+    return Graph(nodes, [Edge(text, "c", text, conditional=True), Edge(text, "b")])
 
 
 @hostile
 def test_drawings_are_of_the_form_that_harmless_ones_have(text: str) -> None:
     """The same lines in Mermaid's language, Graphviz's and in a list."""
-    of_graph, harmless, of_run, harmless_run = drawings(text)
-    for drawn, like in ((of_graph, harmless), (of_run, harmless_run)):
-        for draw in (Graph.draw_mermaid, Graph.draw_dot):
-            check_inert(draw(drawn))
-            assert len(draw(drawn).splitlines()) == len(draw(like).splitlines())
-        for charset in ("unicode", "ascii"):
-            check_inert(drawn.draw_ascii(charset=charset))
-        assert "%%" not in drawn.draw_mermaid()
-        assert "\nclick" not in drawn.draw_mermaid()
-        for line in drawn.draw_mermaid().splitlines():
-            assert line.count('"') in (0, 2)
+    drawn = drawing(text)
+    for draw in (Graph.draw_mermaid, Graph.draw_dot):
+        check_inert(draw(drawn))
+        assert len(draw(drawn).splitlines()) == len(draw(drawing("harmless")).splitlines())
+    for charset in ("unicode", "ascii"):
+        check_inert(drawn.draw_ascii(charset=charset))
+    assert "%%" not in drawn.draw_mermaid()
+    assert "\nclick" not in drawn.draw_mermaid()
+    for line in drawn.draw_mermaid().splitlines():
+        assert line.count('"') in (0, 2)
+
+
+@hostile
+def test_the_table_of_a_run_is_inert(text: str) -> None:
+    """The names of its tasks and nodes, and what failed."""
+    call = TaskRecord(step=0, node=f"call {text}", name=text, is_call=True, detail=text)
+    task = TaskRecord(step=0, node=text, status="failed", detail=f"x: {text}", inner=(call,))
+    for charset in ("unicode", "ascii"):
+        check_inert(RunDrawing((task,), {"idle": text}).draw_ascii(charset=charset))
 
 
 @hostile
 def test_what_a_notebook_is_given_has_no_tags_but_ours(text: str) -> None:
     """In each of the forms that it may choose from."""
-    for drawn in drawings(text):
-        for shown in drawn._repr_mimebundle_().values():
-            check_inert(shown)
-        html = drawn._repr_mimebundle_()["text/html"]
-        assert 2 == html.count("<")
-        assert html.startswith("<pre")
-        assert html.endswith("</pre>")
+    bundle = drawing(text)._repr_mimebundle_()
+    for shown in bundle.values():
+        check_inert(shown)
+    assert 2 == bundle["text/html"].count("<")
+    assert bundle["text/html"].startswith("<pre")
+    assert bundle["text/html"].endswith("</pre>")
 
 
 @hostile
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 def test_a_picture_is_xml_without_scripts_and_links(text: str) -> None:
     """Graphviz makes it of what it is given."""
-    for drawn in drawings(text):
-        tags = {each.tag for each in xml.etree.ElementTree.fromstring(drawn.draw_svg()).iter()}
-        assert not any(tag.endswith(("}script", "}a", "}img")) for tag in tags)
+    source = drawing(text).draw_dot()
+    made = subprocess.run(
+        ["dot", "-Tsvg"], input=source, capture_output=True, text=True, check=True
+    )
+    tags = {each.tag for each in xml.etree.ElementTree.fromstring(made.stdout).iter()}
+    assert not any(tag.endswith(("}script", "}a", "}img")) for tag in tags)
 
 
 @hostile

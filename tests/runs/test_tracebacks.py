@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+import flowpregel
 from flowpregel._tracebacks import UsersFrames
+from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
 from tests.runs.functional.flows import run
@@ -169,3 +171,14 @@ def test_the_same_exception_reaches_the_user(drive: Any, place: str) -> None:
         raise made[0]
 
     assert failure(drive, entrypoint(executor=place)(body), ["a"]) is made[0]
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_the_body_of_a_map_is_no_frame_of_the_users(executor: str) -> None:
+    """Its only frame is the line that called for it, wherever the function ran."""
+    with pytest.raises(ValueError, match="bad c") as failed:
+        flowpregel.map(
+            refuse, ["a", "c"], store=InMemorySaver(), id="a", executor=executor, progress=False
+        )
+
+    functions(failed.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -149,7 +148,7 @@ def test_the_calls_of_nested_graphs_are_there(store: LMDBSaver) -> None:
             assert {"below": "", "inner": "below"} == {
                 row.name: row.namespace.partition(":")[0] for row in rows
             }
-            assert all(json.dumps(asdict(row)) for row in rows)
+            assert all(json.dumps(row._asdict()) for row in rows)
 
 
 # ---------------------------------------------------------------- only what changed
@@ -186,6 +185,32 @@ def test_only_what_changed_since_a_mark_is_read(store: LMDBSaver) -> None:
     assert {"work(2)", "work(3)", "work(4)", "flow"} == {*by_text(rest.rows)}
     assert {"done"} == {row.state for row in by_text(whole.rows).values()}
     assert 6 == len(by_text(whole.rows))
+
+
+def test_very_many_calls_are_told_a_few_at_a_time(store: LMDBSaver) -> None:
+    """Each once, and what came meanwhile too."""
+
+    @task(executor="inline")
+    def work(n: int) -> int:
+        return n
+
+    @entrypoint(checkpointer=store)
+    def flow(count: int) -> int:
+        return sum(work(n).result() for n in range(count)) + int(interrupt("on?"))
+
+    flow.invoke(10, thread_id="1")
+    with reading(store, most=4) as reader:
+        first = reader.calls("1")
+        flow.invoke(Command(resume=0), thread_id="1")
+        rest = [*reader.changes("1", first.mark)]
+
+    assert first.is_whole
+    assert not any(each.is_whole for each in rest)
+    assert [False, *[True] * len(rest)] == [each.is_more for each in (first, *rest)][::-1]
+    assert all(len(each.rows) <= 4 for each in (first, *rest))
+    rows = [row for each in (first, *rest) for row in each.rows]
+    assert sorted(f"work({n})" for n in range(10)) == sorted(row.text for row in rows if row.text)
+    assert "done" == by_text(tuple(rows))["flow"].state
 
 
 def test_a_poll_tells_whether_anything_was_committed(store: LMDBSaver) -> None:

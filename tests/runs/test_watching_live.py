@@ -14,6 +14,7 @@ from flowpregel._lmdb.locks import WATCHED, FileLock
 from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.checkpoint.lmdb.leases import WATCH, HeldLease
+from flowpregel.graph import StateGraph
 from tests.runs.watched import job, reading, until
 
 
@@ -47,6 +48,42 @@ def test_the_run_of_another_process_shows_what_it_does(tmp_path: Path) -> None:
     assert after is None
     assert left is not None
     assert ("stopped", 0) == (left.status, left.pid)
+
+
+@pytest.mark.slow
+def test_the_first_look_after_a_runs_first_commit_shows_it(tmp_path: Path) -> None:
+    """A run of another process; whoever looks every fifth of a second sees it within one."""
+    with (
+        LMDBSaver(tmp_path / "store") as saver,
+        reading(saver) as reader,
+        job(tmp_path) as process,
+    ):
+        none, before = reader.runs(), reader.mark()
+        until((tmp_path / "go.begun").exists)
+        after, (row,) = reader.mark(), reader.runs()
+
+    assert [] == none
+    assert before != after
+    assert ("job", "running", process.pid) == (row.thread_id, row.status, row.pid)
+
+
+def test_a_run_shows_where_it_may_go_too(tmp_path: Path) -> None:
+    """The nodes of its graph that it has not come to, and the edges between them."""
+    seen: list[dict[str, Any]] = []
+    with LMDBSaver(tmp_path / "store") as saver, reading(saver) as reader:
+
+        def first(state: dict[str, Any]) -> None:
+            seen.append(until(lambda: reader.live("1")))
+
+        graph = StateGraph(dict).add_node("first", first).add_edge("__start__", "first")
+        for name in ("left", "right"):
+            graph.add_node(name, lambda _: None).add_edge(name, "__end__")
+        graph.add_conditional_edges("first", lambda _: "left", ["left", "right"])
+        graph.compile(checkpointer=saver, executor="threads").invoke({}, thread_id="1")
+
+    drawing = seen[0]["drawing"]
+    assert ["first", "left", "right"] == drawing["nodes"]
+    assert {("first", "left"), ("first", "right")} <= {*map(tuple, drawing["edges"])}
 
 
 def test_nothing_is_asked_of_a_run_while_nobody_watches(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,13 +27,9 @@ def until(look: Callable[[], Found | None]) -> Found:
     return found
 
 
-@contextmanager
-def reading(saver: LMDBSaver) -> Iterator[StoreReader]:
-    reader = StoreReader(saver)
-    try:
-        yield reader
-    finally:
-        reader.close()
+def reading(saver: LMDBSaver, **options: int) -> AbstractContextManager[StoreReader]:
+    """Read what the saver's store keeps."""
+    return closing(StoreReader(saver, **options))
 
 
 JOB = """
@@ -43,6 +39,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 
 @task
 def hold(n):
+    open(f"{sys.argv[2]}.begun", "a").close()
     report_progress(n, 10, "at it \\x1b[2J")
     while not os.path.exists(sys.argv[2]):
         time.sleep(0.01)
@@ -56,13 +53,16 @@ if __name__ == "__main__":
     with LMDBSaver(sys.argv[1]) as saver:
         flow.checkpointer = saver
         flow.executor = "threads"
-        flow.invoke(3, thread_id="job", max_concurrency=2)
+        flow.invoke(3, thread_id="job", max_concurrency=2, durability="sync")
 """
 
 
 @contextmanager
 def job(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run three tasks, two at a time, in another process; they end when a file ``go`` is there."""
+    """Run three tasks, two at a time, in another process; they end when a file ``go`` is there.
+
+    When a file ``go.begun`` is there, a task runs: the run's first commit is on disk.
+    """
     (folder / "job.py").write_text(JOB)
     command = [sys.executable, folder / "job.py", folder / "store", folder / "go"]
     process = subprocess.Popen(command)

@@ -1,14 +1,13 @@
 """Drawings: what they show, in each of their forms."""
 
 import json
-from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.drawing import END, START, Edge, Graph, NodeShape, graph_of, render
+from flowpregel.pregel.drawing import END, START, Edge, Graph, NodeShape, graph_of
 
 KINDS: dict[str, Any] = {START: "start", END: "end"}
 
@@ -192,66 +191,25 @@ class TestGraphviz:
         assert '"a" -> "say \\"hi\\"" [label="x\\\\y", style=dashed];' in text
         assert 'subgraph "cluster s" {\n    label="s";\n    "s:x" [label="x"];\n  }' in text
 
-    def test_pictures_come_from_the_program(self, tmp_path: Path) -> None:
-        program = executable(tmp_path / "draw", 'echo "$1"; cat')
-
-        made = render(graph(("a", "b")).draw_dot(), "svg", program=program).decode()
-
-        assert made == "-Tsvg\n" + graph(("a", "b")).draw_dot()
-
-    def test_a_program_that_fails_is_quoted(self, tmp_path: Path) -> None:
-        program = executable(tmp_path / "draw", "echo no way >&2; exit 3")
-
-        with pytest.raises(ConfigurationError, match="could not draw the graph: no way"):
-            render(graph(("a", "b")).draw_dot(), "png", program=program)
-
-    def test_a_missing_program_is_named_with_what_else_there_is(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("PATH", str(tmp_path))
-
-        with pytest.raises(ConfigurationError, match=r"draw_png needs .*'dot'.*draw_mermaid\(\)"):
-            graph(("a", "b")).draw_png()
-        with pytest.raises(ConfigurationError, match="draw_svg needs"):
-            graph(("a", "b")).draw_svg()
-
-    def test_both_forms_use_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        executable(tmp_path / "dot", 'echo "$1"')
-        monkeypatch.setenv("PATH", str(tmp_path))
-
-        assert graph(("a", "b")).draw_png() == b"-Tpng\n"
-        assert graph(("a", "b")).draw_svg() == "-Tsvg\n"
-
-
-def executable(path: Path, script: str) -> str:
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o700)
-    return str(path)
-
 
 class TestOtherForms:
     def test_json_has_all_there_is(self) -> None:
-        inner = Graph({"x": NodeShape("x", metadata={"cost": 1})})
+        inner = Graph({"x": NodeShape("x")})
         made = graph(("a", "s", "in"), Edge("s", "a", conditional=True), s=inner).to_json()
+        plain = {"kind": "node", "subgraph": None}
 
         assert json.loads(json.dumps(made)) == {
-            "nodes": [
-                {"id": "a", "name": "a", "kind": "node"},
-                {
-                    "id": "s",
+            "nodes": {
+                "a": {"name": "a", **plain},
+                "s": {
                     "name": "s",
-                    "kind": "node",
-                    "graph": {
-                        "nodes": [
-                            {"id": "x", "name": "x", "kind": "node", "metadata": {"cost": 1}}
-                        ],
-                        "edges": [],
-                    },
+                    **plain,
+                    "subgraph": {"nodes": {"x": {"name": "x", **plain}}, "edges": []},
                 },
-            ],
+            },
             "edges": [
-                {"source": "a", "target": "s", "data": "in"},
-                {"source": "s", "target": "a", "conditional": True},
+                {"source": "a", "target": "s", "data": "in", "conditional": False},
+                {"source": "s", "target": "a", "data": None, "conditional": True},
             ],
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -77,6 +78,11 @@ def test_what_is_posted_together_arrives_in_its_order(inbox: RunInbox) -> None:
     assert [0, 1, 2] == payloads(inbox.take(0))
 
 
+def soon(seconds: float) -> int:
+    """Return when these seconds are over, in monotonic nanoseconds."""
+    return time.monotonic_ns() + int(seconds * 1e9)
+
+
 def posting(inbox: RunInbox, count: int) -> threading.Thread:
     """Return an OS thread that posts *count* events, one by one."""
     return threading.Thread(target=fill, args=(inbox, count))
@@ -89,13 +95,13 @@ def test_a_run_that_waits_is_woken_by_each_post(inbox: RunInbox) -> None:
     poster.start()
     arrived: list[object] = []
     while len(arrived) < count:
-        found = payloads(inbox.take(30))
+        found = payloads(inbox.take(soon(30)))
         assert found
         arrived += found
     poster.join()
 
     assert [*range(count)] == arrived
-    assert [] == inbox.take(0.01)
+    assert [] == inbox.take(soon(0.01))
 
 
 @pytest.mark.parametrize("start", [threading.Thread.start, threading.Thread.run])
@@ -109,10 +115,10 @@ def test_a_run_on_a_loop_is_woken_from_any_os_thread(
         start(posting(inbox, 2_000))
         arrived: list[object] = []
         while len(arrived) < 2_000:
-            found = payloads(await inbox.take_on_loop(30))
+            found = payloads(await inbox.take_on_loop(soon(30)))
             assert found
             arrived += found
-        assert [] == await inbox.take_on_loop(0.01)
+        assert [] == await inbox.take_on_loop(soon(0.01))
         return arrived
 
     assert [*range(2_000)] == asyncio.run(main())

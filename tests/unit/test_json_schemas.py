@@ -171,17 +171,6 @@ def test_an_enum_is_a_definition() -> None:
     assert ["red", "blue"] == schema["$defs"]["Colour"]["enum"]
 
 
-def test_a_field_that_pydantic_refuses_allows_any_value() -> None:
-    """Before Python 3.12 it refuses a nested class of `typing.TypedDict`."""
-    inner = TypedDict("inner", {"n": int})  # noqa: UP013 - a class of typing, on purpose
-    outer = TypedDict("outer", {"inner": inner, "m": int})  # type: ignore[valid-type] # noqa: UP013
-
-    properties = json_schema_of(outer, "T")["properties"]
-
-    assert {"title": "M", "type": "integer"} == properties["m"]
-    assert ({"title": "Inner"} == properties["inner"]) is (sys.version_info < (3, 12))
-
-
 def without(*modules: str) -> str:
     """Return what a program prints of two schemas where some modules are not installed."""
     code = f"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from math import inf
 
 import pytest
@@ -71,8 +72,8 @@ def test_a_batch_whose_task_waits_for_others_takes_no_place() -> None:
 
 @pytest.mark.parametrize(
     ("count", "seconds", "size"),
-    [(100, inf, 1), (100, 0.001, 25), (1024, 1 / 1024, 204), (3, 0.001, 1), (1000, 0.4, 1)],
-    ids=["unknown", "a share", "a fifth of a second", "few", "long"],
+    [(100, inf, 1), (100, 0.005, 25), (1024, 1 / 1024, 204), (3, 1 / 1024, 3), (1000, 0.4, 1)],
+    ids=["unknown", "a share", "a fifth of a second", "not worth sharing", "long"],
 )
 def test_a_batch_keeps_a_place_busy_and_leaves_some_for_others(
     count: int, seconds: float, size: int
@@ -95,12 +96,12 @@ def test_a_silent_machine_gets_nothing_until_it_is_heard_of() -> None:
     """It is asked again."""
     sites = sites_of(a=1)
     batch = give(sites["a"])
-    sites["a"].is_polled = True
+    sites["a"].poll = Future()
 
     assert [] == sites.lost({"a": 1}, 99.0)
     assert [batch] == sites.lost({"a": 1}, 101.0)
     assert sites.next_for(queue_of(1, inf)) is None
-    assert not sites["a"].is_polled
+    assert sites["a"].poll is None
 
 
 def test_nothing_is_given_up_while_the_engine_cannot_be_asked() -> None:

@@ -2,9 +2,9 @@
 
 from flowpregel._lmdb.codec import Codec, PythonCodec
 from flowpregel._lmdb.options import StoreOptions
-from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
-from flowpregel.checkpoint.lmdb.retention import Retention
 from flowpregel.checkpoint.lmdb.saver import LMDBSaver
+from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
+from flowpregel.checkpoint.retention import Retention
 
 __all__ = [
     "Codec",

@@ -31,7 +31,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -49,8 +49,8 @@ from flowpregel._lmdb.locks import (
     shown_at,
 )
 from flowpregel._lmdb.records import Table
-from flowpregel.checkpoint.base import Lease, OnConflict, check_on_conflict
-from flowpregel.checkpoint.lmdb.tables import namespace_key
+from flowpregel.checkpoint.base import Fences, Lease, OnConflict, check_on_conflict
+from flowpregel.checkpoint.tables import namespace_key
 from flowpregel.errors import StoreCorruptError, StoreError, ThreadBusyError
 
 FOLDER = "leases"
@@ -62,9 +62,6 @@ _WATCHED_FOR: Final = 5 * 10**9
 """Nanoseconds for which a run is watched by somebody who has asked what it does."""
 _SHARE: Final = 100
 """The part of its time that a run has for those who watch it: one of so many."""
-
-Fences = Callable[[Address, int], int]
-"""Returns the fence the store knows of an address; one that is not 0 is put there first."""
 
 
 class LeaseFiles:
@@ -219,7 +216,8 @@ class HeldLease:
             return
         assert self.lease.live is not None
         began = time.thread_time()
-        state = {**self.lease.live(), "started": self.lease.fence, "at": time.time_ns()}
+        state = {**self.lease.live(), "drawing": self.lease.drawing and self.lease.drawing()}
+        state |= {"started": self.lease.fence, "at": time.time_ns()}
         self.file.show(self.table.sealed(_place(self.file.path), 0, json.dumps(state).encode()))
         self.due = time.monotonic() + _SHARE * (time.thread_time() - began)
 

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from flowpregel._lmdb import ballast, files
+from flowpregel._lmdb import files
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.records import Seal
 from flowpregel._lmdb.store import OpenStore, open_store
-from flowpregel.checkpoint.lmdb.durable import DurableSaver
+from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.lmdb.leases import LeaseFiles
-from flowpregel.checkpoint.lmdb.maintenance import Verification
-from flowpregel.checkpoint.lmdb.retention import Retention
-from flowpregel.checkpoint.lmdb.tables import Tables
+from flowpregel.checkpoint.maintenance import Verification
+from flowpregel.checkpoint.retention import Retention
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import StoreError, StoreFullError
 
 
@@ -58,19 +58,14 @@ class LMDBSaver(DurableSaver):
         retention: Retention | None = None,
         options: StoreOptions | None = None,
     ) -> None:
-        self.options = options or StoreOptions()
+        opened_as = options or StoreOptions()
         self._opened = store = open_store(
-            path,
-            map_size=map_size,
-            readonly=readonly,
-            lock=lock,
-            codec=codec,
-            options=self.options,
+            path, map_size=map_size, readonly=readonly, lock=lock, codec=codec, options=opened_as
         )
         self._environment = environment = store.environment
         files_of = LeaseFiles(environment.path, store.table(b"live"))
         leases = environment.shared.setdefault("leases", files_of)
-        super().__init__(store, Tables(store), leases, retention)
+        super().__init__(store, Tables(store), leases, opened_as, retention)
 
     def opened_to_look(self, codec: Codec) -> tuple[OpenStore, LeaseFiles]:
         store = open_store(
@@ -157,6 +152,6 @@ class LMDBSaver(DurableSaver):
         try:
             return self._write(work)
         except StoreFullError:
-            if not ballast.drop(self.path):
+            if not files.drop_ballast(self.path):
                 raise
             return self._write(work)

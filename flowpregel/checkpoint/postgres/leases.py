@@ -17,9 +17,9 @@ from flowpregel._interrupts import deliver, held
 from flowpregel._lmdb.locks import Owner
 from flowpregel._postgres.database import Database
 from flowpregel._postgres.leases import LeaseTable
-from flowpregel.checkpoint.base import Lease, OnConflict, check_on_conflict
-from flowpregel.checkpoint.lmdb.leases import REASON, Fences
-from flowpregel.checkpoint.lmdb.tables import namespace_key
+from flowpregel.checkpoint.base import Fences, Lease, OnConflict, check_on_conflict
+from flowpregel.checkpoint.lmdb.leases import REASON
+from flowpregel.checkpoint.tables import namespace_key
 from flowpregel.errors import ThreadBusyError
 
 _PAUSE = 0.1

@@ -11,14 +11,14 @@ from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import after
 from flowpregel._postgres.opening import OpenDatabase
 from flowpregel._postgres.tables import KINDS
+from flowpregel.checkpoint.arguments import arguments_key
 from flowpregel.checkpoint.base import EncodedBatch
-from flowpregel.checkpoint.lmdb.arguments import arguments_key
-from flowpregel.checkpoint.lmdb.durable import DurableSaver
-from flowpregel.checkpoint.lmdb.output import output_key
-from flowpregel.checkpoint.lmdb.retention import Retention
-from flowpregel.checkpoint.lmdb.tables import Tables, checkpoint_key
-from flowpregel.checkpoint.lmdb.writer import put
+from flowpregel.checkpoint.durable import DurableSaver
+from flowpregel.checkpoint.output import output_key
 from flowpregel.checkpoint.postgres.leases import PostgresLeases
+from flowpregel.checkpoint.retention import Retention
+from flowpregel.checkpoint.tables import Tables, checkpoint_key
+from flowpregel.checkpoint.writer import put
 from flowpregel.errors import ConfigurationError
 
 
@@ -60,11 +60,11 @@ class PostgresSaver(DurableSaver):
     ) -> None:
         if not lease_ttl > 0:
             raise ConfigurationError(f"lease_ttl is {lease_ttl!r}; give seconds greater than 0")
-        self.options = options or StoreOptions()
+        opened_as = options or StoreOptions()
         self._url, self._ttl = url, lease_ttl
-        store = OpenDatabase(url, readonly=readonly, codec=codec, options=self.options)
+        store = OpenDatabase(url, readonly=readonly, codec=codec, options=opened_as)
         self._postgres_leases = PostgresLeases(store.environment, lease_ttl)
-        super().__init__(store, PostgresTables(store), self._postgres_leases, retention)
+        super().__init__(store, PostgresTables(store), self._postgres_leases, opened_as, retention)
         self._put = self._put_and_ask
 
     @property

@@ -155,6 +155,7 @@ class TaskQueue:
         self._levels: dict[int, dict[object, list[tuple[int, int, InFlight]]]] = {}
         """By priority and run; the run that has waited for its turn longest is the first."""
         self._turns = 1
+        self._count = 0
 
     def __iter__(self) -> Iterator[InFlight]:
         levels, oldest = [self._levels[priority] for priority in sorted(self._levels)], None
@@ -169,10 +170,11 @@ class TaskQueue:
                         yield run[nth][2]
 
     def __len__(self) -> int:
-        return sum(sum(map(len, level.values())) for level in self._levels.values())
+        return self._count
 
     def add(self, task: InFlight) -> None:
         """Have *task* wait for its turn."""
+        self._count += 1
         runs = self._levels.setdefault(task.priority, {})
         insort(runs.setdefault(task.job.run.run_id, []), (-task.job.task.depth, task.id, task))
 
@@ -184,6 +186,7 @@ class TaskQueue:
         at = bisect_left(run, place)
         if run[at : at + 1] == [place]:
             del run[at]
+            self._count -= 1
             if not run:
                 del level[run_id]
             if not level:
@@ -200,13 +203,16 @@ class TaskQueue:
 
     def take(self, count: int) -> list[InFlight]:
         """Take out the first *count* tasks."""
-        taken = [*islice(self, count)]
         runs = [run for level in self._levels.values() for run in level.values()]
         if len(runs) > 1:
+            taken = [*islice(self, count)]
             self.remove(taken)
-        elif len(taken) < len(self):
-            del runs[0][: len(taken)]
-        else:
+            return taken
+        taken = [task for run in runs for *_, task in run[:count]]
+        self._count -= len(taken)
+        for run in runs:
+            del run[:count]
+        if not self._count:
             self._levels.clear()
         return taken
 
@@ -262,27 +268,29 @@ def assign(
     running = states.count(WorkerState.BUSY)
     present = running + states.count(WorkerState.IDLE) + states.count(WorkerState.STARTING)
     wanted = min(limits.size, max(limits.keep, running + len(queue)))
-    waiting = (each.seconds for each in queue)
-    following = next(waiting, None)
-
-    def take(least: int, most: int) -> int:
-        """Return how many of the next tasks make a batch."""
-        nonlocal following
-        count, total, most = 0, 0.0, min(most, limits.batch)
-        while following is not None and count < most:
-            total += following
-            if total > BATCH_SECONDS and count >= least:
+    idle = [n for n, state in enumerate(states) if state is WorkerState.IDLE]
+    places = [(n, 1) for n in idle[: max(0, limits.size - running)]]
+    if limits.batch > 1:
+        # Last, the busy ones: whoever is free first gets the last tasks.
+        places += [
+            (n, 0)
+            for n, each in enumerate(workers)
+            if each.state is WorkerState.BUSY and each.seconds <= BATCH_SECONDS
+        ]
+    sends = []
+    waiting = iter(queue)
+    task = next(waiting, None)
+    for index, least in places:
+        count, seconds = 0, 0.0
+        most = min(
+            limits.batch, -(-len(queue) // limits.size) if least else len(queue) // limits.size
+        )
+        while task is not None and count < most:
+            seconds += task.seconds
+            if seconds > BATCH_SECONDS and count >= least:
                 break
             count += 1
-            following = next(waiting, None)
-        return count
-
-    idle = (n for n, state in enumerate(states) if state is WorkerState.IDLE)
-    free = islice(idle, max(0, limits.size - running))
-    sends = [(index, take(1, -(-len(queue) // limits.size))) for index in free]
-    for index, each in enumerate(workers):
-        is_busy = each.state is WorkerState.BUSY
-        if is_busy and each.seconds <= BATCH_SECONDS and limits.batch > 1:
-            # Rounded down: the last tasks go to the worker that is free first.
-            sends.append((index, take(0, len(queue) // limits.size)))
-    return max(0, wanted - present), [each for each in sends if each[1]]
+            task = next(waiting, None)
+        if count:
+            sends.append((index, count))
+    return max(0, wanted - present), sends

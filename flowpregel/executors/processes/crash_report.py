@@ -13,7 +13,6 @@ _TAIL_LINES: Final = 30
 _LONGEST_LINE: Final = 2_000
 RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 """Bytes in a unit of what the kernel says of peak memory."""
-_OWN_MEMORY: Final = ("RssAnon:", "RssFile:")
 
 
 def last_lines(text: str) -> str:
@@ -42,16 +41,21 @@ def reap(process: Any) -> tuple[int | None, int | None] | None:
     return code, usage.ru_maxrss * RSS_UNIT
 
 
+def _memory_sizes(pid: int) -> dict[str, int]:
+    """Return what the kernel says of a process's memory, in bytes; nothing where it does not."""
+    with suppress(OSError):
+        fields = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        return {each[0]: int(each[1]) << 10 for each in fields if each[2:] == ["kB"]}
+    return {}
+
+
 def memory_of(pid: int) -> int:
     """Return the resident memory of a process and its children; 0 where that cannot be known.
 
     In bytes, without what they share with others, such as the arrays that its tasks are given.
     """
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    own = sum(int(line.split()[1]) << 10 for line in lines if line.startswith(_OWN_MEMORY))
+    sizes = _memory_sizes(pid)
+    own = sizes.get("RssAnon:", 0) + sizes.get("RssFile:", 0)
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             own += sum(memory_of(int(child)) for child in (thread / "children").read_text().split())
@@ -66,11 +70,15 @@ def forget_peak(pid: int) -> None:
 
 def peak_of(pid: int) -> int:
     """Return the most memory (bytes) that a process had since `forget_peak`; 0: not known."""
+    return _memory_sizes(pid).get("VmHWM:", 0)
+
+
+def cpu_of(pid: int) -> float:
+    """Return the seconds of CPU that a process has used; 0 where that cannot be known."""
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) << 10
-    return 0
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def count_oom_kills() -> int:

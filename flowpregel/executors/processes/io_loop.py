@@ -63,7 +63,9 @@ class IOLoop:
         """Execute *command* on the I/O thread; after its end, at once."""
         self._commands.append(command)
         if self._is_finished:
-            self._execute()
+            # Several OS threads may be here, and one takes what another has seen.
+            with contextlib.suppress(IndexError):
+                self._execute()
             _guarded(self._dispatch)
         elif not self._is_woken:
             self._is_woken = True
@@ -127,10 +129,8 @@ class IOLoop:
 
     def _execute(self) -> None:
         self._is_woken = False
-        # After the loop's end, several OS threads may be here.
-        with contextlib.suppress(IndexError):
-            while True:
-                _guarded(self._commands.popleft())
+        while self._commands:
+            _guarded(self._commands.popleft())
 
 
 def _guarded(action: Action) -> None:

@@ -28,7 +28,7 @@ from flowpregel._core.records import (
     add_failed_calls,
     failed_calls,
 )
-from flowpregel._tracebacks import leave_out_ours
+from flowpregel._tracebacks import WorkerTraceback, leave_out_ours
 from flowpregel.carried import Carried, bring, carried_by, place_of
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import TaskSerializationError
@@ -135,6 +135,8 @@ def pack_job(job: Job, share: Share | None) -> Message:
 def _read_by(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the node may read again of its superstep's channels and managed values."""
     place, reads = job.place, job.task.node.reads
+    if not reads:
+        return {}, {}
     return (
         {name: place.channels[name] for name in reads if name in place.channels},
         {name: place.managed[name] for name in reads if name in place.managed},
@@ -276,10 +278,6 @@ class JobEncoder:
 
 _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
 """An outcome is sent as its place here, and its fields."""
-
-
-class WorkerTraceback(Exception):
-    """The traceback of an error, as text, where it was raised."""
 
 
 def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> bytes:

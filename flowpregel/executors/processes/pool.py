@@ -33,7 +33,7 @@ from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.resources import ResourceBook
 from flowpregel.executors.processes.settings import PoolSettings
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
-from flowpregel.executors.processes.worker_process import STUCK_AFTER, FrameHandler, WorkerProcess
+from flowpregel.executors.processes.worker_process import FrameHandler, WorkerProcess
 
 CLOSED: Final = "this pool of worker processes was closed"
 _START_TRIES: Final = 3
@@ -61,7 +61,6 @@ class Pool:
         self._queue = TaskQueue()
         self.events: defaultdict[Mailbox, list[Event]] = defaultdict(list)
         """What is posted at the end of this turn of the loop."""
-        self._looks_for_stuck = False
         self.resources = ResourceBook(settings, self.loop, self.finish)
         self._numbers = count(1)
         # Where a worker is looked at after each task, the next may be another's.
@@ -114,6 +113,7 @@ class Pool:
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
         now, can_send = time.monotonic(), not self._is_closing
+        self._spread()
         while can_send and (self._queue or len(self.workers) < self._keep):
             fit = [each for each in self.workers if self.resources.count or each.kind == PLAIN]
             workers = sorted(fit, key=lambda each: each.idle_since, reverse=True)
@@ -160,9 +160,6 @@ class Pool:
                 self.resources.start(task)
             if task.job.task.timeout is not None:
                 self._look_at_clock(worker, task.number)
-        if len(worker.tasks) > 1 and not self._looks_for_stuck:
-            self._looks_for_stuck = True
-            self.loop.call_at(now + STUCK_AFTER, self._look_for_stuck)
 
     def _pack_for(self, worker: WorkerProcess, task: InFlight) -> None:
         """Pack *task* if it is not packed, and give *worker* what it needs for it."""
@@ -207,21 +204,22 @@ class Pool:
         is_worn = (most_tasks is not None and worker.served >= most_tasks) or (
             most_rss is not None and crash_report.memory_of(worker.pid) > most_rss
         )
-        idle = sum(each.state is WorkerState.IDLE for each in self.workers)
         # Spare ones: a worker whose task waits for calls is not counted.
-        if is_worn or idle > 2 * self.settings.size + _SPARE:
+        most = 2 * self.settings.size + _SPARE
+        if is_worn or (
+            len(self.workers) > most
+            and sum(each.state is WorkerState.IDLE for each in self.workers) > most
+        ):
             worker.dismiss()
 
-    def _look_for_stuck(self) -> None:
-        """Take back what waits behind a slow task while a worker is idle."""
-        now = time.monotonic()
-        if any(each.state is WorkerState.IDLE for each in self.workers):
-            for worker in self.workers:
-                if worker.is_stuck(now):
-                    self.recall(worker)
-        self._looks_for_stuck = any(len(each.tasks) > 1 for each in self.workers)
-        if self._looks_for_stuck:
-            self.loop.call_at(now + STUCK_AFTER, self._look_for_stuck)
+    def _spread(self) -> None:
+        """Take back what waits behind other tasks while a worker has nothing to do."""
+        behind = [each for each in self.workers if len(each.tasks) > 1]
+        if behind and not self._queue:
+            states = [each.state for each in self.workers if each.kind == PLAIN]
+            free = self.settings.size - states.count(WorkerState.BUSY)
+            for worker in behind if free > 0 and WorkerState.IDLE in states else ():
+                self.recall(worker)
 
     # ------------------------------------------------ tasks out
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from flowpregel._core.records import Raised
 from flowpregel.errors import ConfigurationError, ResourcesError
 from flowpregel.executors.base import JobKey
-from flowpregel.executors.processes.admission import assign_by_needs
+from flowpregel.executors.processes.admission import ONE_CPU, assign_by_needs
 from flowpregel.executors.processes.assign import (
     InFlight,
     Needs,
@@ -265,9 +265,10 @@ class ResourceBook:
 
     def start(self, task: InFlight) -> None:
         """Note that the worker of *task* gets it."""
-        if task.needs is not None and task.needs.rate is not None:
-            self._rates[task.needs.rate].add(self.clock())
-        if task.needs is not None and task.needs.is_measured:
+        needs = task.needs or ONE_CPU
+        if needs.rate is not None:
+            self._rates[needs.rate].add(self.clock())
+        if needs.is_measured:
             forget_peak(task.worker.pid)
 
     def measure(self, task: InFlight | None, peak: int | None) -> None:

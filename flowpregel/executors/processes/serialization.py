@@ -134,7 +134,7 @@ class Message(NamedTuple):
 
     count of parts | ref, ref, ... | the parts that are not in shared memory
 
-    The first part is the pickle.
+    The first part is the pickle. A count of 0: it is all that follows.
     """
 
     data: bytes
@@ -156,10 +156,12 @@ def pack(value: Any, share: Share | None = None) -> Message:
     """
     large: list[memoryview] = []
     data = dumps(value, None if share is None else large)
+    if share is None or not (large or len(data) >= SHARE_FROM):
+        return Message(_COUNT.pack(0) + data)
     refs: list[BufferRef] = []
     inside: list[memoryview] = []
     for part in (memoryview(data), *large):
-        ref = share(part) if share is not None and part.nbytes >= SHARE_FROM else None
+        ref = share(part) if part.nbytes >= SHARE_FROM else None
         refs.append(ref or BufferRef(0, 0, part.nbytes))
         if ref is None:
             inside.append(part)
@@ -181,6 +183,8 @@ def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) 
     view = memoryview(data)
     (count,) = _COUNT.unpack_from(view, at)
     at += _COUNT.size
+    if not count:
+        return pickle.loads(view[at:])
     end = at + count * _REF.size
     parts: list[Any] = []
     for ref in map(BufferRef._make, _REF.iter_unpack(view[at:end])):
@@ -219,7 +223,7 @@ def moved(data: bytes, move: Callable[[BufferRef], BufferRef | memoryview], at: 
             part = BufferRef(0, 0, ref.size)
         refs.append(part)
     head = (_COUNT.pack(count), *(_REF.pack(*ref) for ref in refs))
-    return Message(b"".join((*head, *inside)), [ref for ref in refs if ref.id])
+    return Message(b"".join((*head, *inside, view[end:])), [ref for ref in refs if ref.id])
 
 
 # ------------------------------------------------ functions behind decorators

@@ -346,7 +346,10 @@ class BufferReader:
 
     def take_released(self) -> bytes:
         """Return the ids of buffers that are read no more, as the body of a frame; may be empty."""
-        return b"".join(_ID.pack(self._released.popleft()) for _ in range(len(self._released)))
+        taken = b""
+        while self._released:
+            taken += _ID.pack(self._released.popleft())
+        return taken
 
     def _descriptor(self, wanted: int) -> int:
         if wanted not in self._segments:

@@ -32,8 +32,8 @@ from flowpregel.executors.processes.shared_memory import BufferReader, FdSocket,
 from flowpregel.executors.processes.worker import STOP_SIGNAL, main
 
 _CHUNK: Final = 1 << 16
-STUCK_AFTER: Final = 0.020
-"""Seconds after which the tasks behind a slow one are taken back, if a worker is idle."""
+_SLOW_AFTER: Final = 0.020
+"""Seconds without a task's end after which nothing more is sent ahead of time."""
 _ALL_TOKENS: Final = 1 << 16
 _PARTING: Final = 0.5
 """Seconds that a worker may live on without its link."""
@@ -259,10 +259,6 @@ class WorkerProcess:
 
     # ------------------------------------------------ its tasks
 
-    def is_stuck(self, now: float) -> bool:
-        """Return whether the tasks behind the one that runs have waited for too long."""
-        return len(self.tasks) > 1 and now - self.heard > STUCK_AFTER
-
     @property
     def state(self) -> WorkerState:
         """What it is doing."""
@@ -278,7 +274,8 @@ class WorkerProcess:
         """Return what it is doing, as `assign` needs it."""
         last = next(reversed(self.tasks.values()), None)
         seconds = inf
-        if not (last is None or last.stopping or self.held_by is not None or self.is_stuck(now)):
+        is_slow = now - self.heard > _SLOW_AFTER
+        if not (last is None or last.stopping or self.held_by is not None or is_slow):
             # At least 10 µs: the token pipe is not endless.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
         held = {} if last is None else (last.needs or ONE_CPU).amounts
@@ -290,9 +287,12 @@ class WorkerProcess:
 
     def give(self, tasks: Sequence[InFlight]) -> None:
         """Send it *tasks*, which are packed, and let it begin them."""
-        self.tasks.update((task.number, task) for task in tasks)
-        orders = [(task.number, task.code.digest, task.body) for task in tasks]
-        os.write(self._tokens_write, b"".join(TOKEN.pack(task.number) for task in tasks))
+        orders, tokens = [], b""
+        for task in tasks:
+            self.tasks[task.number] = task
+            orders.append((task.number, task.code.digest, task.body))
+            tokens += TOKEN.pack(task.number)
+        os.write(self._tokens_write, tokens)
         self.send(protocol.TASKS, 0, pickle.dumps(orders, 5))
 
     def take_tokens(self) -> list[int]:

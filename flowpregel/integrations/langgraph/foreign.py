@@ -85,6 +85,13 @@ class ForeignSaver(BaseCheckpointSaver):
             with suppress(ImportError):
                 import_module("langgraph.types")
 
+    @property
+    def is_on_its_loop(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is getattr(self.saver, "loop", None)
+        except RuntimeError:
+            return False
+
     def _call(self, name: str, *args: Any) -> Any:
         for owner in type(self.saver).__mro__:
             if name in vars(owner):
@@ -128,8 +135,9 @@ class ForeignSaver(BaseCheckpointSaver):
             before=None if before is None else convert.config_of(address, before),
             limit=limit,
         )
-        # One of an async saver that is left half way would be closed off its event loop.
-        for item in found if limit is None else [*found]:
+        # What an async saver yields has to be read to the end: left half way, it would be closed
+        # where there is no event loop.
+        for item in [*found] if hasattr(self.saver, "loop") else found:
             yield _saved_of(item, newest)
 
     def prepare(self, batch: Batch) -> Batch:

@@ -6,8 +6,9 @@ import { ORDER } from "./model.js";
 
 const [BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y] = [190, 58, 70, 26];
 
-// What called what, and which nodes a superstep ran after those of the one before.
-export function graphOf(calls) {
+// What called what, and which nodes a superstep ran after those of the one before; of the outermost
+// graph, if its drawing is known, all of its nodes and what may follow on them.
+export function graphOf(calls, drawing = null) {
   const nodes = new Map();
   const edges = new Map();
   const byPath = new Map();
@@ -30,6 +31,15 @@ export function graphOf(calls) {
       of.set(call.step, (of.get(call.step) ?? new Set()).add(id));
       steps.set(call.namespace, of);
     }
+  }
+  for (const name of drawing?.nodes ?? []) {
+    const id = `|${name}`;
+    nodes.set(id, nodes.get(id) ?? { id, name, states: {} });
+  }
+  if (drawing) steps.delete("");
+  for (const ends of drawing?.edges ?? []) {
+    const [source, target] = ends.map((name) => `|${name}`);
+    if (nodes.has(source) && nodes.has(target)) link(source, target); // others are the markers
   }
   for (const of of steps.values()) {
     for (const [step, ids] of of) {
@@ -74,14 +84,14 @@ const nameIn = (id) => id.slice(id.lastIndexOf("|") + 1);
 
 export function graphView({ run }) {
   const paper = h("div", { class: "card graph" });
-  const told = h("p", { class: "quiet" }, "What called what, and what followed on what, by what is recorded.");
+  const told = h("p", { class: "quiet" }, "What called what, and what followed on what. While the run goes on, what it has not come to yet too.");
   const element = h("div", null, told, paper);
   let version = -1;
 
   function update() {
     if (version === run.version) return;
     version = run.version;
-    const graph = graphOf(run.rows());
+    const graph = graphOf(run.rows(), run.drawing);
     const layers = layersOf(graph.nodes, graph.edges);
     const rows = new Map();
     const places = new Map();

@@ -10,11 +10,13 @@ export class Run {
     this.thread = thread;
     this.row = null;
     this.live = null;
+    this.drawing = null; // the nodes of the run's graph, and its edges, if a process has told
     this.commands = [];
     this.calls = new Map();
     this.counts = {};
     this.version = 0; // grows with each change of the calls
     this.limit = null; // a report may hold only so many calls
+    this.isBehind = false; // whether there is more to ask for
     this.rates = new Map(); // the share of a CPU that each worker takes, by pid
     this._mark = 0;
     this._busy = null;
@@ -40,6 +42,7 @@ export class Run {
       this.calls.set(call.id, call);
     }
     this.limit = changes.limit ?? null;
+    this.isBehind = changes.is_more;
     this._count();
   }
 
@@ -56,6 +59,7 @@ export class Run {
       }
     }
     this.live = now ?? null;
+    this.drawing = now?.drawing ?? this.drawing;
     this._count();
   }
 

@@ -181,8 +181,9 @@ export function showRun(thread) {
       if (before && before !== run.row.status) say(`The run is ${labelOf(run.row.status)} now`);
       draw();
     } catch (error) {
-      fail(error);
+      return fail(error);
     }
+    return run.isBehind && !isClosed && refresh();
   }
 
   function go(place) {
@@ -217,6 +218,7 @@ export function showRun(thread) {
   });
   // A process that ends, or is killed, leaves no commit behind.
   const timer = setInterval(() => run.row?.status === "running" && refresh(), 2000);
+  let isClosed = false;
   refresh();
-  return { element, go, close() { stop(); clearInterval(timer); view?.close?.(); } };
+  return { element, go, close() { isClosed = true; stop(); clearInterval(timer); view?.close?.(); } };
 }

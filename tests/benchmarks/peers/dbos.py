@@ -1,4 +1,4 @@
-"""DBOS: OS threads, every step in a SQLite database."""
+"""DBOS: OS threads, every step in a SQLite database, or in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from tests.benchmarks.model import Working
 
 
 @contextlib.contextmanager
-def launched(folder: Path) -> Iterator[None]:
-    """Start DBOS on a new database."""
-    DBOS(
-        config={
-            "name": "bench",
-            "system_database_url": f"sqlite:///{folder / 'dbos.sqlite'}",
-            "log_level": "ERROR",
-        }
-    )
+def launched(url: str) -> Iterator[None]:
+    """Start DBOS on the database at *url*."""
+    DBOS(config={"name": "bench", "system_database_url": url, "log_level": "ERROR"})
     DBOS.launch()
     logging.getLogger("dbos").setLevel(logging.ERROR)
     try:
         yield
     finally:
         DBOS.destroy()
+
+
+def sqlite(folder: Path) -> str:
+    """Return the address of a new database in *folder*."""
+    return f"sqlite:///{folder / 'dbos.sqlite'}"
 
 
 @DBOS.step()
@@ -78,23 +77,23 @@ def map_all(function: str, items: list[Any]) -> int:
 
 
 @contextlib.contextmanager
-def steps(count: int) -> Working:
-    """Yield a workflow of *count* steps; the time is that of one."""
-    with work.folder() as folder, launched(folder):
+def steps(count: int, url: str = "") -> Working:
+    """Yield a workflow of *count* steps, in SQLite unless *url* says; the time is that of one."""
+    with work.folder() as folder, launched(url or sqlite(folder)):
         yield lambda: work.seconds_of(lambda: one_by_one(count), count)
 
 
 @contextlib.contextmanager
 def gather(count: int) -> Working:
     """Yield *count* trivial steps at once; the time is that of one."""
-    with work.folder() as folder, launched(folder):
+    with work.folder() as folder, launched(sqlite(folder)):
         yield lambda: work.seconds_of(lambda: all_at_once(count), count)
 
 
 @contextlib.contextmanager
 def mapped(function: str, given: list[Any]) -> Working:
     """Yield a map over values; the time is that of all."""
-    with work.folder() as folder, launched(folder):
+    with work.folder() as folder, launched(sqlite(folder)):
 
         def turn() -> float:
             items = work.values(*given)
@@ -114,7 +113,7 @@ def appended(count: int) -> Working:
     """Yield a workflow of steps that return 200 bytes each, and read what it kept."""
 
     def turn() -> dict[str, float]:
-        with work.folder() as folder, launched(folder):
+        with work.folder() as folder, launched(sqlite(folder)):
             name = str(uuid.uuid4())
 
             def write() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 from typing import Any
 
 import pytest
@@ -32,6 +34,25 @@ def test_the_arguments_are_those_of_the_function(drive: Any) -> None:
     assert (1, 2, 3, {}, "1") == run(drive, flow, 1, id="1")
     assert (1, 2, 3, {}, "1") == run(drive, flow, 1, 2, third=3, id="1")
     assert (1, 5, 6, {"x": 7}, "2") == run(drive, flow, 1, second=5, third=6, x=7, id="2")
+
+
+@pytest.mark.parametrize("form", ["run", "arun", "start"])
+def test_help_shows_the_signature_and_what_a_run_does(form: str) -> None:
+    """The function's own parameters, then the options of a run."""
+
+    @entrypoint
+    def flow(first: int, *, id_of: str = "", **more: int) -> int:
+        return first
+
+    method = getattr(flow, form)
+
+    *own, more = inspect.signature(method).parameters.values()
+    assert ["first", "id_of", "id", "adopt"] == [each.name for each in own[:4]]
+    assert more.kind is more.VAR_KEYWORD
+    assert (form == "arun") == inspect.iscoroutinefunction(method)
+    shown = pydoc.render_doc(method, renderer=pydoc.plaintext)
+    assert f"{form}(first: " in shown
+    assert str(inspect.getdoc(getattr(type(flow), form))).splitlines()[0] in shown
 
 
 def test_a_workflow_of_several_parameters_can_be_invoked(drive: Any) -> None:

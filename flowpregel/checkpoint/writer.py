@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import pickle
 import zlib
 from collections.abc import Sequence, Set
 from typing import Any
@@ -14,15 +13,13 @@ from flowpregel._code.digest import SOURCES
 from flowpregel._core.asked import FailedCall
 from flowpregel._core.records import CALLED, CONTROL_WRITES, Batch, Checkpoint, TaskWrites
 from flowpregel._lmdb.codec import ValueCodec
+from flowpregel.checkpoint import arguments
+from flowpregel.checkpoint.arguments import arguments_key
 from flowpregel.checkpoint.base import EncodedBatch, add_writes, encode_batch
-from flowpregel.checkpoint.lmdb import arguments
-from flowpregel.checkpoint.lmdb.arguments import arguments_key
-from flowpregel.checkpoint.lmdb.tables import (
+from flowpregel.checkpoint.tables import (
     DELTA,
     EMPTY,
     STORED,
-    CheckpointRecord,
-    DeltaRecord,
     NamespaceRecord,
     Place,
     Tables,
@@ -97,12 +94,12 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
     known: dict[int, tuple[str, bytes]] = {}
     ran = None if task.ran is None else tuple(task.ran)
     if (data := tables.writes.get(transaction, key)) is not None:
-        old = WritesRecord(*pickle.loads(data))
-        known, ran = old.writes, ran or old.ran
+        old = WritesRecord(*tables.fields_of(data))
+        known, ran = dict(old.writes), ran or old.ran
         if not CONTROL_WRITES.issuperset(channel for channel, _ in task.writes):
             tables.writes.delete(transaction, arguments_key(pending, task.task_id))
     add_writes(known, task.writes)
-    tables.writes.put(transaction, key, pickle.dumps((task.task_id, task.path, known, ran), 5))
+    tables.writes.put(transaction, key, tables.record_of((task.task_id, task.path, known, ran)))
     if isinstance(task.failed, bytes):
         tables.writes.put(transaction, arguments_key(pending, task.task_id), task.failed)
 
@@ -120,7 +117,7 @@ def _put_checkpoint(
     for name, version in checkpoint.channel_versions.items():
         if name in checkpoint.values:
             places[name] = data = checkpoint.values[name]
-            if len(data) > LONGEST_INLINE:
+            if not isinstance(data, bytes) or len(data) > LONGEST_INLINE:
                 places[name] = STORED
                 tables.values.put(transaction, value_key(namespace.prefix, version, name), data)
         elif name in checkpoint.deltas:
@@ -128,12 +125,12 @@ def _put_checkpoint(
             base: Place = EMPTY
             if previous is not None:
                 base = tables.place(transaction, namespace, parent, name, previous)
-            added = pickle.dumps(tuple(DeltaRecord(previous, base, writes)), 5)
+            added = tables.record_of((previous, base, writes))
             tables.deltas.put(transaction, value_key(namespace.prefix, version, name), added)
             places[name] = DELTA
         elif name not in checkpoint.changed:
             places[name] = tables.place(transaction, namespace, parent, name, version)
-    record = CheckpointRecord(
+    record = (
         checkpoint.parent_id,
         checkpoint.at,
         checkpoint.step,
@@ -147,6 +144,6 @@ def _put_checkpoint(
     )
     key = checkpoint_key(namespace.prefix, checkpoint.id)
     is_new = tables.checkpoints.get(transaction, key) is None
-    tables.checkpoints.put(transaction, key, pickle.dumps(tuple(record), 5))
+    tables.checkpoints.put(transaction, key, tables.record_of(record))
     newest = max(namespace.newest or "", checkpoint.id)
     return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + is_new)

@@ -5,10 +5,9 @@ They lie beside the pending writes of their thread, and go with it.
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
-from flowpregel.checkpoint.lmdb.tables import Tables, digest
+from flowpregel.checkpoint.tables import Tables, digest
 
 
 def send(tables: Tables, transaction: Any, thread_id: str, name: str, data: bytes) -> None:
@@ -20,7 +19,7 @@ def send(tables: Tables, transaction: Any, thread_id: str, name: str, data: byte
     place = _place(namespace.prefix, name)
     last = next(tables.writes.scan(transaction, place, backwards=True), (place + bytes(8), b""))[0]
     number = 1 + int.from_bytes(last[len(place) :], "big")
-    record = pickle.dumps((data, None), 5)
+    record = tables.record_of((data, None))
     tables.writes.put(transaction, place + number.to_bytes(8, "big"), record)
 
 
@@ -47,7 +46,7 @@ def receive(
     found = unreceived(tables, transaction, thread_id, name, receiver)
     if found is None:
         return None
-    tables.writes.put(transaction, found[0], pickle.dumps((found[1], receiver), 5))
+    tables.writes.put(transaction, found[0], tables.record_of((found[1], receiver)))
     return found[1]
 
 

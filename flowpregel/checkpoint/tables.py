@@ -20,17 +20,16 @@ A record is the pickle of its fields; none is unpickled before its checksum hold
 
 from __future__ import annotations
 
-import pickle
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, NamedTuple
 
 from flowpregel._core.records import Address, Version
-from flowpregel._lmdb.files import DATABASES
-from flowpregel._lmdb.records import SealedStore
+from flowpregel._lmdb.records import DATABASES, SealedStore
 from flowpregel.errors import ConfigurationError
 
 Read = Callable[[Callable[[Any], Any]], Any]
@@ -61,6 +60,7 @@ def digest(name: str, size: int = 16) -> bytes:
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
+@lru_cache(1_000)
 def namespace_key(thread_id: str, namespace: str) -> bytes:
     """Return the key of a thread's namespace in ``threads``."""
     return digest(thread_id) + digest(namespace)
@@ -181,7 +181,7 @@ class Tables:
 
     def __init__(self, store: SealedStore) -> None:
         table = store.table
-        self.fields_of = store.codec.fields_of
+        self.fields_of, self.record_of = store.codec.fields_of, store.codec.record_of
         self.meta = table(b"meta")
         self.threads = table(b"threads")
         self.checkpoints = table(b"checkpoints")
@@ -219,7 +219,7 @@ class Tables:
     def put_namespace(self, transaction: Any, record: NamespaceRecord) -> None:
         """Keep a namespace as it is now."""
         key = namespace_key(record.thread_id, record.namespace)
-        self.threads.put(transaction, key, pickle.dumps(tuple(record), 5))
+        self.threads.put(transaction, key, self.record_of(tuple(record)))
 
     def namespaces(self, transaction: Any, thread_id: str) -> list[NamespaceRecord]:
         """Return the namespaces of a thread."""

@@ -29,9 +29,9 @@ from flowpregel._core.records import (
 )
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
+from flowpregel.checkpoint.arguments import arguments_key
 from flowpregel.checkpoint.base import matches
-from flowpregel.checkpoint.lmdb.arguments import arguments_key
-from flowpregel.checkpoint.lmdb.tables import (
+from flowpregel.checkpoint.tables import (
     DELTA,
     STORED,
     CheckpointRecord,
@@ -274,8 +274,8 @@ class Reader:
             at=record.at,
             step=record.step,
             source=cast(Source, record.source),
-            channel_versions=record.versions,
-            versions_seen=record.seen,
+            channel_versions=dict(record.versions),
+            versions_seen={node: dict(seen) for node, seen in record.seen.items()},
             changed=record.changed,
             updated_channels=record.updated,
             values=values,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from flowpregel._core.records import INTERRUPT, Address
-from flowpregel.checkpoint.lmdb.arguments import arguments_key
-from flowpregel.checkpoint.lmdb.output import output_key
-from flowpregel.checkpoint.lmdb.tables import (
+from flowpregel.checkpoint.arguments import arguments_key
+from flowpregel.checkpoint.output import output_key
+from flowpregel.checkpoint.tables import (
     DELTA,
     STORED,
     VALUE_LENGTH,
@@ -133,7 +132,7 @@ class Sweeper:
     def _waits(self, transaction: Any, prefix: bytes, identifier: str) -> bool:
         """Return whether a task of the checkpoint waits for an answer."""
         found = self._tables.writes.scan(transaction, checkpoint_key(prefix, identifier))
-        tasks = [WritesRecord(*pickle.loads(data)) for _, data in found]
+        tasks = [WritesRecord(*self._tables.fields_of(data)) for _, data in found]
         return any(name == INTERRUPT for task in tasks for name, _ in task.writes.values())
 
 

@@ -14,7 +14,6 @@ next time. That is then no sign of chance.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Collection
 from typing import Any
 
@@ -23,8 +22,8 @@ from flowpregel._core.ids import caller_of
 from flowpregel._core.records import CALLED, RESUME, Address
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
-from flowpregel.checkpoint.lmdb.retention import forget_checkpoints
-from flowpregel.checkpoint.lmdb.tables import Tables, WritesRecord, checkpoint_key
+from flowpregel.checkpoint.retention import forget_checkpoints
+from flowpregel.checkpoint.tables import Tables, WritesRecord, checkpoint_key
 from flowpregel.errors import ConfigurationError
 
 _POSITION = WRITES_IDX_MAP[CALLED]
@@ -51,7 +50,7 @@ def take_back(
     pending = tables.writes.scan(
         transaction, checkpoint_key(namespace.prefix, address.checkpoint_id)
     )
-    tasks = {key: WritesRecord(*pickle.loads(data)) for key, data in pending}
+    tasks = {key: WritesRecord(*tables.fields_of(data)) for key, data in pending}
     chosen = {task.path for task in tasks.values() if task.task_id in calls}
     taken = {*chosen}
     for path in chosen:
@@ -68,7 +67,7 @@ def take_back(
             task = _anywhere(task, codec)
         else:
             continue
-        tables.writes.put(transaction, key, pickle.dumps(tuple(task), 5))
+        tables.writes.put(transaction, key, tables.record_of(tuple(task)))
     later = [
         id for id, _ in tables.newest_first(transaction, namespace) if id > address.checkpoint_id
     ]

@@ -10,8 +10,8 @@ from typing import Any
 
 from flowpregel._core.records import Address, Saved
 from flowpregel._lmdb.records import Table
-from flowpregel.checkpoint.lmdb.reader import Reader
-from flowpregel.checkpoint.lmdb.tables import (
+from flowpregel.checkpoint.reader import Reader
+from flowpregel.checkpoint.tables import (
     CheckpointRecord,
     NamespaceRecord,
     Read,

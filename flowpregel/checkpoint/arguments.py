@@ -6,13 +6,12 @@ are decoded only to be used: nobody who reads a checkpoint needs their classes.
 
 from __future__ import annotations
 
-import pickle
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from flowpregel._core.asked import FailedCall
 from flowpregel._lmdb.codec import ValueCodec
-from flowpregel.checkpoint.lmdb.tables import digest
+from flowpregel.checkpoint.tables import digest
 from flowpregel.errors import ValueEncodingError
 
 
@@ -85,7 +84,7 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
     with suppress(Exception):  # they may be unpickled for it, which runs code of their classes
         args = [kept(index, value) for index, value in enumerate(call.given.args)]
         kwargs = {name: kept(name, value) for name, value in call.given.kwargs.items()}
-        return pickle.dumps((call.home, args, kwargs), 5)
+        return bytes(codec.record_of((call.home, args, kwargs)))
     return None
 
 

@@ -1,0 +1,182 @@
+"""What our savers on disk have in common, whoever keeps their tables."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from typing import Any, ClassVar, Protocol
+
+from flowpregel._core.records import Address
+from flowpregel._lmdb.codec import Codec
+from flowpregel._lmdb.locks import Owner
+from flowpregel._lmdb.options import StoreOptions
+from flowpregel._lmdb.records import StoreOnDisk
+from flowpregel.checkpoint import arguments, maintenance, output
+from flowpregel.checkpoint.base import thread_name
+from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
+from flowpregel.checkpoint.output import CallOutput
+from flowpregel.checkpoint.records import Leases, RecordSaver
+from flowpregel.checkpoint.redo import take_back
+from flowpregel.checkpoint.retention import Retention, Sweeper
+from flowpregel.checkpoint.tables import Tables
+
+
+class LeasesOfAll(Leases, Protocol):
+    """The leases in a store that other processes use too."""
+
+    def owner(self, address: Address) -> Owner | None:
+        """Return who holds the lease at *address*; None: nobody does."""
+
+    def ask_to_stop(self, address: Address) -> Owner | None:
+        """Ask the run that holds the lease at *address* to stop; return whose it is."""
+
+    def watch(self, address: Address) -> tuple[Owner, dict[str, Any]] | None:
+        """Return whose run holds the lease at *address*, and what it shows; None: nothing yet."""
+
+
+class DurableSaver(RecordSaver):
+    """A saver whose records are on disk, here or elsewhere, for many processes at once."""
+
+    keeps_arguments: ClassVar[bool] = True
+    _store: StoreOnDisk
+    _leases: LeasesOfAll
+
+    def __init__(
+        self,
+        store: StoreOnDisk,
+        tables: Tables,
+        leases: LeasesOfAll,
+        options: StoreOptions,
+        retention: Retention | None,
+    ) -> None:
+        kept = options.kept_arguments, options.kept_output
+        super().__init__(store, tables, leases, retention, kept)
+        self.path: str = store.environment.path
+        """The store, as messages name it."""
+        self.options = options
+        """How the store was opened."""
+
+    @property
+    def location(self) -> str:
+        """What the store is opened by: the path of a folder, or a URL."""
+        return self.path
+
+    @abstractmethod
+    def opened_to_look(self, codec: Codec) -> tuple[StoreOnDisk, LeasesOfAll]:
+        """Open the store once more, to be read with *codec*; return that and who holds leases."""
+
+    # -------------------------------------------------------- runs
+
+    def owner(self, thread_id: str, namespace: str = "") -> Owner | None:
+        """Return the process whose run holds a thread, or None if nothing runs on it."""
+        return self._leases.owner(Address(thread_name(thread_id), namespace))
+
+    def cancel(self, thread_id: str, namespace: str = "") -> Owner | None:
+        """Ask the run that holds a thread to stop, in whatever process it is.
+
+        It looks for such requests five times a second. Tasks in worker processes
+        are stopped, what had finished is kept, and ``invoke`` raises
+        `TaskCancelled` there; ``invoke(None)`` goes on another time.
+
+        Returns:
+            The process that was asked; None if nothing runs on the thread.
+        """
+        return self._leases.ask_to_stop(Address(thread_name(thread_id), namespace))
+
+    def kept_arguments(self, address: Address, task_id: str) -> arguments.KeptArguments | None:
+        """Return what a call that failed was given, or None if that is not kept.
+
+        Args:
+            address: Its checkpoint's.
+            task_id: The call's.
+
+        Raises:
+            ValueEncodingError: An argument cannot be read back.
+        """
+        data = self._read(partial(self._reader.arguments, address=address, task_id=task_id))
+        return None if data is None else arguments.decoded(data, self._store.codec)
+
+    def keep_output(self, address: Address, part: CallOutput) -> None:
+        self._output.add(address, part)
+
+    def kept_output(self, address: Address) -> list[CallOutput]:
+        return list(self._read(partial(output.outputs, self._tables, address)))
+
+    def redo(self, address: Address, calls: Collection[str]) -> None:
+        """Take results of calls back, so that the thread's next run makes them again.
+
+        What was made of them goes too: how the tasks ended that made the calls, and all later
+        checkpoints. The other calls of these stay recorded.
+
+        Args:
+            address: The checkpoint that the calls left something on.
+            calls: Their ids.
+
+        Raises:
+            ThreadBusyError: A run has the thread.
+            ConfigurationError: There is no such checkpoint.
+        """
+        with self.lease(address.thread_id, address.namespace):
+            codec = self._store.codec
+            self._make_room(lambda t: take_back(self._tables, t, codec, address, calls))
+
+    def pin(self, address: Address, *, pinned: bool = True) -> None:
+        """Keep the checkpoint at *address* from being dropped by a `Retention`, or let go."""
+        self._write(partial(self._tables.pin, address=address, pinned=pinned))
+
+    # -------------------------------------------------------- looking after it
+
+    def threads(self) -> Iterator[ThreadInfo]:
+        """Return what is known of each thread, in no particular order."""
+        return self._infos(None)
+
+    def thread(self, thread_id: str) -> ThreadInfo | None:
+        """Return what is known of one thread, or None if there is no such thread."""
+        return next(self._infos(thread_id), None)
+
+    def size(self) -> int:
+        """Return the bytes that the store takes up on disk."""
+        return int(self._store.environment.sizes()[0])
+
+    def stats(self) -> Stats:
+        """Return how much is kept, and for what; reads everything once."""
+        used, map_size = self._store.environment.sizes()
+        stats, read = Stats(bytes=used, map_size=map_size), self._read
+        maintenance.count(self._tables, read, self._tables.used(read, None), stats)
+        return stats
+
+    def sweep(self, retention: Retention, thread_ids: Sequence[str] | None = None) -> int:
+        """Drop at once the history that *retention* does not keep; return how many checkpoints.
+
+        Args:
+            retention: What to keep.
+            thread_ids: Whose; None is every thread's.
+        """
+        sweeper = Sweeper(self._tables, retention)
+        return sum(
+            self._make_room(partial(sweeper.sweep, address=address))
+            for thread_id in ((None,) if thread_ids is None else thread_ids)
+            for address in [*self.namespaces(thread_id)]
+        )
+
+    def verify(self) -> Verification:
+        """Read everything, and return what is damaged.
+
+        Checks every record's checksum, and whether every checkpoint's parts are there. Nothing
+        is decoded.
+        """
+        used = self._tables.used(self._read, None)
+        records, problems = maintenance.verify(self._tables, self._reader, used)
+        return Verification(records=records, problems=tuple(problems))
+
+    def close(self) -> None:
+        self._output.flush()
+        self._store.close()
+
+    def _infos(self, thread_id: str | None) -> Iterator[ThreadInfo]:
+        for each in self._tables.used(self._read, thread_id):
+            address = Address(each.thread_id, each.namespace)
+            if not each.namespace and (newest := self.load(address)) is not None:
+                running = self._leases.owner(address) is not None
+                yield maintenance.info_of(each, newest, running=running)
