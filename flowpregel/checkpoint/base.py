@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 from uuid import UUID
 
+from flowpregel._core.copies import Resident
 from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved
-from flowpregel._core.residents import Resident
 from flowpregel.checkpoint.langgraph_methods import CheckpointTuple, LangGraphMethods, async_form
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.errors import ConfigurationError
