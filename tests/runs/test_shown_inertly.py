@@ -76,7 +76,9 @@ def test_drawings_are_of_the_form_that_harmless_ones_have(text: str) -> None:
 def test_the_table_of_a_run_is_inert(text: str) -> None:
     """The names of its tasks and nodes, and what failed."""
     call = TaskRecord(step=0, node=f"call {text}", name=text, is_call=True, detail=text)
-    task = TaskRecord(step=0, node=text, status="failed", detail=f"x: {text}", inner=(call,))
+    task = TaskRecord(
+        step=0, node=text, name=text, status="failed", detail=f"x: {text}", inner=(call,)
+    )
     for charset in ("unicode", "ascii"):
         check_inert(RunDrawing((task,), {"idle": text}).draw_ascii(charset=charset))
 
