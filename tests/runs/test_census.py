@@ -25,7 +25,7 @@ EXAMPLES = ROOT / "examples"
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
 SOME = [str(STDLIB / name) for name in ("asyncio", "email", "importlib", "xml", "json")]
 EVERYTHING = "FLOWPREGEL_CRASH_ALL" in os.environ
-KILLS, FOLDERS = (20, [str(STDLIB)]) if EVERYTHING else (3, SOME)
+KILLS, FOLDERS = (20, [str(STDLIB)]) if EVERYTHING else (2, SOME)
 """``tox -e crash`` kills the census of the whole standard library 20 times."""
 MOST = 1.1
 """How much of the time of an undisturbed census the measuring may take, where it is long."""

@@ -1,4 +1,4 @@
-"""A few seconds of the soak, and what its checker sees."""
+"""A moment of the soak, and what its checker sees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_random_programs_under_random_faults_keep_every_promise(
     """``python -m tests.soak --minutes 10`` does the same for longer."""
     monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
 
-    report = soak(tmp_path, seconds=3, seed=1)
+    report = soak(tmp_path, seconds=1.5, seed=1)
 
     print(report)
     assert report.ok, report
@@ -32,7 +32,7 @@ def test_a_store_in_use_keeps_every_promise(
     """``python -m tests.soak.stores --minutes 30`` does the same for longer."""
     monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
 
-    assert soak_stores(tmp_path, seconds=3, seed=1), capsys.readouterr().out
+    assert soak_stores(tmp_path, seconds=1.5, seed=1), capsys.readouterr().out
 
 
 def test_a_program_is_the_same_for_the_same_seed() -> None:

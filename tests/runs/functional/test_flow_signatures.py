@@ -53,7 +53,7 @@ def test_help_shows_the_signature_and_what_a_run_does(form: str) -> None:
     assert returned is RunHandle if form == "start" else "int" == returned
     assert (form == "arun") == inspect.iscoroutinefunction(method)
     shown = pydoc.render_doc(method, renderer=pydoc.plaintext)
-    assert f"{form}(first: " in shown
+    assert f"{form}(first:" in "".join(shown.split())  # from 3.13 on each parameter has a line
     assert str(inspect.getdoc(getattr(type(flow), form))).splitlines()[0] in shown
 
 
