@@ -22,7 +22,8 @@ class DaskExecutor(EngineExecutor):
     before the client is closed.
 
     Args:
-        client: Connected; it stays open.
+        client: Connected; it stays open. One with ``direct_to_workers=False`` has all messages
+            go by way of the scheduler, which is slower.
         timeout: Seconds for which tasks wait if the cluster has no worker.
 
     Example:
@@ -38,6 +39,7 @@ class DaskPool(RemotePool):
 
     def __init__(self, client: Client, timeout: float) -> None:
         self._client = client
+        self._is_direct = client.direct_to_workers is not False
         plugin = WorkerPlugin()
         plugin.setup = take_messages
         client.register_plugin(plugin, name="flowpregel")
@@ -52,9 +54,8 @@ class DaskPool(RemotePool):
         return asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
 
     def _put(self, address: str, data: memoryview) -> Any:
-        scatter = self._client.scatter
-        where: Any = {"workers": [address], "hash": False, "direct": True, "asynchronous": True}
-        return self._begin(scatter(data.cast("B"), **where))
+        how: Any = {"hash": False, "direct": self._is_direct, "asynchronous": True}
+        return self._begin(self._client.scatter(data.cast("B"), workers=[address], **how))
 
     def _run(self, address: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[Any]:
         async def run() -> None:
@@ -66,9 +67,16 @@ class DaskPool(RemotePool):
 
         return self._begin(run())
 
-    def _call(self, address: str, method: str, *args: Any) -> Future[Any]:
-        there = self._client.rpc(address)
-        return self._begin(there.flowpregel(method=method, args=(self._name, *args)))
+    def call(self, address: str, method: str, *args: Any) -> Future[Any]:
+        async def ask() -> Any:
+            message = {"method": method, "args": (self._name, *args)}
+            if self._is_direct:
+                return await self._client.rpc(address).flowpregel(**message)
+            message["op"] = "flowpregel"
+            answers = await self._client.scheduler.broadcast(msg=message, workers=[address])
+            return answers[address]
+
+        return self._begin(ask())
 
 
 def run_batch(home: str, packed: bytes, keys: list[int], *buffers: Any) -> None:

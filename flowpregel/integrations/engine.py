@@ -17,7 +17,7 @@ import os
 import pickle
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import CancelledError, Future
@@ -60,7 +60,6 @@ class EngineExecutor(ProcessExecutor):
     def __init__(self, pool: RemotePool) -> None:
         super().__init__(1)
         # The workers are elsewhere.
-        self._handler.close()
         self._pool.loop.join()
         self._pool.release()
         self._pool = cast(Any, pool)
@@ -68,7 +67,7 @@ class EngineExecutor(ProcessExecutor):
         self.room = _ROOM * max(1, pool.size)
 
 
-class RemotePool(ABC):
+class RemotePool:
     """Machines, the tasks in flight on them, and those that wait; on the I/O thread.
 
     Args:
@@ -125,7 +124,7 @@ class RemotePool(ABC):
         """Have `Machine.run` called there; return when the batch has ended. *buffers*: handles."""
 
     @abstractmethod
-    def _call(self, address: str, method: str, *args: Any) -> Future[Any]:
+    def call(self, address: str, method: str, *args: Any) -> Future[Any]:
         """Have another method of the machine called, with the name of this coordinator."""
 
     # ------------------------------------------------ tasks in
@@ -158,10 +157,11 @@ class RemotePool(ABC):
         while self._queue and (site := self.sites.next_for(self._queue)) is not None:
             self._send(site)
         for site in self.sites.values():
-            if site.orders or (site.poll is None and (site.batches or site.epoch)):
+            is_known = site.batches or site.epoch or site.is_silent
+            if site.orders or (site.poll is None and is_known):
                 orders, site.orders = site.orders, []
                 asked = orders, site.epoch, site.taken, not site.is_held
-                site.poll = self.ask(site, "poll", *asked)
+                site.poll = self.ask(self.call, site.address, "poll", *asked)
                 self._watch(site.poll, partial(self._on_polled, site, orders))
         events, self.events = self.events, defaultdict(list)
         for mailbox, own in events.items():
@@ -179,7 +179,6 @@ class RemotePool(ABC):
         blobs: dict[int, Any] = {}
         for number, task in [*batch.tasks.items()]:
             task.worker, task.number = batch, number
-            site.contexts.update(task.contexts)
             called = task.job.task
             try:
                 body = self.encoder.pack(task)
@@ -192,12 +191,17 @@ class RemotePool(ABC):
         if orders:
             codes = {task.code.digest: task.code.data for task in batch.tasks.values()}
             packed = pickle.dumps((batch.id, codes, orders), 5)
-            ended = _tried(self._run, site.address, packed, blobs)
+            ended = self.ask(self._run, site.address, packed, blobs)
             self._watch(ended, partial(self._on_result, batch))
 
-    def ask(self, site: Site, method: str, *args: Any) -> Future[Any]:
-        """Call a method of that machine."""
-        return _tried(self._call, site.address, method, *args)
+    def ask(self, what: Callable[..., Future[Any]], *args: Any) -> Future[Any]:
+        """Have the engine do something; return its future, or one of what it raises."""
+        try:
+            return what(*args)
+        except Exception as error:  # noqa: BLE001 - whatever the engine raises, it is not there
+            failed: Future[Any] = Future()
+            failed.set_exception(error)
+            return failed
 
     def _watch(self, future: Future[Any], then: Any) -> None:
         """Call *then* with *future* on the I/O thread when it is done."""
@@ -238,19 +242,18 @@ class RemotePool(ABC):
             try:
                 self.handlers[frame.kind](batch, frame)
             except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
-                self._refuse(batch, frame, f"{type(error).__name__}: {error}")
-
-    def _refuse(self, batch: RemoteBatch, frame: Frame, cause: str) -> None:
-        """End a task that has sent what cannot be read here."""
-        if (task := batch.tasks.get(frame.number)) is not None:
-            why = f"what it sent cannot be read in the coordinator ({cause})"
-            batch.order("cancel", task, True)
-            self.finish(task, Raised(WorkerDiedError(task.job.task.name, batch.pid, why)))
+                if (task := batch.tasks.get(frame.number)) is not None:
+                    cause = f"{type(error).__name__}: {error}"
+                    why = f"what it sent cannot be read in the coordinator ({cause})"
+                    batch.order("cancel", task, True)
+                    self.finish(task, Raised(WorkerDiedError(task.job.task.name, pid, why)))
 
     def _on_result(self, batch: RemoteBatch, result: Future[Any]) -> None:
         """Note that the engine has given up *batch*, if it has."""
         batch.failure = CancelledError() if result.cancelled() else result.exception()
         if batch.failure is not None:
+            # The engine may learn later that the whole machine is gone.
+            batch.site.is_silent = True
             self._look()
 
     def finish(
@@ -262,11 +265,11 @@ class RemotePool(ABC):
     ) -> None:
         """End *task*: tell its run."""
         self._tasks.pop(task.job.key, None)
-        host = ""
         if task.worker is None:
             self._queue.discard(task)
         else:
-            host = task.worker.site.host
+            if span is not None:
+                span = span._replace(executor=self._kind, host=task.worker.site.host)
             self._free(task)
         self.release_own((task,))
         match outcome:
@@ -274,8 +277,6 @@ class RemotePool(ABC):
             case Raised(WorkerDiedError(call="") as died):
                 died.call = task.job.task.call
                 died.args = (*died.args[:4], died.call)
-        if span is not None:
-            span = span._replace(executor=self._kind, host=host)
         self.events[task.mailbox].append(Ended(*task.job.key, outcome, span, caught))
 
     def release_own(self, tasks: Iterable[InFlight]) -> None:
@@ -361,11 +362,11 @@ class RemotePool(ABC):
         for site in self.sites.values():
             site.orders.append(("end", 0, 0))
         self._dispatch()
+        self.sites.clear()
         self.loop.is_done = True
 
     def release(self) -> None:
         """Give up what is left, after the I/O thread has ended."""
-        self.sites.clear()
 
 
 class EngineHandler(MessageHandler):
@@ -384,17 +385,5 @@ class EngineHandler(MessageHandler):
     def leave(self, contexts: Set[bytes], body: bytes, asked: Future[list[Future[Any]]]) -> None:
         """Have the machines leave *contexts*; set *asked* to the futures of when they have."""
         pool: Any = self._pool
-        sites = [each for each in pool.sites.values() if each.contexts & contexts]
-        for site in sites:
-            site.contexts -= contexts
-        asked.set_result([pool.ask(each, "forget", [*contexts], body) for each in sites])
-
-
-def _tried(call: Callable[..., Future[Any]], *args: Any) -> Future[Any]:
-    """Return the future that *call* returns, or one of what it raises."""
-    try:
-        return call(*args)
-    except Exception as error:  # noqa: BLE001 - whatever the engine raises, it is not there
-        failed: Future[Any] = Future()
-        failed.set_exception(error)
-        return failed
+        used = [each.address for each in pool.sites.values() if each.epoch]
+        asked.set_result([pool.ask(pool.call, each, "forget", [*contexts], body) for each in used])

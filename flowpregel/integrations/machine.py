@@ -244,7 +244,6 @@ class Machine(ProcessExecutor):
         super().__init__(size)
         # Dask makes its workers daemons, which may have no children. Ours end with them anyway.
         multiprocessing.current_process().daemon = False
-        self._handler.close()
         self._handler = RelayHandler(self._pool)
         self._pool.encoder = PackedJobs(self._pool.arena)
         self._threads = ThreadPoolExecutor(1, "flowpregel-leaving")
@@ -274,7 +273,8 @@ class Machine(ProcessExecutor):
         tasks = {}
         for number, task, depth, timeout, contexts, digest, given in orders:
             key = home.key(batch, number)
-            planned = Task(key, Node(name=task), Kind.CALL, None, "", timeout=timeout)
+            # Only the coordinator knows the call that it is.
+            planned = Task(key, Node(name=task), Kind.PULL, None, "", timeout=timeout)
             planned.depth = depth
             code = self._codes.setdefault(digest, NodeCode(digest, codes[digest]))
             body, refs = serialization.moved(given, place)

@@ -55,9 +55,9 @@ class RayPool(RemotePool):
         return ray.put(PickleBuffer(data))
 
     def _run(self, address: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[Any]:
-        return self._call(address, "run", packed, [*buffers], *buffers.values())
+        return self.call(address, "run", packed, [*buffers], *buffers.values())
 
-    def _call(self, address: str, method: str, *args: Any) -> Future[Any]:
+    def call(self, address: str, method: str, *args: Any) -> Future[Any]:
         if address not in self._actors:
             cpus = self.sites[address].size
             options = ray.remote(RayMachine).options(
@@ -69,7 +69,6 @@ class RayPool(RemotePool):
 
     def release(self) -> None:
         """End the actors."""
-        super().release()
         for actor in self._actors.values():
             ray.kill(actor)
         self._actors.clear()

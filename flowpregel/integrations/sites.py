@@ -88,10 +88,8 @@ class Site:
     """The last one, while it is not answered."""
     is_held: bool = False
     """Whether nothing more is wanted of it for now: its run is behind."""
-    contexts: set[bytes] = field(default_factory=set)
-    """Tokens of the `Context` channels that its tasks read."""
     is_silent: bool = False
-    """Whether it was given up, and has not been heard of since."""
+    """Whether it gets no more: it, or a batch, was given up, and it was not heard of since."""
 
     @property
     def load(self) -> float:
@@ -133,14 +131,15 @@ class Sites(dict[str, Site]):
         for address in machines.keys() - self.keys():
             self[address] = Site(address, machines[address])
         for site in [*self.values()]:
-            is_gone = site.address not in machines
-            if is_gone:
+            batches = site.batches.values()
+            is_lost = True
+            if site.address not in machines:
                 del self[site.address]
-            elif site.batches and site.heard < since:
+            elif batches and site.heard < since:
                 # It is asked again, now and then.
                 site.heard, site.is_silent, site.poll = time.monotonic(), True, None
-            is_lost = is_gone or site.is_silent
-            batches = site.batches.values()
+            else:
+                is_lost = False
             lost += [each for each in batches if is_lost or each.failure]
         return lost
 

@@ -1,6 +1,6 @@
-"""``python -m tests.cluster``: Dask on three network namespaces, and what can die there.
+"""``python -m tests.cluster``: Dask and Ray on three network namespaces, and what can die there.
 
-Needs root, iproute2 and the extra dask; an engine that is not installed is left
+Needs root, iproute2 and the extras dask and ray; an engine that is not installed is left
 out, and that is printed. First the contract of an executor, then the table of deaths.
 The exit status is 1 if a promise did not hold.
 """
@@ -23,8 +23,9 @@ from typing import Any
 from tests.cluster.dask_engine import DaskCluster
 from tests.cluster.deaths import DEATHS
 from tests.cluster.network import machines
+from tests.cluster.ray_engine import RayCluster
 
-ENGINES = {"dask": ("distributed", DaskCluster)}
+ENGINES = {"dask": ("distributed", DaskCluster), "ray": ("ray", RayCluster)}
 
 
 def contract(cluster: Any) -> str:

@@ -48,10 +48,14 @@ class DaskCluster:
                 )
             except OSError:
                 return False
-            return len(self.client.nthreads()) == len(NAMES)
+            return self.count() == len(NAMES)
 
         wait_for(is_there, 60, "three workers")
         return self
+
+    def count(self) -> int:
+        """Return how many machines there are."""
+        return len(self.client.nthreads())
 
     def executor(self) -> Any:
         """Return our executor on it."""

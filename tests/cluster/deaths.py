@@ -68,11 +68,7 @@ def worker_process(cluster: Any) -> str:
 def machine(cluster: Any) -> str:
     """a machine dies: its tasks begin again elsewhere"""
 
-    def end() -> None:
-        for pid in network.pids_on("fp1"):
-            network.kill(pid)
-
-    file, seconds = run_steady(cluster, 9, 3.0, end)
+    file, seconds = run_steady(cluster, 9, 3.0, lambda: network.kill_all_on("fp1"))
     again = sum(begun(file).values()) - 9
     assert 1 <= again <= 3, again
     return f"{again} began again; {seconds:.0f} s in all"
@@ -136,8 +132,8 @@ def tasks_left() -> list[str]:
 
 def late_machine(cluster: Any) -> str:
     """a machine comes while a run is under way: it is used"""
-    cluster.workers["fp3"].kill()
-    network.wait_for(lambda: len(cluster.client.nthreads()) == 2, BOUND, "two machines")
+    network.kill_all_on("fp3")
+    network.wait_for(lambda: cluster.count() == 2, BOUND, "two machines")
     Timer(3, lambda: cluster.workers.update(fp3=cluster.start_worker("fp3"))).start()
     file, seconds = run_steady(cluster, 24, 1.0, lambda: None)
     return f"{len(begun(file))} tasks in {seconds:.0f} s"
@@ -148,8 +144,8 @@ def no_machine(cluster: Any) -> str:
     times: list[float] = []
 
     def end() -> None:
-        for process in cluster.workers.values():
-            process.kill()
+        for name in network.NAMES:
+            network.kill_all_on(name)
         times.append(time.monotonic())
 
     try:

@@ -52,8 +52,7 @@ def machines() -> Iterator[Sequence[str]]:
 def remove() -> None:
     """Remove the machines, if they are there."""
     for name in NAMES:
-        for pid in pids_on(name):
-            kill(pid)
+        kill_all_on(name)
         sh(f"ip netns del {name}", check=False)
         sh(f"ip link del {name}a", check=False)
     sh(f"ip link del {BRIDGE}", check=False)
@@ -83,6 +82,12 @@ def kill(pid: int) -> None:
     """Kill a process, if it is there."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def kill_all_on(name: str) -> None:
+    """Kill what runs on a machine."""
+    for pid in pids_on(name):
+        kill(pid)
 
 
 def cut(name: str) -> None:

@@ -104,6 +104,15 @@ def test_a_silent_machine_gets_nothing_until_it_is_heard_of() -> None:
     assert sites["a"].poll is None
 
 
+def test_what_the_engine_has_given_up_is_given_up() -> None:
+    """That batch alone; the machine may go on with the others."""
+    sites = sites_of(a=1)
+    lost, _ = give(sites["a"], 1), give(sites["a"], 2)
+    lost.failure = OSError()
+
+    assert [lost] == sites.lost({"a": 1}, 99.0)
+
+
 def test_nothing_is_given_up_while_the_engine_cannot_be_asked() -> None:
     """The machines may be well."""
     sites = sites_of(a=1)
