@@ -1,4 +1,7 @@
-"""The calls that bodies make, and results that need no run: they were kept, or shared."""
+"""The calls that bodies make: what each asks for, how it ends and fails, and what is kept of it.
+
+Results need no run where an earlier one kept them, or another shares them.
+"""
 
 from __future__ import annotations
 

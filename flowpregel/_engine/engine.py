@@ -30,8 +30,8 @@ from flowpregel._core.commands import Command
 from flowpregel._core.effects import Event, Steps, Stopped, Wait, Wakeup
 from flowpregel._core.records import Kind
 from flowpregel._core.run_state import Result
+from flowpregel._engine.commits import SharedResults
 from flowpregel._engine.nested import ActiveRun, LoopInbox, RunContext, RunInbox, now, outcome_of
-from flowpregel._engine.shared_results import SharedResults
 from flowpregel._engine.tasks import TaskStarter
 from flowpregel.cache.base import BaseCache
 from flowpregel.channels.context import Context
@@ -164,20 +164,9 @@ class Engine:
             self._deliver(events)
             _interrupts.deliver()
             return
-        run, committer = request.run, request.run.around.committer
+        run = request.run
         try:
-            match request.effect:
-                case effects.Commit(batch):
-                    assert committer is not None
-                    committer.commit(batch)
-                case effects.Load() as load:
-                    run.reply = committer and committer.load(load)
-                case effects.Look(keys):
-                    run.reply = self._shared_results.look(keys)
-                case effects.Share(entries):
-                    self._shared_results.share(entries)
-                case LeaveContexts(contexts, end):
-                    self._leave(contexts, end)
+            run.reply = self._reply_to(request)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
         self._ready.appendleft(run)
@@ -199,15 +188,17 @@ class Engine:
         run, effect, committer = request.run, request.effect, request.run.around.committer
         if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
             self.perform(request)
-        elif not isinstance(effect, effects.Commit):
-            await asyncio.to_thread(self.perform, request)
-        else:
-            assert committer is not None
-            try:
+            return
+        try:
+            if isinstance(effect, effects.Commit):
+                assert committer is not None
                 await committer.commit_on_loop(effect.batch)
-            except Exception as error:  # noqa: BLE001 - it is raised inside the run
-                run.failure = error
-            self._ready.appendleft(run)
+            else:
+                # If this is cancelled, the OS thread goes on: it may touch nothing of the engine.
+                run.reply = await asyncio.to_thread(self._reply_to, request)
+        except Exception as error:  # noqa: BLE001 - it is raised inside the run
+            run.failure = error
+        self._ready.appendleft(run)
 
     def stop(self) -> EngineRequest | None:
         """Tell a run that was left early to end; return the request that it stands at."""
@@ -259,6 +250,23 @@ class Engine:
         return committer is not None and committer.saver.needs_loop
 
     # ------------------------------------------------------------ performing
+
+    def _reply_to(self, request: IORequest) -> Any:
+        """Perform *request*, on any OS thread, and return what the run is sent."""
+        committer = request.run.around.committer
+        match request.effect:
+            case effects.Commit(batch):
+                assert committer is not None
+                committer.commit(batch)
+            case effects.Load() as load:
+                return committer and committer.load(load)
+            case effects.Look(keys):
+                return self._shared_results.look(keys)
+            case effects.Share(entries):
+                self._shared_results.share(entries)
+            case LeaveContexts(contexts, end):
+                self._leave(contexts, end)
+        return None
 
     @cached_property
     def _shared_results(self) -> SharedResults:
