@@ -95,7 +95,10 @@ if STORIES:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Choose a seed if none is given, so that it is known what was tried."""
+    """Choose a seed if none is given, so that it is known what was tried; and who runs what."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        # Neighbours stay together, and with them the pools and servers that a module has started.
+        config.option.dist = "worksteal"
     if STORIES and not config.getoption("hypothesis_seed", None):
         config.option.hypothesis_seed = str(random.randrange(1 << 32))
 

@@ -132,26 +132,24 @@ class _TreeWriter:
 
     def _write(self, value: Any, scope: _NameScope) -> None:
         kind: Any = type(value)
-        _writer_of(kind)(self, value, scope)
-
-    def visit_list(self, values: list[Any], scope: _NameScope) -> None:
-        self._parts.append("[")
-        for each in values:
-            self._write(each, scope)
-        self._parts.append("]")
-
-    def visit_atom(self, value: Any, scope: _NameScope) -> None:
-        self._parts.append(f"{constant_text(value)};")
+        if issubclass(kind, ast.AST):
+            _writer_of(kind)(self, value, scope)
+        elif kind is list:
+            self._parts.append("[")
+            for each in value:
+                self._write(each, scope)
+            self._parts.append("]")
+        else:
+            self._parts.append(f"{constant_text(value)};")
 
     def visit_node(self, node: Any, scope: _NameScope) -> None:
-        kind: Any = type(node)
-        self._parts.append(f"{kind.__name__}(")
-        held = vars(node)
-        for name in _written_fields(kind):
+        parts, held, kind = self._parts, vars(node), node.__class__
+        parts.append(f"{kind.__name__}(")
+        for name, label in _written_fields(kind):
             if (value := held.get(name)) is not None and value != []:
-                self._parts.append(f"{name}=")
+                parts.append(label)
                 self._write(value, scope)
-        self._parts.append(")")
+        parts.append(")")
 
     # ------------------------------------------------------------ names
 
@@ -263,12 +261,12 @@ class _TreeWriter:
 
 
 @cache
-def _written_fields(kind: Any) -> list[str]:
-    return sorted({*kind._fields} - _UNWRITTEN)
+def _written_fields(kind: Any) -> list[tuple[str, str]]:
+    """Return the names of what is written of nodes of this class, each with its label."""
+    return [(name, f"{name}=") for name in sorted({*kind._fields} - _UNWRITTEN)]
 
 
 @cache
-def _writer_of(kind: Any) -> Callable[[_TreeWriter, Any, _NameScope], None]:
-    general = _TreeWriter.visit_node if issubclass(kind, ast.AST) else _TreeWriter.visit_atom
-    found: Callable[..., None] = getattr(_TreeWriter, f"visit_{kind.__name__}", general)
-    return found
+def _writer_of(kind: Any) -> Any:
+    """Return the method that writes nodes of this class."""
+    return getattr(_TreeWriter, f"visit_{kind.__name__}", _TreeWriter.visit_node)

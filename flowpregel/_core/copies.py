@@ -1,21 +1,25 @@
-"""Copies of values that no later change of the original can reach.
+"""Copies of values that no later change of the original can reach; objects that are not copied.
 
 What an in-memory saver, store or cache keeps must read back as it was when it
 was kept. A value of an immutable built-in type is kept as it is; any other is
 pickled, into a tuple of one item, which no value kept as it is can be.
+
+Savers, stores and caches stay in their process: a worker has stand-ins for them.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from flowpregel._core.asked import Ran
-from flowpregel.errors import RecordedError, ValueEncodingError
+from flowpregel.errors import ConfigurationError, RecordedError, ValueEncodingError
 
 IMMUTABLE: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, Ran})
 """The exact types that are kept as they are."""
@@ -181,3 +185,58 @@ class Replayed(Sequence[tuple[Any, ...]]):
 
     def __repr__(self) -> str:
         return repr(tuple(self))
+
+
+# ---------------------------------------------------------------- what is not copied
+#
+#     coordinator                      worker
+#     a graph with its saver  -------> a graph with a stand-in
+#     a graph with its saver  <------- a call of that graph, which the coordinator runs
+
+
+class Resident:
+    """What is not copied to a worker: it would be another one there."""
+
+
+_names: WeakKeyDictionary[Resident, str] = WeakKeyDictionary()
+_made_here: WeakValueDictionary[str, Resident] = WeakValueDictionary()
+
+
+class StandIn:
+    """Stands for an object of another process, and becomes that again when it is sent there.
+
+    Args:
+        name: Names the object.
+        kind: The name of its class.
+    """
+
+    def __init__(self, name: str, kind: str) -> None:
+        self._name = name
+        self._kind = kind
+
+    def __getattr__(self, wanted: str) -> NoReturn:
+        if wanted.startswith("__"):
+            raise AttributeError(wanted)
+        raise ConfigurationError(
+            f".{wanted} of {self!r} was asked for in a worker process: ask outside of the run, "
+            "or give the node executor='threads'"
+        )
+
+    def __repr__(self) -> str:
+        return f"<stand-in for a {self._kind} of another process>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return find, (self._name, self._kind)
+
+
+def reference_to(resident: Resident) -> tuple[Any, ...]:
+    """Return *resident* as a pickle has it: by its name in this process."""
+    name = _names.setdefault(resident, uuid.uuid4().hex)
+    _made_here[name] = resident
+    return find, (name, type(resident).__qualname__)
+
+
+def find(name: str, kind: str) -> Resident | StandIn:
+    """Return the object of this process that has *name*, or a stand-in for that of another."""
+    found = _made_here.get(name)
+    return StandIn(name, kind) if found is None else found

@@ -60,6 +60,9 @@ def digest_of(value: Any, what: str, *, strict: bool) -> str:
 
 def arguments_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str) -> str:
     """Return a digest of a call's arguments; of a value without content, its type."""
+    if not kwargs and _ATOMS.issuperset(map(type, args)):
+        plain = b"plain" + marshal.dumps(args, _MARSHAL)
+        return hashlib.blake2b(plain, digest_size=_SIZE).hexdigest()
     return digest_of((args, dict(kwargs)), what, strict=False)
 
 

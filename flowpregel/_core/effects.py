@@ -83,25 +83,27 @@ class Commit:
     batch: Batch
 
 
+CacheKey: TypeAlias = tuple[tuple[str, ...], str]
+"""The namespace and the key of a result that is shared."""
 BUSY: Final = object()
 """What the cache has for a task whose result another is computing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Ask the cache for tasks; the reply maps (namespace, key) to their writes, or to `BUSY`.
+    """Ask the cache for tasks; the reply maps these keys to their writes, or to `BUSY`.
 
     What it does not have is this run's to compute, until it shares it or gives it up.
     """
 
-    keys: tuple[tuple[tuple[str, ...], str], ...]
+    keys: tuple[CacheKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
     """Put finished tasks' writes into the cache; the reply is None."""
 
-    entries: Mapping[tuple[tuple[str, ...], str], tuple[Any, float | None] | None]
+    entries: Mapping[CacheKey, tuple[Any, float | None] | None]
     """None: the task has no result to share."""
 
 

@@ -160,8 +160,11 @@ class State:
 
 def new_state(program: Program) -> State:
     """Return the state of a new thread."""
-    channels = program.channels.items()
-    return State({name: _live(declared, name, MISSING) for name, declared in channels})
+    channels = {}
+    for name, declared in program.channels.items():
+        channels[name] = declared.from_checkpoint(MISSING)
+        channels[name].key = name
+    return State(channels)
 
 
 def load_state(program: Program, saved: Saved) -> State:
@@ -174,27 +177,20 @@ def load_state(program: Program, saved: Saved) -> State:
     newest: Version | None = max(cast("Any", versions.values()), default=None)
     state = State({}, versions, dict(checkpoint.versions_seen), newest)
     for name, declared in program.channels.items():
-        channel = _live(declared, name, values.get(name, MISSING))
-        history = saved.deltas.get(name)
-        if history is not None and name not in values:
-            channel = _live(declared, name, history.seed)
-            if isinstance(channel, DeltaChannel):
-                channel.replay(history.writes)
-                state.updates_since_snapshot[name] = len(history.writes)
-            else:
-                for writes in history.writes:
-                    channel.update(writes)
+        history = None if name in values else saved.deltas.get(name)
+        kept = values.get(name, MISSING) if history is None else history.seed
+        channel = declared.from_checkpoint(kept)
+        channel.key = name
+        if history is not None and isinstance(channel, DeltaChannel):
+            channel.replay(history.writes)
+            state.updates_since_snapshot[name] = len(history.writes)
+        elif history is not None:
+            for writes in history.writes:
+                channel.update(writes)
         state.channels[name] = channel
         if channel.reacts_to_silence and channel.is_available():
             state.tick_channels.add(name)
     return state
-
-
-def _live(declared: BaseChannel[Any, Any], name: str, saved: Any) -> BaseChannel[Any, Any]:
-    """Return a live channel of the declared kind that holds *saved*."""
-    channel = declared.from_checkpoint(saved)
-    channel.key = name
-    return channel
 
 
 def read(channels: Mapping[str, BaseChannel[Any, Any]], keys: Keys) -> Any:

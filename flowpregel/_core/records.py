@@ -77,7 +77,7 @@ class Node:
     steps: tuple[Callee, ...] = ()
     """What to call, each with the output of the one before; none passes the input on."""
     graph: Any = None
-    """The nested graph, if its role is to run one."""
+    """The graph whose ``nested_run`` it is, if its role is to run one."""
     subgraph: Any = None
     """The graph whose states are shown with its tasks: the nested one, or one that it calls."""
     triggers: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from flowpregel._core.plan import breaks_before, plan
 from flowpregel._core.program import Options, Program, read
 from flowpregel._core.records import Task
 from flowpregel._core.replay import count_not_asked
-from flowpregel._core.run_state import Run
+from flowpregel._core.run_state import Result, Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
 from flowpregel._core.update import barrier_of, changing
@@ -97,7 +97,7 @@ def _finish(run: Run) -> Steps:
     # At exit, nobody looks at a nested run that is over: its result is its task's.
     if not (run.at_exit and options.nested is not None and ":" in options.namespace):
         yield from run.leave()
-    return run.result()
+    return Result(run.output, tuple(run.interrupts.values()))
 
 
 def _end(run: Run, tasks: list[Task]) -> Steps:
@@ -127,7 +127,7 @@ def _pause(run: Run) -> Steps:
     if not run.interrupts and run.options.nested is None:
         run.after.extend(run.stream_events.breakpoint())
     yield from run.leave()
-    return run.result(paused=True)
+    return Result(run.output, tuple(run.interrupts.values()), paused=True)
 
 
 def _ask(run: Run, tasks: list[Task]) -> Steps:

@@ -149,10 +149,6 @@ class Run:
         if "values" in self.options.modes:
             self.after.append(Emit("values", self.output))
 
-    def result(self, *, paused: bool = False) -> Result:
-        """Return what the run leaves its caller."""
-        return Result(self.output, tuple(self.interrupts.values()), paused)
-
     # ------------------------------------------------------------ what is kept
 
     def keep(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from flowpregel import errors
 from flowpregel._core import calls, effects, records
 from flowpregel._core.asked import Span
 from flowpregel._core.copies import keepable
-from flowpregel._core.effects import BUSY, Call, Effect, Ended, StepContext, Steps, Wakeup
+from flowpregel._core.effects import BUSY, CacheKey, Call, Effect, Ended, StepContext, Steps, Wakeup
 from flowpregel._core.plan import handler_task
 from flowpregel._core.program import read
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
@@ -26,6 +27,7 @@ LOOK_AGAIN = 50_000_000
 """Nanoseconds between two looks for a result that another run is computing."""
 
 
+@dataclass(slots=True, eq=False)
 class Superstep:
     """The tasks of one superstep, those that they call, and what becomes of them.
 
@@ -35,25 +37,24 @@ class Superstep:
         setting: What they have in common.
     """
 
-    def __init__(self, run: Run, tasks: list[Task], setting: StepContext) -> None:
-        self._run = run
-        self._tasks = tasks
-        self._setting = setting
-        self._open: dict[str, Task] = {}
-        """Tasks that run or wait for their next attempt."""
-        self._looked_up: list[Task] = []
-        """Tasks whose results another run may have shared: they start when we know."""
-        self._retries: list[tuple[int, str]] = []
-        """When the next attempts are due, in monotonic nanoseconds, and of which task: a heap."""
-        self._deadline: int | None = None
-        """The monotonic nanoseconds at which it has to be over."""
-        self._effects: list[Effect] = []
-        """What is to be done at once."""
-        self._shared: dict[tuple[tuple[str, ...], str], tuple[Any, float | None] | None] = {}
-        """For the cache, by key: writes, and for how many seconds; None: it has none to share."""
-        self._paused = False
-        self._failure: BaseException | None = None
-        self._escaped: object = None
+    run: Run
+    tasks: list[Task]
+    setting: StepContext
+    _open: dict[str, Task] = field(default_factory=dict)
+    """Tasks that run or wait for their next attempt."""
+    _looked_up: list[Task] = field(default_factory=list)
+    """Tasks whose results another run may have shared: they start when we know."""
+    _retries: list[tuple[int, str]] = field(default_factory=list)
+    """When the next attempts are due, in monotonic nanoseconds, and of which task: a heap."""
+    _deadline: int | None = None
+    """The monotonic nanoseconds at which it has to be over."""
+    _effects: list[Effect] = field(default_factory=list)
+    """What is to be done at once."""
+    _shared: dict[CacheKey, tuple[Any, float | None] | None] = field(default_factory=dict)
+    """For the cache, by key: writes, and for how many seconds; None: it has none to share."""
+    _paused: bool = False
+    _failure: BaseException | None = None
+    _escaped: object = None
 
     # ------------------------------------------------------------ the story
 
@@ -62,7 +63,7 @@ class Superstep:
 
         If not, the last results are left to the barrier.
         """
-        run = self._run
+        run = self.run
         try:
             yield from self._start()
             while self._open:
@@ -97,18 +98,18 @@ class Superstep:
         """What ends the run before the barrier: a failure, a stop or a command."""
         if self._failure is not None:
             return self._failure
-        stopped = self._run.stopped
-        if stopped is not None and (stopped.kill or not all(task.writes for task in self._tasks)):
+        stopped = self.run.stopped
+        if stopped is not None and (stopped.kill or not all(task.writes for task in self.tasks)):
             return stopped.error
         return None if self._escaped is None else errors.ParentCommand(self._escaped)
 
     def _start(self) -> Steps:
         """Start the tasks that are due; some may be done already."""
-        run, due = self._run, self._tasks.copy()
+        run, due = self.run, self.tasks.copy()
         if run.pending and run.hand_back:
             due = [left for task in due if (left := self._left_to_do(task)) is not None]
         if run.stream_events.shows_tasks:
-            run.after.extend(run.stream_events.planned(self._tasks, run.step, run.now))
+            run.after.extend(run.stream_events.planned(self.tasks, run.step, run.now))
         if run.options.step_timeout is not None:
             # The last wake-up's time will not do: a reader of the stream may have paused since.
             wakeup = yield effects.Wait(0)
@@ -134,7 +135,7 @@ class Superstep:
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
-        writes = self._run.pending.get(task.id, ())
+        writes = self.run.pending.get(task.id, ())
         if done := outputs(writes):
             task.writes = tuple(done)
             return None
@@ -149,19 +150,19 @@ class Superstep:
 
     def _handler_for(self, failed: Task, error: BaseException) -> Task:
         """Return the task that handles the failure of *failed*, which is in this superstep too."""
-        handler = handler_task(self._run.program, failed, error, self._setting)
-        self._tasks.append(handler)
+        handler = handler_task(self.run.program, failed, error, self.setting)
+        self.tasks.append(handler)
         return handler
 
     def _submit(self, tasks: Sequence[Task], others: list[Effect]) -> None:
         """Have an attempt of each of *tasks* started after the *others*."""
         for task in tasks:
             if task.first_started is None:
-                task.first_started = self._run.now
+                task.first_started = self.run.now
         if others and isinstance(last := others[-1], effects.Submit):
             last.tasks.extend(tasks)
         elif tasks:
-            others.append(effects.Submit([*tasks], self._setting))
+            others.append(effects.Submit([*tasks], self.setting))
 
     def _cancel_all(self, *, kill: bool, only: Collection[Task] | None = None) -> None:
         """Stop what still runs or waits for its next attempt, or *only* these of it."""
@@ -179,7 +180,7 @@ class Superstep:
 
     def _take_in(self, wakeup: Wakeup) -> list[Effect]:
         """Take in what happened, and return what is to be done at once."""
-        run = self._run
+        run = self.run
         if self._retries:
             self._start_due(wakeup)
         for event in wakeup.events:
@@ -218,17 +219,17 @@ class Superstep:
         """Raise the error for a superstep that took too long; it names the open tasks."""
         names = ", ".join(sorted({task.name for task in self._open.values()}))
         raise TimeoutError(
-            f"superstep {self._run.step} took longer than "
-            f"step_timeout={self._run.options.step_timeout} seconds; still running: {names}"
+            f"superstep {self.run.step} took longer than "
+            f"step_timeout={self.run.options.step_timeout} seconds; still running: {names}"
         )
 
     def _called(self, caller: Task, call: Call) -> None:
         """Plan a call that a body has made, or stop one that it no longer wants."""
-        run = self._run
+        run = self.run
         if call.node is effects.CANCEL:
             self._cancel_all(kill=True, only=calls.cancel_call(run, self._open, call))
             return
-        if (task := calls.plan_call(run, self._setting, self._open, caller, call)) is None:
+        if (task := calls.plan_call(run, self.setting, self._open, caller, call)) is None:
             return
         self._open[task.id] = task
         if run.stream_events.shows_tasks:
@@ -277,13 +278,13 @@ class Superstep:
         elif writes is None or writes is BUSY:
             return False
         else:
-            task.cache_key, task.span = None, Span(self._run.now, 0.0, "cache")
+            task.cache_key, task.span = None, Span(self.run.now, 0.0, "cache")
             self._settle(task, Returned(tuple(writes)))
         return True
 
     def _ended(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
         """Take in that an attempt of *task* ended."""
-        run, body = self._run, task.body
+        run, body = self.run, task.body
         outcome = Withdrawn() if task.is_cancelled else event.outcome
         task.span = event.span
         if isinstance(outcome, Returned):
@@ -317,7 +318,7 @@ class Superstep:
 
     def _settle(self, task: Task, outcome: Outcome) -> None:
         """Record how *task* ended for good."""
-        run, is_call = self._run, task.kind is Kind.CALL
+        run, is_call = self.run, task.kind is Kind.CALL
         del self._open[task.id]
         if task.cache_key is not None and not task.is_busy:
             self._shared[task.cache_key[:2]] = None
@@ -343,7 +344,7 @@ class Superstep:
             self._settle(*body)
 
     def _raised(self, task: Task, error: BaseException) -> None:
-        run = self._run
+        run = self.run
         if isinstance(error, errors.GraphDrained):
             self._failure = self._failure or error
             return
@@ -370,7 +371,7 @@ class Superstep:
                 self._cancel_all(kill=False)
 
     def _interrupted(self, task: Task, outcome: records.Interrupted) -> None:
-        run, error = self._run, outcome.refused
+        run, error = self.run, outcome.refused
         of_calls = task.body.asked if task.body else {}
         asked = {item.id: item for path in sorted(of_calls) for item in of_calls[path]}
         asked |= {item.id: item for item in outcome.interrupts}

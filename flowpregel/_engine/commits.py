@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from flowpregel._core.effects import Load
@@ -50,7 +51,8 @@ class Committer:
             self._writer.put(batch)
             fault("committer.handed over")
             return
-        self._check_loop()
+        if self.saver.needs_loop:
+            self._check_loop()
         self.saver.commit((batch,))
         fault("committer.commit.after", (batch,), finished)
         if self._in_background:
@@ -76,7 +78,8 @@ class Committer:
 
     def load(self, load: Load) -> Saved | None:
         """Return what *load* asks for, this run's own commits included."""
-        self._check_loop()
+        if self.saver.needs_loop:
+            self._check_loop()
         if self._writer is not None:
             self._writer.flush()
         fault("committer.load.before")
@@ -103,11 +106,11 @@ class Committer:
             writer.close()
 
 
+@dataclass(slots=True, eq=False)
 class Committers:
     """The committers of one outermost run and of the runs nested in it: one for each saver."""
 
-    def __init__(self) -> None:
-        self._by_saver: dict[BaseCheckpointSaver, Committer] = {}
+    _by_saver: dict[BaseCheckpointSaver, Committer] = field(default_factory=dict)
 
     def of(self, saver: BaseCheckpointSaver, durability: Durability) -> Committer:
         """Return the committer of *saver*, the same each time."""

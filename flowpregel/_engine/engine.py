@@ -234,7 +234,8 @@ class Engine:
         for nested in self._tasks.nested.values():
             nested.steps.close()
         try:
-            self._leave(self._contexts_of(self._root), failure)
+            if contexts := self._contexts_of(self._root):
+                self._leave(contexts, failure)
         except Exception:  # noqa: BLE001 - the run has ended, and stays as it ended
             _log.exception("a Context channel could not be left")
         try:
@@ -381,8 +382,7 @@ class Engine:
 
     def _leave(self, contexts: Sequence[Context[Any]], end: Result | BaseException | None) -> None:
         error = end if isinstance(end, BaseException) else None
-        if contexts:
-            self._tasks.leave([each.held.token for each in contexts], error)
+        self._tasks.leave([each.held.token for each in contexts], error)
         with ExitStack() as closing:
             for channel in contexts:
                 closing.callback(channel.close, error)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel._core import records
 from flowpregel._core.asked import Span
@@ -72,15 +72,6 @@ class RunContext(RunInfo):
         name = task.call or task.name
         output = CallOutput(place.checkpoint_id, task.id, name, now(), data, b"", len(data))
         self.committer.saver.keep_output(address, output)
-
-
-class NestedGraph(Protocol):
-    """A graph that can run inside another."""
-
-    def nested_run(
-        self, task: Task, setting: StepContext, around: RunContext
-    ) -> tuple[Steps, RunContext]:
-        """Return the run that *task* is, and what its own tasks are given."""
 
 
 @dataclass(eq=False, slots=True)
@@ -167,15 +158,15 @@ def now() -> int:
         return _last
 
 
+@dataclass(eq=False)
 class RunInbox:
     """The mailbox of a run whose own OS thread waits for events."""
 
-    def __init__(self) -> None:
-        # A signal's handler may post as well, whatever this OS thread is doing.
-        self._posted: SimpleQueue[Sequence[Event]] = SimpleQueue()
-        self._events: deque[Event] = deque()
-        """What was taken out of it."""
-        self.backlog = Backlog()
+    _posted: SimpleQueue[Sequence[Event]] = field(default_factory=SimpleQueue)
+    """A signal's handler may post as well, whatever this OS thread is doing."""
+    _events: deque[Event] = field(default_factory=deque)
+    """What was taken out of it."""
+    backlog: Backlog = field(default_factory=Backlog)
 
     @property
     def has_events(self) -> bool:

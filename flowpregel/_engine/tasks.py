@@ -14,7 +14,7 @@ from flowpregel import executors
 from flowpregel._core.effects import REQUESTS, Call, Emitted, Ended, Event, StepContext, Stopped
 from flowpregel._core.plan import DEEPEST, too_deep
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
-from flowpregel._engine.nested import ActiveRun, NestedGraph, live_state
+from flowpregel._engine.nested import ActiveRun, live_state
 from flowpregel._fault import fault
 from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError
@@ -152,7 +152,9 @@ class TaskStarter:
                 continue
             try:
                 executor = self._executor_for(node, around.executor)
-                _check(node, executor, times_out=any(task.timeout for task in alike))
+                times_out = any(task.timeout for task in alike)
+                if times_out or node.resources is not None:
+                    _check(node, executor, times_out=times_out)
             except Exception as error:  # noqa: BLE001 - the tasks fail with it
                 for task in alike:
                     run.post(task, Raised(error))
@@ -185,8 +187,7 @@ class TaskStarter:
                 run.post(task, Withdrawn() if stopping else Raised(too_deep(task.name)))
                 continue
             try:
-                graph: NestedGraph = task.node.graph
-                steps, around = graph.nested_run(task, place, run.around)
+                steps, around = task.node.graph.nested_run(task, place, run.around)
                 inner = ActiveRun(steps, around, run, task, place, run.depth + 1)
                 self.nested[task.id] = inner
                 turns: deque[ActiveRun] = deque()

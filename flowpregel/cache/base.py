@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from flowpregel._core.residents import Resident
+from flowpregel._core.copies import Resident
 
 __all__ = ["BaseCache", "FullKey", "Namespace"]
 

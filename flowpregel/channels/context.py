@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from copy import copy
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import isasyncgenfunction, unwrap
 from typing import Any, Generic, NoReturn, Self, TypeAlias, TypeVar
@@ -203,23 +204,23 @@ def contexts_in(given: Any) -> list[Context[Any]]:
     return [value for value in values if isinstance(value, Context)]
 
 
+@dataclass(eq=False)
 class _SharedContext(Generic[Value]):
     """One context in one process, shared by the channels that stand for it."""
 
-    def __init__(self, token: bytes, factory: Callable[[], ContextManager[Value]]) -> None:
-        self.token = token
-        self.factory = factory
-        # Reentrant: a factory that reads its own channel gets a RecursionError, not a deadlock.
-        self.lock = threading.RLock()
-        self.manager: Any = None
-        self.value: Value | None = None
-        self.closed = False
-        self.entering: Any = None
-        """Of an async one: the future of its value."""
-        self.on_loop: Any = None
-        """Has a coroutine run on the event loop that it was entered on."""
-        self.entered_by = 0
-        """The OS thread of that loop."""
+    token: bytes
+    factory: Callable[[], ContextManager[Value]]
+    lock: AbstractContextManager[Any] = field(default_factory=threading.RLock)
+    """Reentrant: a factory that reads its own channel gets a RecursionError, not a deadlock."""
+    manager: Any = None
+    value: Value | None = None
+    closed: bool = False
+    entering: Any = None
+    """Of an async one: the future of its value."""
+    on_loop: Any = None
+    """Has a coroutine run on the event loop that it was entered on."""
+    entered_by: int = 0
+    """The OS thread of that loop."""
 
 
 _contexts: WeakValueDictionary[bytes, _SharedContext[Any]] = WeakValueDictionary()
@@ -236,7 +237,11 @@ def _shared(token: bytes, factory: Callable[[], Any]) -> _SharedContext[Any]:
 def _made_by(factory: Callable[[], Any]) -> Any:
     made = factory()
     if _is_async(made):
-        raise ConfigurationError(_async_refused(factory))
+        raise ConfigurationError(
+            f"{factory!r} makes an async context manager, and only async nodes of an async run "
+            "can read that (give the Context the class, or the function that makes it); use a "
+            "plain one, or enter it inside the node"
+        )
     if not hasattr(made, "__enter__"):
         raise ConfigurationError(
             f"{factory!r} returned {made!r}, which is not a context manager; "
@@ -247,14 +252,6 @@ def _made_by(factory: Callable[[], Any]) -> Any:
 
 def _is_async(made: Any) -> bool:
     return hasattr(made, "__aenter__") and not hasattr(made, "__enter__")
-
-
-def _async_refused(factory: Any) -> str:
-    return (
-        f"{factory!r} makes an async context manager, and only async nodes of an async run can "
-        "read that (give the Context the class, or the function that makes it); use a plain one, "
-        "or enter it inside the node"
-    )
 
 
 async def _left(entering: Any, manager: Any, how: tuple[Any, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from flowpregel.channels.base import MISSING, HoldingChannel
 from flowpregel.errors import InvalidUpdateError
@@ -11,7 +11,44 @@ from flowpregel.errors import InvalidUpdateError
 Value = TypeVar("Value")
 
 
-class LastValue(HoldingChannel[Value, Value]):
+class GuardedChannel(HoldingChannel[Value, Value]):
+    """A channel that takes one write a superstep, or the last of them.
+
+    Args:
+        typ: The type of the value.
+        guard: Whether two writes in one superstep are an error; otherwise the
+            last one wins.
+    """
+
+    instead: ClassVar[str] = "use {}(typ, guard=False) to keep the last"
+    """What to do where several writes are to be taken."""
+
+    def __init__(self, typ: Any, guard: bool = True) -> None:
+        super().__init__(typ)
+        self.guard = guard
+
+    def update(self, values: Sequence[Value]) -> bool:
+        """Take the write, if there is one.
+
+        Raises:
+            InvalidUpdateError: There are several, and the channel is guarded.
+        """
+        if not values:
+            return False
+        if self.guard and len(values) != 1:
+            raise InvalidUpdateError(
+                f"channel {self.key!r} can receive only one value per superstep, not "
+                f"{len(values)}; let one node write it, or "
+                + self.instead.format(type(self).__name__)
+            )
+        self.value = values[-1]
+        return True
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (self.typ, self.guard)
+
+
+class LastValue(GuardedChannel[Value]):
     """Keeps the value written last; two writes in one superstep are an error.
 
     Args:
@@ -25,23 +62,14 @@ class LastValue(HoldingChannel[Value, Value]):
     """
 
     reacts_to_silence = False
+    instead = (
+        "make it a channel that folds several: Annotated[type, reducer] in a state, "
+        "BinaryOperatorAggregate or Topic in a Pregel"
+    )
 
-    def update(self, values: Sequence[Value]) -> bool:
-        """Take the one write, if there is one.
-
-        Raises:
-            InvalidUpdateError: There are several.
-        """
-        if not values:
-            return False
-        if len(values) != 1:
-            raise InvalidUpdateError(
-                f"channel {self.key!r} can receive only one value per superstep, not "
-                f"{len(values)}; let one node write it, or make it a channel that folds several: "
-                "Annotated[type, reducer] in a state, BinaryOperatorAggregate or Topic in a Pregel"
-            )
-        self.value = values[0]
-        return True
+    def __init__(self, typ: Any, key: str = "") -> None:
+        super().__init__(typ)
+        self.key = key
 
 
 class LastValueAfterFinish(HoldingChannel[Value, Value]):
@@ -130,40 +158,6 @@ class AnyValue(HoldingChannel[Value, Value]):
         held = self.value is not MISSING
         self.value = values[-1] if values else MISSING
         return held or bool(values)
-
-
-class GuardedChannel(HoldingChannel[Value, Value]):
-    """A channel that takes one write a superstep, or the last of them.
-
-    Args:
-        typ: The type of the value.
-        guard: Whether two writes in one superstep are an error; otherwise the
-            last one wins.
-    """
-
-    def __init__(self, typ: Any, guard: bool = True) -> None:
-        super().__init__(typ)
-        self.guard = guard
-
-    def update(self, values: Sequence[Value]) -> bool:
-        """Take the write, if there is one.
-
-        Raises:
-            InvalidUpdateError: There are several, and the channel is guarded.
-        """
-        if not values:
-            return False
-        if self.guard and len(values) != 1:
-            raise InvalidUpdateError(
-                f"channel {self.key!r} can receive only one value per superstep, not "
-                f"{len(values)}; let one node write it, or use "
-                f"{type(self).__name__}(typ, guard=False) to keep the last"
-            )
-        self.value = values[-1]
-        return True
-
-    def _identity(self) -> tuple[Any, ...]:
-        return (self.typ, self.guard)
 
 
 class EphemeralValue(GuardedChannel[Value]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Sequence
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar, Union
 
 from flowpregel.channels.base import MISSING, BaseChannel
@@ -87,12 +88,12 @@ class Topic(BaseChannel[list[Value], Value | list[Value]]):
         return (self.typ, self.unique, self.accumulate)
 
 
+@dataclass(slots=True)
 class _Seen:
     """The items there are, to recognise new ones by."""
 
-    def __init__(self) -> None:
-        self.hashed: set[Any] = set()
-        self.others: list[Any] = []
+    hashed: set[Any] = field(default_factory=set)
+    others: list[Any] = field(default_factory=list)
 
     def unseen(self, items: Iterable[Value]) -> list[Value]:
         """Return those of *items* that are new, each once, and take note of them."""

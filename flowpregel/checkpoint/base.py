@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 from uuid import UUID
 
-from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved, Write
-from flowpregel._core.residents import Resident
+from flowpregel._core.copies import Resident
+from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved
 from flowpregel.checkpoint.langgraph_methods import CheckpointTuple, LangGraphMethods, async_form
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.errors import ConfigurationError
@@ -292,20 +292,6 @@ def matches(checkpoint: Checkpoint, filter: Mapping[str, Any] | None) -> bool:
 
 Encode: TypeAlias = Callable[[Any, str], Any]
 """Returns what a saver keeps of a value; the text says what it is, for an error's message."""
-
-
-def add_writes(known: dict[int, Write], writes: Sequence[Write]) -> None:
-    """Add a task's pending writes to those of it that are *known*, by position.
-
-    Control writes replace those of their kind; any other stays as it is once it is there, and
-    ends the use of what the task had saved.
-    """
-    for index, write in enumerate(writes):
-        position = WRITES_IDX_MAP.get(write[0], index)
-        if position < 0 or position not in known:
-            known[position] = write
-        if position >= 0:
-            known.pop(WRITES_IDX_MAP["__saved__"], None)
 
 
 @dataclass(slots=True)

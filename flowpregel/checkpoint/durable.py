@@ -20,6 +20,7 @@ from flowpregel.checkpoint.records import Leases, RecordSaver
 from flowpregel.checkpoint.redo import take_back
 from flowpregel.checkpoint.retention import Retention, Sweeper
 from flowpregel.checkpoint.tables import Tables
+from flowpregel.checkpoint.work import status_of
 
 
 class LeasesOfAll(Leases, Protocol):
@@ -179,4 +180,11 @@ class DurableSaver(RecordSaver):
             address = Address(each.thread_id, each.namespace)
             if not each.namespace and (newest := self.load(address)) is not None:
                 running = self._leases.owner(address) is not None
-                yield maintenance.info_of(each, newest, running=running)
+                yield ThreadInfo(
+                    thread_id=each.thread_id,
+                    created=each.created,
+                    updated=newest.checkpoint.at,
+                    step=newest.checkpoint.step,
+                    status=status_of(newest, running=running),
+                    metadata=newest.checkpoint.metadata,
+                )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from flowpregel._core.records import Address, Saved
+from flowpregel._core.records import Address
 from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.tables import (
@@ -19,7 +19,7 @@ from flowpregel.checkpoint.tables import (
     channel_in,
     digest,
 )
-from flowpregel.checkpoint.work import Status, status_of
+from flowpregel.checkpoint.work import Status
 from flowpregel.errors import StoreError
 
 _AT_ONCE = 2_000
@@ -72,18 +72,6 @@ class Verification:
     def ok(self) -> bool:
         """Whether all is well."""
         return not self.problems
-
-
-def info_of(namespace: NamespaceRecord, newest: Saved, *, running: bool) -> ThreadInfo:
-    """Return what is known of the thread whose outermost namespace is *namespace*."""
-    return ThreadInfo(
-        thread_id=namespace.thread_id,
-        created=namespace.created,
-        updated=newest.checkpoint.at,
-        step=newest.checkpoint.step,
-        status=status_of(newest, running=running),
-        metadata=newest.checkpoint.metadata,
-    )
 
 
 # ---------------------------------------------------------------- stats

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
-from flowpregel._core.records import Address, Batch, Saved
+from flowpregel._code.digest import SOURCES
+from flowpregel._core.asked import FailedCall
+from flowpregel._core.records import CALLED, Address, Batch, Saved
 from flowpregel._lmdb.records import SealedStore
-from flowpregel.checkpoint import output, signals
+from flowpregel.checkpoint import arguments, output, signals
 from flowpregel.checkpoint.base import (
     BaseCheckpointSaver,
     EncodedBatch,
@@ -18,6 +21,7 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
     check_strategy,
+    encode_batch,
     thread_name,
 )
 from flowpregel.checkpoint.reader import Reader
@@ -29,8 +33,11 @@ from flowpregel.checkpoint.retention import (
     forget_thread,
 )
 from flowpregel.checkpoint.tables import Tables
-from flowpregel.checkpoint.writer import encoded, put
+from flowpregel.checkpoint.writer import put
 from flowpregel.errors import LeaseLostError
+
+_LONGEST = 1 << 16
+"""Bytes that are kept of the source of a task, compressed."""
 
 
 class Leases(Protocol):
@@ -70,10 +77,10 @@ class RecordSaver(BaseCheckpointSaver):
         self._read, self._write = store.read, store.write
         self._put: Callable[..., None] = partial(put, tables)
         self._reader = Reader(tables, self._read, store.codec)
-        self._kept_arguments = kept[0]
+        self._kept_arguments, kept_output = kept
         self._sources: set[str] = set()
         """The digests of the code whose source is kept for certain."""
-        self._output = output.OutputBuffer(tables, self._write, kept[1])
+        self._output = output.OutputBuffer(tables, self._write, kept_output)
         self._sweeper = None if retention is None else Sweeper(tables, retention)
 
     # -------------------------------------------------------- the contract
@@ -100,7 +107,18 @@ class RecordSaver(BaseCheckpointSaver):
     def prepare(self, batch: Batch) -> EncodedBatch:
         if isinstance(batch, EncodedBatch):
             return batch
-        return encoded(batch, self._store.codec, self._kept_arguments, self._sources)
+        codec = self._store.codec
+        made = encode_batch(batch, codec.encode)
+        for task in batch.writes:
+            channel, called = task.writes[-1] if task.writes else ("", None)
+            code = called[2] if channel == CALLED and called else ""
+            if code in SOURCES and code not in self._sources:
+                source = zlib.compress(SOURCES[code].encode(errors="replace"))
+                made.sources[code] = source[:_LONGEST]
+        for task in made.writes:
+            if isinstance(task.failed, FailedCall):
+                task.failed = arguments.encoded(task.failed, self._kept_arguments, codec)
+        return made
 
     def commit(self, batches: Sequence[Batch]) -> None:
         # Not by a `prepare` of a subclass, which may return one that is not encoded.

@@ -5,17 +5,12 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Any
 
-from flowpregel._code.digest import SOURCES
-from flowpregel._core.asked import FailedCall
-from flowpregel._core.records import CALLED, CONTROL_WRITES, Batch, Checkpoint, TaskWrites
-from flowpregel._lmdb.codec import ValueCodec
-from flowpregel.checkpoint import arguments
+from flowpregel._core.records import CONTROL_WRITES, SAVED, Checkpoint, TaskWrites
 from flowpregel.checkpoint.arguments import arguments_key
-from flowpregel.checkpoint.base import EncodedBatch, add_writes, encode_batch
+from flowpregel.checkpoint.base import WRITES_IDX_MAP, EncodedBatch
 from flowpregel.checkpoint.tables import (
     DELTA,
     EMPTY,
@@ -30,34 +25,8 @@ from flowpregel.checkpoint.tables import (
 )
 from flowpregel.errors import ConfigurationError, LeaseLostError
 
-_LONGEST = 1 << 16
-"""Bytes that are kept of the source of a task, compressed."""
 LONGEST_INLINE = 128
 """Bytes: a larger value is kept once per version, not in each checkpoint that has it."""
-
-
-def encoded(batch: Batch, codec: ValueCodec, limit: int, sources: Set[str]) -> EncodedBatch:
-    """Return *batch* as it is put.
-
-    Args:
-        batch: The batch.
-        codec: Encodes values.
-        limit: The most bytes that are kept of the arguments of a call that failed.
-        sources: The digests of the code whose source is kept already.
-
-    Raises:
-        ValueEncodingError: A value cannot be kept.
-    """
-    made = encode_batch(batch, codec.encode)
-    for task in batch.writes:
-        channel, called = task.writes[-1] if task.writes else ("", None)
-        code = called[2] if channel == CALLED and called else ""
-        if code in SOURCES and code not in sources:
-            made.sources[code] = zlib.compress(SOURCES[code].encode(errors="replace"))[:_LONGEST]
-    for task in made.writes:
-        if isinstance(task.failed, FailedCall):
-            task.failed = arguments.encoded(task.failed, limit, codec)
-    return made
 
 
 def put(tables: Tables, transaction: Any, batches: Sequence[EncodedBatch]) -> None:
@@ -73,7 +42,8 @@ def put(tables: Tables, transaction: Any, batches: Sequence[EncodedBatch]) -> No
         if batch.fence is not None:
             if batch.fence < namespace.fence:
                 raise LeaseLostError(*thread, "a newer run")
-            namespace = namespace._replace(fence=batch.fence)
+            if batch.fence > namespace.fence:
+                namespace = namespace._replace(fence=batch.fence)
         for code, source in batch.sources.items():
             tables.put_source(transaction, code, source)
         for task in batch.writes:
@@ -87,6 +57,8 @@ def put(tables: Tables, transaction: Any, batches: Sequence[EncodedBatch]) -> No
 def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites) -> None:
     """Put a task's pending writes on a checkpoint, with those that are there.
 
+    By position: control writes replace those of their kind; any other stays as it is once it is
+    there, and ends the use of what the task had saved.
     The arguments of a call that failed are kept beside them, until it has finished.
     """
     pending = checkpoint_key(prefix, task.checkpoint_id)
@@ -98,7 +70,12 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
         known, ran = dict(old.writes), ran or old.ran
         if not CONTROL_WRITES.issuperset(channel for channel, _ in task.writes):
             tables.writes.delete(transaction, arguments_key(pending, task.task_id))
-    add_writes(known, task.writes)
+    for index, write in enumerate(task.writes):
+        position = WRITES_IDX_MAP.get(write[0], index)
+        if position < 0 or position not in known:
+            known[position] = write
+        if position >= 0:
+            known.pop(WRITES_IDX_MAP[SAVED], None)
     tables.writes.put(transaction, key, tables.record_of((task.task_id, task.path, known, ran)))
     if isinstance(task.failed, bytes):
         tables.writes.put(transaction, arguments_key(pending, task.task_id), task.failed)

@@ -9,6 +9,7 @@ import click
 from flowpregel.cli import calls, checking, logs, looking, maintenance, page, running, waking
 from flowpregel.cli.console import code_of, note, print_json, wants_json
 from flowpregel.errors import FlowPregelError
+from flowpregel.watching.preview import FULL, plain
 
 _COMMANDS = [
     command
@@ -33,8 +34,7 @@ class CommandGroup(click.Group):
         except FlowPregelError as error:
             code = code_of(error)
             if wants_json():
-                told = {"type": type(error).__name__, "message": str(error)}
-                print_json({"error": told, "code": code})
+                print_json({"error": plain(error, FULL), "code": code})
             else:
                 note(f"error: {error}")
         ctx.exit(code or 0)

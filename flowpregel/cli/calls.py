@@ -51,8 +51,7 @@ def debug(thread: str, call: str | None, in_pdb: bool, flow: str | None, store: 
         note("".join(traceback.format_exception(error)).rstrip())
         if in_pdb:
             resolve_name("pdb:post_mortem")(error.__traceback__)
-        told = {"type": type(error).__name__, "message": str(error)}
-        console.print_result({"call": work.name, "error": told})
+        console.print_result({"call": work.name, "error": plain(error, FULL)})
         raise click.exceptions.Exit(Code.FAILED) from error
     console.print_result({"call": work.name, "result": plain(result, FULL)}, one_line(result))
 

@@ -67,6 +67,14 @@ class Code(IntEnum):
     """Ctrl-C or ``cancel``; what had finished is kept."""
 
 
+STATUSES = {
+    Code.OK: "done", Code.FAILED: "failed", Code.WAITING: "waiting", Code.STOPPED: "stopped",
+    Code.AGAIN: "stopped",
+}  # fmt: skip
+"""How a run stands that ended with a code; of those of one status the last is for a run that was
+only looked at."""
+
+
 def code_of(error: BaseException) -> Code:
     """Return the exit code for *error*."""
     if isinstance(error, StoreError):

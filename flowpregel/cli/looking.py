@@ -7,6 +7,7 @@ for it.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, get_args
@@ -20,7 +21,7 @@ from flowpregel.checkpoint.work import Status, Work, status_of, work_of
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError
 from flowpregel.watching import channels
-from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain
+from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain, question
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
@@ -92,7 +93,7 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
 
             live = watching.going_on(saver, thread)
             facts["waiting for their turn"] = plain(live["waiting"]) or None
-            running = [watching.running_row(each, newest.step + 1) for each in live["running"]]
+            running = [_running(each, newest.step + 1) for each in live["running"]]
         if flow is not None:
             app = targets.load_flow(flow).copy({"checkpointer": saver})
             state = app.get_state(thread_id=thread)
@@ -123,14 +124,22 @@ def _task(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, Any
         **{name: getattr(ran, name, None) for name in ("seconds", "attempts", "executor", "pid")},
         "result": plain(work.result if work.writes is None else _wrote(work.writes), limits),
         "error": plain(work.error, limits),
-        "interrupts": [_question(each, limits) for each in work.interrupts],
+        "interrupts": [question(each, limits) for each in work.interrupts],
     }
 
 
-def _question(asked: Any, limits: Limits) -> dict[str, Any]:
-    # One of LangGraph's, which is no class of ours, is shown as it is.
-    value = getattr(asked, "value", asked)
-    return {"id": getattr(asked, "id", None), "value": plain(value, limits)}
+def _running(task: Mapping[str, Any], step: int) -> dict[str, Any]:
+    """Return a task that runs now, an item of what `going_on` returns, in that form."""
+    name = task["text"] or task["name"]
+    work = Work(id=task["id"], name=name, address=Address(""), step=step, state="running")
+    return {
+        **_task(work, {}, PREVIEW),
+        "began": console.time_of(task["began"]),
+        "seconds": max(0.0, time.time() - task["began"] / 1e9),
+        "attempts": task["attempt"],
+        "pid": task["pid"],
+        "progress": task["progress"],
+    }
 
 
 def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:

@@ -33,18 +33,11 @@ from flowpregel.errors import (
     TaskCancelled,
 )
 from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL
-from flowpregel.watching.preview import FULL, Limits, one_line, plain
+from flowpregel.watching.preview import FULL, Limits, one_line, plain, question
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
 
-_STATUSES = {
-    Code.OK: "done",
-    Code.FAILED: "failed",
-    Code.WAITING: "waiting",
-    Code.AGAIN: "stopped",
-    Code.STOPPED: "stopped",
-}
 _RESULT = Limits(depth=6, count=50, size=2_000, total=2_000)
 _PERIOD = 0.05
 _WAIT = "Wait for its end this many seconds; 0 only asks."
@@ -225,7 +218,7 @@ class RunRequest:
 
     def ended(self, code: Code, *texts: str, **more: Any) -> Code:
         """Print how the run ended, as JSON if that was asked for, otherwise *texts*."""
-        told = {"status": _STATUSES[code], "thread_id": self.thread_id, **more}
+        told = {"status": console.STATUSES[code], "thread_id": self.thread_id, **more}
         console.print_result(told, *texts)
         return code
 
@@ -255,7 +248,7 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
         return _failed(request, error)
     if not interrupts:
         return request.ended(Code.OK, one_line(output, _RESULT), output=plain(output, FULL))
-    questions = [{"id": each.id, "value": plain(each.value, FULL)} for each in interrupts]
+    questions = [question(each, FULL) for each in interrupts]
     lines = [_waiting_for(each, request) for each in interrupts]
     request.ended(Code.WAITING, *lines, interrupts=questions)
     if not all(waits_outside(each.value) for each in interrupts):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -45,8 +43,6 @@ def wake(store: str | None, **options: Any) -> Code:
     Runs that wait for an answer, have failed, or are under way are left alone. Exits
     with 0 if all that it went on with are done, or wait again.
     """
-    options["on_conflict"] = options["on_conflict"] or "raise"
-    worst = Code.OK
     with targets.reading(store) as saver:
         due = [
             saved
@@ -55,10 +51,7 @@ def wake(store: str | None, **options: Any) -> Code:
             and (saved := saver.load(Address(each.thread_id))) is not None
             and (each.status == "stopped" or _may_go_on(saved))
         ]
-    with _pausing():
-        for saved in due:
-            worst = max(worst, _woken(saved, store, options))
-    return worst
+    return max((_woken(saved, store, options) for saved in due), default=Code.OK)
 
 
 @console.store_command(*RUN_OPTIONS)
@@ -69,16 +62,12 @@ def recover(store: str | None, every: float | None, **options: Any) -> Code:
     A run is taken for dead when its lease is out (PostgresSaver(lease_ttl=...)). What it had
     recorded is not done again. Needs the program of the run: its flow is imported here.
     """
-    options["on_conflict"] = options["on_conflict"] or "raise"
     worst = Code.OK
     failed: set[str] = set()  # to be looked at by a person, not tried again and again
     while True:
         for saved in _abandoned(store):
             thread_id = saved.address.thread_id
-            if thread_id in failed:
-                continue
-            with _pausing():
-                code = _woken(saved, store, options)
+            code = Code.OK if thread_id in failed else _woken(saved, store, options)
             worst = max(worst, code)
             if code is not Code.OK:
                 failed.add(thread_id)
@@ -100,16 +89,6 @@ def _abandoned(store: str | None) -> list[Saved]:
         return [saved for saved in found if saved is not None]
 
 
-@contextmanager
-def _pausing() -> Iterator[None]:
-    """Let runs stop where they wait for a time or a signal."""
-    token = pauses.set(True)
-    try:
-        yield
-    finally:
-        pauses.reset(token)
-
-
 def _may_go_on(saved: Saved) -> bool:
     """Return whether a run may wait no longer for a time or a signal."""
     for value in [question.value for work in work_of(saved) for question in work.interrupts]:
@@ -123,6 +102,8 @@ def _may_go_on(saved: Saved) -> bool:
 def _woken(saved: Saved, store: str | None, options: dict[str, Any]) -> Code:
     """Go on with one run; what is wrong with it does not keep the others waiting."""
     thread_id = saved.address.thread_id
+    options = {**options, "on_conflict": options["on_conflict"] or "raise"}
+    token = pauses.set(True)  # it stops where it waits for a time or a signal
     try:
         flow = targets.recorded_flow(saved)
         request = RunRequest(flow=flow, name=None, thread_id=thread_id, store=store, **options)
@@ -132,4 +113,6 @@ def _woken(saved: Saved, store: str | None, options: dict[str, Any]) -> Code:
     except FlowPregelError as error:
         note(f"error: {thread_id}: {error}")
         code = console.code_of(error)
+    finally:
+        pauses.reset(token)
     return Code.OK if code is Code.WAITING else code

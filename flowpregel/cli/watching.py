@@ -26,9 +26,7 @@ _ANSWER = 1.0
 """Seconds for which an answer of the running process is waited for."""
 _MOST = 10
 """Of the calls that failed, and of the tasks that run, so many get a line each."""
-_CODES = {
-    "done": Code.OK, "failed": Code.FAILED, "waiting": Code.WAITING, "stopped": Code.AGAIN,
-}  # fmt: skip
+_CODES = {status: code for code, status in console.STATUSES.items()}
 _NOTHING: Mapping[str, Any] = {"running": [], "waiting": {}, "workers": []}
 
 
@@ -156,28 +154,15 @@ def task_line(task: Mapping[str, Any], now: float) -> str:
 
 
 def going_on(saver: DurableSaver, thread: str) -> Mapping[str, Any]:
-    """Return what a thread's run does now, if its process tells that within a second."""
+    """Return what a thread's run does now, if its process tells that within a second.
+
+    As `StoreReader.live` does; of each task that runs also in words how far it is (``progress``).
+    """
     end = time.monotonic() + _ANSWER
     with closing(StoreReader(saver)) as reader:
         while (live := reader.live(thread)) is None and time.monotonic() < end:
             time.sleep(_PERIOD / 4)
-    return live or _NOTHING
-
-
-def running_row(task: Mapping[str, Any], step: int) -> dict[str, Any]:
-    """Return a task that runs now as `show` does one that has left something."""
-    return {
-        "id": task["id"],
-        "name": task["text"] or task["name"],
-        "step": step,
-        "state": "running",
-        "began": console.time_of(task["began"]),
-        "seconds": max(0.0, time.time() - task["began"] / 1e9),
-        "attempts": task["attempt"],
-        "executor": None,
-        "pid": task["pid"],
-        "result": None,
-        "error": None,
-        "interrupts": [],
-        "progress": None if task["done"] is None else how_far(task),
-    }
+    live = live or dict(_NOTHING)
+    for task in live["running"]:
+        task["progress"] = None if task["done"] is None else how_far(task)
+    return live

@@ -16,7 +16,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -29,11 +29,10 @@ from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.processes import messages
-from flowpregel.executors.processes.worker_io import StoreProxy
 
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
-Packed: TypeAlias = tuple[Span | None, bytes]
+PackedEnd: TypeAlias = tuple[Span | None, bytes]
 """When and where an attempt ran, if it could begin; its packed outcome."""
 
 
@@ -53,7 +52,7 @@ class FuturesExecutor(Executor):
 
     def __init__(self, engine: concurrent.futures.Executor) -> None:
         self._engine = engine
-        self._futures: dict[JobKey, concurrent.futures.Future[Packed]] = {}
+        self._futures: dict[JobKey, concurrent.futures.Future[PackedEnd]] = {}
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Submit *jobs*; the `Ended` of each is posted exactly once."""
@@ -69,7 +68,7 @@ class FuturesExecutor(Executor):
             future.add_done_callback(partial(self._finish, job, mailbox))
 
     def _finish(
-        self, job: Job, mailbox: Mailbox, future: concurrent.futures.Future[Packed]
+        self, job: Job, mailbox: Mailbox, future: concurrent.futures.Future[PackedEnd]
     ) -> None:
         self._futures.pop(job.key, None)
         outcome, span = _end_of(job, future)
@@ -85,7 +84,7 @@ class FuturesExecutor(Executor):
         return {key: (0, 0) for key, future in [*self._futures.items()] if future.running()}
 
 
-def perform_packed(node: bytes, body: bytes, home: bytes) -> Packed:
+def perform_packed(node: bytes, body: bytes, home: bytes) -> PackedEnd:
     """Run a packed job wherever this is called, and return how that went; raises nothing.
 
     Args:
@@ -96,9 +95,9 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> Packed:
     try:
         watch = Stopwatch()
         code = pickle.loads(node)
-        job = messages.unpack_job(body, code, StoreProxy(_no_store), None)
-        # There is no way back while a task runs, and nobody listens for signs of life.
-        client = RunClient(call=_no_call, save=_no_save)
+        job = messages.unpack_job(body, code, _refusing("reach the run's store"), None)
+        # Nobody listens for signs of life.
+        client = RunClient(call=_refusing("call another task"), save=_refusing("save its state"))
         outcome = job.variables.run(perform, job, client)
         if code.contexts and home != _HERE:
             # Whether another task of the run comes here, nobody knows.
@@ -109,7 +108,7 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> Packed:
     return watch.stop("futures"), messages.pack_outcome(outcome, job.task.name)
 
 
-def _end_of(job: Job, future: concurrent.futures.Future[Packed]) -> tuple[Outcome, Span | None]:
+def _end_of(job: Job, future: concurrent.futures.Future[PackedEnd]) -> tuple[Outcome, Span | None]:
     try:
         span, packed = future.result()
         return messages.unpack_outcome(packed), span
@@ -124,22 +123,13 @@ def _end_of(job: Job, future: concurrent.futures.Future[Packed]) -> tuple[Outcom
         return Raised(error), None
 
 
-def _no_call(*_: Any) -> Any:
-    raise ExecutorUnavailableError(
-        f"a task in process {os.getpid()} cannot call another task: its executor has no way "
-        "back while a task runs; use executor='processes' or 'threads' for the caller"
-    )
+def _refusing(what: str) -> Callable[..., Any]:
+    """Return what refuses *what* a task may want of its run."""
 
+    def refuse(*_: Any) -> Any:
+        raise ExecutorUnavailableError(
+            f"a task in process {os.getpid()} cannot {what}: its executor has no way back while a "
+            "task runs; do it in the entrypoint's body, or use executor='processes' or 'threads'"
+        )
 
-def _no_save(_: Any) -> None:
-    raise ExecutorUnavailableError(
-        "a task on another executor cannot save its state: there is no way back while it runs; "
-        "use executor='processes' or 'threads'"
-    )
-
-
-def _no_store(*_: Any) -> Any:
-    raise ExecutorUnavailableError(
-        "a task on another executor cannot reach the run's store: read and write it in the "
-        "entrypoint's body, or use executor='processes' or 'threads'"
-    )
+    return refuse

@@ -131,11 +131,8 @@ class Executor(ABC):
     """How many jobs of a run it has use for at once; None: as many as there are.
 
     More of them wait where they are planned, with less in memory for each."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed, and takes no more jobs."""
-        return False
+    is_closed = False
+    """Whether it was closed, and takes no more jobs."""
 
     @abstractmethod
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:

@@ -9,14 +9,13 @@ A `resource` is made once in each worker and used by many tasks: a model, a conn
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pickle import PickleBuffer
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -331,30 +330,17 @@ _things: dict[tuple[str, str], Any] = {}
 _lock = threading.RLock()
 
 
-class Resource(Generic[Thing]):
-    """A function that makes a thing the first time it is called in a process, and then keeps it.
-
-    Args:
-        make: Makes the thing; called without arguments.
-        teardown: Called with the thing when the process ends in good order.
-    """
-
-    def __init__(self, make: Callable[[], Thing], teardown: Callable[[Thing], Any] | None) -> None:
-        functools.update_wrapper(self, make)
-        self._make = make
-        self._teardown = teardown
-        # By name, since what arrives in a worker is a copy that cannot remember.
-        self._key = (make.__module__, make.__qualname__)
-
-    def __call__(self) -> Thing:
-        """Return this process's thing; make it if there is none yet."""
-        with _lock:
-            if self._key not in _things:
-                _things[self._key] = self._make()
-                if self._teardown is not None:
-                    atexit.register(self._teardown, _things[self._key])
-            thing: Thing = _things[self._key]
-            return thing
+def _thing(make: Callable[[], Thing], teardown: Callable[[Thing], Any] | None) -> Thing:
+    """Return this process's thing; make it if there is none yet."""
+    # By name, since what arrives in a worker is a copy that cannot remember.
+    key = make.__module__, make.__qualname__
+    with _lock:
+        if key not in _things:
+            _things[key] = make()
+            if teardown is not None:
+                atexit.register(teardown, _things[key])
+        thing: Thing = _things[key]
+        return thing
 
 
 def resource(
@@ -377,5 +363,5 @@ def resource(
         True
     """
     if make is None:
-        return lambda function: Resource(function, teardown)
-    return Resource(make, teardown)
+        return partial(resource, teardown=teardown)
+    return wraps(make)(partial(_thing, make, teardown))

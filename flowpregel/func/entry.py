@@ -47,7 +47,6 @@ class EntrypointOptions:
     on_failure: Hook | None = None
 
     def __post_init__(self) -> None:
-        self.timeout = TimeoutPolicy.coerce(self.timeout)
         for name in ("on_end", "on_failure"):
             hook: Any = getattr(self, name)
             if hook is not None and (not callable(hook) or is_coroutine_function(hook)):

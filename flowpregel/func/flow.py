@@ -169,7 +169,10 @@ class Flow(Pregel, Generic[P, R]):
         def start(*args: Any, **kwargs: Any) -> Any:
             return RunHandle(self._planned(args, kwargs, stream_mode=_EVENTS))
 
-        return self._signed(start)
+        method: Any = self._signed(start)
+        method.__signature__ = self._signature.replace(return_annotation=RunHandle)
+        signed: RunMethod[P, RunHandle[R]] = method
+        return signed
 
     def _signed(self, method: Any) -> RunMethod[P, Any]:
         """Return *method* with the docs of its property, and the signature that it takes."""

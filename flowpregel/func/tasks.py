@@ -10,17 +10,7 @@ from dataclasses import replace
 from functools import cached_property, partial, update_wrapper
 from itertools import islice
 from operator import attrgetter
-from typing import (
-    Any,
-    Concatenate,
-    Generic,
-    Literal,
-    ParamSpec,
-    TypeAlias,
-    TypeVar,
-    cast,
-    overload,
-)
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from flowpregel._code.digest import SOURCES, code_digest
 from flowpregel._core.asked import Asked
@@ -33,21 +23,10 @@ from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.executors.calls import futures_in, with_results
-from flowpregel.func.calls import (
-    ChunkedCall,
-    ItemFuture,
-    arguments_of,
-    call_later,
-    redacted_places,
-)
+from flowpregel.func import mapping
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import once_of
-from flowpregel.func.mapping import (
-    MadeCall,
-    ResultStream,
-    check_map,
-    checked_window,
-)
+from flowpregel.func.mapping import ItemFuture, MadeCall, ResultStream
 from flowpregel.func.options import NO_RESOURCES, TaskOptions, checked_options
 from flowpregel.policies import TimeoutPolicy
 from flowpregel.pregel.node import policies_of
@@ -80,7 +59,7 @@ class TaskFunction(Generic[P, R]):
         self.options = options
         self.name = options.name or name_of(func)
         """What streams and messages call it."""
-        self._redacted = redacted_places(func, names(options.redact), self.name)
+        self._redacted = mapping.redacted_places(func, names(options.redact), self.name)
         self._bound: tuple[Any, ...] = ()
         update_wrapper(self, func, assigned=_COPIED, updated=())
 
@@ -93,14 +72,12 @@ class TaskFunction(Generic[P, R]):
         Raises:
             RuntimeError: Called outside of a run.
         """
-        scope = current.get()
-        if scope is None:
-            raise self._outside()
+        scope = current.get() or self._outside()
         given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
         awaited = [each for one in (*given, *kwargs.values()) for each in futures_in(one)]
         made: TaskFuture[R]
         if awaited:
-            made = call_later(scope, awaited, partial(self._make, scope, given, kwargs))
+            made = mapping.call_later(scope, awaited, partial(self._make, scope, given, kwargs))
         else:
             made = self._make(scope, given, kwargs)
         return made
@@ -116,8 +93,9 @@ class TaskFunction(Generic[P, R]):
             asked = self._asked(self.name, args, kwargs, text, is_placed=not reply)
         return scope.ends.call(self.node, Arguments(args, kwargs), asked, *reply)
 
-    def _outside(self) -> RuntimeError:
-        return RuntimeError(
+    def _outside(self) -> Scope:
+        """Say that there is no body that could make a call."""
+        raise RuntimeError(
             f"task {self.name!r} was called outside of a run: call it from an @entrypoint "
             f"(or a node, or another task) that is invoked, or call the plain function with "
             f"{self.name}.func(...); an OS thread that you start inside a run needs "
@@ -161,9 +139,9 @@ class TaskFunction(Generic[P, R]):
         Example:
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
         """
-        check_map("map", chunksize, errors, self.options.shares)
+        mapping.check_map("map", chunksize, errors, self.options.shares)
         futures: list[MapFuture[Any]] = []
-        for future, size in self._made(arguments_of(iterables), chunksize, errors):
+        for future, size in self._made(mapping.arguments_of(iterables), chunksize, errors):
             futures += [future] if size is None else [ItemFuture(future, at) for at in range(size)]
         return futures
 
@@ -216,12 +194,12 @@ class TaskFunction(Generic[P, R]):
         Example:
             >>> total = sum(measure.imap(read_lines(), chunksize=1000))  # doctest: +SKIP
         """
-        check_map("imap", chunksize, errors, self.options.shares)
-        scope = current.get()
-        if scope is None:
-            raise self._outside()
+        mapping.check_map("imap", chunksize, errors, self.options.shares)
+        scope = current.get() or self._outside()
         made = self._made(zip(*iterables, strict=True), chunksize, errors)
-        return ResultStream(made, checked_window(window), scope, None if ordered else self.name)
+        return ResultStream(
+            made, mapping.checked_window(window), scope, None if ordered else self.name
+        )
 
     def _made(self, items: Iterable[Any], size: int, errors: str) -> Iterator[MadeCall]:
         """Make the calls of a map, each when it is asked for."""
@@ -236,9 +214,7 @@ class TaskFunction(Generic[P, R]):
 
     def _call_chunk(self, first: int, chunk: Sequence[tuple[Any, ...]]) -> TaskFuture[list[R]]:
         """Make the call of a chunk; *first* is the index of its first item in the map."""
-        scope = current.get()
-        if scope is None:
-            raise self._outside()
+        scope = current.get() or self._outside()
         items = [(*self._bound, *each) for each in chunk] if self._bound else chunk
         asked, name = None, f"{self.name}.map"
         if scope.job.compares:
@@ -301,7 +277,7 @@ class TaskFunction(Generic[P, R]):
     def _chunk_node(self) -> Node:
         """What the core runs for a chunk: many calls as one."""
         (callee,) = self.node.steps
-        chunked = ChunkedCall(callee, self._redacted)
+        chunked = mapping.ChunkedCall(callee, self._redacted)
         func, coroutine = (None, chunked.in_coroutine) if callee.is_async else (chunked, None)
         step = Callee(func, coroutine, (), callee.name)
         # Its arguments are the index of the first item, and the items.

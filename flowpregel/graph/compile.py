@@ -39,7 +39,7 @@ from flowpregel.graph.spec import GraphSpec, NodeSpec
 from flowpregel.graph.writes import TRIGGER, BranchWriter, NodeWriter, check_input
 from flowpregel.pregel.called import is_graph
 from flowpregel.pregel.definition import END, START
-from flowpregel.pregel.drawing import Edge, Graph, NodeShape
+from flowpregel.pregel.drawing import Edge, Graph, graph_of
 from flowpregel.pregel.node import TAG_HIDDEN, PregelNode
 from flowpregel.pregel.pregel import Pregel
 
@@ -105,10 +105,6 @@ class CompiledStateGraph(Pregel):
             xray: Whether to draw the graphs that are nodes too; a number is how deep.
         """
         specs = _with_defaults(self.builder)
-        inside = self._subgraph_drawings(xray)
-        shapes = {START: NodeShape(START, "start")}
-        for name in specs:
-            shapes[name] = NodeShape(name, "node", inside.get(name))
         edges = list(dict.fromkeys(_drawn_edges(self.builder, specs)))
         leads_on = {edge.source for edge in edges}
         # Where nothing leads on, the run can end.
@@ -117,9 +113,7 @@ class CompiledStateGraph(Pregel):
             for name, spec in specs.items()
             if name not in leads_on and not spec.is_handler
         ]
-        if any(edge.target == END for edge in edges):
-            shapes[END] = NodeShape(END, "end")
-        return Graph(shapes, edges)
+        return graph_of(specs, edges, self._subgraph_drawings(xray))
 
 
 class _Lowering:

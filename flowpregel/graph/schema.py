@@ -6,7 +6,7 @@ import copy
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -45,16 +45,12 @@ class Schema:
     @property
     def required(self) -> frozenset[str]:
         """The keys that an object of the class cannot be made without."""
-        typ = self.typ
-        if is_model(typ):
-            return frozenset(key for key, each in typ.model_fields.items() if each.is_required())
-        if not is_dataclass(typ):
-            return frozenset()
-        return frozenset(
-            each.name
-            for each in fields(typ)
-            if each.init and each.default is MISSING and each.default_factory is MISSING
-        )
+        if is_model(self.typ):
+            model_fields = self.typ.model_fields.items()
+            return frozenset(key for key, each in model_fields if each.is_required())
+        has_fields = is_dataclass(self.typ)
+        taken = inspect.signature(self.typ).parameters.items() if has_fields else ()
+        return frozenset(key for key, each in taken if each.default is each.empty)
 
     @property
     def name(self) -> str:

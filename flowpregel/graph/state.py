@@ -77,7 +77,7 @@ class StateGraph(GraphSpec):
                 graph, or an object with ``invoke`` or ``ainvoke``. It returns a
                 dict of what it changes, a `Command`, several of them, or None.
             defer: Run it when nothing else is left to run.
-            metadata: Shown in streams and drawings.
+            metadata: Shown in streams.
             input_schema: What of the state it is given; by default the class its
                 first parameter is annotated with, or the whole state.
             retry_policy: When it is tried again; of several, the first that fits.

@@ -44,7 +44,7 @@ class ConfigKeywords(TypedDict, total=False):
 
 
 class RunKeywords(ConfigKeywords, total=False):
-    """The keywords of `Pregel.invoke` and `Pregel.ainvoke`, beside the input."""
+    """The keywords of `Pregel.invoke`, `Pregel.stream` and their kin, beside the input."""
 
     context: Any
     stream_mode: str | Sequence[str] | None
@@ -63,15 +63,10 @@ class RunKeywords(ConfigKeywords, total=False):
     stop_after: float | timedelta | None
     stop_grace: float
     version: Literal["v1", "v2"]
-
-
-class StreamKeywords(RunKeywords, total=False):
-    """The keywords of `Pregel.stream` and `Pregel.astream`."""
-
     subgraphs: bool
 
 
-OPTIONS = StreamKeywords.__annotations__.keys() - ConfigKeywords.__annotations__.keys()
+OPTIONS = RunKeywords.__annotations__.keys() - ConfigKeywords.__annotations__.keys()
 WHOLE = (None, "values")
 """The stream modes of an invocation that returns the output, and not a list of items."""
 

@@ -251,15 +251,8 @@ class GraphDefinition:
         """Return a pydantic model of what a run returns; without pydantic, its type."""
         return model_of(self._output(), f"{self.name}Output")
 
-    @property
-    def input_schema(self) -> Any:
-        """What `get_input_schema` returns."""
-        return self.get_input_schema()
-
-    @property
-    def output_schema(self) -> Any:
-        """What `get_output_schema` returns."""
-        return self.get_output_schema()
+    input_schema = property(get_input_schema)
+    output_schema = property(get_output_schema)
 
     def _input(self) -> Any:
         types = {key: self.channels[key].UpdateType for key in names(self.input_channels)}

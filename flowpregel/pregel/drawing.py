@@ -6,7 +6,7 @@ are boxes with their own start and end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import count
@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from flowpregel._core.program import names
 from flowpregel._text import printable
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.definition import END, START
+from flowpregel.pregel.definition import END, START, GraphDefinition
 
 Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
 Charset: TypeAlias = Literal["unicode", "ascii"]
@@ -260,47 +260,39 @@ def _line(text: str) -> str:
     return printable(" ".join(text.split("\n")))
 
 
-def graph_of(
-    triggers: Mapping[str, Iterable[str]],
-    writes: Mapping[str, Iterable[str]],
-    input_channels: str | Sequence[str],
-    output_channels: str | Sequence[str],
-    *,
-    subgraphs: Mapping[str, Graph] | None = None,
-) -> Graph:
-    """Return the graph of a program whose edges are channels.
+def graph_of(nodes: Iterable[str], edges: list[Edge], inside: Mapping[str, Graph]) -> Graph:
+    """Return the graph of these nodes and edges, with a start and an end if one leads there.
+
+    Args:
+        nodes: Their names.
+        edges: The edges between them, `START` and `END`.
+        inside: For nodes that are graphs and are to be shown, what is inside.
+    """
+    has_start = any(edge.source == START for edge in edges)
+    shapes = {START: NodeShape(START, "start")} if has_start else {}
+    shapes |= {name: NodeShape(name, "node", inside.get(name)) for name in nodes}
+    if any(edge.target == END for edge in edges):
+        shapes[END] = NodeShape(END, "end")
+    return Graph(shapes, edges)
+
+
+def edges_of(program: GraphDefinition) -> list[Edge]:
+    """Return the edges of a program, which are its channels.
 
     There is an edge from a node to another, labelled with the channel, where
     the one writes a channel that triggers the other; from the start to what the
     input triggers; and to the end from what writes the output.
-
-    Args:
-        triggers: For each node, by its name, the channels that make it run.
-        writes: For nodes that write, the channels they are known to write.
-        input_channels: The channels a run's input is written to.
-        output_channels: The channels a run's output is read from.
-        subgraphs: For nodes that are graphs and are to be shown, what is inside.
-
-    Example:
-        >>> graph = graph_of({"double": ["a"]}, {"double": ["b"]}, "a", "b")
-        >>> [(edge.source, edge.data, edge.target) for edge in graph.edges]
-        [('__start__', 'a', 'double'), ('double', 'b', '__end__')]
     """
     readers: dict[str, list[str]] = {}
-    for name, channels in triggers.items():
-        for channel in dict.fromkeys(channels):
+    for name, node in program.nodes.items():
+        for channel in dict.fromkeys(node.triggers):
             readers.setdefault(channel, []).append(name)
-    edges = [*_channel_edges(START, names(input_channels), readers)]
-    for channel in names(output_channels):
+    edges = [*_channel_edges(START, names(program.input_channels), readers)]
+    for channel in names(program.output_channels):
         readers.setdefault(channel, []).append(END)
-    for name in triggers:
-        edges += _channel_edges(name, writes.get(name, ()), readers)
-    shapes = {name: NodeShape(name, "node", (subgraphs or {}).get(name)) for name in triggers}
-    if any(edge.source == START for edge in edges):
-        shapes = {START: NodeShape(START, "start"), **shapes}
-    if any(edge.target == END for edge in edges):
-        shapes[END] = NodeShape(END, "end")
-    return Graph(shapes, edges)
+    for name, node in program.nodes.items():
+        edges += _channel_edges(name, {*node.written}, readers)
+    return edges
 
 
 def _channel_edges(

@@ -91,10 +91,7 @@ def _default_of(typ: Any, key: str, hint: Any) -> Any:
 
     optional = Field(default_factory=lambda: None)
     if dataclasses.is_dataclass(typ):
-        field = next(each for each in dataclasses.fields(typ) if each.name == key)
-        if field.default_factory is not dataclasses.MISSING:
-            return Field(default_factory=field.default_factory)
-        return ... if field.default is dataclasses.MISSING else field.default
+        return typ.__dataclass_fields__[key]
     if hasattr(typ, "_fields"):
         return typ._field_defaults.get(key, ...)
     total = typ.__total__ or typing.get_origin(hint) is Required

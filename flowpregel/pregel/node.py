@@ -93,7 +93,7 @@ class PregelNode:
         writers: Each takes the node's output, and returns writes.
         bound: What to call: a callable, or anything with ``invoke`` or
             ``ainvoke``; None passes the input on.
-        tags, metadata: Shown in streams and drawings.
+        tags, metadata: Shown in streams.
         retry_policy, cache_policy, timeout: How it is tried, shared and bounded.
         executor: Where it runs; None is the graph's default.
     """
@@ -300,7 +300,7 @@ class NodeBuilder(PregelNode):
         return self._set(writers=[ChannelWrite(self._writes)] if self._writes else [])
 
     def meta(self, *tags: str, **metadata: Any) -> Self:
-        """Add tags and metadata, shown in streams and drawings."""
+        """Add tags and metadata, shown in streams."""
         return self._set(tags=[*self.tags, *tags], metadata={**self.metadata, **metadata})
 
     def add_retry_policies(self, *policies: RetryPolicy) -> Self:
@@ -340,7 +340,7 @@ class Channel:
 
         Args:
             channels: One name: the node gets its bare value. A list: a dict.
-            tags: Shown in streams and drawings.
+            tags: Shown in streams.
         """
         return PregelNode(channels=channels, triggers=names(channels), tags=tags or ())
 

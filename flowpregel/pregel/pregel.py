@@ -11,7 +11,7 @@ from flowpregel._interrupts import held
 from flowpregel._tracebacks import UsersFrames
 from flowpregel.context import current
 from flowpregel.pregel import threads
-from flowpregel.pregel.config import WHOLE, Config, RunKeywords, StreamKeywords, configs_of, merged
+from flowpregel.pregel.config import WHOLE, Config, RunKeywords, configs_of, merged
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.runner import GraphRun, call_nested, nested_run
 from flowpregel.pregel.snapshot import StateSnapshot
@@ -143,7 +143,7 @@ class Pregel(GraphDefinition):
             return items if run.modes else run.output()
 
     def stream(
-        self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]
+        self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
     ) -> Iterator[Any]:
         """Run the graph, and yield what happens while it happens.
 
@@ -166,7 +166,7 @@ class Pregel(GraphDefinition):
         return GraphRun(self, input, config, asked, streams=True).items()
 
     def astream(
-        self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]
+        self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
         return GraphRun(self, input, config, asked, streams=True).aitems()
@@ -326,15 +326,9 @@ class Pregel(GraphDefinition):
             config: Not used; LangGraph's programs pass it.
             xray: Whether to draw the graphs that are nodes too; a number is how deep.
         """
-        from flowpregel.pregel.drawing import graph_of  # noqa: PLC0415 - seldom needed
+        from flowpregel.pregel.drawing import edges_of, graph_of  # noqa: PLC0415 - seldom needed
 
-        return graph_of(
-            {name: node.triggers for name, node in self.nodes.items()},
-            {name: {*node.written} for name, node in self.nodes.items()},
-            self.input_channels,
-            self.output_channels,
-            subgraphs=self._subgraph_drawings(xray),
-        )
+        return graph_of(self.nodes, edges_of(self), self._subgraph_drawings(xray))
 
     def _subgraph_drawings(self, xray: bool | int) -> dict[str, Graph]:
         """Return drawings of the graphs that are nodes, as deep as *xray* says."""

@@ -181,8 +181,7 @@ def _once(saver: BaseCheckpointSaver, start: Start, address: Address, once: Once
     if given is None or digest == metadata[DIGEST]:
         return replace(start, given=None) if opened.tasks else replace(start, over=saved)
     if not once.adopt:
-        why = "its input was another one" if digest else "what its input was is not recorded"
-        raise InputMismatchError(address.thread_id, why, adopts=True)
+        raise InputMismatchError(address.thread_id, _why(digest), adopts=True)
     if not first.tasks:
         # Nothing is kept of what it asked.
         return replace(start, run_id=None)
@@ -235,11 +234,13 @@ def _recorded_digest(program: Program, opened: OpenCheckpoint) -> str | None:
 
 def _check_input(program: Program, opened: OpenCheckpoint, given: Any) -> None:
     """Refuse to go on with a run that was started with other input."""
-    thread_id, recorded = opened.saved.address.thread_id, _recorded_digest(program, opened)
-    if recorded is None:
-        raise InputMismatchError(thread_id, "what its input was is not recorded")
+    recorded = _recorded_digest(program, opened)
     if recorded != digest_of(given, "the input", strict=False):
-        raise InputMismatchError(thread_id, "its input was another one")
+        raise InputMismatchError(opened.saved.address.thread_id, _why(recorded))
+
+
+def _why(recorded: str | None) -> str:
+    return "its input was another one" if recorded else "what its input was is not recorded"
 
 
 def kept_result(program: Program, saved: Saved, options: Options) -> Steps:

@@ -203,11 +203,9 @@ class GraphRun:
             return
         shown = {"type": mode, "ns": namespace, "data": payload}
         if mode == "values":
-            interrupts = ()
-            if isinstance(payload, dict) and INTERRUPT in payload:
-                payload = dict(payload)
-                interrupts = payload.pop(INTERRUPT)
-            data = payload if namespace else self.graph.shaped(payload)
+            values = dict(payload) if isinstance(payload, dict) else payload
+            interrupts = values.pop(INTERRUPT, ()) if isinstance(values, dict) else ()
+            data = values if namespace else self.graph.shaped(values)
             shown |= {"data": data, "interrupts": interrupts}
         yield shown
 

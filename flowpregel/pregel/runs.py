@@ -43,8 +43,8 @@ class TaskRecord:
     """The superstep it ran in."""
     node: str
     """The id of its node."""
-    name: str = ""
-    """What it is called in a table; by default the id of its node."""
+    name: str
+    """What it is called: the name of its node, or of the task that it calls."""
     seconds: float | None = None
     """How long its last attempt took; None if that is not known."""
     status: Status = "done"
@@ -68,11 +68,6 @@ class TaskRecord:
     inner: tuple[TaskRecord, ...] = ()
     """The calls it made, and the tasks of the graph that it is."""
 
-    @property
-    def label(self) -> str:
-        """What it is called in a table."""
-        return self.name or self.node
-
 
 @dataclass(frozen=True, repr=False)
 class RunDrawing:
@@ -84,7 +79,7 @@ class RunDrawing:
             made no task.
 
     Example:
-        >>> tasks = (TaskRecord(step=0, node="load", seconds=0.5),)
+        >>> tasks = (TaskRecord(step=0, node="load", name="load", seconds=0.5),)
         >>> RunDrawing(tasks, {"load": "load", "rank": "rank"})
         step 0  ✓ load  ████████████████████  0.500 s
         not run: rank
@@ -135,7 +130,7 @@ def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[
             first = group[0]
             most = max(task.seconds or 0 for task in group)
             bar = "█" * max(1, round(_BAR * most / longest)) if most else ""
-            label = (first.status == "failed" and first.call) or first.label
+            label = (first.status == "failed" and first.call) or first.name
             times = f" x{len(group)}" if len(group) > 1 else ""
             name = f"{indent}{_MARKS[first.status]} {label}{times}"
             # An error's first line says what; the rest would break the table.

@@ -24,17 +24,11 @@ from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Job, RunClient, Scope, current
 from flowpregel.errors import ConfigurationError, GraphInterrupt, InvalidUpdateError, ParentCommand
+from flowpregel.pregel import snapshot
 from flowpregel.pregel.config import Config, ParsedConfig, config_for, parse
 from flowpregel.pregel.definition import END, GraphDefinition
 from flowpregel.pregel.resume import for_saver
-from flowpregel.pregel.snapshot import (
-    OpenCheckpoint,
-    StateSnapshot,
-    empty_snapshot,
-    open_checkpoint,
-    snapshot_of,
-    with_near_seeds,
-)
+from flowpregel.pregel.snapshot import OpenCheckpoint, StateSnapshot, open_checkpoint
 
 COPY = "__copy__"
 
@@ -83,8 +77,8 @@ def state(graph: GraphDefinition, config: Config, *, deep: bool) -> StateSnapsho
     graph, saver, parsed = opened(graph, config)
     saved = saver.load(parsed.address)
     if saved is None:
-        return empty_snapshot(dict(config))
-    return snapshot_of(graph, saver, saved, live=parsed.checkpoint_id is None, deep=deep)
+        return snapshot.empty_snapshot(dict(config))
+    return snapshot.snapshot_of(graph, saver, saved, live=parsed.checkpoint_id is None, deep=deep)
 
 
 def history(
@@ -94,8 +88,9 @@ def history(
     graph, saver, parsed = opened(graph, config)
     bound = None if before is None else parse(before).checkpoint_id
     address = replace(parsed.address, checkpoint_id=None)
-    for saved in with_near_seeds(graph.program, saver.history(address, before=bound, **asked)):
-        yield snapshot_of(graph, saver, saved)
+    found = saver.history(address, before=bound, **asked)
+    for saved in snapshot.with_near_seeds(graph.program, found):
+        yield snapshot.snapshot_of(graph, saver, saved)
 
 
 def update(

@@ -22,7 +22,7 @@ from typing import (
     cast,
 )
 
-from flowpregel._core.residents import Resident
+from flowpregel._core.copies import Resident
 from flowpregel.errors import ConfigurationError, InvalidNamespaceError
 
 __all__ = [

@@ -93,13 +93,12 @@ class CommitRules(SaverHooks):
         ):  # fmt: skip
             assert getattr(batch.checkpoint, name) == getattr(got.checkpoint, name), name
 
-    def test_load_gives_the_newest_a_named_one_or_one_before(self, saver: Saver) -> None:
-        line = Timeline(saver, "t")
+    def test_load_gives_the_newest_a_named_one_or_one_before(self, line: Timeline) -> None:
         for number in (2, 3, 1):
             line.commit(number, {"a": number})
 
         def value_at(address: Address, before: str | None = None) -> Any:
-            found = saver.load(address, before=before)
+            found = line.saver.load(address, before=before)
             return None if found is None else found.checkpoint.values["a"]
 
         assert value_at(Address("t")) == 3
@@ -110,11 +109,10 @@ class CommitRules(SaverHooks):
         assert value_at(Address("t", "other")) is None
 
     @pytest.mark.parametrize("version", [1, 2**62, 1.5, "00000000000000000000000000000001.0.5"])
-    def test_a_version_may_be_a_number_or_a_text(self, saver: Saver, version: Any) -> None:
-        line = Timeline(saver, "t")
+    def test_a_version_may_be_a_number_or_a_text(self, line: Timeline, version: Any) -> None:
         batch: Any = line.batch(1, {"a": "x"})
         batch.checkpoint.channel_versions = {"a": version}
-        saver.commit([batch])
+        line.saver.commit([batch])
 
         found = line.load().checkpoint
 
@@ -122,20 +120,18 @@ class CommitRules(SaverHooks):
         assert type(version) is type(found.channel_versions["a"])
         assert found.values == {"a": "x"}
 
-    def test_writes_that_a_checkpoint_consumed_stay_readable(self, saver: Saver) -> None:
-        line = Timeline(saver, "t")
+    def test_writes_that_a_checkpoint_consumed_stay_readable(self, line: Timeline) -> None:
         first = line.batch(1).checkpoint
-        saver.commit([Batch(line.address, writes("t", 1, ("a", 1)).writes, first)])
+        line.saver.commit([Batch(line.address, writes("t", 1, ("a", 1)).writes, first)])
         line.commit(2, {"a": 1})
 
         assert (PendingWrite(task_id(1), "a", 1),) == line.load(1).writes
         assert line.load(2).writes == ()
 
-    def test_several_batches_are_kept_in_their_order(self, saver: Saver) -> None:
-        line = Timeline(saver, "t")
-        saver.commit([line.batch(number, {"a": number}) for number in range(1, 40)])
+    def test_several_batches_are_kept_in_their_order(self, line: Timeline) -> None:
+        line.saver.commit([line.batch(number, {"a": number}) for number in range(1, 40)])
 
-        assert [nth_id(number) for number in range(39, 0, -1)] == ids(saver, "t")
+        assert [nth_id(number) for number in range(39, 0, -1)] == ids(line.saver, "t")
         assert line.load().checkpoint.values == {"a": 39}
 
     def test_nothing_is_kept_when_one_of_several_batches_fails(self, saver: Saver) -> None:
@@ -156,16 +152,14 @@ class CommitRules(SaverHooks):
 
         assert [*saver.namespaces()] == []
 
-    def test_an_emptied_channel_has_no_value_and_its_past_keeps_it(self, saver: Saver) -> None:
-        line = Timeline(saver, "t")
+    def test_an_emptied_channel_has_no_value_and_its_past_keeps_it(self, line: Timeline) -> None:
         line.commit(1, {"a": 1, "b": 1})
         line.commit(2, emptied=("a",))
 
         assert line.load().checkpoint.values == {"b": 1}
         assert line.load(1).checkpoint.values == {"a": 1, "b": 1}
 
-    def test_forks_do_not_see_each_other(self, saver: Saver) -> None:
-        line = Timeline(saver, "t")
+    def test_forks_do_not_see_each_other(self, line: Timeline) -> None:
         line.commit(1, {"a": 1, "b": 1})
         fork = line.fork()
         line.commit(2, {"a": 2})
@@ -181,12 +175,11 @@ class PendingWriteRules(SaverHooks):
     """What a task wrote before its superstep ended."""
 
     @pytest.mark.parametrize("rule", PENDING)
-    def test_pending_writes_of_one_task(self, saver: Saver, rule: str) -> None:
+    def test_pending_writes_of_one_task(self, line: Timeline, rule: str) -> None:
         commits, expected = PENDING[rule]
-        line = Timeline(saver, "t")
         line.commit(1)
         for pairs in commits:
-            saver.commit([writes("t", 1, *pairs)])
+            line.saver.commit([writes("t", 1, *pairs)])
 
         kept = line.load().writes
 
@@ -224,15 +217,15 @@ class HistoryRules(SaverHooks):
     """Which checkpoints a history has, and in which order."""
 
     @pytest.fixture
-    def line(self, saver: Saver) -> Timeline:
+    def five(self, saver: Saver) -> Timeline:
         """Five checkpoints: odd ones of inputs, the first with a score."""
-        line = Timeline(saver, "t")
+        five = Timeline(saver, "t")
         Timeline(saver, "t", "child").commit(9)
         for number in range(1, 6):
             metadata = {"run_id": f"r{number // 2}"} | ({"score": 42} if number == 1 else {})
             source = "input" if number % 2 else "loop"
-            line.commit(number, {"a": number}, source=source, metadata=metadata)
-        return line
+            five.commit(number, {"a": number}, source=source, metadata=metadata)
+        return five
 
     @pytest.mark.parametrize(
         ("options", "expected"),
@@ -256,39 +249,39 @@ class HistoryRules(SaverHooks):
         ],
     )
     def test_a_history_is_newest_first_and_keeps_its_bounds(
-        self, line: Timeline, options: dict[str, Any], expected: list[int]
+        self, five: Timeline, options: dict[str, Any], expected: list[int]
     ) -> None:
         if "before" in options:
             options = {**options, "before": nth_id(options["before"])}
 
-        found = [each.checkpoint.id for each in line.saver.history(Address("t"), **options)]
+        found = [each.checkpoint.id for each in five.saver.history(Address("t"), **options)]
 
         assert [nth_id(number) for number in expected] == found
 
-    def test_what_a_history_has_is_what_load_gives(self, line: Timeline) -> None:
-        line.saver.commit([writes("t", 4, ("a", "pending"))])
+    def test_what_a_history_has_is_what_load_gives(self, five: Timeline) -> None:
+        five.saver.commit([writes("t", 4, ("a", "pending"))])
 
-        for saved in line.saver.history(Address("t")):
-            assert line.saver.load(saved.address) == saved
-            assert [saved] == [*line.saver.history(saved.address)]
+        for saved in five.saver.history(Address("t")):
+            assert five.saver.load(saved.address) == saved
+            assert [saved] == [*five.saver.history(saved.address)]
             assert (saved.checkpoint.id == nth_id(5)) == saved.is_latest
             assert nth_id(5) == saved.newest_id
 
-    def test_a_history_goes_on_while_its_thread_does(self, line: Timeline) -> None:
-        going = line.saver.history(Address("t"))
+    def test_a_history_goes_on_while_its_thread_does(self, five: Timeline) -> None:
+        going = five.saver.history(Address("t"))
         next(going)
-        line.saver.delete_thread("u")
-        line.commit(6, {"a": 6})
+        five.saver.delete_thread("u")
+        five.commit(6, {"a": 6})
 
         assert {nth_id(1), nth_id(2)} <= {each.checkpoint.id for each in going}
 
-    def test_namespaces_are_those_that_have_a_checkpoint(self, line: Timeline) -> None:
-        Timeline(line.saver, "u").commit(3)
-        line.saver.commit([writes("v", 4, ("a", 1))])
+    def test_namespaces_are_those_that_have_a_checkpoint(self, five: Timeline) -> None:
+        Timeline(five.saver, "u").commit(3)
+        five.saver.commit([writes("v", 4, ("a", 1))])
 
         of_one = [Address("t"), Address("t", "child")]
-        assert {*of_one, Address("u")} == {*line.saver.namespaces()}
-        assert {*of_one} == {*line.saver.namespaces("t")}
+        assert {*of_one, Address("u")} == {*five.saver.namespaces()}
+        assert {*of_one} == {*five.saver.namespaces("t")}
 
 
 class SaverContract(

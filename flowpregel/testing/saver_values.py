@@ -147,6 +147,11 @@ class SaverHooks:
         yield saver
         saver.close()
 
+    @pytest.fixture
+    def line(self, saver: Saver) -> Timeline:
+        """The line of one thread."""
+        return Timeline(saver, "t")
+
 
 VALUES: tuple[Any, ...] = (
     None, True, -7, 2**200, 0.1, float("inf"), 1 + 2j, "ünï\0code", "\ud800", b"\0\xff",
@@ -201,13 +206,12 @@ class DeltaRules(SaverHooks):
     """A delta belongs to the version it made, and goes back to the nearest value."""
 
     @pytest.mark.parametrize("rule", DELTAS)
-    def test_deltas_of_one_channel(self, saver: Saver, rule: str, tmp_path: Path) -> None:
+    def test_deltas_of_one_channel(self, line: Timeline, rule: str, tmp_path: Path) -> None:
         steps, expected = DELTAS[rule]
-        line = Timeline(saver, "t")
         for number, step in enumerate(steps, 1):
             line.commit(number, **step)
 
-        line.saver = self.reopen(saver, tmp_path)
+        line.saver = self.reopen(line.saver, tmp_path)
 
         for number, (seed, *deltas) in expected.items():
             saved = line.load(number)
@@ -215,12 +219,11 @@ class DeltaRules(SaverHooks):
             assert kept["d"] == (DeltaHistory(seed, (*deltas,)) if deltas else seed)
             assert ("d" in saved.deltas) != ("d" in saved.checkpoint.values)
 
-    def test_a_delta_without_a_version_before_starts_empty(self, saver: Saver) -> None:
-        line = Timeline(saver, "t")
+    def test_a_delta_without_a_version_before_starts_empty(self, line: Timeline) -> None:
         line.commit(1, {"d": ["gone"]})
         batch: Any = line.batch(2, None, {"d": ("fresh",)})
         batch.checkpoint.deltas = {"d": Delta(None, ("fresh",))}
-        saver.commit([batch])
+        line.saver.commit([batch])
 
         assert DeltaHistory(MISSING, (("fresh",),)) == line.load().deltas["d"]
 
@@ -236,9 +239,8 @@ class DeltaRules(SaverHooks):
             assert DeltaHistory(MISSING, ((line.address,), (2,))) == saved.deltas["d"]
             assert DeltaHistory(["snapshot"], ((3,),)) == saved.deltas["e"]
 
-    def test_many_deltas_are_all_there(self, saver: Saver) -> None:
-        line = Timeline(saver, "t")
-        saver.commit([line.batch(number, None, {"d": (number,)}) for number in range(1, 301)])
+    def test_many_deltas_are_all_there(self, line: Timeline) -> None:
+        line.saver.commit([line.batch(number, None, {"d": (number,)}) for number in range(1, 301)])
 
         assert tuple((number,) for number in range(1, 301)) == line.load().deltas["d"].writes
         assert tuple((number,) for number in range(1, 151)) == line.load(150).deltas["d"].writes
@@ -249,13 +251,12 @@ class ValueRules(SaverHooks):
 
     @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
     def test_a_value_reads_back_equal_and_of_its_type(
-        self, saver: Saver, value: Any, tmp_path: Path
+        self, line: Timeline, value: Any, tmp_path: Path
     ) -> None:
-        line = Timeline(saver, "t")
-        saver.commit([line.batch(1, {"a": value}, metadata={"k": value})])
-        saver.commit([writes("t", 1, ("a", value))])
+        line.saver.commit([line.batch(1, {"a": value}, metadata={"k": value})])
+        line.saver.commit([writes("t", 1, ("a", value))])
 
-        line.saver = self.reopen(saver, tmp_path)
+        line.saver = self.reopen(line.saver, tmp_path)
         saved = line.load()
 
         for got in (saved.checkpoint.values["a"], saved.checkpoint.metadata["k"]):
@@ -273,9 +274,8 @@ class ValueRules(SaverHooks):
         assert isinstance(got, FlowPregelError)
         assert got.args == ("what", 2)
 
-    def test_a_closure_can_be_kept(self, saver: Saver) -> None:
+    def test_a_closure_can_be_kept(self, line: Timeline) -> None:
         addend = 40
-        line = Timeline(saver, "t")
         line.commit(1, {"a": lambda number: number + addend})
 
         assert line.load().checkpoint.values["a"](2) == 42
@@ -345,8 +345,7 @@ class NameRules(SaverHooks):
             places = [place for place in places if place.thread_id != gone]
             assert {*places} == {*saver.namespaces()}
 
-    def test_no_two_channels_are_mixed_up(self, saver: Saver) -> None:
-        line = Timeline(saver, "t")
+    def test_no_two_channels_are_mixed_up(self, line: Timeline) -> None:
         line.commit(1, {name: index for index, name in enumerate(NAMES)})
         line.commit(2, None, {name: (name,) for name in NAMES})
 

@@ -22,7 +22,6 @@ from flowpregel.ui.actions import ACTIONS, Actions
 from flowpregel.ui.pages import Json, Pages, json_text
 
 if TYPE_CHECKING:
-    from starlette.datastructures import State
     from starlette.requests import Request
 
     from flowpregel.ui.guard import RequestGuard
@@ -43,6 +42,11 @@ def app_of(pages: Pages, actions: Actions | None = None) -> Starlette:
         pages: What is shown.
         actions: Starts what the buttons ask for; None: there are none.
     """
+
+    def follow(request: Request) -> Response:
+        news = _news(pages, actions, request)
+        return StreamingResponse(news, media_type="text/event-stream")
+
     routes = [
         Route("/", lambda _: FileResponse(STATIC / "index.html")),
         Mount("/static", StaticFiles(directory=STATIC)),
@@ -53,7 +57,7 @@ def app_of(pages: Pages, actions: Actions | None = None) -> Starlette:
         Route("/api/logs", _asked(lambda q: pages.logs(q["thread"]).get(q["call"], ""))),
         Route("/api/steps", _asked(lambda query: pages.steps(query["thread"]))),
         Route("/api/step", _asked(lambda q: pages.step(q["thread"], q["checkpoint"]))),
-        Route("/api/news", partial(_news, pages, actions)),
+        Route("/api/news", follow),
     ]
     if actions is not None:
         path, start = "/api/actions/{action}", partial(_started, actions)
@@ -101,18 +105,10 @@ async def _started(actions: Actions, request: Request) -> Response:
     return _answer({"number": actions.start(request.path_params["action"], thread, **asked)}, 202)
 
 
-async def _news(pages: Pages, actions: Actions | None, request: Request) -> Response:
-    thread = request.query_params.get("thread")
-    news = _changes(pages, actions, thread, request.app.state)
-    return StreamingResponse(news, media_type="text/event-stream")
-
-
-async def _changes(
-    pages: Pages, actions: Actions | None, thread: str | None, state: State
-) -> AsyncIterator[str]:
+async def _news(pages: Pages, actions: Actions | None, request: Request) -> AsyncIterator[str]:
     """Yield server-sent events: what a run is doing, and when its store has changed."""
-    before = None
-    while not state.is_ending:
+    before, thread = None, request.query_params.get("thread")
+    while not request.app.state.is_ending:
         news: dict[str, Json] = {"mark": await run_in_threadpool(pages.mark)}
         if thread is not None:
             news["live"] = await run_in_threadpool(pages.live, thread)

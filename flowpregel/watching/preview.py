@@ -60,6 +60,13 @@ def plain(value: Any, limits: Limits = PREVIEW) -> Any:
     return _Cutter(limits).cut(value, 0)
 
 
+def question(asked: Any, limits: Limits = PREVIEW) -> dict[str, Any]:
+    """Return the ``id`` and the ``value`` of what a task asks, as `plain` does."""
+    # One of LangGraph's, which is no class of ours, is shown as it is.
+    value = getattr(asked, "value", asked)
+    return {"id": getattr(asked, "id", None), "value": plain(value, limits)}
+
+
 def one_line(value: Any, limits: Limits = PREVIEW) -> str:
     """Return *value* in one line for a terminal."""
     return line_of(plain(value, limits), limits)

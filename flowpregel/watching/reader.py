@@ -25,7 +25,7 @@ from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord, Tabl
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.crash_report import cpu_of, memory_of
 from flowpregel.watching.inert import InertCodec
-from flowpregel.watching.preview import plain
+from flowpregel.watching.preview import plain, question
 from flowpregel.watching.rows import CallChanges, CallRow, RunRow
 from flowpregel.watching.seen import SeenCheckpoint
 
@@ -260,10 +260,7 @@ class StoreReader:
             "attempts": [
                 dict(zip(_ATTEMPT, each, strict=True)) for each in (ran.failed if ran else ())
             ],
-            "questions": [
-                {"id": getattr(each, "id", None), "value": plain(getattr(each, "value", each))}
-                for each in work.interrupts
-            ],
+            "questions": [*map(question, work.interrupts)],
         }
 
     def live(self, thread_id: str) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 ALL = bool(os.environ.get("FLOWPREGEL_CRASH_ALL"))
 """Whether operations are killed at every call (tox -e crash), or at some."""
-SOME = 4
+SOME = 3
 NEEDS_CRYPTOGRAPHY = pytest.mark.skipif(
     find_spec("cryptography") is None, reason="the extra crypto is not installed"
 )

@@ -333,8 +333,8 @@ def look_at_damage(
     file = Path(path) / "data.mdb"
     whole = file.read_bytes()
     for at, data in damages:
-        # A page that leads LMDB round in a circle costs this process a second of CPU time.
-        signal.setitimer(signal.ITIMER_PROF, 1.0)
+        # A page that leads LMDB round in a circle costs this process some CPU time.
+        signal.setitimer(signal.ITIMER_PROF, 0.5)
         file.write_bytes(whole[:at] + data + (whole[at + len(data) :] if data else b""))
         acknowledge(f"{path}.looked", _judged(path, right, check_pages))
     file.write_bytes(whole)

@@ -35,7 +35,6 @@ def _server(postgres_server):
 TestPostgresSaverModel = PostgresMachine.TestCase
 TestPostgresSaverModel.settings = settings(
     max_examples=15,
-    stateful_step_count=25,
-    deadline=None,
+    stateful_step_count=15 if settings.default.max_examples < 100 else 25,
     suppress_health_check=[HealthCheck.too_slow],
 )

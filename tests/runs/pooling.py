@@ -65,14 +65,14 @@ class Run:
         while not set(wanted) <= found.keys():
             left = deadline - time.monotonic()
             assert left > 0, f"{set(wanted) - found.keys()} did not end"
-            for event in self.mailbox.take(left):
+            for event in self.mailbox.take(_in(left)):
                 self._meet(event, found)
         return [found[task_id] for task_id in wanted]
 
     def some(self, seconds: float) -> dict[str, Outcome]:
         """Return how those jobs ended that did within *seconds*, by their ids."""
         found: dict[str, Outcome] = {}
-        for event in self.mailbox.take(seconds):
+        for event in self.mailbox.take(_in(seconds)):
             self._meet(event, found)
         return found
 
@@ -95,6 +95,11 @@ class Run:
                     found[event.task_id] = event.outcome
                 else:
                     self.pool.resolve(call, event.outcome)
+
+
+def _in(seconds: float) -> int:
+    """Return when that many seconds are over, as a run's inbox takes it."""
+    return time.monotonic_ns() + int(seconds * 1e9)
 
 
 def value_of(outcome: Outcome) -> Any:

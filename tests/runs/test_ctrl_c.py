@@ -24,7 +24,7 @@ def test_a_run_that_is_interrupted_anywhere_ends_at_once_and_goes_on(
 ) -> None:
     """``python -m tests.soak.interrupts --count 2000`` does it more often."""
     command = [sys.executable, "-m", "tests.soak.interrupts", "--kind", kind]
-    command += ["--folder", str(tmp_path), "--count", "40", "--seed", "5"]
+    command += ["--folder", str(tmp_path), "--count", "24", "--seed", "5"]
 
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
 

@@ -184,15 +184,17 @@ def test_every_command_takes_the_url_of_a_database(tmp_path: Path, postgres_url:
     (tmp_path / "go").touch()
 
     def command(*words: str) -> str:
-        ended = subprocess.run(
-            [sys.executable, "-m", "flowpregel.cli", *words, "--store", postgres_url],
-            cwd=tmp_path, env=environment(URL=postgres_url), text=True, capture_output=True,
-            check=False,
-        )  # fmt: skip
-        assert 0 == ended.returncode, ended.stderr
+        ended = CliRunner().invoke(app, [*words, "--store", postgres_url])
+        assert 0 == ended.exit_code, ended.output
         return ended.stdout
 
-    assert "5" == command("run", "job.py:job", "--input", "[1, 2]", "--id", "a", "--quiet").strip()
+    run = ("run", "job.py:job", "--input", "[1, 2]", "--id", "a", "--quiet")
+    done = subprocess.run(
+        [sys.executable, "-m", "flowpregel.cli", *run, "--store", postgres_url],
+        cwd=tmp_path, env=environment(URL=postgres_url), text=True, capture_output=True,
+        check=False,
+    )  # fmt: skip
+    assert (0, "5") == (done.returncode, done.stdout.strip()), done.stderr
     assert "done" in command("ls")
     assert "step" in command("show", "a")
     assert "done" in command("watch", "a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -75,7 +76,9 @@ def test_drawings_are_of_the_form_that_harmless_ones_have(text: str) -> None:
 def test_the_table_of_a_run_is_inert(text: str) -> None:
     """The names of its tasks and nodes, and what failed."""
     call = TaskRecord(step=0, node=f"call {text}", name=text, is_call=True, detail=text)
-    task = TaskRecord(step=0, node=text, status="failed", detail=f"x: {text}", inner=(call,))
+    task = TaskRecord(
+        step=0, node=text, name=text, status="failed", detail=f"x: {text}", inner=(call,)
+    )
     for charset in ("unicode", "ascii"):
         check_inert(RunDrawing((task,), {"idle": text}).draw_ascii(charset=charset))
 
@@ -227,6 +230,16 @@ for kind in ("done", "failed", "waiting"):
         pass
 """
 """Makes a file when it is imported, and has classes of its own."""
+LOOK = """
+import json, sys
+from click.testing import CliRunner
+from flowpregel.cli.app import app
+
+found = [CliRunner().invoke(app, words) for words in json.loads(sys.argv[1])]
+assert not any(result.exit_code for result in found)
+print(json.dumps([result.stdout for result in found]))
+"""
+"""Gives the command several sets of words, one after the other."""
 
 
 @pytest.mark.slow
@@ -246,14 +259,14 @@ def test_looking_imports_nothing_of_the_program(tmp_path: Path, is_there: bool) 
     call("jobs.py")
     if not is_there:
         program.unlink()
-    printed = {}
-    for command, takes_thread in ANSWERS.items():
-        for thread in (
-            ("done", "failed", "waiting") if takes_thread and command != "diff" else ("",)
-        ):
-            words = [command, *([thread] if thread else []), "--store", "runs.lmdb"]
-            if command != "diff":
-                printed[command, thread] = call("-m", "flowpregel.cli", *words)
+    asked = [
+        (command, thread)
+        for command, takes_thread in ANSWERS.items()
+        if command != "diff"
+        for thread in (("done", "failed", "waiting") if takes_thread else ("",))
+    ]
+    words = [[*filter(None, each), "--store", "runs.lmdb"] for each in asked]
+    printed = dict(zip(asked, json.loads(call("-c", LOOK, json.dumps(words))), strict=True))
     assert "__main__\n" == (tmp_path / "imported.txt").read_text()
     assert "Report(words=5, path='a.txt')" in printed["show", "done"]
     assert "TooLongError: a.txt" in printed["show", "failed"]

@@ -261,7 +261,7 @@ def test_a_backup_restored_over_a_store_that_nobody_has_open_is_it(
         with LMDBSaver(path, readonly=sys.argv[2] == "r") as saver:
             print(saver.thread("t").step)
     """
-    for _ in range(5):
+    for _ in range(3):
         restore(tmp_path / "backup", path)
         processes = [start(code, path, kind) for kind in "rwrw"]
         assert [finish(process) for process in processes] == ["0\n"] * 4

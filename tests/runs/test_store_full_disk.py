@@ -168,16 +168,25 @@ def test_the_ballast_is_made_anew_when_there_is_room(tmp_path):
 
 
 FULL_FROM_THE_START = """
-    with open(path + ".rest", "wb", buffering=0) as rest:  # all but these bytes of the disk
-        rest.write(os.urandom(1024))
-        room = os.statvfs(os.path.dirname(path))
-        os.posix_fallocate(rest.fileno(), 0, room.f_bavail * room.f_bsize - int(sys.argv[2]))
-    try:
-        LMDBSaver(path).close()
-        print("open")
-    except StoreFullError as error:
-        print("named")
+    def open_with(left):
+        with open(path + ".rest", "wb", buffering=0) as rest:  # all but these bytes of the disk
+            rest.write(os.urandom(1024))
+            room = os.statvfs(os.path.dirname(path))
+            os.posix_fallocate(rest.fileno(), 0, room.f_bavail * room.f_bsize - left)
+        try:
+            LMDBSaver(path).close()
+            return 0
+        except StoreFullError as error:
+            return 3
+
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            os._exit(open_with(int(line)))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print({0: "open", 3: "named"}.get(status, status), flush=True)
 """
+"""For each line a process opens the store, with so many bytes left on the disk."""
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["new", "restored"])
@@ -189,17 +198,21 @@ def test_a_store_that_has_no_room_to_be_opened_is_named(small_disk, is_there):
             saver.backup(small_disk / "backup")
     before = {each.name for each in small_disk.iterdir()}
     outcomes = []
+    opening = start(FULL_FROM_THE_START, small_disk / "store", stdin=subprocess.PIPE)
     for room in range(0, 200_000, 8192):
         store = small_disk / "store"
         if is_there:
             shutil.copytree(small_disk / "backup", store)
-        outcomes.append(finish(start(FULL_FROM_THE_START, store, room)).strip())
+        opening.stdin.write(f"{room}\n")
+        opening.stdin.flush()
+        outcomes.append(opening.stdout.readline().strip())
         (small_disk / "store.rest").unlink()
         left = {each.name for each in small_disk.iterdir()} - before
         assert left <= {"store"}
         if left:  # made whole, and perhaps not opened
             assert newest(store) == (0 if is_there else None)
             shutil.rmtree(store)
+    finish(opening)
 
     assert outcomes[0] == "named", outcomes
     assert outcomes[-1] == "open", outcomes

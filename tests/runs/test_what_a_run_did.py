@@ -54,7 +54,7 @@ def line(**nodes: Any) -> StateGraph:
 
 def told(tasks: tuple[TaskRecord, ...]) -> list[tuple[int, str, str]]:
     """Return superstep, name and status of *tasks*."""
-    return [(each.step, each.label, each.status) for each in tasks]
+    return [(each.step, each.name, each.status) for each in tasks]
 
 
 def test_a_finished_run_tells_of_every_task(drive: Drive, saver: BaseCheckpointSaver) -> None:
@@ -248,7 +248,7 @@ def test_it_is_the_threads_last_run_unless_a_checkpoint_is_named(
     assert before == app.get_run(thread_id="1", checkpoint_id=first).tasks
     assert before != app.get_run(thread_id="1").tasks
     assert 2 == len(app.get_run(thread_id="1").tasks)
-    assert ["b"] == [each.label for each in app.get_run(thread_id="1", limit=2).tasks]
+    assert ["b"] == [each.name for each in app.get_run(thread_id="1", limit=2).tasks]
 
 
 def test_of_a_run_that_kept_its_end_alone_the_names_are_told(saver: BaseCheckpointSaver) -> None:

@@ -57,7 +57,7 @@ def test_a_call_that_brought_its_body_down_is_told_as_failed(saver: BaseCheckpoi
 
     (body,) = flow.get_run(thread_id="1").tasks
     assert [("bad", "failed", "ValueError: not 7")] == [
-        (each.label, each.status, each.detail) for each in body.inner
+        (each.name, each.status, each.detail) for each in body.inner
     ]
 
 
@@ -89,7 +89,7 @@ def test_a_nested_graph_with_a_history_of_its_own_tells_this_run(
 
     sub, _ = app.get_run(thread_id="1", xray=True).tasks
 
-    assert ["x"] == [each.label for each in sub.inner]
+    assert ["x"] == [each.name for each in sub.inner]
 
 
 def test_a_graph_that_a_node_calls_is_told_inside_it(saver: BaseCheckpointSaver) -> None:
@@ -106,7 +106,7 @@ def test_a_graph_that_a_node_calls_is_told_inside_it(saver: BaseCheckpointSaver)
     (found,) = app.get_run(thread_id="1", xray=True).tasks
 
     assert [True, True] == [each.is_call for each in found.inner]
-    assert [["x"], ["x"]] == [[deep.label for deep in each.inner] for each in found.inner]
+    assert [["x"], ["x"]] == [[deep.name for deep in each.inner] for each in found.inner]
 
 
 def test_an_encrypted_store_does_not_tell_how_tasks_failed(tmp_path: Path) -> None:

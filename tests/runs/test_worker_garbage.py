@@ -105,9 +105,9 @@ def test_results_that_cannot_be_read_cost_their_worker() -> None:
 
 
 def end_another_task(_: Any) -> None:
-    """Send how a task has ended that this worker was never sent, in one go with its own end."""
+    """Send how a task has ended that this worker was never sent, just before its own end."""
     (link,) = [each for each in gc.get_objects() if isinstance(each, WorkerLink)]
-    link.send(protocol.ENDED, link.task + 1000, hold=True)
+    link.send(protocol.ENDED, link.task + 1000)
 
 
 def test_what_comes_together_with_what_cannot_be_read_is_not_believed() -> None:

@@ -208,9 +208,9 @@ def test_many_runs_leave_no_descriptor_open(drive: Any, tmp_path: Path) -> None:
             for number in range(count):
                 assert 6 == drive.invoke(flow, 3, thread_id=f"{number % 10}")
 
-        runs(20)
+        runs(10)
         before = descriptors()
 
-        runs(100)
+        runs(50)
 
         assert descriptors() <= before

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from flowpregel.channels import LastValue
 from flowpregel.errors import ConfigurationError
+from flowpregel.pregel import NodeBuilder, Pregel
 from flowpregel.pregel.drawing import END, START, Edge, Graph, NodeShape, graph_of
 
 KINDS: dict[str, Any] = {START: "start", END: "end"}
@@ -227,11 +229,24 @@ class TestOtherForms:
             Graph({"a": NodeShape("a")}, [Edge("a", "b")])
 
 
-class TestGraphOf:
+def drawn(*outputs: str, **nodes: tuple[list[str], list[str]]) -> Graph:
+    """Return the drawing of a program: what triggers each node, and what it writes."""
+    built = {}
+    for name, (triggers, written) in nodes.items():
+        built[name] = NodeBuilder().subscribe_to(*triggers).write_to(*written).build()
+    channels = {key: LastValue(str) for key in "abcd"}
+    return Pregel(
+        nodes=built,
+        channels=channels,
+        input_channels="a",
+        output_channels=outputs,
+        auto_validate=False,
+    ).get_graph()
+
+
+class TestProgram:
     def test_channels_are_the_edges(self) -> None:
-        made = graph_of(
-            {"one": ["a"], "two": ["b", "c"]}, {"one": {"c", "b"}, "two": {"d"}}, "a", ["d", "b"]
-        )
+        made = drawn("d", "b", one=(["a"], ["c", "b"]), two=(["b", "c"], ["d"]))
 
         assert list(made.nodes) == [START, "one", "two", END]
         assert made.edges == [
@@ -242,16 +257,14 @@ class TestGraphOf:
         ]
 
     def test_a_node_may_trigger_itself(self) -> None:
-        made = graph_of({"one": ["a"]}, {"one": ["a"]}, "a", "a")
+        made = drawn("a", one=(["a"], ["a"]))
 
         assert pairs(made) == [(START, "one"), ("one", "one"), ("one", END)]
 
     def test_markers_are_there_only_where_something_leads_to_them(self) -> None:
-        assert list(graph_of({"one": []}, {}, "a", "b").nodes) == ["one"]
+        assert list(drawn("b", one=([], [])).nodes) == ["one"]
 
     def test_nodes_keep_what_is_inside(self) -> None:
         inner = graph(("x", "y"))
 
-        made = graph_of({"one": []}, {}, "a", "b", subgraphs={"one": inner})
-
-        assert made.nodes["one"].subgraph is inner
+        assert graph_of(["one"], [], {"one": inner}).nodes["one"].subgraph is inner

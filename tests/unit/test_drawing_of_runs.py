@@ -6,14 +6,20 @@ from flowpregel.pregel.runs import RunDrawing, TaskRecord
 
 NODES = {name: name for name in ("load", "score", "rank", "publish")}
 TASKS = (
-    TaskRecord(step=1, node="score", seconds=1.0),
-    TaskRecord(step=0, node="load", seconds=0.5),
-    TaskRecord(step=1, node="score", seconds=2.0),
+    TaskRecord(step=1, node="score", name="score", seconds=1.0),
+    TaskRecord(step=0, node="load", name="load", seconds=0.5),
+    TaskRecord(step=1, node="score", name="score", seconds=2.0),
     TaskRecord(
-        step=1, node="score", seconds=12.0, status="failed", attempt=3, detail="KeyError: 'x'\nat"
+        step=1,
+        node="score",
+        name="score",
+        seconds=12.0,
+        status="failed",
+        attempt=3,
+        detail="KeyError: 'x'\nat",
     ),
-    TaskRecord(step=2, node="rank", status="waiting", detail="go on?"),
-    TaskRecord(step=2, node="gone", status="open"),
+    TaskRecord(step=2, node="rank", name="rank", status="waiting", detail="go on?"),
+    TaskRecord(step=2, node="gone", name="gone", status="open"),
 )
 
 
@@ -28,7 +34,7 @@ def test_a_table_of_supersteps_shows_times_and_trouble() -> None:
 
 
 def test_a_run_of_every_node_names_none_that_did_not_run() -> None:
-    tasks = tuple(TaskRecord(step=0, node=name) for name in NODES)
+    tasks = tuple(TaskRecord(step=0, node=name, name=name) for name in NODES)
 
     assert "not run" not in str(RunDrawing(tasks, NODES))
 
@@ -38,7 +44,7 @@ def test_a_run_without_tasks_says_so() -> None:
 
 
 def test_tasks_of_nested_graphs_are_named_by_them() -> None:
-    task = TaskRecord(step=0, node="sub:x", seconds=1)
+    task = TaskRecord(step=0, node="sub:x", name="sub:x", seconds=1)
 
     assert str(RunDrawing((task,), {"sub:x": "sub:x"})).startswith("step 0  ✓ sub:x")
 

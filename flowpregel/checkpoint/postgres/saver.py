@@ -48,6 +48,8 @@ class PostgresSaver(DurableSaver):
         'postgresql://me@db.example.org/runs'
     """
 
+    _leases: PostgresLeases
+
     def __init__(
         self,
         url: str,
@@ -63,8 +65,8 @@ class PostgresSaver(DurableSaver):
         opened_as = options or StoreOptions()
         self._url, self._ttl = url, lease_ttl
         store = OpenDatabase(url, readonly=readonly, codec=codec, options=opened_as)
-        self._postgres_leases = PostgresLeases(store.environment, lease_ttl)
-        super().__init__(store, PostgresTables(store), self._postgres_leases, opened_as, retention)
+        leases = PostgresLeases(store.environment, lease_ttl)
+        super().__init__(store, PostgresTables(store), leases, opened_as, retention)
         self._put = self._put_and_ask
 
     @property
@@ -77,7 +79,7 @@ class PostgresSaver(DurableSaver):
 
     def abandoned(self) -> list[Address]:
         """Return where runs have died: their leases are out, and were not given back."""
-        return self._postgres_leases.abandoned()
+        return self._leases.abandoned()
 
     def backup(self, path: str) -> None:
         """Refuse: the server has tools of its own for that."""

@@ -203,17 +203,8 @@ class TaskQueue:
 
     def take(self, count: int) -> list[InFlight]:
         """Take out the first *count* tasks."""
-        runs = [run for level in self._levels.values() for run in level.values()]
-        if len(runs) > 1:
-            taken = [*islice(self, count)]
-            self.remove(taken)
-            return taken
-        taken = [task for run in runs for *_, task in run[:count]]
-        self._count -= len(taken)
-        for run in runs:
-            del run[:count]
-        if not self._count:
-            self._levels.clear()
+        taken = [*islice(self, count)]
+        self.remove(taken)
         return taken
 
 
@@ -259,38 +250,37 @@ class PoolLimits(NamedTuple):
 
 def assign(
     queue: TaskQueue, workers: Sequence[WorkerLoad], limits: PoolLimits
-) -> tuple[int, list[tuple[int, int]]]:
+) -> tuple[int, list[tuple[int, list[InFlight]]]]:
     """Return how many workers to start, and which ones get the first tasks of *queue*.
 
-    That is, for each of these, its index and how many of the next tasks it gets.
+    That is, for each of these, its index and its tasks.
     """
     states = [each.state for each in workers]
     running = states.count(WorkerState.BUSY)
     present = running + states.count(WorkerState.IDLE) + states.count(WorkerState.STARTING)
     wanted = min(limits.size, max(limits.keep, running + len(queue)))
+    share, rest = divmod(len(queue), limits.size)
     idle = [n for n, state in enumerate(states) if state is WorkerState.IDLE]
-    places = [(n, 1) for n in idle[: max(0, limits.size - running)]]
-    if limits.batch > 1:
-        # Last, the busy ones: whoever is free first gets the last tasks.
+    places = [(n, 1, share + bool(rest)) for n in idle[: max(0, limits.size - running)]]
+    if limits.batch > 1 and running:
+        # The last tasks go to the worker that is free first.
         places += [
-            (n, 0)
+            (n, 0, share)
             for n, each in enumerate(workers)
             if each.state is WorkerState.BUSY and each.seconds <= BATCH_SECONDS
         ]
-    sends = []
+    sends: list[tuple[int, list[InFlight]]] = []
     waiting = iter(queue)
     task = next(waiting, None)
-    for index, least in places:
-        count, seconds = 0, 0.0
-        most = min(
-            limits.batch, -(-len(queue) // limits.size) if least else len(queue) // limits.size
-        )
-        while task is not None and count < most:
+    for index, least, most in places:
+        batch: list[InFlight] = []
+        seconds = 0.0
+        while task is not None and len(batch) < min(most, limits.batch):
             seconds += task.seconds
-            if seconds > BATCH_SECONDS and count >= least:
+            if seconds > BATCH_SECONDS and len(batch) >= least:
                 break
-            count += 1
+            batch.append(task)
             task = next(waiting, None)
-        if count:
-            sends.append((index, count))
+        if batch:
+            sends.append((index, batch))
     return max(0, wanted - present), sends

@@ -126,29 +126,24 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         self._numbers = count(1)
         self._open: set[PoolFuture] = set()
         """Futures of calls of plain functions that have not ended."""
-        self._is_closed = self._is_shut_down = False
+        self.is_closed = self._is_shut_down = False
         self._lock = threading.Lock()
         self._pid = os.getpid()
         _executors.add(self)
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Start each job as soon as a worker is free; its `Ended` is posted exactly once."""
-        if self._is_closed or self._pid != os.getpid():
-            refusal = ExecutorUnavailableError(CLOSED if self._is_closed else _ELSEWHERE)
-            mailbox.post(*(Ended(*job.key, Raised(refusal)) for job in jobs))
-            return
         tasks: list[InFlight] = []
         try:
+            if self.is_closed or self._pid != os.getpid() or not self._pool.loop.is_started:
+                self._start_pool()
             for job in jobs:
                 try:
                     tasks.append(self._pool.encoder.encode(job, mailbox))
                 except FlowPregelError as error:
                     mailbox.post(Ended(*job.key, Raised(error)))
-            if not self._pool.loop.is_started:
-                self._start_pool()
         except ExecutorUnavailableError as error:
-            self._pool.release_own(tasks)
-            mailbox.post(*(Ended(*task.job.key, Raised(error)) for task in tasks))
+            mailbox.post(*(Ended(*job.key, Raised(error)) for job in jobs))
         except BaseException:  # Ctrl-C
             self._pool.release_own(tasks)
             raise
@@ -156,8 +151,17 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             self._pool.loop.call(partial(self._pool.admit, tasks, mailbox))
 
     def _start_pool(self) -> None:
+        """Start the pool, if it may be started.
+
+        Raises:
+            ExecutorUnavailableError: It may not, or cannot.
+        """
+        if self._pid != os.getpid():
+            raise ExecutorUnavailableError(_ELSEWHERE)
         with self._lock:
-            if not (self._is_closed or self._pool.loop.is_started):
+            if self.is_closed:
+                raise ExecutorUnavailableError(CLOSED)
+            if not self._pool.loop.is_started:
                 # At exit it waits for all its children: what is registered after it ends ours.
                 import multiprocessing.util  # noqa: F401, PLC0415
 
@@ -202,7 +206,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             # In a fork: the workers and the I/O thread are the other process's.
             return
         with self._lock:
-            is_first, self._is_closed = not self._is_closed, True
+            is_first, self.is_closed = not self.is_closed, True
         if is_first:
             self._pool.loop.call(self._pool.close)
         self._pool.loop.join()
@@ -213,11 +217,6 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
     def forget_places(self) -> None:
         """In a fork: leave the places of shared limits to the other process."""
         self._pool.resources.close()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed, and takes no more jobs."""
-        return self._is_closed
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
         """Return the jobs that workers run now; what waits behind them was sent ahead of time."""
@@ -242,7 +241,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         Raises:
             RuntimeError: The executor was shut down.
         """
-        if self._is_closed or self._is_shut_down:
+        if self.is_closed or self._is_shut_down:
             raise RuntimeError("cannot schedule new futures after shutdown")
         try:
             node = _node_of(fn)
@@ -340,16 +339,15 @@ class PoolFuture(Future[Any]):
 
     def post(self, *events: Event) -> None:
         """Settle it when the call has ended."""
-        ends = [event.outcome for event in events if isinstance(event, Ended)]
-        if not ends or not self.set_running_or_notify_cancel():
-            return
-        match ends[0]:
-            case Returned(writes):
-                self.set_result(dict(writes).get(RETURN))
-            case Raised(error):
-                self.set_exception(error)
-            case _:
-                self.set_exception(RuntimeError("the pool was closed"))
+        for event in events:
+            if isinstance(event, Ended) and self.set_running_or_notify_cancel():
+                match event.outcome:
+                    case Returned(writes):
+                        self.set_result(dict(writes).get(RETURN))
+                    case Raised(error):
+                        self.set_exception(error)
+                    case _:
+                        self.set_exception(RuntimeError("the pool was closed"))
 
 
 @lru_cache(_MOST_NODES)

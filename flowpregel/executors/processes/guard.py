@@ -19,6 +19,7 @@ import select
 import signal
 import sys
 import time
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,13 +37,9 @@ class Guard:
 
     def __init__(self) -> None:
         self._process: Popen[bytes] | None = None
-        self._name = os.urandom(8).hex()
-        self._count = 0
-
-    def next_mark(self) -> str:
-        """Return the mark of a worker that is about to be started."""
-        self._count += 1
-        return f"{self._name}.{self._count}"
+        name = os.urandom(8).hex()
+        self.marks = (f"{name}.{number}" for number in count(1))
+        """Those of the workers that will be started."""
 
     def add(self, pid: int, mark: str) -> None:
         """Have worker *pid* watched over."""

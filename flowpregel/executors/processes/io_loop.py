@@ -63,9 +63,7 @@ class IOLoop:
         """Execute *command* on the I/O thread; after its end, at once."""
         self._commands.append(command)
         if self._is_finished:
-            # Several OS threads may be here, and one takes what another has seen.
-            with contextlib.suppress(IndexError):
-                self._execute()
+            self._execute()
             _guarded(self._dispatch)
         elif not self._is_woken:
             self._is_woken = True
@@ -112,15 +110,15 @@ class IOLoop:
 
     def _run(self) -> None:
         while not self.is_done:
-            due = self._timers[0][0] - time.monotonic() if self._timers else None
-            seconds = None if due is None else max(0.0, due)
+            seconds = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
             for key, mask in self._selector.select(seconds):
                 # An earlier one may have ended its watch.
                 for event, action in self._watched.get(key.fd, {}).items():
                     if event & mask:
                         _guarded(action)
             self._execute()
-            while self._timers and self._timers[0][0] <= time.monotonic():
+            now = time.monotonic()
+            while self._timers and self._timers[0][0] <= now:
                 _guarded(heapq.heappop(self._timers)[2])
             _guarded(self._dispatch)
         self._is_finished = True
@@ -129,8 +127,10 @@ class IOLoop:
 
     def _execute(self) -> None:
         self._is_woken = False
-        while self._commands:
-            _guarded(self._commands.popleft())
+        # After the loop's end, several OS threads may be here.
+        with contextlib.suppress(IndexError):
+            while True:
+                _guarded(self._commands.popleft())
 
 
 def _guarded(action: Action) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Set
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -14,6 +14,7 @@ from typing import Final
 from flowpregel._core.asked import Span
 from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted
 from flowpregel._core.records import RETURN, Arguments, Outcome, Raised, Returned
+from flowpregel.context import nothing
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import HOST, Backlog
 from flowpregel.executors.processes import messages, protocol, serialization
@@ -32,10 +33,6 @@ _TRY_AGAIN: Final = 1 << 20
 """Bytes after which a worker that could not be held back is looked at again."""
 _STORE_THREADS: Final = 4
 _REQUESTS: Final = {protocol.SAVED: SAVE, protocol.CANCELLED: CANCEL}
-_RUNNING: Final = (
-    protocol.EMITTED, protocol.BEAT, protocol.CALLED, protocol.ASKED, *_REQUESTS,
-)  # fmt: skip
-"""What a running task sends."""
 
 
 class MessageHandler:
@@ -52,6 +49,14 @@ class MessageHandler:
         self._requests = count(1)
         # A store may wait for a disk or another process.
         self._store_threads = ThreadPoolExecutor(_STORE_THREADS, "flowpregel-store")
+        self._actions: Mapping[int, Callable[[InFlight, Frame], object]] = {
+            protocol.EMITTED: self._on_emitted,
+            protocol.BEAT: nothing,
+            protocol.CALLED: self._on_called,
+            protocol.ASKED: lambda *asked: self._store_threads.submit(self._ask_store, *asked),
+            **dict.fromkeys(_REQUESTS, self._on_request),
+        }
+        """What is done about what a running task has sent, by kind."""
         pool.handlers |= {
             protocol.FAILED: self._on_failed,
             protocol.ENDED: self._on_ended,
@@ -59,7 +64,7 @@ class MessageHandler:
             protocol.LEFT: lambda worker, frame: worker.leaving.pop(frame.number).set_result(None),
             protocol.PRINTED: _on_printed,
             protocol.LOGGED: _on_logged,
-            **dict.fromkeys(_RUNNING, self._on_running),
+            **dict.fromkeys(self._actions, self._on_running),
         }
 
     def _on_failed(self, worker: WorkerProcess, frame: Frame) -> None:
@@ -82,14 +87,7 @@ class MessageHandler:
         self._act_on(worker, task, frame)
 
     def _act_on(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
-        if frame.kind == protocol.EMITTED:
-            self._on_emitted(worker, task, frame.body)
-        elif frame.kind == protocol.CALLED:
-            self._on_called(task, frame.body)
-        elif frame.kind == protocol.ASKED:
-            self._store_threads.submit(self._ask_store, task, frame.body)
-        elif frame.kind in _REQUESTS:
-            self._on_request(task, frame)
+        self._actions[frame.kind](task, frame)
 
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
         task = worker.tasks[frame.number]
@@ -110,11 +108,12 @@ class MessageHandler:
         span = Span(began, seconds, "processes", worker.pid, cpu, peak, HOST)
         self._pool.finish(task, outcome, span, caught)
 
-    def _on_emitted(self, worker: WorkerProcess, task: InFlight, body: bytes) -> None:
-        emitted = Emitted(task.job.task.id, serialization.unpack(body))
+    def _on_emitted(self, task: InFlight, frame: Frame) -> None:
+        worker: WorkerProcess = task.worker
+        emitted = Emitted(task.job.task.id, serialization.unpack(frame.body))
         self._pool.events[task.mailbox].append(emitted)
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
-        if backlog is None or not backlog.add(len(body) + _CHUNK_COST):
+        if backlog is None or not backlog.add(len(frame.body) + _CHUNK_COST):
             return
         if self._pool.hold(worker, task):
             if not backlog.hold(partial(self._pool.loop.call, worker.unhold)):
@@ -124,8 +123,8 @@ class MessageHandler:
 
     # ------------------------------------------------ what tasks ask for
 
-    def _on_called(self, task: InFlight, body: bytes) -> None:
-        call = self._pool.encoder.decode_call(task, body)
+    def _on_called(self, task: InFlight, frame: Frame) -> None:
+        call = self._pool.encoder.decode_call(task, frame.body)
         self._note_call(task, call.reply[1])
         self._pool.events[task.mailbox].append(call)
 
@@ -153,10 +152,10 @@ class MessageHandler:
             task.worker.open_calls -= 1
         task.worker.send(protocol.ANSWER, request, body)
 
-    def _ask_store(self, task: InFlight, body: bytes) -> None:
-        (request,) = REQUEST.unpack_from(body)
+    def _ask_store(self, task: InFlight, frame: Frame) -> None:
+        (request,) = REQUEST.unpack_from(frame.body)
         try:
-            method, args, kwargs = serialization.unpack(body, None, REQUEST.size)
+            method, args, kwargs = serialization.unpack(frame.body, None, REQUEST.size)
             if method.startswith("_"):
                 raise AttributeError(method)  # noqa: TRY301 - told to the caller like any other
             value = getattr(task.job.run.store, method)(*args, **kwargs)

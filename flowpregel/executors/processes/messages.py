@@ -6,13 +6,13 @@ import contextvars
 import logging
 import pickle
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import count
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from flowpregel._core.effects import Call, StepContext
 from flowpregel._core.records import (
@@ -104,6 +104,9 @@ def _unpicklable(
 
 # ------------------------------------------------ jobs
 
+AskStore: TypeAlias = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
+"""Calls the method of that name of the run's store; returns its result."""
+
 
 def pack_job(job: Job, share: Share | None) -> Message:
     """Return *job* without its node as a message.
@@ -135,21 +138,34 @@ def pack_job(job: Job, share: Share | None) -> Message:
 def _read_by(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the node may read again of its superstep's channels and managed values."""
     place, reads = job.place, job.task.node.reads
-    if not reads:
-        return {}, {}
     return (
         {name: place.channels[name] for name in reads if name in place.channels},
         {name: place.managed[name] for name in reads if name in place.managed},
     )
 
 
-def unpack_job(data: bytes, node: Node, store: Any, open_ref: Open | None) -> Job:
+class StoreProxy:
+    """The run's long-term store, as a task in a worker reaches it: over the link.
+
+    It has the methods of the coordinator's store; each call is answered there.
+    """
+
+    def __init__(self, ask: AskStore) -> None:
+        self._ask = ask
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self._ask(name, args, kwargs)
+
+
+def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) -> Job:
     """Return the job that `pack_job` was given.
 
     Args:
         data: The message's data.
         node: What to call.
-        store: Stands for the run's store, if it has one.
+        ask: Calls a method of the run's store, if it has one.
         open_ref: Opens shared memory.
 
     Raises:
@@ -159,7 +175,9 @@ def unpack_job(data: bytes, node: Node, store: Any, open_ref: Open | None) -> Jo
     return Job(
         Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
         StepContext(*place, *read),
-        RunInfo(store=store if has_store else None, **dict(zip(_RUN_FIELDS, run, strict=True))),
+        RunInfo(
+            store=StoreProxy(ask) if has_store else None, **dict(zip(_RUN_FIELDS, run, strict=True))
+        ),
         attempt,
         compares,
         variables_of(carried),
@@ -289,7 +307,7 @@ def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> byt
     if isinstance(outcome, Raised):
         return _pack_error(outcome.error, task, share)
     try:
-        content = tuple(getattr(outcome, each.name) for each in fields(outcome))
+        content = [getattr(outcome, name) for name in outcome.__match_args__]
         return bytes((_OUTCOMES.index(type(outcome)),)) + pack(content, share).data
     except BaseException as error:  # noqa: BLE001 - the worker always answers
         name = "interrupt" if isinstance(outcome, Interrupted) else "command"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import count
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 from flowpregel._core.asked import Span
@@ -115,16 +116,16 @@ class Pool:
         now, can_send = time.monotonic(), not self._is_closing
         self._spread()
         while can_send and (self._queue or len(self.workers) < self._keep):
-            fit = [each for each in self.workers if self.resources.count or each.kind == PLAIN]
-            workers = sorted(fit, key=lambda each: each.idle_since, reverse=True)
+            workers = [each for each in self.workers if self.resources.count or each.kind == PLAIN]
+            workers.sort(key=attrgetter("idle_since"), reverse=True)
             loads = [each.load(now) for each in workers]
             limits = PoolLimits(self.settings.size, self._keep, self._batch)
             if self.resources.count:
                 kinds, sends = self.resources.assign(self._queue, loads, limits, self._tasks)
             else:
-                starts, shares = assign(self._queue, loads, limits)
+                starts, sends = assign(self._queue, loads, limits)
                 kinds = starts * [PLAIN]
-                sends = [(index, self._queue.take(size)) for index, size in shares]
+                self._queue.remove([task for _, tasks in sends for task in tasks])
             for index, tasks in sends:
                 self._send(workers[index], tasks)
             for kind in kinds:
@@ -170,9 +171,6 @@ class Pool:
         except OSError:
             self.release_own((task,))
             self.encoder.pack(task, share=False)
-        if task.code.digest not in worker.known:
-            worker.known.add(task.code.digest)
-            worker.send(protocol.NODE, 0, task.code.digest + task.code.data)
         worker.reads.update(ref.id for ref in task.refs)
         worker.contexts.update(task.contexts)
 
@@ -204,12 +202,9 @@ class Pool:
         is_worn = (most_tasks is not None and worker.served >= most_tasks) or (
             most_rss is not None and crash_report.memory_of(worker.pid) > most_rss
         )
+        idle = [each.state for each in self.workers].count(WorkerState.IDLE)
         # Spare ones: a worker whose task waits for calls is not counted.
-        most = 2 * self.settings.size + _SPARE
-        if is_worn or (
-            len(self.workers) > most
-            and sum(each.state is WorkerState.IDLE for each in self.workers) > most
-        ):
+        if is_worn or idle > 2 * self.settings.size + _SPARE:
             worker.dismiss()
 
     def _spread(self) -> None:

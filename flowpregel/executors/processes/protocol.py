@@ -4,7 +4,7 @@
 
     coordinator                                               worker
         |--- tokens: the numbers of the tasks it may begin ---->|   (pipe)
-        |--- frames: NODE, TASKS, ANSWER, ... ----------------->|   (socket)
+        |--- frames: TASKS, ANSWER, ... ----------------------->|   (socket)
         |<-- frames: READY, ENDED, EMITTED, CALLED, ... --------|   (socket)
         |    status: which task runs, which is to stop          |   (shared memory)
 
@@ -28,10 +28,9 @@ LONGEST: Final = 1 << 36
 """No body is longer: a length above it is garbage."""
 
 # Down: from the coordinator to the worker.
-NODE: Final = 1
-"""The code of a node: digest, pickle of its name and its own pickle."""
 TASKS: Final = 2
-"""Tasks to run, in order: a pickled list of (number, digest of its node, packed job)."""
+"""Tasks to run, in order: a pickled list of (number, digest of its node, the pickle of the node's
+name and its own pickle, packed job). A node that was sent before is not sent again: empty."""
 ANSWER: Final = 3
 """The outcome of call or store request *number*."""
 FREED: Final = 4
@@ -69,7 +68,7 @@ SAVED: Final = 43
 CANCELLED: Final = 44
 """Task *number* no longer wants a call; no answer."""
 
-DOWN: Final = frozenset(range(NODE, LEAVE + 1))
+DOWN: Final = frozenset(range(TASKS, LEAVE + 1))
 UP: Final = frozenset(range(READY, CANCELLED + 1))
 
 # Flags.
@@ -133,20 +132,20 @@ class Parser:
         Raises:
             GarbageError: The bytes are not frames; the link cannot be used again.
         """
-        held = self._held
+        held, head = self._held, HEADER.size
         held += data
         frames: list[Frame] = []
-        used = 0
-        while used + HEADER.size <= len(held):
-            mark, kind, flags, spare, number, length = HEADER.unpack_from(held, used)
+        start = head
+        while start <= len(held):
+            mark, kind, flags, spare, number, length = HEADER.unpack_from(held, start - head)
             if mark != self._mark or kind not in self._kinds or spare or length > LONGEST:
-                raise GarbageError(f"not a frame: {bytes(held[used : used + HEADER.size]).hex()}")
-            start = used + HEADER.size
-            if start + length > len(held):
+                raise GarbageError(f"not a frame: {bytes(held[start - head : start]).hex()}")
+            end = start + length
+            if end > len(held):
                 break
-            used = start + length
-            frames.append(Frame(kind, flags, number, bytes(held[start:used])))
-        del held[:used]
+            frames.append(Frame(kind, flags, number, bytes(held[start:end])))
+            start = end + head
+        del held[: start - head]
         return frames
 
 

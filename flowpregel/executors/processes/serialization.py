@@ -22,8 +22,7 @@ from types import FunctionType
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
 
-from flowpregel._core.copies import by_value_pickler
-from flowpregel._core.residents import Resident, reference_to
+from flowpregel._core.copies import Resident, by_value_pickler, reference_to
 from flowpregel.carried import default_of, place_of, variable_at
 
 PROTOCOL: Final = 5

@@ -7,8 +7,7 @@
 
 The main thread runs the tasks, so that signals reach them and libraries that insist on the
 main thread work. It reads the link between tasks. Other OS threads: a watchdog, which ends
-the process with its coordinator; one that sends results that are held back; and, once a
-task has made a call, one that reads the link.
+the process with its coordinator; and, once a task has made a call, one that reads the link.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ import pickle
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
-from functools import partial
 from resource import RUSAGE_SELF, getrusage
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +32,6 @@ from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.local_client import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.crash_report import RSS_UNIT
@@ -47,7 +45,6 @@ from flowpregel.executors.processes.shared_memory import (
     segments_for,
 )
 from flowpregel.executors.processes.worker_io import (
-    StoreProxy,
     WorkerLink,
     WorkerRunClient,
     bind_fields,
@@ -121,10 +118,6 @@ class Worker:
             match frame.kind:
                 case protocol.TASKS:
                     self._run_tasks(pickle.loads(frame.body))
-                case protocol.NODE:
-                    self._nodes[frame.body[: protocol.DIGEST_SIZE]] = pickle.loads(
-                        frame.body[protocol.DIGEST_SIZE :]
-                    )
                 case protocol.FREED:
                     for ref_id in released_in(frame.body):
                         self._arena.release(ref_id)
@@ -136,21 +129,20 @@ class Worker:
 
     # ------------------------------------------------ tasks
 
-    def _run_tasks(self, orders: list[tuple[int, bytes, bytes]]) -> None:
-        last = orders[-1][0]
-        for number, digest, body in orders:
+    def _run_tasks(self, orders: list[tuple[int, bytes, bytes, bytes]]) -> None:
+        for number, digest, code, body in orders:
+            if code:
+                self._nodes[digest] = pickle.loads(code)
             if self._tokens.take(number):
-                # While the next task runs, another OS thread sends the result.
-                self._run_task(number, digest, body, hold=number != last)
+                self._run_task(number, digest, body)
             if returned := self._reader.take_released():
                 self._link.send(protocol.RETURNED, 0, returned)
 
-    def _run_task(self, number: int, digest: bytes, body: bytes, *, hold: bool) -> None:
+    def _run_task(self, number: int, digest: bytes, body: bytes) -> None:
         link = self._link
         client = WorkerRunClient(link, number, self._status)
-        client.made.cancel = partial(self._cancel_call, number)
         link.task, self._stopped = number, False
-        began, at, before = time.monotonic(), time.time_ns(), getrusage(RUSAGE_SELF)
+        began, at, cpu = time.monotonic(), time.time_ns(), time.process_time()
         try:
             self._stoppable = True
             self._status[protocol.RUNNING] = number
@@ -179,19 +171,11 @@ class Worker:
         caught = caught_of(outcome, client.made)
         flags |= 0 if caught is None else protocol.CAUGHT
         ids = " ".join(caught or ()).encode()
-        used = getrusage(RUSAGE_SELF)
-        cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
-        seconds, peak = time.monotonic() - began, used.ru_maxrss * RSS_UNIT
+        seconds, cpu = time.monotonic() - began, time.process_time() - cpu
+        peak = getrusage(RUSAGE_SELF).ru_maxrss * RSS_UNIT
         head = protocol.RAN.pack(seconds, at, cpu, peak, len(ids)) + ids
         result = messages.pack_outcome(outcome, self._nodes[digest][0], self._arena.share)
-        link.send(protocol.ENDED, number, head + result, flags, hold=hold)
-
-    def _cancel_call(self, task: int, future: CallFuture[Any]) -> None:
-        """Tell the run that a task no longer wants a call that it has made."""
-        for request, answer in [*self._link.answers.items()]:
-            if answer is future:
-                body = protocol.REQUEST.pack(request)
-                self._link.send(protocol.CANCELLED, task, body)
+        link.send(protocol.ENDED, number, head + result, flags)
 
     def _perform(self, digest: bytes, body: bytes, client: WorkerRunClient) -> Outcome:
         name, node = self._nodes[digest]
@@ -201,7 +185,7 @@ class Worker:
                 node = pickle.loads(node)
                 self._nodes[digest] = name, node
             what = "input"
-            job = messages.unpack_job(body, node, StoreProxy(client.ask), self._reader.open)
+            job = messages.unpack_job(body, node, client.ask, self._reader.open)
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
@@ -285,9 +269,10 @@ class Tokens:
     def take(self, number: int) -> bool:
         """Return whether task *number* is ours to run; False: it was recalled."""
         if self._next is None:
-            with contextlib.suppress(BlockingIOError):
-                if token := os.read(self._fd, protocol.TOKEN.size):
-                    (self._next,) = protocol.TOKEN.unpack(token)
+            try:
+                (self._next,) = protocol.TOKEN.unpack(os.read(self._fd, protocol.TOKEN.size))
+            except (BlockingIOError, struct.error):  # there is none; the coordinator is gone
+                return False
         # The token of a task further behind is kept for it.
         if self._next != number:
             return False

@@ -18,9 +18,8 @@ import queue
 import socket
 import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import copy_context
 from functools import partial
 from itertools import count
@@ -44,8 +43,6 @@ TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
 _values: Final = attrgetter("task.name", "attempt", "place.step", "run.thread_id", "run.run_id")
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 _CHUNK: Final = 1 << 16
-_HOLD: Final = 0.005
-"""Seconds for which results may be held back, to send many at once."""
 
 
 class Answer(CallFuture[Any]):
@@ -72,7 +69,6 @@ class WorkerLink:
         self._outbox: deque[bytes] = deque()
         self._sending = threading.Lock()
         self._sender: int | None = None
-        self._is_held = threading.Event()
         self._main = threading.main_thread().ident
         self._deferred: BaseException | None = None
         self._parser = Parser(mark, DOWN)
@@ -86,28 +82,10 @@ class WorkerLink:
         """The number of the task that runs."""
         self.job: Job | None = None
         """Its job, while its code runs."""
-        threading.Thread(target=self._flush_held, name="flowpregel-flusher", daemon=True).start()
 
-    def send(
-        self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0, *, hold: bool = False
-    ) -> None:
-        """Send a frame: now, or if *hold* with the next, or in a moment.
-
-        When the coordinator is gone, nothing happens.
-        """
+    def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
+        """Send a frame. When the coordinator is gone, nothing happens."""
         self._outbox.append(protocol.pack(self._mark, kind, number, body, flags))
-        if hold:
-            self._is_held.set()
-        else:
-            self._flush()
-
-    def _flush_held(self) -> None:
-        while self._is_held.wait():
-            time.sleep(_HOLD)
-            self._is_held.clear()
-            self._flush()
-
-    def _flush(self) -> None:
         me = threading.get_ident()
         if self._sender == me:
             # A finalizer or signal handler of user code prints while we send: we go on.
@@ -116,8 +94,7 @@ class WorkerLink:
             self._sender = me
             try:
                 while self._outbox:
-                    frames = [self._outbox.popleft() for _ in range(len(self._outbox))]
-                    self._socket.sendall(b"".join(frames))
+                    self._socket.sendall(self._outbox.popleft())
             except OSError:
                 self._outbox = deque(maxlen=0)
             finally:
@@ -141,6 +118,12 @@ class WorkerLink:
         self._outbox = deque(maxlen=0)
         self._sending = threading.Lock()
         self._sender = None
+
+    def cancel(self, task: int, future: CallFuture[Any]) -> None:
+        """Tell the run that *task* no longer wants a call that it has made."""
+        for request, answer in [*self.answers.items()]:
+            if answer is future:
+                self.send(protocol.CANCELLED, task, REQUEST.pack(request))
 
     def next(self) -> Frame | None:
         """Wait for the next frame that is no answer; None: the coordinator is gone."""
@@ -206,11 +189,7 @@ class WorkerRunClient(RunClient):
 
     def emit(self, chunk: Any) -> None:
         """Give the run's stream a custom chunk, or a `Report`."""
-        try:
-            body, _ = serialization.pack(chunk)
-        except Exception as error:
-            path, cause = serialization.find_culprit(chunk, "chunk")
-            raise TaskSerializationError("this", "a stream chunk", path, cause) from error
+        body = _packed(chunk, "this", "a stream chunk", "chunk", chunk)
         self._link.send(protocol.EMITTED, self._number, body)
 
     def beat(self) -> None:
@@ -219,14 +198,15 @@ class WorkerRunClient(RunClient):
 
     def call(self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any) -> Any:
         """Make a call; return its future: *reply*, if its caller has that already."""
-        code = messages.pack_node(node, called=True)
-        try:
-            carried = carried_by(copy_context(), {})
-            with sent_by_key():
-                body, _ = serialization.pack((code, arguments, asked, carried))
-        except Exception as error:
-            path, cause = serialization.find_culprit(arguments, "arguments")
-            raise TaskSerializationError(node.name, "the input", path, cause) from error
+        content = (
+            messages.pack_node(node, called=True),
+            arguments,
+            asked,
+            carried_by(copy_context(), {}),
+        )
+        with sent_by_key():
+            body = _packed(content, node.name, "the input", "arguments", arguments)
+        self.made.cancel = partial(self._link.cancel, self._number)
         answer = reply[0] if reply else Answer(None, self.made)
         return self._link.request(protocol.CALLED, self._number, body, answer)
 
@@ -243,27 +223,21 @@ class WorkerRunClient(RunClient):
         """Keep *state* for the next attempt of the task; return when the run has."""
         if self._link.job is None or self._link.job.run.run_id is None:
             return  # a plain function of the pool: it has one attempt
-        try:
-            body, _ = serialization.pack(state)
-        except Exception as error:
-            path, cause = serialization.find_culprit(state, "state")
-            raise TaskSerializationError("this", "the saved state", path, cause) from error
+        body = _packed(state, "this", "the saved state", "state", state)
         self._link.request(protocol.SAVED, self._number, body, Answer()).result()
 
 
-class StoreProxy:
-    """The run's long-term store, as a task in a worker reaches it: over the link.
+def _packed(content: Any, task: str, what: str, name: str, part: Any) -> bytes:
+    """Return *content*, pickled.
 
-    It has the methods of the coordinator's store; each call is answered there.
+    Raises:
+        TaskSerializationError: It cannot be. It names *task* and *what* that is, and what in
+            *part*, which the user knows by *name*, is at fault.
     """
-
-    def __init__(self, ask: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]) -> None:
-        self._ask = ask
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return lambda *args, **kwargs: self._ask(name, args, kwargs)
+    try:
+        return serialization.pack(content).data
+    except Exception as error:
+        raise TaskSerializationError(task, what, *serialization.find_culprit(part, name)) from error
 
 
 # ------------------------------------------------ what tasks print and log

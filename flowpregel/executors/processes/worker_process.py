@@ -95,7 +95,7 @@ class WorkerProcess:
         self.kind = settings.kind
         self.heard = self.idle_since = time.monotonic()
         """When a task of it last ended, or it became idle."""
-        self.known: set[bytes] = set()
+        self._known: set[bytes] = set()
         """Digests of the nodes that it was sent."""
         self.contexts: set[bytes] = set()
         """Tokens of the contexts that it was given."""
@@ -148,7 +148,7 @@ class WorkerProcess:
                 stdout=Inherited(far_stdout), stderr=Inherited(far_stderr),
                 mark=mark, coordinator=os.getpid(), log_levels=log_levels(), settings=settings,
             )  # fmt: skip
-            self._guard_mark = self._guard.next_mark()
+            self._guard_mark = next(self._guard.marks)
             env = {**settings.env, MARK: self._guard_mark}
             self._process: Any = get_context("loky").Process(target=main, args=(setup,), env=env)
             self._process.start()
@@ -290,7 +290,9 @@ class WorkerProcess:
         orders, tokens = [], b""
         for task in tasks:
             self.tasks[task.number] = task
-            orders.append((task.number, task.code.digest, task.body))
+            code = b"" if task.code.digest in self._known else task.code.data
+            self._known.add(task.code.digest)
+            orders.append((task.number, task.code.digest, code, task.body))
             tokens += TOKEN.pack(task.number)
         os.write(self._tokens_write, tokens)
         self.send(protocol.TASKS, 0, pickle.dumps(orders, 5))

@@ -162,8 +162,10 @@ export function showRun(thread) {
       h("h2", { id: "commands-title" }, "Started from here"), run.commands.map(shownOf)));
   }
 
+  let drawn = 0;
   function draw() {
     if (!run.row) return;
+    drawn = Date.now();
     drawHead();
     drawBar();
     drawPool();
@@ -179,7 +181,8 @@ export function showRun(thread) {
       await run.refresh();
       problem.hidden = true;
       if (before && before !== run.row.status) say(`The run is ${labelOf(run.row.status)} now`);
-      draw();
+      // While very many calls come in, to draw them over and over would take longer than they.
+      if (!run.isBehind || Date.now() - drawn > 1000) draw();
     } catch (error) {
       return fail(error);
     }

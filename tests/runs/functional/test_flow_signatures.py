@@ -11,7 +11,7 @@ import pytest
 from flowpregel._core.commands import Command
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.func import entrypoint
+from flowpregel.func import RunHandle, entrypoint
 from tests.runs.functional.flows import run
 
 
@@ -49,6 +49,8 @@ def test_help_shows_the_signature_and_what_a_run_does(form: str) -> None:
     *own, more = inspect.signature(method).parameters.values()
     assert ["first", "id_of", "id", "adopt"] == [each.name for each in own[:4]]
     assert more.kind is more.VAR_KEYWORD
+    returned = inspect.signature(method).return_annotation
+    assert returned is RunHandle if form == "start" else "int" == returned
     assert (form == "arun") == inspect.iscoroutinefunction(method)
     shown = pydoc.render_doc(method, renderer=pydoc.plaintext)
     assert f"{form}(first: " in shown

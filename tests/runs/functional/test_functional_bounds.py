@@ -18,6 +18,11 @@ def double(n: int) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("drive", "executor"),
+    [("sync", "inline"), ("async", "threads"), ("sync", "processes"), ("async", "inline")],
+    indirect=True,
+)
 def test_ten_thousand_futures_are_in_flight_at_once(drive: Any, executor: str) -> None:
     """All are submitted before the first is looked at."""
 

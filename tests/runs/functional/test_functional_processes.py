@@ -287,7 +287,7 @@ def parent(n: int) -> tuple[int, int]:
     return child(n).result(), os.getpid()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def small_pool() -> Iterator[ProcessExecutor]:
     """Two workers, and no room for many tasks at once."""
     with ProcessExecutor(2) as pool:
@@ -302,9 +302,9 @@ def test_of_many_tasks_some_are_at_the_pool(drive: Any, small_pool: ProcessExecu
     def flow(n: int) -> list[tuple[int, int]]:
         return [future.result() for future in parent.map(range(n))]
 
-    results = drive.invoke(flow, 200)
+    results = drive.invoke(flow, 100)
 
-    assert list(range(200)) == [n for n, _ in results]
+    assert list(range(100)) == [n for n, _ in results]
     assert len({pid for _, pid in results}) <= 20
 
 
@@ -320,10 +320,10 @@ def test_tasks_that_wait_do_not_run_when_the_run_is_left(
         get_stream_writer()(calls[0].result()[0])
         calls[-1].result()
 
-    parts = flow.stream(20_000, stream_mode="custom")
+    parts = flow.stream(5_000, stream_mode="custom")
     assert 0 == next(parts)
     parts.close()
-    assert 0 < len(count(log)) < 20_000
+    assert 0 < len(count(log)) < 5_000
 
 
 def test_one_at_a_time_needs_few_workers(drive: Any) -> None:

@@ -14,7 +14,7 @@ from tests.runs.crashes import Once
 from tests.runs.notes import Notes
 from tests.runs.stores import finish, start
 
-_COUNT, _SIZE = 2_000, 10_000
+_COUNT, _SIZE = 600, 40_000
 
 _RESUMED = """
     import tracemalloc
@@ -30,8 +30,8 @@ _RESUMED = """
     @entrypoint(checkpointer=path, executor="threads")
     def flow(count):
         total = 0
-        for first in range(0, count, 100):
-            for future in [large(n) for n in range(first, first + 100)]:
+        for first in range(0, count, 30):
+            for future in [large(n) for n in range(first, first + 30)]:
                 total += len(future.result())
             del future
         if down:
@@ -52,7 +52,7 @@ _RESUMED = """
 
 @pytest.mark.parametrize("how", ["None", "auto"])
 def test_results_are_read_when_their_calls_are_replayed(tmp_path: Path, how: str) -> None:
-    """20 MB were recorded; a hundred of the results are held at once."""
+    """24 MB were recorded; thirty of the results are held at once."""
     process = start(_RESUMED, tmp_path / "store", _COUNT, _SIZE, how)
 
     ran, total, peak = map(int, finish(process).split())

@@ -39,7 +39,7 @@ def flow_of(executor: Any, store: Any = None) -> Any:
 def test_numbers_depend_on_neither_workers_nor_stores() -> None:
     """But on the id of the run."""
     names = ["a", "b", "a"]
-    alone, many = (ProcessExecutor(size) for size in (1, 3))
+    alone, many = (ProcessExecutor(size) for size in (1, 2))
     with alone, many:
         found = [flow_of(each).run(names, id="1") for each in (alone, many, "threads", "inline")]
 

@@ -1,7 +1,7 @@
 """What happens to a program between two runs, and how much of its work is done again: nothing.
 
 Each row edits a program that has failed at one of five items, and runs it again in a new process,
-in worker processes, with a store on disk, and with another home folder.
+with a store on disk, and with another home folder. It failed in worker processes; some go on there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def clean(n):
     return int(n)
 
 
-@task(executor="processes")
+@task()
 def double(n, factor=2):
     """Double it."""
     with open("ran", "a") as ran:
@@ -89,7 +89,13 @@ class Day:
             text = text.replace(old, new)
         path.write_text(text)
 
-    def run(self, *arguments: str, python: str = sys.executable, **environment: str) -> Ran:
+    def run(
+        self,
+        *arguments: str,
+        executor: str = "inline",
+        python: str = sys.executable,
+        **environment: str,
+    ) -> Ran:
         """Run the program, as a user whose home folder is this one."""
         kept = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
         ran = self.folder / "ran"
@@ -97,7 +103,8 @@ class Day:
         done = subprocess.run(
             [python, "program.py", *(arguments or ("1,2,3,4,5",))],
             cwd=self.folder, capture_output=True, text=True, timeout=120,
-            env={**kept, "PYTHONPATH": str(ROOT), "HOME": str(self.folder), **environment},
+            env={**kept, "PYTHONPATH": str(ROOT), "HOME": str(self.folder),
+                 "FLOWPREGEL_EXECUTOR": executor, **environment},
         )  # fmt: skip
         printed = (done.stdout.strip().splitlines() or [""])[-1]
         return Ran(printed, sorted(int(line) for line in ran.read_text().split()), done.stderr)
@@ -108,7 +115,7 @@ def first_day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder in which the program has failed at item 4."""
     day = Day(tmp_path_factory.mktemp("first"))
     (day.folder / "program.py").write_text(PROGRAM)
-    printed, ran, told = day.run(FAILS_AT="4")
+    printed, ran, told = day.run(executor="processes", FAILS_AT="4")
     assert ("", [1, 2, 3, 4, 5]) == (printed, ran)
     assert "ValueError: a bug" in told
     return day.folder
@@ -135,11 +142,13 @@ class Row(NamedTuple):
     results: Sequence[int] = (20, 40, 60, 80, 100)
     told: str = ""
     """What it says on stderr; nothing: it must say nothing."""
+    executor: str = "inline"
+    """Where the second run has its tasks."""
 
 
-DECORATOR = '@task(executor="processes")'
-RERUN = DECORATOR, '@task(executor="processes", on_code_change="rerun")'
-ADOPTS = DECORATOR, '@task(executor="processes", adopts="double")'
+DECORATOR = "@task()"
+RERUN = DECORATOR, '@task(on_code_change="rerun")'
+ADOPTS = DECORATOR, '@task(adopts="double")'
 FLOW_ADOPTS = '"runs.lmdb")', '"runs.lmdb", adopts="study")'
 FAILURE = """    if str(n) == os.environ.get("FAILS_AT"):
         raise ValueError("a bug")
@@ -151,8 +160,8 @@ FLOW_RENAMED = [("def study(", "def renamed("), ("print(study.", "print(renamed.
 CALLS = "[double(n) for n in numbers]"
 
 ROWS = [
-    Row("nothing"),
-    Row("task fixed", [(FAILURE, "")], told=KEPT),
+    Row("nothing", executor="processes"),
+    Row("task fixed", [(FAILURE, "")], told=KEPT, executor="processes"),
     Row("log line", [("    value =", '    print("at", n)\n    value =')], told=KEPT),
     Row("assertion", [("    value =", "    assert n > 0\n    value =")], told=KEPT),
     Row("local renamed", [("    value =", "    product ="), ("return value", "return product")]),
@@ -160,13 +169,13 @@ ROWS = [
     Row("docstring", [("Double it.", "Return twice the number.")]),
     Row("annotations", [("def clean(n):", "def clean(n: int) -> int:")]),
     Row("layout", [(CALLS, "[\n        double(\n            n\n        ) for n in numbers]")]),
-    Row("helper fixed", [HELPER], results=[20, 40, 60, 2080, 100], told=KEPT),
+    Row("helper fixed", [HELPER], results=[20, 40, 60, 2080, 100], told=KEPT, executor="processes"),
     Row("helper, rerun", [HELPER, RERUN], ran=ALL, results=[2020, 2040, 2060, 2080, 2100]),
     Row("default changed", [DEFAULT], results=[20, 40, 60, 120, 100], told=KEPT),
     Row("default, rerun", [DEFAULT, RERUN], ran=ALL, results=[30, 60, 90, 120, 150]),
     Row("constant changed", [("SCALE = 10", "SCALE = 1")], results=[20, 40, 60, 8, 100], told=KEPT),
     Row("task renamed", TASK_RENAMED, ran=ALL, told="5 run anew, 4 not asked for"),
-    Row("task renamed, adopts", [*TASK_RENAMED, ADOPTS], told=ANSWERED),
+    Row("task renamed, adopts", [*TASK_RENAMED, ADOPTS], told=ANSWERED, executor="processes"),
     Row("flow renamed", FLOW_RENAMED, ran=[], results=[], told="'program:study'"),
     Row("flow renamed, adopts", [*FLOW_RENAMED, FLOW_ADOPTS]),
     Row(
@@ -225,7 +234,7 @@ def test_what_is_done_is_not_done_again(row: Row, day: Day) -> None:
     """What failed is; and the program is told where old results are among new ones."""
     day.edit(*row.edits)
 
-    printed, ran, told = day.run(*row.given)
+    printed, ran, told = day.run(*row.given, executor=row.executor)
 
     results = str([*row.results]) if row.results else ""
     assert (printed, ran) == (results, [*row.ran]), told

@@ -29,6 +29,7 @@ def module_of(folder: Path, main: str, **others: str) -> ModuleType:
     for name, source in {**others, "main": main}.items():
         text = textwrap.dedent(source)
         (folder / package / f"{name}.py").write_text(text, encoding="utf-8")
+    importlib.invalidate_caches()  # the folder may be as old as when it was last looked through
     return importlib.import_module(f"{package}.main")
 
 

@@ -10,7 +10,8 @@ import pytest
 from flowpregel._core.commands import Command
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
-from flowpregel.errors import ReplayMismatchError
+from flowpregel.errors import ReplayMismatchError, RunNotice
+from flowpregel.graph import StateGraph
 from flowpregel.policies import RetryPolicy
 from tests.crash_driver import CrashDriver
 from tests.strategies import call
@@ -151,3 +152,26 @@ def test_a_call_that_nobody_waits_for_is_run_and_its_failure_fails_the_body() ->
         driver_of(body).run(1)
 
     assert ["one", "two"] == world.runs
+
+
+def test_calls_that_are_not_asked_for_are_counted_in_every_superstep() -> None:
+    """What a later one does not count is not forgotten."""
+    world, saver = World(), InMemorySaver()
+    world.down.add("first")
+
+    def flow_of(asked: tuple[int, ...]) -> Any:
+        def first(state: Any) -> Any:
+            for given in asked:
+                call(world.one, given).result()
+            return {"out": world.note("first", 1)}
+
+        graph = StateGraph(dict).add_node("first", first).add_node("second", lambda _: {"out": 2})
+        graph.add_edge("__start__", "first").add_edge("first", "second")
+        return graph.compile(executor="inline", checkpointer=saver)
+
+    with pytest.raises(ValueError, match="first"):
+        flow_of((1, 2)).invoke({}, thread_id="1")
+    world.down.clear()
+
+    with pytest.warns(RunNotice, match="1 answered from the record, 0 run anew, 1 not asked for"):
+        flow_of((1,)).invoke(None, thread_id="1")

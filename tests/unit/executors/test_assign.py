@@ -74,7 +74,12 @@ def test_tasks_are_assigned(
     for number, seconds in enumerate(queue):
         waiting.add(task(number, seconds=seconds))
 
-    assert (starts, sends) == assign(waiting, workers, limits)
+    started, sent = assign(waiting, workers, limits)
+
+    assert (starts, sends) == (started, [(index, len(tasks)) for index, tasks in sent])
+    assert [*range(len(queue))][: sum(size for _, size in sends)] == [
+        each.id for _, tasks in sent for each in tasks
+    ]
 
 
 # ------------------------------------------------ the queue
