@@ -64,7 +64,8 @@ class RayPool(RemotePool):
                 num_cpus=cpus, max_concurrency=_CALLS, max_restarts=-1,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(address, soft=False),
             )  # fmt: skip
-            self._actors[address] = options.remote(cpus, self._name)
+            is_far = ray.util.client.ray.is_connected()
+            self._actors[address] = options.remote(cpus, self._name, is_far)
         return cast(Future[Any], self._actors[address].call.remote(method, *args).future())
 
     def release(self) -> None:
@@ -80,16 +81,19 @@ class RayMachine:
     Args:
         size: How many tasks run there at once.
         home: The name of its coordinator.
+        is_far: Whether that is a client of Ray's server, which passes on bytes alone.
     """
 
-    def __init__(self, size: int, home: str) -> None:
+    def __init__(self, size: int, home: str, is_far: bool) -> None:
         self._size = size
         self._home = home
+        self._is_far = is_far
 
     async def call(self, method: str, *args: Any) -> Any:
         """Call a method of the machine."""
         answer = getattr(machine(self._size, self._home), method)(self._home, *args)
-        return await asyncio.wrap_future(answer)
+        told = await asyncio.wrap_future(answer)
+        return [bytes(each) for each in told] if told and self._is_far else told
 
 
 def connect(place: str) -> RayExecutor:

@@ -26,6 +26,7 @@ from tests.cluster.network import machines
 from tests.cluster.ray_engine import RayCluster
 
 ENGINES = {"dask": ("distributed", DaskCluster), "ray": ("ray", RayCluster)}
+LEFT_OUT = {("ray", "scheduler"): "Ray itself ends a program whose head node is lost"}
 
 
 def contract(cluster: Any) -> str:
@@ -62,6 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
         steps: list[Callable[[Any], str]] = [contract, *DEATHS]
         for step in steps:
             if asked.only and step.__name__ not in asked.only:
+                continue
+            if reason := LEFT_OUT.get((name, step.__name__)):
+                print(f"skipped: {name}: {step.__doc__}: {reason}")
                 continue
             began = time.monotonic()
             with (
