@@ -27,7 +27,7 @@ ROOMS: Final = {
     "channels": Budget(12, 653),  # 650
     "_core": Budget(20, 2678),  # 2,400, answers that are refused, results that are computed once
     "_code": Budget(4, 651),  # a digest of code that survives every edit without a meaning
-    "_engine": Budget(7, 1053),  # 800, and results that are computed once
+    "_engine": Budget(7, 1058),  # 800, and results that are computed once
     "executors": Budget(10, 1110),  # 800, 200 for `shared`, and futures that are misused
     "executors/processes": Budget(18, 3010),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1718),  # 1,100, its tables in memory, a key that lies with the store
@@ -44,7 +44,7 @@ ROOMS: Final = {
 # The design allows 23,500 lines: 17,500, and what later work was given. Of the rest, "Going on" has
 # about 2,600 (900), "LangGraph programs run as they are" 870 (800), "Long and large work" 1,960
 # (1,500), the page 1,160 (1,200), clusters and PostgreSQL 1,960 (1,600).
-WHOLE: Final = Budget(223, 26_358)
+WHOLE: Final = Budget(224, 26_363)
 
 
 def room_of(file: Path) -> str:
