@@ -66,6 +66,9 @@ class EngineExecutor(ProcessExecutor):
         self._handler = pool.handler
         self.room = _ROOM * max(1, pool.size)
 
+    def forget_places(self) -> None:
+        """Leave nothing: the limits are those of the pools on the machines."""
+
 
 class RemotePool:
     """Machines, the tasks in flight on them, and those that wait; on the I/O thread.

@@ -45,6 +45,19 @@ class TestDaskExecutor(ExecutorContract):
     """Dask's workers, with a pool of ours in each."""
 
 
+@pytest.mark.usefixtures("executor")
+def test_a_fork_of_the_program_begins_without_an_error(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the places of shared limits to its parent; here there are none."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert "Error" not in capfd.readouterr().err
+
+
 def test_the_example_runs_unchanged(client: Any) -> None:
     """Here and there it finds the same number."""
     example = Path(__file__).parents[2] / "examples" / "on_a_cluster.py"
