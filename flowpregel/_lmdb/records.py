@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from flowpregel.errors import ConfigurationError, StoreCorruptError, StoreForeignError
 
@@ -97,6 +97,22 @@ class SealedStore(Protocol):
 
     def close(self) -> None:
         """Give the opening back; may be called again."""
+
+
+class KeptInStore:
+    """What keeps its records in a store, which it gives back when it is closed."""
+
+    _store: SealedStore
+
+    def close(self) -> None:
+        """Give the store back; may be called again."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
 
 
 class StoreOnDisk(SealedStore, Protocol):

@@ -20,10 +20,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowpregel._lmdb.in_memory import MemoryStore
-from flowpregel._lmdb.records import SealedStore, digest_of
+from flowpregel._lmdb.records import KeptInStore, SealedStore, digest_of
 from flowpregel.cache.base import BaseCache, FullKey, Namespace
 from flowpregel.errors import ConfigurationError
 
@@ -38,7 +38,7 @@ _FOR_EVER = float("inf")
 _PLACE = 32
 
 
-class RecordCache(BaseCache):
+class RecordCache(KeptInStore, BaseCache):
     """A cache that keeps values as records in a table.
 
     Args:
@@ -131,16 +131,6 @@ class RecordCache(BaseCache):
             self._table.put(transaction, b"n", _COUNTS.pack(count, last))
 
         self._store.write(work)
-
-    def close(self) -> None:
-        """Give the store back; may be called again."""
-        self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     # -------------------------------------------------------- inside a transaction
 

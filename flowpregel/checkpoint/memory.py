@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.in_memory import CopyingCodec, MemoryStore
-from flowpregel.checkpoint.base import Fences, Lease, OnConflict, check_on_conflict
+from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.records import RecordSaver
 from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import ThreadBusyError
@@ -53,10 +53,8 @@ class MemoryLeases:
         """Hold the right to write at *address* while the context is open.
 
         Raises:
-            ConfigurationError: *on_conflict* is none of its three words.
             ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
         """
-        check_on_conflict(on_conflict)
         key, name = (address.thread_id, address.namespace), threading.current_thread().name
         with self._changed:
             if on_conflict == "wait":

@@ -20,6 +20,7 @@ from flowpregel.checkpoint.base import (
     Lease,
     OnConflict,
     Strategy,
+    check_on_conflict,
     check_strategy,
     encode_batch,
     thread_name,
@@ -145,6 +146,7 @@ class RecordSaver(BaseCheckpointSaver):
     def lease(
         self, thread_id: str, namespace: str = "", *, on_conflict: OnConflict = "raise"
     ) -> AbstractContextManager[Lease]:
+        check_on_conflict(on_conflict)
         return self._leases.hold(Address(thread_id, namespace), on_conflict, self._fence)
 
     def source_of(self, code: str) -> str:

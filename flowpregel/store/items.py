@@ -17,9 +17,9 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
-from flowpregel._lmdb.records import SealedStore, digest_of
+from flowpregel._lmdb.records import KeptInStore, SealedStore, digest_of
 from flowpregel.errors import ConfigurationError, InvalidNamespaceError
 from flowpregel.store.base import (
     BaseStore,
@@ -79,7 +79,7 @@ class StoredItem(NamedTuple):
         return self.ends_at is None or self.ends_at > now
 
 
-class ItemStore(BaseStore):
+class ItemStore(KeptInStore, BaseStore):
     """A store that keeps `StoredItem` records in a table.
 
     Args:
@@ -112,16 +112,6 @@ class ItemStore(BaseStore):
     @abstractmethod
     def _open(self, path: str | os.PathLike[str], options: StoreOptions | None) -> SealedStore:
         """Open the store that the items are in."""
-
-    def close(self) -> None:
-        """Give the store back; may be called again."""
-        self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         todo = [*ops]

@@ -49,7 +49,7 @@ from flowpregel._lmdb.locks import (
     shown_at,
 )
 from flowpregel._lmdb.records import Table
-from flowpregel.checkpoint.base import Fences, Lease, OnConflict, check_on_conflict
+from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.tables import namespace_key
 from flowpregel.errors import StoreCorruptError, StoreError, ThreadBusyError
 
@@ -86,10 +86,8 @@ class LeaseFiles:
         """Hold the right to write at *address*.
 
         Raises:
-            ConfigurationError: *on_conflict* is none of its three words.
             ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
         """
-        check_on_conflict(on_conflict)
         file, fence = None, 0
         try:
             with held():

@@ -17,7 +17,7 @@ from flowpregel._interrupts import deliver, held
 from flowpregel._lmdb.locks import Owner
 from flowpregel._postgres.database import Database
 from flowpregel._postgres.leases import LeaseTable
-from flowpregel.checkpoint.base import Fences, Lease, OnConflict, check_on_conflict
+from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.lmdb.leases import REASON
 from flowpregel.checkpoint.tables import namespace_key
 from flowpregel.errors import ThreadBusyError
@@ -43,10 +43,8 @@ class PostgresLeases:
         """Hold the right to write at *address*.
 
         Raises:
-            ConfigurationError: *on_conflict* is none of its three words.
             ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
         """
-        check_on_conflict(on_conflict)
         lease = Lease()
         try:
             with held():

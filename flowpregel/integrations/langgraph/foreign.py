@@ -86,9 +86,14 @@ class ForeignSaver(BaseCheckpointSaver):
                 import_module("langgraph.types")
 
     @property
+    def _loop(self) -> Any:
+        """The event loop that calls of an async saver wait for; None: they wait for none."""
+        return getattr(self.saver, "loop", None)
+
+    @property
     def is_on_its_loop(self) -> bool:
         try:
-            return asyncio.get_running_loop() is getattr(self.saver, "loop", None)
+            return asyncio.get_running_loop() is self._loop
         except RuntimeError:
             return False
 
@@ -97,7 +102,7 @@ class ForeignSaver(BaseCheckpointSaver):
             if name in vars(owner):
                 break
             if f"a{name}" in vars(owner):
-                return _awaited(getattr(self.saver, f"a{name}")(*args), self.saver)
+                return _awaited(getattr(self.saver, f"a{name}")(*args), self._loop)
         return getattr(self.saver, name)(*args)
 
     def lease(
@@ -137,7 +142,7 @@ class ForeignSaver(BaseCheckpointSaver):
         )
         # What an async saver yields has to be read to the end: left half way, it would be closed
         # where there is no event loop.
-        for item in [*found] if hasattr(self.saver, "loop") else found:
+        for item in [*found] if self._loop is not None else found:
             yield _saved_of(item, newest)
 
     def prepare(self, batch: Batch) -> Batch:
@@ -234,9 +239,8 @@ def _saved_of(found: Any, newest_id: str | None) -> Saved:
     )
 
 
-def _awaited(call: Coroutine[Any, Any, Any], saver: Any) -> Any:
-    """Return what *call*, of a saver's async form, returns; not to be used on its event loop."""
-    loop = getattr(saver, "loop", None)
+def _awaited(call: Coroutine[Any, Any, Any], loop: Any) -> Any:
+    """Return what *call*, of a saver's async form, returns; not to be used on its *loop*."""
     if isinstance(loop, asyncio.AbstractEventLoop) and loop.is_running():
         return asyncio.run_coroutine_threadsafe(call, loop).result()
     return asyncio.run(call)
