@@ -39,7 +39,7 @@ class Resource:
 @pytest.fixture
 def kind() -> type[Resource]:
     """A class of its own for each test, so that counts start at 0."""
-    return type("Resource", (Resource,), {})
+    return type("Resource", (Resource,), {"entered": 0})
 
 
 def named(factory: Any) -> Context[Any]:
