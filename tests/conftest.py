@@ -31,6 +31,8 @@ pytest.register_assert_rewrite(
 
 postgres_server = postgres.postgres_server
 postgres_url = postgres.postgres_url
+langgraph_url = postgres.langgraph_url
+langgraph_postgres = postgres.langgraph_postgres
 
 # Without bytecode each of the hundreds of processes that are started here compiles the package.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -149,3 +149,23 @@ def postgres_url(postgres_server: Server) -> str:
     """The URL of a database in which there is no store yet."""
     postgres_server.execute("DROP SCHEMA IF EXISTS flowpregel CASCADE")
     return postgres_server.url
+
+
+@pytest.fixture
+def langgraph_url(postgres_server: Server) -> str:
+    """The URL of a database with the tables of LangGraph's savers, empty."""
+    savers = pytest.importorskip("langgraph.checkpoint.postgres")
+    postgres_server.execute("DROP SCHEMA public CASCADE")
+    postgres_server.execute("CREATE SCHEMA public")
+    with savers.PostgresSaver.from_conn_string(postgres_server.url) as saver:
+        saver.setup()
+    return postgres_server.url
+
+
+@pytest.fixture
+def langgraph_postgres(langgraph_url: str) -> Iterator[Any]:
+    """LangGraph's saver on that database."""
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+    with PostgresSaver.from_conn_string(langgraph_url) as saver:
+        yield saver

@@ -6,11 +6,14 @@ import time
 from dataclasses import replace
 
 import pytest
+from langgraph import types
 from langgraph.checkpoint.memory import InMemorySaver as TheirInMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, PendingWrite
+from flowpregel.channels import Overwrite
+from flowpregel.checkpoint.convert import config_of
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
@@ -19,10 +22,13 @@ from flowpregel.testing.saver_values import Timeline, ids, nth_id, task_id, writ
 from flowpregel.types import interrupt
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def saver(request):
     if request.param == "memory":
         yield as_saver(TheirInMemorySaver())
+        return
+    if request.param == "postgres":
+        yield as_saver(request.getfixturevalue("langgraph_postgres"))
         return
     connection = sqlite3.connect(":memory:", check_same_thread=False)
     yield as_saver(SqliteSaver(connection))
@@ -176,6 +182,21 @@ def test_sends_and_interrupts_come_back_as_ours(saver):
     assert saved.checkpoint.values == {"__pregel_tasks": sends}
     kept = {write.channel: write.value for write in saved.writes}
     assert kept == {"__interrupt__": [question], "__pregel_tasks": sends[0]}
+
+
+def test_what_a_task_wrote_is_kept_in_langgraphs_types(saver):
+    """Its serializer gives back no others when it is strict."""
+    line = Timeline(saver, "t")
+    line.commit(1)
+    written = Overwrite([1]), {"__interrupt__": [Interrupt("why?", "an id")], "a": 1}
+    saver.commit([saver.prepare(writes("t", 1, ("a", written[0]), ("__return__", written[1])))])
+
+    theirs = [value for *_, value in saver.saver.get_tuple(config_of(Address("t"))).pending_writes]
+
+    assert [types.Overwrite([1]), types.Interrupt("why?", "an id")] == [
+        theirs[0], *theirs[1]["__interrupt__"],
+    ]  # fmt: skip
+    assert written == tuple(write.value for write in line.load().writes)
 
 
 def test_versions_come_from_the_saver(saver):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -13,8 +14,9 @@ import pytest
 from flowpregel.graph import START, StateGraph
 from flowpregel.types import Command, interrupt
 
-sqlite = pytest.importorskip("langgraph.checkpoint.sqlite.aio")
 DURABILITIES = ["sync", "async", "exit"]
+CONFIG = {"configurable": {"thread_id": "1"}}
+Open = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class Items(TypedDict):
@@ -41,27 +43,57 @@ def graph(saver: Any) -> Any:
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run *coroutine* for as long as a test may take."""
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
+    return asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+@asynccontextmanager
+async def on_postgres(url: str, kind: str) -> AsyncIterator[Any]:
+    """Open a saver on one connection, on one in pipeline mode, or on a pool of them."""
+    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+    from psycopg.rows import dict_row
+    from psycopg_pool import AsyncConnectionPool
+
+    if kind == "pool":
+        settings = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+        async with AsyncConnectionPool(url, min_size=2, kwargs=settings, open=False) as pool:
+            yield AsyncPostgresSaver(pool)
+        return
+    pipeline = kind == "pipeline"
+    async with AsyncPostgresSaver.from_conn_string(url, pipeline=pipeline) as saver:
+        yield saver
+
+
+@pytest.fixture(params=["sqlite", "connection", "pipeline", "pool"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    """Return what opens an async saver of LangGraph."""
+    if request.param == "sqlite":
+        sqlite = pytest.importorskip("langgraph.checkpoint.sqlite.aio")
+        return lambda: sqlite.AsyncSqliteSaver.from_conn_string(str(tmp_path / "db"))
+    url = request.getfixturevalue("langgraph_url")
+    return lambda: on_postgres(url, request.param)
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_a_run_on_an_async_saver_ends_and_goes_on(tmp_path: Path, durability: Any) -> None:
+def test_a_run_on_an_async_saver_ends_and_goes_on(opened: Open, durability: Any) -> None:
     """It neither waits for the loop that it holds, nor calls the saver on it."""
 
     async def story() -> None:
-        async with sqlite.AsyncSqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
-            app, config = graph(saver), {"configurable": {"thread_id": "1"}}
-            asked = await app.ainvoke({"items": []}, config, durability=durability)
-            answered = await app.ainvoke(Command(resume="yes"), config, durability=durability)
-            state = await app.aget_state(config)
+        async with opened() as saver:
+            app = graph(saver)
+            asked = await app.ainvoke({"items": []}, CONFIG, durability=durability)
+            answered = await app.ainvoke(Command(resume="yes"), CONFIG, durability=durability)
+            state = await app.aget_state(CONFIG)
+            history = [each.values["items"] async for each in app.aget_state_history(CONFIG)]
         assert ["really?"] == [each.value for each in asked["__interrupt__"]]
         assert [0, "yes"] == answered["items"] == state.values["items"]
+        between = [[0]] if durability == "exit" else [[0], []]
+        assert [[0, "yes"], *between] == history[: 1 + len(between)]
 
     run(story())
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_a_run_on_an_async_saver_can_be_cancelled(tmp_path: Path, durability: Any) -> None:
+def test_a_run_on_an_async_saver_can_be_cancelled(opened: Open, durability: Any) -> None:
     """What it has kept by then is there, and it goes on."""
 
     async def story() -> None:
@@ -72,22 +104,24 @@ def test_a_run_on_an_async_saver_can_be_cancelled(tmp_path: Path, durability: An
             await release.wait()
             return {"items": ["done"]}
 
-        async with sqlite.AsyncSqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
+        async with opened() as saver:
             builder = StateGraph(Items).add_sequence([note, wait]).add_edge(START, "note")
-            app, config = builder.compile(saver), {"configurable": {"thread_id": "1"}}
-            running = asyncio.create_task(app.ainvoke({"items": []}, config, durability=durability))
+            app = builder.compile(saver)
+            running = asyncio.create_task(app.ainvoke({"items": []}, CONFIG, durability=durability))
             await entered.wait()
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
             release.set()
-            assert [0, "done"] == (await app.ainvoke(None, config))["items"]
+            assert [0, "done"] == (await app.ainvoke(None, CONFIG))["items"]
 
     run(story())
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_a_node_that_would_block_the_loop_of_its_saver_is_an_error(durability: Any) -> None:
+def test_a_node_that_would_block_the_loop_of_its_saver_is_an_error(
+    opened: Open, durability: Any
+) -> None:
     """A sync node there waits for a graph, which waits for the saver, which needs the loop."""
     inner = StateGraph(Items).add_node(note).add_edge(START, "note").compile(executor="inline")
 
@@ -95,13 +129,12 @@ def test_a_node_that_would_block_the_loop_of_its_saver_is_an_error(durability: A
         return inner.invoke(state)
 
     async def story() -> None:
-        async with sqlite.AsyncSqliteSaver.from_conn_string(":memory:") as saver:
+        async with opened() as saver:
             builder = StateGraph(Items).add_node(call).add_edge(START, "call")
             app = builder.compile(saver, executor="inline")
-            config = {"configurable": {"thread_id": "1"}}
             with pytest.raises(
                 RuntimeError, match=r"inline on the event loop.*executor=\"threads\""
             ):
-                await app.ainvoke({"items": []}, config, durability=durability)
+                await app.ainvoke({"items": []}, CONFIG, durability=durability)
 
     run(story())

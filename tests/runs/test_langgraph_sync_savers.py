@@ -38,11 +38,14 @@ class Form(BaseModel):
     remark: str | None = None
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def theirs(request: pytest.FixtureRequest) -> Any:
     """Yield a saver of LangGraph."""
     if request.param == "memory":
         yield InMemorySaver()
+        return
+    if request.param == "postgres":
+        yield request.getfixturevalue("langgraph_postgres")
         return
     with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
         yield sqlite.SqliteSaver(connection)

@@ -6,7 +6,7 @@ Nothing here imports LangGraph before one of its savers is used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
 from importlib import import_module
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from flowpregel._core import records
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
+from flowpregel.channels.folding import Overwrite
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.base import (
     BaseCheckpointSaver,
@@ -62,9 +63,9 @@ class ForeignSaver(BaseCheckpointSaver):
     """A LangGraph saver as ours.
 
     It keeps what its own serializer keeps: LangGraph's turns a tuple into a list and
-    an exception into a text. A `Send` and an `Interrupt` are kept as LangGraph's, so
-    that its programs can read them, and come back as ours. It has no transaction:
-    pending writes are put before the checkpoint that consumes them.
+    an exception into a text. A `Send`, an `Interrupt` and an `Overwrite` are kept as
+    LangGraph's, so that its programs can read them, and come back as ours. It has no
+    transaction: pending writes are put before the checkpoint that consumes them.
 
     Where a subclass of a saver overrides the async form of a method alone, that is called.
 
@@ -251,15 +252,15 @@ def _same(value: Any) -> Any:
 
 
 def _to_foreign(value: Any) -> Any:
-    """Return *value* with our `Send` and `Interrupt`, also in a sequence, as LangGraph's."""
-    if type(value) in (list, tuple):
-        return type(value)(_to_foreign(item) for item in value)
-    if not isinstance(value, Interrupt | Send):
-        return value
+    """Return *value* with our records, also in a sequence, as LangGraph's."""
+    if not isinstance(value, Interrupt | Overwrite | Send):
+        return _of_items(value, _to_foreign)
     from langgraph import types  # noqa: PLC0415 - installed wherever its savers are
 
     if isinstance(value, Interrupt):
         return types.Interrupt(value=value.value, id=value.id)
+    if isinstance(value, Overwrite):
+        return types.Overwrite(value.value)
     limit = value.timeout and types.TimeoutPolicy(**vars(value.timeout))
     return types.Send(value.node, value.arg, timeout=limit)
 
@@ -267,15 +268,25 @@ def _to_foreign(value: Any) -> Any:
 def _from_foreign(value: Any) -> Any:
     """Return *value* with LangGraph's records, also in a sequence, as ours."""
     kind = type(value)
-    if kind in (list, tuple):
-        return kind(_from_foreign(item) for item in value)
     # By name: a saver of LangGraph does without the module that defines them.
     if kind.__module__ != "langgraph.types":
-        return value
+        return _of_items(value, _from_foreign)
     if kind.__name__ == "Interrupt":
         return Interrupt(value.value, value.id)
+    if kind.__name__ == "Overwrite":
+        return Overwrite(value.value)
     if kind.__name__ == "Send":
         limit, names = getattr(value, "timeout", None), TimeoutPolicy.__dataclass_fields__
         limits = limit and TimeoutPolicy(**{name: getattr(limit, name) for name in names})
         return Send(value.node, value.arg, timeout=limits)
+    return value
+
+
+def _of_items(value: Any, converted: Callable[[Any], Any]) -> Any:
+    """Return *value* with its items *converted*: a sequence, or what a graph that asks returned."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return kind(converted(item) for item in value)
+    if kind is dict and records.INTERRUPT in value:
+        return {**value, records.INTERRUPT: converted(value[records.INTERRUPT])}
     return value

@@ -1,8 +1,7 @@
 """What happens to a program between two runs, and how much of its work is done again: nothing.
 
 Each row edits a program that has failed at one of five items, and runs it again in a new process,
-with a store on disk, and with another home folder. Its tasks ran in worker processes on the first
-day; on the second they do so where nothing changed and after one edit of each kind.
+in worker processes, with a store on disk, and with another home folder.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ class Day:
     def run(
         self,
         *arguments: str,
-        executor: str = "processes",
+        python: str = sys.executable,
         **environment: str,
     ) -> Ran:
         """Run the program, as a user whose home folder is this one."""
@@ -102,10 +101,10 @@ class Day:
         ran = self.folder / "ran"
         ran.write_text("")
         done = subprocess.run(
-            [sys.executable, "program.py", *(arguments or ("1,2,3,4,5",))],
+            [python, "program.py", *(arguments or ("1,2,3,4,5",))],
             cwd=self.folder, capture_output=True, text=True, timeout=120,
             env={**kept, "PYTHONPATH": str(ROOT), "HOME": str(self.folder),
-                 "FLOWPREGEL_EXECUTOR": executor, **environment},
+                 "FLOWPREGEL_EXECUTOR": "processes", **environment},
         )  # fmt: skip
         printed = (done.stdout.strip().splitlines() or [""])[-1]
         return Ran(printed, sorted(int(line) for line in ran.read_text().split()), done.stderr)
@@ -144,7 +143,7 @@ class Row(NamedTuple):
     told: str = ""
     """What it says on stderr; nothing: it must say nothing."""
     apart: bool = False
-    """Whether tasks run in worker processes, and it is asked for once more in a new process."""
+    """Whether it is asked for once more in a process of its own, not at once."""
 
 
 DECORATOR = "@task()"
@@ -235,10 +234,7 @@ def test_what_is_done_is_not_done_again(row: Row, day: Day) -> None:
     """What failed is; and the program is told where old results are among new ones."""
     day.edit(*row.edits)
 
-    if row.apart:
-        printed, ran, told = day.run(*row.given)
-    else:
-        printed, ran, told = day.run(*row.given, executor="threads", TIMES="2")
+    printed, ran, told = day.run(*row.given, TIMES="1" if row.apart else "2")
 
     results = str([*row.results]) if row.results else ""
     assert (printed, ran) == (results, [*row.ran]), told
