@@ -21,7 +21,7 @@ from tests.parity.plans import Plan, plans
 from tests.parity.stories import Read, read_async_stream, read_stream, told
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-TRIES = 5
+TRIES = 20
 
 
 def check(plan: Plan, got: list[Any], durability: str = "sync") -> None:
