@@ -68,7 +68,7 @@ def note_and_wait(files: tuple[str, str]) -> int:
     begun, end = files
     with open(begun, "a") as out:
         out.write("begun\n")
-    wait_until(lambda: os.path.exists(end), 30)
+    wait_until(lambda: os.path.exists(end))
     return os.getpid()
 
 

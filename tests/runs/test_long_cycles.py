@@ -50,7 +50,7 @@ def test_memory_does_not_grow_with_the_supersteps(tmp_path: Path) -> None:
 
     def look(number: int) -> None:
         # A busy machine has more on its way to the disk.
-        wait_until(lambda: saver.load(Address("t")).checkpoint.step == number - 2, 60)
+        wait_until(lambda: saver.load(Address("t")).checkpoint.step == number - 2)
         gc.collect()
         found.append(sys.getallocatedblocks())
 

@@ -69,7 +69,7 @@ def test_siblings_of_a_killed_task_finish_undisturbed(run: Run, tmp_path: Path) 
     """They go on where they are: none of them begins a second time."""
     begun, end = tmp_path / "begun", tmp_path / "end"
     sibling = run.start(jobs.note_and_wait, (str(begun), str(end)))
-    wait_until(begun.exists, 30)
+    wait_until(begun.exists)
 
     for _ in range(3):
         assert isinstance(error_of(run.outcome(jobs.die_of, signal.SIGKILL)), WorkerDiedError)
@@ -189,7 +189,7 @@ def test_workers_end_with_their_coordinator(number: int) -> None:
     program.wait(20)
     program.stdout.close()
 
-    wait_until(lambda: not any(is_alive(each) for each in workers), seconds=20)
+    wait_until(lambda: not any(is_alive(each) for each in workers))
 
 
 def test_a_run_whose_pool_was_closed_waits_without_spinning() -> None:

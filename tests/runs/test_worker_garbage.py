@@ -35,7 +35,7 @@ def test_frames_of_nonsense_cost_at_most_their_task() -> None:
         run = Run(pool)
         nonsense = [run.start(node_of(jobs.send_nonsense), seed) for seed in range(12)]
 
-        outcomes = run.outcomes(*nonsense, seconds=60)
+        outcomes = run.outcomes(*nonsense)
 
         # Tasks whose worker was killed for another's nonsense are tried again.
         assert all(isinstance(each, Returned | Raised) for each in outcomes)

@@ -88,7 +88,7 @@ def test_a_task_that_imports_a_module_is_stopped_when_that_is_whole(tmp_path: Pa
         run = Run(pool)
         worker = value_of(run.outcome(jobs.pid))
         job = run.start(jobs.import_slowly, tmp_path)
-        wait_until((package / "began").exists, 30)
+        wait_until((package / "began").exists)
         pool.cancel(job.key, kill=True)
         (package / "go").touch()
 
