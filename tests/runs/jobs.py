@@ -11,18 +11,20 @@ import gc
 import mmap
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from resource import RLIMIT_AS, setrlimit
 from typing import Any
 
 from flowpregel.config import get_stream_writer
+from flowpregel.context import current
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.worker_io import WorkerLink
+from flowpregel.executors.shared import resource
 from tests.runs.pooling import call_task, wait_until
 
 # ------------------------------------------------ plain ones
@@ -34,6 +36,31 @@ def same(given: Any) -> Any:
 
 def pid(_: Any) -> int:
     return os.getpid()
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def caps(_: Any) -> str | None:
+    return os.environ.get("OPENBLAS_NUM_THREADS")
+
+
+def put(_: Any) -> None:
+    """Put an item into the run's store."""
+    scope = current.get()
+    assert scope is not None
+    scope.job.run.store.put(("a",), "b", {})
+
+
+@resource
+def model() -> dict[str, int]:
+    """Something that takes long to make."""
+    return {"made by": os.getpid(), "thread": threading.get_ident()}
+
+
+def use_model(_: Any) -> tuple[int, int]:
+    return id(model()), model()["made by"]
 
 
 def busy(seconds: float) -> float:
@@ -57,6 +84,14 @@ def segfault(_: Any) -> None:
 
 def leave(code: int) -> None:
     os._exit(code)
+
+
+def fail(_: Any) -> None:
+    raise ValueError("boom")
+
+
+def refuse() -> None:
+    raise OSError("no licence")
 
 
 def raise_it(error: BaseException) -> None:
@@ -245,7 +280,7 @@ def leak(size: int) -> int:
 
 
 def may_have(size: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    setrlimit(RLIMIT_AS, (size, size))
 
 
 def join(cgroup: Path) -> None:
