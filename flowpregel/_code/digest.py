@@ -132,6 +132,7 @@ class _Reader:
         file = os.path.abspath(variables.get("__file__") or "notebook")
         self._folder = os.path.join(os.path.dirname(file), "")
         self._is_near = functools.cache(self._belongs)
+        self._rebound = functools.cache(self._names_rebound)
         if self._unit_of(self._root) is None:
             self._add(0, f"{module}:{qualname(home)}(...)", self._root)
 
@@ -181,7 +182,8 @@ class _Reader:
             unit.tokens.append("no source: bytecode of Python {}.{};".format(*sys.version_info))
             found = Found("", [*zip(sorted(self._write_code(code, unit)))], "")
         self._refer(unit, found, module_of(function), cells_of(function))
-        self._write([function.__defaults__, function.__kwdefaults__], unit)
+        for defaults in filter(None, (function.__defaults__, function.__kwdefaults__)):
+            self._write(defaults, unit)
         if isinstance(class_ := class_of(code, variables), type):
             self._write(class_, unit)
 
@@ -245,7 +247,7 @@ class _Reader:
             self._files[name] = source_file(name, variables)
         return self._files[name]
 
-    def _rebound(self, place: str) -> Set[str]:
+    def _names_rebound(self, place: str) -> Set[str]:
         """Return the names in ``module:`` that functions rebind."""
         module, _, inner = place.partition(":")
         return frozenset() if inner else self._file(*self._module(module)).rebound

@@ -8,10 +8,11 @@ is not written, so that one that a later version adds does not show.
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 IsOurs = Callable[[str], bool]
@@ -32,21 +33,13 @@ def written(node: Any, is_ours: IsOurs) -> tuple[str, list[tuple[str, ...]]]:
     """
     writer = _TreeWriter(is_ours)
     writer.visit_Lambda(node, writer.outside)
-    return writer.finish(), sorted({(use.name, *use.attributes) for use in writer.outside.uses})
+    return writer.finish(), sorted(writer.outside.uses)
 
 
 def constant_text(value: Any) -> str:
     """Return a number, a text or bytes as every version of Python writes it."""
     # Which characters `repr` escapes depends on the version, and some ints are too long for it.
     return hex(value) if type(value) is int else ascii(value)
-
-
-class _NameUse(NamedTuple):
-    """A name, and where in the text it stands."""
-
-    place: int
-    name: str
-    attributes: tuple[str, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +54,8 @@ class _NameScope:
     """Arguments that a call may name."""
     declared: dict[str, type[ast.AST]] = field(default_factory=dict)
     """Those that a statement says are global, or of an outer function."""
-    uses: list[_NameUse] = field(default_factory=list)
+    uses: defaultdict[tuple[str, ...], list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By each name that is used, and the attributes that are taken: where in the text it stands."""
 
     def inside(self, kind: type[ast.AST]) -> _NameScope:
         """Return a scope for what is defined here."""
@@ -80,8 +74,8 @@ class _TreeWriter:
 
     def finish(self) -> str:
         """Return the text."""
-        for use in self.outside.uses:
-            self._parts[use.place] = f"{use.name};"
+        for (name, *_), places in self.outside.uses.items():
+            self._settle(places, f"{name};")
         return "".join(self._parts)
 
     def visit_Lambda(self, node: Any, scope: _NameScope) -> None:
@@ -118,37 +112,40 @@ class _TreeWriter:
         self._parts.append(")")
         self._closed += 1
         outer, numbers = scope.outer or self.outside, dict[str, int]()
-        for use in scope.uses:
-            declared = scope.declared.get(use.name)
+        for (name, *attributes), places in scope.uses.items():
+            declared = scope.declared.get(name)
             if declared is ast.Global:
-                self.outside.uses.append(use)
-            elif declared is not None or use.name not in scope.bound:
-                outer.uses.append(use)
-            elif use.name in scope.kept or scope.kind is ast.ClassDef:
-                self._parts[use.place] = f"${use.name};"
+                self.outside.uses[name, *attributes] += places
+            elif declared is not None or name not in scope.bound:
+                outer.uses[name, *attributes] += places
+            elif name in scope.kept or scope.kind is ast.ClassDef:
+                self._settle(places, f"${name};")
             else:
-                number = numbers.setdefault(use.name, len(numbers))
-                self._parts[use.place] = f"%{self._closed}.{number};"
+                number = numbers.setdefault(name, len(numbers))
+                self._settle(places, f"%{self._closed}.{number};")
+
+    def _settle(self, places: list[int], text: str) -> None:
+        for place in places:
+            self._parts[place] = text
 
     def _write(self, value: Any, scope: _NameScope) -> None:
-        kind: Any = type(value)
-        if issubclass(kind, ast.AST):
-            _writer_of(kind)(self, value, scope)
-        elif kind is list:
-            self._parts.append("[")
-            for each in value:
-                self._write(each, scope)
-            self._parts.append("]")
-        else:
-            self._parts.append(f"{constant_text(value)};")
+        _writer_of(value.__class__)(self, value, scope)
+
+    def visit_list(self, values: list[Any], scope: _NameScope) -> None:
+        self._parts.append("[")
+        for each in values:
+            _writer_of(each.__class__)(self, each, scope)
+        self._parts.append("]")
 
     def visit_node(self, node: Any, scope: _NameScope) -> None:
-        parts, held, kind = self._parts, vars(node), node.__class__
-        parts.append(f"{kind.__name__}(")
-        for name, label in _written_fields(kind):
-            if (value := held.get(name)) is not None and value != []:
+        parts, held = self._parts, vars(node)
+        head, fields = _written_fields(node.__class__)
+        parts.append(head)
+        for name, label in fields:
+            value = held.get(name)
+            if value or value == 0:
                 parts.append(label)
-                self._write(value, scope)
+                _writer_of(value.__class__)(self, value, scope)
         parts.append(")")
 
     # ------------------------------------------------------------ names
@@ -159,7 +156,7 @@ class _TreeWriter:
             self._use(name, scope)
 
     def _use(self, name: str, scope: _NameScope, attributes: tuple[str, ...] = ()) -> None:
-        scope.uses.append(_NameUse(len(self._parts), name, attributes))
+        scope.uses[name, *attributes].append(len(self._parts))
         self._parts.append("")
 
     def visit_Name(self, node: ast.Name, scope: _NameScope) -> None:
@@ -234,7 +231,11 @@ class _TreeWriter:
             self.visit_node(node, scope)
 
     def visit_Constant(self, node: ast.Constant, scope: _NameScope) -> None:
-        self._parts.append(f"{constant_text(node.value)};")
+        self.visit_value(node.value, scope)
+
+    def visit_value(self, value: Any, scope: _NameScope) -> None:
+        """Write what is no node, as the name of an attribute."""
+        self._parts.append(f"{constant_text(value)};")
 
     def visit_AnnAssign(self, node: ast.AnnAssign, scope: _NameScope) -> None:
         """Write an assignment; in a class the annotation too, because it makes a field."""
@@ -261,12 +262,14 @@ class _TreeWriter:
 
 
 @cache
-def _written_fields(kind: Any) -> list[tuple[str, str]]:
-    """Return the names of what is written of nodes of this class, each with its label."""
-    return [(name, f"{name}=") for name in sorted({*kind._fields} - _UNWRITTEN)]
+def _written_fields(kind: Any) -> tuple[str, list[tuple[str, str]]]:
+    """Return how nodes of this class begin, and the names of their fields, each with its label."""
+    fields = sorted({*kind._fields} - _UNWRITTEN)
+    return f"{kind.__name__}(", [(name, f"{name}=") for name in fields]
 
 
 @cache
 def _writer_of(kind: Any) -> Any:
     """Return the method that writes nodes of this class."""
-    return getattr(_TreeWriter, f"visit_{kind.__name__}", _TreeWriter.visit_node)
+    default = _TreeWriter.visit_node if issubclass(kind, ast.AST) else _TreeWriter.visit_value
+    return getattr(_TreeWriter, f"visit_{kind.__name__}", default)

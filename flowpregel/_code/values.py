@@ -15,6 +15,8 @@ from flowpregel._code.tree import constant_text
 
 LIBRARY = __name__.partition(".")[0]
 ATOMS = frozenset({int, float, complex, str, bytes, bool, type(None), type(...)})
+_PLAIN = (type, types.FunctionType, functools.partial, types.MethodType)
+"""Kinds of what can be called that nothing is wrapped in."""
 _SHOWN = frozenset({"datetime", "decimal", "fractions", "uuid", "zoneinfo"})
 """Modules of small values that `repr` shows in full."""
 _MOST_ITEMS = 10_000
@@ -59,7 +61,7 @@ def is_ours(value: Any) -> bool:
 def peeled(value: Any) -> Any:
     """Return the function that a task, a method's descriptor or a cache stands for."""
     for _ in range(20):
-        if isinstance(value, type | types.FunctionType | functools.partial | types.MethodType):
+        if isinstance(value, _PLAIN):
             break
         inner = getattr(value, "__dict__", {}).get("__wrapped__")
         if isinstance(value, staticmethod | classmethod):

@@ -31,12 +31,13 @@ from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.base import Capabilities, JobKey, Mailbox
-from flowpregel.executors.processes import ProcessExecutor, protocol
+from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import InFlight, TaskQueue
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.pool import CLOSED
+from flowpregel.executors.processes.pool_executor import PoolExecutor
 from flowpregel.executors.processes.protocol import Frame
 from flowpregel.integrations.sites import Buffers, RemoteBatch, Site, Sites
 
@@ -48,7 +49,7 @@ _TRIES: Final = 3
 """How many machines a task may lose."""
 
 
-class EngineExecutor(ProcessExecutor):
+class EngineExecutor(PoolExecutor):
     """Runs tasks on machines that an engine has: in worker processes of ours.
 
     Args:
@@ -58,16 +59,7 @@ class EngineExecutor(ProcessExecutor):
     capabilities = Capabilities(isolates=True, times_out=True, cancels=True)
 
     def __init__(self, pool: RemotePool) -> None:
-        super().__init__(1)
-        # The workers are elsewhere.
-        self._pool.loop.join()
-        self._pool.release()
-        self._pool = cast(Any, pool)
-        self._handler = pool.handler
-        self.room = _ROOM * max(1, pool.size)
-
-    def forget_places(self) -> None:
-        """Leave nothing: the limits are those of the pools on the machines."""
+        super().__init__(cast(Any, pool), pool.handler, _ROOM * max(1, pool.size))
 
 
 class RemotePool:

@@ -26,14 +26,14 @@ ROOMS: Final = {
     "": Budget(19, 1418),  # 900, 80 for Ctrl-C, errors of `flow.run`, tracebacks of users' frames
     "channels": Budget(12, 653),  # 650
     "_core": Budget(20, 2678),  # 2,400, answers that are refused, results that are computed once
-    "_code": Budget(4, 651),  # a digest of code that survives every edit without a meaning
+    "_code": Budget(4, 656),  # a digest of code that survives every edit without a meaning
     "_engine": Budget(7, 1058),  # 800, and results that are computed once
     "executors": Budget(10, 1110),  # 800, 200 for `shared`, and futures that are misused
-    "executors/processes": Budget(18, 3010),  # 14 files, 1,900, the guard, resources of tasks
+    "executors/processes": Budget(19, 3025),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1726),  # 1,100, its tables in memory, a key that lies with the store
     "_postgres": Budget(6, 673),  # of the 1,600 for clusters and PostgreSQL
     "checkpoint": Budget(23, 2197),  # 1,750: arguments of failed calls, `redo`, signals
-    "integrations": Budget(14, 1601),  # 400, LangChain, OpenTelemetry, Dask and Ray
+    "integrations": Budget(14, 1604),  # 400, LangChain, OpenTelemetry, Dask and Ray
     "store cache": Budget(10, 847),  # 900
     "pregel": Budget(23, 2666),  # 2,050, `flow.run`, and `flow.plan`
     "graph func": Budget(21, 2208),  # 1,300, `flow.run`, `File`, futures as arguments, waiting
@@ -44,7 +44,7 @@ ROOMS: Final = {
 # The design allows 23,500 lines: 17,500, and what later work was given. Of the rest, "Going on" has
 # about 2,600 (900), "LangGraph programs run as they are" 870 (800), "Long and large work" 1,960
 # (1,500), the page 1,160 (1,200), clusters and PostgreSQL 1,960 (1,600).
-WHOLE: Final = Budget(224, 26_361)
+WHOLE: Final = Budget(225, 26_384)
 
 
 def room_of(file: Path) -> str:

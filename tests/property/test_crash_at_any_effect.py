@@ -13,7 +13,7 @@ from tests.strategies import Recipe, recipes
 
 APART = 8 if settings.default.max_examples < 100 else 1
 """Each crash is a run of its own: the daily tests crash at one effect in eight of each program."""
-some = settings(max_examples=max(30, settings.default.max_examples // 10))
+some = settings(max_examples=max(20, settings.default.max_examples // 10))
 MODES = [Durability.SYNC, Durability.ASYNC]
 
 

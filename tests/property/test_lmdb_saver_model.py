@@ -10,5 +10,5 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 
 TestLMDBSaverModel = LMDBMachine.TestCase
 TestLMDBSaverModel.settings = settings(
-    max_examples=max(30, 3 * settings.default.max_examples // 5), stateful_step_count=40
+    max_examples=max(20, 3 * settings.default.max_examples // 5), stateful_step_count=40
 )

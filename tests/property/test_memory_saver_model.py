@@ -16,5 +16,5 @@ class MemoryMachine(SaverMachine):
 
 TestMemorySaverModel = MemoryMachine.TestCase
 TestMemorySaverModel.settings = settings(
-    max_examples=max(30, 3 * settings.default.max_examples // 5), stateful_step_count=40
+    max_examples=max(20, 3 * settings.default.max_examples // 5), stateful_step_count=40
 )

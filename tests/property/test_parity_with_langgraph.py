@@ -63,7 +63,7 @@ def test_it_does_so_when_it_keeps_its_state_at_the_end_alone(plan: Plan) -> None
     check(plan, told(sides.flowpregel(), plan, durability="exit"), "exit")
 
 
-@settings(suppress_health_check=SLOW, max_examples=max(30, settings().max_examples // 10))
+@settings(suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10))
 @given(plan=plans())
 def test_it_does_so_with_its_state_on_disk(plan: Plan) -> None:
     """LangGraph keeps its own in memory, and the two are still the same."""
@@ -73,14 +73,14 @@ def test_it_does_so_with_its_state_on_disk(plan: Plan) -> None:
         check(plan, told(replace(sides.flowpregel(), saver=lambda: saver), plan))
 
 
-@settings(suppress_health_check=SLOW, max_examples=max(30, settings().max_examples // 10))
+@settings(suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10))
 @given(plan=plans())
 def test_it_does_so_with_a_saver_of_langgraph(plan: Plan) -> None:
     """Its checkpoints are LangGraph's own."""
     check(plan, told(replace(sides.flowpregel(), saver=InMemorySaver), plan))
 
 
-@settings(suppress_health_check=SLOW, max_examples=max(30, settings().max_examples // 10))
+@settings(suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10))
 @given(plan=plans())
 def test_it_does_so_with_an_async_saver_of_langgraph(plan: Plan) -> None:
     """One that waits for the event loop on which the graph runs."""

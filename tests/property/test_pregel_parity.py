@@ -99,7 +99,7 @@ def unordered(events: list[Any]) -> list[Any]:
     return [(mode, sorted(map(repr, payloads))) for mode, payloads in groups]
 
 
-some = settings(max_examples=max(30, settings.default.max_examples // 2))
+some = settings(max_examples=max(20, settings.default.max_examples // 2))
 plain = recipes(faulty=False, kinds=KINDS).map(comparable)
 
 

@@ -14,7 +14,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.executors.processes import ProcessExecutor
-from tests.runs.notes import Notes
+from tests.runs.notes import Counted
 from tests.runs.pooling import Run
 
 
@@ -79,22 +79,6 @@ def drive(request: pytest.FixtureRequest) -> Drive:
 def executor(request: pytest.FixtureRequest) -> str:
     """Return the name of an executor in this process: each in turn."""
     return str(request.param)
-
-
-class Counted:
-    """Notes what a task was called with, in order and in whichever process.
-
-    Args:
-        result: Makes the result from the argument.
-    """
-
-    def __init__(self, result: Callable[[Any], Any] = lambda value: value) -> None:
-        self.seen = Notes()
-        self._result = result
-
-    def __call__(self, value: Any) -> Any:
-        self.seen.append(value)
-        return self._result(value)
 
 
 @pytest.fixture

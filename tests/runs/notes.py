@@ -6,7 +6,7 @@ import os
 import pickle
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -45,3 +45,19 @@ class Notes:
         return repr([*self])
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class Counted:
+    """Notes what a task was called with, in order and in whichever process.
+
+    Args:
+        result: Makes the result from the argument.
+    """
+
+    def __init__(self, result: Callable[[Any], Any] = lambda value: value) -> None:
+        self.seen = Notes()
+        self._result = result
+
+    def __call__(self, value: Any) -> Any:
+        self.seen.append(value)
+        return self._result(value)

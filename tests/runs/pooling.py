@@ -57,7 +57,7 @@ class Run:
         self.pool.start([job], self.mailbox)
         return job
 
-    def outcomes(self, *jobs: Job, seconds: float = 30.0) -> list[Outcome]:
+    def outcomes(self, *jobs: Job, seconds: float = 120.0) -> list[Outcome]:
         """Wait until *jobs* have ended, and say how."""
         found: dict[str, Outcome] = {}
         wanted = [job.task.id for job in jobs]
@@ -131,7 +131,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
     """Look again and again until *condition* holds."""
     deadline = time.monotonic() + seconds
     while not condition():

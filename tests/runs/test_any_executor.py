@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from flowpregel.context import current
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.adapter import FuturesExecutor
 from flowpregel.executors.processes import ProcessExecutor, default_pool
-from flowpregel.executors.shared import resource
 from flowpregel.store.memory import InMemoryStore
+from tests.runs import jobs
 from tests.runs.pooling import Run, error_of, parent, value_of
-
-
-def double(number: int) -> int:
-    return 2 * number
-
-
-def fail(_: Any) -> None:
-    raise ValueError("boom")
-
-
-def leave(_: Any) -> None:
-    os._exit(3)
-
 
 ENGINES = ["threads", "processes", "loky"]
 
@@ -59,13 +44,13 @@ def adapted(request: pytest.FixtureRequest) -> Iterator[FuturesExecutor]:
 @pytest.mark.slow
 def test_a_task_runs_on_any_engine(adapted: Any) -> None:
     """It needs nothing but a plain submit."""
-    assert 10 == value_of(Run(adapted).outcome(double, 5))
+    assert 10 == value_of(Run(adapted).outcome(jobs.double, 5))
 
 
 @pytest.mark.slow
 def test_an_error_comes_back_from_any_engine(adapted: Any) -> None:
     """As itself."""
-    assert isinstance(error_of(Run(adapted).outcome(fail)), ValueError)
+    assert isinstance(error_of(Run(adapted).outcome(jobs.fail)), ValueError)
 
 
 @pytest.mark.slow
@@ -77,16 +62,10 @@ def test_a_call_from_a_task_is_refused_where_it_cannot_be_carried(adapted: Any) 
     assert "executor='processes'" in str(error)
 
 
-def put(_: Any) -> None:
-    scope = current.get()
-    assert scope is not None
-    scope.job.run.store.put(("a",), "b", {})
-
-
 def test_the_store_is_refused_where_it_cannot_be_reached() -> None:
     """With what to do instead."""
     with engine_of("threads") as engine:
-        error = error_of(Run(FuturesExecutor(engine)).outcome(put, store=InMemoryStore()))
+        error = error_of(Run(FuturesExecutor(engine)).outcome(jobs.put, store=InMemoryStore()))
 
     assert isinstance(error, ExecutorUnavailableError)
     assert "store" in str(error)
@@ -96,7 +75,7 @@ def test_the_store_is_refused_where_it_cannot_be_reached() -> None:
 def test_an_engine_that_breaks_fails_its_tasks() -> None:
     """A standard pool dies as a whole; the task is told what died."""
     with engine_of("processes") as engine:
-        error = error_of(Run(FuturesExecutor(engine)).outcome(leave))
+        error = error_of(Run(FuturesExecutor(engine)).outcome(jobs.leave, 3))
 
     assert isinstance(error, WorkerDiedError)
 
@@ -121,19 +100,19 @@ def pool() -> Iterator[ProcessExecutor]:
 
 def test_plain_functions_run_in_workers(pool: ProcessExecutor) -> None:
     """Submitted, mapped and waited for as on any executor."""
-    first = pool.submit(double, 2)
+    first = pool.submit(jobs.double, 2)
     done, _ = concurrent.futures.wait([first, pool.submit(os.getpid)])
 
     assert 2 == len(done)
     assert 4 == first.result()
-    assert [0, 2, 4] == list(pool.map(double, range(3)))
+    assert [0, 2, 4] == list(pool.map(jobs.double, range(3)))
     assert {1} == {each.result() for each in concurrent.futures.as_completed([pool.submit(int, 1)])}
 
 
 def test_a_plain_function_raises_its_own_error(pool: ProcessExecutor) -> None:
     """As on any executor."""
     with pytest.raises(ValueError, match="boom"):
-        pool.submit(fail, 1).result()
+        pool.submit(jobs.fail, 1).result()
 
 
 @pytest.mark.slow
@@ -142,18 +121,18 @@ def test_a_running_plain_function_can_be_cancelled(pool: ProcessExecutor) -> Non
     futures = [pool.submit(time.sleep, 60) for _ in range(2)]
 
     assert all(future.cancel() for future in futures)
-    assert 4 == pool.submit(double, 2).result(10)
+    assert 4 == pool.submit(jobs.double, 2).result(10)
 
 
 def test_a_pool_that_was_shut_down_takes_nothing() -> None:
     """And its last calls have ended."""
     pool = ProcessExecutor(1)
-    last = pool.submit(double, 3)
+    last = pool.submit(jobs.double, 3)
     pool.shutdown()
 
     assert 6 == last.result(0)
     with pytest.raises(RuntimeError):
-        pool.submit(double, 3)
+        pool.submit(jobs.double, 3)
 
 
 def test_a_job_for_a_closed_pool_fails() -> None:
@@ -161,7 +140,7 @@ def test_a_job_for_a_closed_pool_fails() -> None:
     pool = ProcessExecutor(1)
     pool.close()
 
-    assert isinstance(error_of(Run(pool).outcome(double, 1)), ExecutorUnavailableError)
+    assert isinstance(error_of(Run(pool).outcome(jobs.double, 1)), ExecutorUnavailableError)
 
 
 def test_the_default_pool_is_one_and_is_made_anew_after_it_was_closed() -> None:
@@ -174,69 +153,42 @@ def test_the_default_pool_is_one_and_is_made_anew_after_it_was_closed() -> None:
     default_pool().close()
 
 
-def refuse() -> None:
-    raise OSError("no licence")
-
-
 @pytest.mark.slow
 def test_an_initializer_that_fails_says_why() -> None:
     """To the tasks that wait for it."""
-    with ProcessExecutor(1, initializer=refuse) as pool:
-        error = error_of(Run(pool).outcome(double, 1))
+    with ProcessExecutor(1, initializer=jobs.refuse) as pool:
+        error = error_of(Run(pool).outcome(jobs.double, 1))
 
     assert "no licence" in str(error)
-
-
-def pid_of(_: Any) -> int:
-    return os.getpid()
 
 
 @pytest.mark.slow
 def test_a_worker_is_replaced_after_its_tasks() -> None:
     """A leak cannot grow for ever."""
     with ProcessExecutor(1, worker_max_tasks=2) as pool:
-        pids = [value_of(Run(pool).outcome(pid_of)) for _ in range(4)]
+        pids = [value_of(Run(pool).outcome(jobs.pid)) for _ in range(4)]
 
     assert 2 == len(set(pids))
-
-
-def hold(_: Any) -> int:
-    hold.kept = bytearray(200 << 20)  # type: ignore[attr-defined]
-    return os.getpid()
 
 
 @pytest.mark.slow
 def test_a_worker_that_has_grown_too_large_is_replaced() -> None:
     """Between tasks."""
     with ProcessExecutor(1, worker_max_rss=150 << 20) as pool:
-        large = value_of(Run(pool).outcome(hold))
+        large = value_of(Run(pool).outcome(jobs.leak, 150 << 20))
 
-        assert large != value_of(Run(pool).outcome(pid_of))
-
-
-@resource
-def model() -> dict[str, int]:
-    """Something that takes long to make."""
-    return {"made by": os.getpid(), "thread": threading.get_ident()}
-
-
-def use_model(_: Any) -> tuple[int, int]:
-    return id(model()), model()["made by"]
+        assert large != value_of(Run(pool).outcome(jobs.pid))
 
 
 def test_a_resource_is_made_once_in_a_worker() -> None:
     """And used by all its tasks."""
     with ProcessExecutor(1) as pool:
-        used = {value_of(Run(pool).outcome(use_model)) for _ in range(3)}
+        used = {value_of(Run(pool).outcome(jobs.use_model)) for _ in range(3)}
 
     assert 1 == len(used)
-
-
-def caps(_: Any) -> str | None:
-    return os.environ.get("OPENBLAS_NUM_THREADS")
 
 
 def test_numeric_libraries_get_their_share_of_the_cpus() -> None:
     """Before they are imported, unless the user has decided."""
     with ProcessExecutor(1, env={"OPENBLAS_NUM_THREADS": "7"}) as pool:
-        assert "7" == value_of(Run(pool).outcome(caps))
+        assert "7" == value_of(Run(pool).outcome(jobs.caps))

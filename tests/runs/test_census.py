@@ -122,27 +122,34 @@ def test_the_report_for_a_terminal_has_the_same_figures(
     assert all(part in text for part in ("files", "functions by complexity", "[red]x.py:1", "  4 "))
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
+    """Return what a census prints that nobody kills, and its log."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    printed, _ = started(folder, folder / "log", "processes").communicate(timeout=120)
+    return printed, (folder / "log").read_text().splitlines()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["processes", "threads"])
 def test_a_census_that_is_killed_goes_on_and_reports_the_same(
-    tmp_path: Path, executor: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    executor: str,
+    undisturbed: tuple[str, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No file whose result was kept is measured again."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    undisturbed, disturbed = tmp_path / "a", tmp_path / "b"
-    for folder in (undisturbed, disturbed):
-        folder.mkdir()
-    expected, _ = started(undisturbed, undisturbed / "log", executor).communicate(timeout=120)
-    lines = (undisturbed / "log").read_text().splitlines()
+    expected, lines = undisturbed
     files, seconds = begun(lines), dict(line.split("\t") for line in lines if "\t" in line)
     assert len(files) == len(set(files)) == len(seconds) > 100
 
-    log, luck = Log(disturbed / "log"), random.Random(7)
+    log, luck = Log(tmp_path / "log"), random.Random(7)
     done: set[str] = set()
     try:
         for left in range(KILLS, 0, -1):
             before = len(log.lines)
-            process = started(disturbed, log.path, executor)
+            process = started(tmp_path, log.path, executor)
             # Each file is two lines: on the average the kills share what there is to do.
             most = 4 * (len(files) - len(done)) // (left + 1)
             log.wait_for(before + luck.randrange(1, most), process)
@@ -150,9 +157,9 @@ def test_a_census_that_is_killed_goes_on_and_reports_the_same(
             process.communicate(timeout=60)
             assert process.returncode == -signal.SIGKILL, "it had ended before it was killed"
             assert not done & {*begun(log.lines[before:])}, "a committed file was measured again"
-            done = committed(disturbed)
+            done = committed(tmp_path)
         before = len(log.lines)
-        found, _ = started(disturbed, log.path, executor).communicate(timeout=120)
+        found, _ = started(tmp_path, log.path, executor).communicate(timeout=120)
     finally:
         log.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,34 +15,33 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 
-def output_of(folder: Path, name: str, *arguments: str) -> str:
+def output_of(folder: Path, name: str, *arguments: str, **environment: str) -> str:
     """Run an example in *folder*, and return what it prints."""
     done = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments],
         cwd=folder, check=False, capture_output=True, text=True, timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
     )  # fmt: skip
     assert 0 == done.returncode, done.stdout + done.stderr
     return done.stdout
 
 
-def test_a_parameter_study_is_done_once(tmp_path: Path) -> None:
+def test_a_parameter_study_is_done_once_and_drawn_for_those_who_ask(tmp_path: Path) -> None:
     """Asked for again it is looked up: the table is the same."""
-    tables = [output_of(tmp_path, "parameter_study.py", "--paths", "5000") for _ in range(2)]
+    drawing = ["--plot", "prices.svg"] if find_spec("matplotlib") else []
+    words = ["parameter_study.py", "--paths", "5000"]
+    tables = [output_of(tmp_path, *words), output_of(tmp_path, *words, *drawing)]
 
+    assert not drawing or "<svg" in (tmp_path / "prices.svg").read_text()
     assert tables[0] == tables[1]
     assert 5 == len(tables[0].splitlines())
     cheap, dear = tables[0].splitlines()[1].split()[1], tables[0].splitlines()[4].split()[1]
     assert float(cheap) < float(dear)
 
 
-def test_a_parameter_study_draws_its_result(tmp_path: Path) -> None:
-    """For those who ask for it."""
-    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-
-    output_of(tmp_path, "parameter_study.py", "--paths", "5000", "--plot", "prices.svg")
-
-    assert "<svg" in (tmp_path / "prices.svg").read_text()
+def approval(folder: Path, *words: str) -> str:
+    """Run a command of the approval example; its tasks need no worker processes."""
+    return output_of(folder, "approval.py", *words, FLOWPREGEL_EXECUTOR="threads")
 
 
 def test_a_claim_waits_for_two_people_across_processes(tmp_path: Path) -> None:
@@ -49,22 +49,22 @@ def test_a_claim_waits_for_two_people_across_processes(tmp_path: Path) -> None:
     asked = output_of(tmp_path, "approval.py", "submit", "trip", "1800").splitlines()
     assert 2 == len(asked)
 
-    left = output_of(tmp_path, "approval.py", "answer", "trip", "yes", "--who", "finance")
-    assert ['{"who": "manager", "question": "1800 for trip?"}'] == output_of(
-        tmp_path, "approval.py", "pending", "trip"
+    left = approval(tmp_path, "answer", "trip", "yes", "--who", "finance")
+    assert ['{"who": "manager", "question": "1800 for trip?"}'] == approval(
+        tmp_path, "pending", "trip"
     ).splitlines()
     assert "manager" in left
 
-    assert "paid 1800 for trip\n" == output_of(tmp_path, "approval.py", "answer", "trip", "yes")
-    assert "paid 1800 for trip\n" == output_of(tmp_path, "approval.py", "submit", "trip", "1800")
+    assert "paid 1800 for trip\n" == approval(tmp_path, "answer", "trip", "yes")
+    assert "paid 1800 for trip\n" == approval(tmp_path, "submit", "trip", "1800")
 
 
 def test_a_claim_is_refused_by_name(tmp_path: Path) -> None:
     """One no is enough."""
-    output_of(tmp_path, "approval.py", "submit", "car", "9000")
-    output_of(tmp_path, "approval.py", "answer", "car", "no", "--who", "finance")
+    approval(tmp_path, "submit", "car", "9000")
+    approval(tmp_path, "answer", "car", "no", "--who", "finance")
 
-    assert "refused by finance\n" == output_of(tmp_path, "approval.py", "answer", "car", "yes")
+    assert "refused by finance\n" == approval(tmp_path, "answer", "car", "yes")
 
 
 def test_a_loop_goes_on_at_the_turn_where_it_was(tmp_path: Path) -> None:

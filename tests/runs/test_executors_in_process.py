@@ -32,13 +32,13 @@ def fail(_: Any) -> None:
 def test_a_step_timeout_ends_the_run_while_its_only_task_still_runs(drive: Any) -> None:
     """Nobody has to wait for the OS thread that hangs."""
     release = threading.Event()
-    app = fan_out(lambda _: release.wait(10), step_timeout=0.05, executor="threads")
+    app = fan_out(lambda _: release.wait(60), step_timeout=0.05, executor="threads")
     began = time.monotonic()
 
     with pytest.raises(TimeoutError, match="n0"):
         drive.invoke(app, 1)
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     release.set()
 
 

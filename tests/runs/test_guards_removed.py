@@ -218,7 +218,7 @@ def outlives(folder: Path, *removed: str) -> bool:
         [sys.executable, str(folder / "program.py")], stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )  # fmt: skip
-    wait_until(lambda: note.exists() and note.read_text().endswith("\n"), seconds=30)
+    wait_until(lambda: note.exists() and note.read_text().endswith("\n"))
     worker = int(note.read_text())
     program.kill()
     program.wait()

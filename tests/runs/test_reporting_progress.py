@@ -70,7 +70,7 @@ def test_an_async_task_reports(drive: Any) -> None:
 @task
 def stop_half_way(file: str) -> None:
     report_progress(1, 2)
-    wait_until(lambda: Path(file).read_text() == "seen", 20)
+    wait_until(lambda: Path(file).read_text() == "seen")
 
 
 @pytest.mark.slow

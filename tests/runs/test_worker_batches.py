@@ -92,7 +92,7 @@ def test_stopping_a_task_costs_no_task_that_was_sent_behind_it(tmp_path: Any) ->
         run, node = Run(pool), node_of(note)
         run.outcomes(*(run.start(node, Arguments((begun, 0.003), {})) for _ in range(10)))
         jobs = [run.start(node, Arguments((begun, 30 if n == 9 else 0.003), {})) for n in range(40)]
-        wait_until(lambda: begun.read_text().count("begun") >= 20, 30)
+        wait_until(lambda: begun.read_text().count("begun") >= 20)
         pool.cancel(jobs[9].key, kill=True)
         outcomes = run.outcomes(*jobs)
 
@@ -103,7 +103,7 @@ def test_stopping_a_task_costs_no_task_that_was_sent_behind_it(tmp_path: Any) ->
 def wait_if(file: str | None) -> int:
     if file is not None:
         open(file + ".begun", "w").close()
-        wait_until(lambda: os.path.exists(file), 30)
+        wait_until(lambda: os.path.exists(file))
     return os.getpid()
 
 
@@ -124,9 +124,9 @@ def test_cancelling_tasks_of_a_batch_costs_no_other_task(tmp_path: Any) -> None:
         for job in jobs[20:40]:
             pool.cancel(job.key, kill=True)
         ended: dict[str, Any] = {}
-        wait_until(lambda: ended.update(run.some(0.01)) or len(ended) >= 20, 10)
+        wait_until(lambda: ended.update(run.some(0.01)) or len(ended) >= 20)
         open(second, "w").close()
-        wait_until(lambda: ended.update(run.some(0.01)) or len(ended) == 60, 10)
+        wait_until(lambda: ended.update(run.some(0.01)) or len(ended) == 60)
 
     outcomes = [ended[job.task.id] for job in jobs]
     assert [Withdrawn()] * 20 == outcomes[20:40]

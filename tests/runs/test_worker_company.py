@@ -29,7 +29,7 @@ def pid(_: Any = None) -> int:
 
 def wait_for_file(file: str) -> int:
     """Run until the file is there."""
-    wait_until(lambda: os.path.exists(file), 30)
+    wait_until(lambda: os.path.exists(file))
     return os.getpid()
 
 

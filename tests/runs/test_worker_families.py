@@ -160,7 +160,7 @@ def test_what_is_being_started_while_a_task_is_stopped_ends_too(tmp_path: Path) 
     with ProcessExecutor(1, grace=20.0) as pool:
         run = Run(pool)
         job = run.start(start_one_that_starts_others, tag)
-        wait_until(Path(tag).exists, 30)
+        wait_until(Path(tag).exists)
 
         pool.cancel(job.key, kill=True)
         run.outcomes(job)

@@ -81,7 +81,7 @@ def read_slowly(app: Any, pool: ProcessExecutor, drive: Any) -> tuple[list[int],
         nonlocal largest
         if not numbers:
             # Until then the task has had all the time it wanted.
-            wait_until(lambda: is_held_back(pool), 20)
+            wait_until(lambda: is_held_back(pool))
         numbers.append(item[0])
         largest = max(largest, own_memory() - before)
 
@@ -111,7 +111,7 @@ def test_a_reader_that_leaves_stops_a_task_that_is_held_back(pool: Any) -> None:
     """By the signal: its worker need not be killed."""
     stream = flow_of(pool).stream(CHUNKS, stream_mode="custom")
     next(stream)
-    wait_until(lambda: is_held_back(pool), 20)
+    wait_until(lambda: is_held_back(pool))
     worker = worker_of(pool)
     pid = worker.pid
 
@@ -127,7 +127,7 @@ def test_a_run_that_its_reader_waits_for_is_not_held_up(pool: Any) -> None:
     """There is but one worker, and the reader's other run needs it."""
     stream = flow_of(pool).stream(CHUNKS // 4, stream_mode="custom")
     next(stream)
-    wait_until(lambda: is_held_back(pool), 20)
+    wait_until(lambda: is_held_back(pool))
 
     assert 5 == flow_of(pool, small).invoke(5)
 
@@ -146,7 +146,7 @@ def test_a_task_that_is_held_back_is_not_idle(pool: Any) -> None:
     """Its time begins when its reader has caught up."""
     stream = flow_of(pool, flood_and_hang).stream(CHUNKS // 4, stream_mode="custom")
     next(stream)
-    wait_until(lambda: is_held_back(pool), 20)
+    wait_until(lambda: is_held_back(pool))
     worker = worker_of(pool)
     (running,) = worker.tasks.values()
     since = running.alive

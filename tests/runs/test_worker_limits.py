@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -19,27 +17,10 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.func import entrypoint, task
+from tests.runs import jobs
 from tests.runs.pooling import Run, error_of, node_of, value_of, wait_until
 
 MIB = 1 << 20
-
-
-def touch(size: int) -> int:
-    """Use that much memory for a moment; return the worker's pid."""
-    with mmap.mmap(-1, size) as memory:
-        for at in range(0, size, mmap.PAGESIZE):
-            memory[at] = 1
-    return os.getpid()
-
-
-_leak: list[bytearray] = []
-
-
-def leak(size: int) -> int:
-    """Keep that much memory for ever; return the worker's pid."""
-    _leak.append(bytearray(b"x" * size))
-    return os.getpid()
-
 
 # ------------------------------------------------ memory
 
@@ -48,7 +29,7 @@ def leak(size: int) -> int:
 def test_a_leak_over_many_tasks_costs_workers_and_no_task() -> None:
     """Each worker is replaced when it has grown too large."""
     with ProcessExecutor(1, worker_max_rss=140 * MIB) as pool:
-        run, node = Run(pool), node_of(leak)
+        run, node = Run(pool), node_of(jobs.leak)
         outcomes = run.outcomes(*(run.start(node, 20 * MIB) for _ in range(20)))
 
     pids = [value_of(each) for each in outcomes]
@@ -56,20 +37,16 @@ def test_a_leak_over_many_tasks_costs_workers_and_no_task() -> None:
     assert 3 <= len(set(pids)) <= 10
 
 
-def may_have(size: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
-
-
 @pytest.mark.slow
 def test_a_task_that_gets_no_memory_fails_alone() -> None:
     """An allocation that is refused is an error like any other."""
-    with ProcessExecutor(1, initializer=may_have, initargs=(2048 * MIB,)) as pool:
+    with ProcessExecutor(1, initializer=jobs.may_have, initargs=(2048 * MIB,)) as pool:
         run = Run(pool)
-        error = error_of(run.outcome(touch, 4096 * MIB))
-        before = value_of(run.outcome(touch, MIB))
+        error = error_of(run.outcome(jobs.touch, 4096 * MIB))
+        before = value_of(run.outcome(jobs.touch, MIB))
 
         assert isinstance(error, OSError | MemoryError)
-        assert before == value_of(run.outcome(touch, MIB))
+        assert before == value_of(run.outcome(jobs.touch, MIB))
 
 
 @pytest.fixture
@@ -103,22 +80,18 @@ def small_cgroup() -> Iterator[Path]:
     wait_until(is_gone)
 
 
-def join(cgroup: Path) -> None:
-    (cgroup / "cgroup.procs").write_text(str(os.getpid()))
-
-
 @pytest.mark.slow
 def test_a_task_that_the_kernel_kills_for_its_memory_says_so(small_cgroup: Path) -> None:
     """Its error names the OOM killer; another task of the pool runs on."""
-    with ProcessExecutor(1, initializer=join, initargs=(small_cgroup,)) as pool:
+    with ProcessExecutor(1, initializer=jobs.join, initargs=(small_cgroup,)) as pool:
         run = Run(pool)
 
-        error = error_of(run.outcome(touch, 400 * MIB))
+        error = error_of(run.outcome(jobs.touch, 400 * MIB))
 
         assert isinstance(error, WorkerDiedError)
         assert "OOM killer" in error.cause
         assert "peak memory" in error.report
-        assert value_of(run.outcome(touch, MIB))
+        assert value_of(run.outcome(jobs.touch, MIB))
 
 
 # ------------------------------------------------ with other file systems around

@@ -18,6 +18,7 @@ from flowpregel.errors import TaskSerializationError, WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.executors.processes.serialization import SHARE_FROM
 from flowpregel.store.memory import InMemoryStore
+from tests.runs import jobs
 from tests.runs.pooling import Run, descend, error_of, node_of, parent, value_of
 
 
@@ -26,14 +27,6 @@ def pool() -> Iterator[ProcessExecutor]:
     """A pool of two workers."""
     with ProcessExecutor(2, grace=0.3) as pool:
         yield pool
-
-
-def same(given: Any) -> Any:
-    return given
-
-
-def pid(_: Any) -> int:
-    return os.getpid()
 
 
 # ------------------------------------------------ values
@@ -46,7 +39,7 @@ def pid(_: Any) -> int:
 )
 def test_a_value_comes_back_as_it_went(run: Run, value: Any) -> None:
     """Over the link or through shared memory."""
-    assert value == value_of(run.outcome(same, value))
+    assert value == value_of(run.outcome(jobs.same, value))
 
 
 def test_local_functions_and_lambdas_run_in_a_worker(run: Run) -> None:
@@ -76,9 +69,9 @@ SIZES = pytest.mark.parametrize("size", [128, 1_250_000], ids=["1 kB", "10 MB"])
 def test_a_task_may_write_to_the_array_it_was_given(run: Run, size: int) -> None:
     """At every size. Neither the caller nor another task sees what it writes."""
     array = np.zeros(size)
-    jobs = [run.start(overwrite, array) for _ in range(4)]
+    tasks = [run.start(overwrite, array) for _ in range(4)]
 
-    assert [float(size)] * 4 == [value_of(each) for each in run.outcomes(*jobs)]
+    assert [float(size)] * 4 == [value_of(each) for each in run.outcomes(*tasks)]
     assert 0.0 == array.sum()
 
 
@@ -107,16 +100,17 @@ def test_without_shared_memory_large_values_go_through_the_link(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Slower, and with a warning."""
-    value = os.urandom(48 << 20)
+    value = os.urandom(16 << 20)
     with ProcessExecutor(1, shared_memory=0) as pool:
-        assert value == value_of(Run(pool).outcome(same, value))
+        assert value == value_of(Run(pool).outcome(jobs.same, value))
 
     assert "no shared memory is left" in caplog.text
 
 
 def send_and_die(_: Any) -> bytes:
+    value = bytes(400 << 20)
     threading.Timer(0.05, os._exit, (9,)).start()
-    return os.urandom(400 << 20)
+    return value
 
 
 @pytest.mark.slow
@@ -127,7 +121,7 @@ def test_a_worker_that_dies_while_it_sends_is_noticed() -> None:
         error = error_of(run.outcome(send_and_die))
 
         assert isinstance(error, WorkerDiedError)
-        assert value_of(run.outcome(pid))
+        assert value_of(run.outcome(jobs.pid))
 
 
 def make(size: int) -> np.ndarray:
@@ -192,7 +186,7 @@ def make_model(_: Any) -> dict[str, Model]:
 
 def test_an_input_that_cannot_be_pickled_is_named_with_its_path(run: Run) -> None:
     """Down to the culprit, with the remedy."""
-    error = error_of(run.outcome(same, {"model": Model()}))
+    error = error_of(run.outcome(jobs.same, {"model": Model()}))
 
     assert isinstance(error, TaskSerializationError)
     assert "input['model'].layers[1]: _thread.lock" in str(error)
@@ -250,10 +244,10 @@ def make_bomb(_: Any) -> Bomb:
     return Bomb()
 
 
-@pytest.mark.parametrize("task", [same, make_bomb])
+@pytest.mark.parametrize("task", [jobs.same, make_bomb])
 def test_a_value_that_raises_when_it_is_unpickled_fails_its_task(run: Run, task: Any) -> None:
     """In the worker or in the coordinator."""
-    error = error_of(run.outcome(task, Bomb() if task is same else None))
+    error = error_of(run.outcome(task, Bomb() if task is jobs.same else None))
 
     assert isinstance(error, TaskSerializationError)
     assert "no number" in str(error)
@@ -269,7 +263,7 @@ def nest(depth: int) -> list[Any]:
 def test_a_value_that_is_nested_too_deeply_fails_its_task(run: Run) -> None:
     """Pickle recurses; the task is told, the pool goes on."""
     assert isinstance(error_of(run.outcome(nest, 100_000)), TaskSerializationError)
-    assert value_of(run.outcome(pid))
+    assert value_of(run.outcome(jobs.pid))
 
 
 def write_garbage(_: Any) -> None:
@@ -287,7 +281,7 @@ def test_a_worker_that_sends_garbage_is_replaced(run: Run) -> None:
 
     assert isinstance(error, WorkerDiedError)
     assert "garbage" in error.cause
-    assert value_of(run.outcome(pid))
+    assert value_of(run.outcome(jobs.pid))
 
 
 # ------------------------------------------------ talking back
@@ -308,7 +302,7 @@ def test_what_a_task_prints_arrives_with_its_name(
     seen = capsys.readouterr().out
     deadline = time.monotonic() + 5
     while "program" not in seen and time.monotonic() < deadline:
-        run.outcome(pid)
+        run.outcome(jobs.pid)
         seen += capsys.readouterr().out
 
     assert "[chat] printed\n" in seen
@@ -368,7 +362,7 @@ def test_hundreds_of_parents_need_a_few_workers() -> None:
     with ProcessExecutor(2) as pool:
         run = Run(pool)
         node = node_of(parent)
-        jobs = [run.start(node, number) for number in range(300)]
+        parents = [run.start(node, number) for number in range(300)]
 
-        assert list(range(300)) == [value_of(each) for each in run.outcomes(*jobs)]
-        assert len({value_of(run.outcome(pid)) for _ in range(20)}) <= 20
+        assert list(range(300)) == [value_of(each) for each in run.outcomes(*parents)]
+        assert len({value_of(run.outcome(jobs.pid)) for _ in range(20)}) <= 20

@@ -1,7 +1,7 @@
 """``python -m tests.soak.interrupts --count 2000``: Ctrl-C at random instants of short runs.
 
 Each run is interrupted once, at a random instant of the time that it takes, and resumed at
-once in the same process. It has to end with `KeyboardInterrupt` within two seconds, and the
+once in the same process. It has to end with `KeyboardInterrupt` within ``--seconds``, and the
 resumed run with the right result. One process makes all the runs of one kind, so that what an
 interrupt leaves behind (a lock, a lease, an OS thread) is met by those after it. The exit status
 is 1 if a promise did not hold.
@@ -36,8 +36,6 @@ KINDS: Final = [
 ]
 """What is interrupted: runs by executor and driver; reading and updating a thread's state; and
 what looks after a store."""
-SECONDS: Final = 2.0
-"""From the interrupt to `KeyboardInterrupt`, and from the call to a resumed run's result."""
 STUCK_AFTER: Final = 30.0
 """Seconds after which a run that neither ends nor fails is given up, with its stacks."""
 WIDTH: Final = 3
@@ -89,10 +87,13 @@ class Storm:
         kind: Which.
         folder: Where the store is.
         seed: Of the instants.
+        seconds: From the interrupt to `KeyboardInterrupt`, and from the call to a resumed
+            run's result.
     """
 
-    def __init__(self, kind: str, folder: Path, seed: int) -> None:
+    def __init__(self, kind: str, folder: Path, seed: int, seconds: float) -> None:
         self.kind = kind
+        self._seconds = seconds
         self.found: Counter[str] = Counter()
         self._random = random.Random(f"{kind}{seed}")
         self._saver = LMDBSaver(folder / f"{kind}.lmdb")
@@ -149,7 +150,7 @@ class Storm:
             result = self.call(number, thread, max(after, 1e-6))
         except KeyboardInterrupt:
             self.found["interrupted"] += 1
-            self._judge(time.monotonic() - due < SECONDS, "late")
+            self._judge(time.monotonic() - due < self._seconds, "late")
         except BaseException as error:  # noqa: BLE001 - counted, and fails the storm
             self._judge(False, f"ended with {error!r}"[:200])
         else:
@@ -171,7 +172,7 @@ class Storm:
             return
         # One that had ended before the interrupt has its result already.
         self._judge(result in (None, expected(number)), f"resumed with {result!r}"[:200])
-        self._judge(time.monotonic() - began < SECONDS, "resumed late")
+        self._judge(time.monotonic() - began < self._seconds, "resumed late")
 
     def _judge(self, holds: bool, broken: str) -> None:
         if not holds:
@@ -195,10 +196,10 @@ class Storm:
         return self.found
 
 
-def child(kind: str, folder: str, count: int, seed: int) -> int:
+def child(asked: argparse.Namespace) -> int:
     """Make the storm of one kind in this process, and print what was found."""
-    found = Storm(kind, Path(folder), seed).run(count)
-    print(f"{kind}: {dict(found)}", flush=True)
+    found = Storm(asked.kind, Path(asked.folder), asked.seed, asked.seconds).run(asked.count)
+    print(f"{asked.kind}: {dict(found)}", flush=True)
     return 1 if any(each.startswith("!") for each in found) else 0
 
 
@@ -207,16 +208,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.interrupts", description=__doc__)
     parser.add_argument("--count", type=int, default=2000, help="interrupts in all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=2.0, help="that an end may take")
     parser.add_argument("--kind", choices=KINDS, help="only this one, in this process")
     parser.add_argument("--folder", help="where its store is")
     asked = parser.parse_args(arguments)
     if asked.kind is not None:
-        return child(asked.kind, asked.folder, asked.count, asked.seed)
+        return child(asked)
     failed = 0
     with tempfile.TemporaryDirectory(prefix="flowpregel-interrupts-") as folder:
         for kind in KINDS:
             command = [sys.executable, "-m", "tests.soak.interrupts", "--kind", kind]
             command += ["--folder", folder, "--seed", str(asked.seed)]
+            command += ["--seconds", str(asked.seconds)]
             command += ["--count", str(-(-asked.count // len(KINDS)))]
             done = subprocess.run(command, check=False, env=os.environ)
             failed += done.returncode != 0

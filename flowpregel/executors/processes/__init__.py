@@ -10,7 +10,8 @@
                                       |                | status |   log, print    |
     mailbox <--post(event)-- message_handler <---------+--------+-- link writer <-+
 
-* `executor`: the public face, for any OS thread. `io_loop`: the OS thread that does all else.
+* `pool_executor`: the public face of any pool, for any OS thread. `executor`: that of a pool of
+  this machine. `io_loop`: the OS thread that does all else.
 * `pool`: the tasks, when and how they are stopped, and the workers. `assign`: what it decides.
   `worker_process`: one worker, and its link.
 * `message_handler`: what the frames from workers mean. `crash_report`: how a worker ended.

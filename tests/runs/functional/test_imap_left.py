@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -51,15 +52,23 @@ def async_flow(pool: ProcessExecutor, ended: Notes, ordered: bool) -> Any:
     return flow
 
 
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessExecutor]:
+    """Two workers."""
+    with ProcessExecutor(2) as pool:
+        yield pool
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [sync_flow, async_flow], ids=["sync body", "async body"])
 @pytest.mark.parametrize("ordered", [True, False])
-def test_calls_that_nobody_wants_are_given_up(make: Any, ordered: bool) -> None:
+def test_calls_that_nobody_wants_are_given_up(
+    make: Any, ordered: bool, pool: ProcessExecutor
+) -> None:
     """Those that wait are not made, those that run are stopped, and the run is done."""
     ended = Notes()
-    with ProcessExecutor(2) as pool:
-        assert 0 == make(pool, ended, ordered).invoke(8)
 
+    assert 0 == make(pool, ended, ordered).invoke(8)
     assert [0] == list(ended)
 
 

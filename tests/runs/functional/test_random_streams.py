@@ -39,9 +39,9 @@ def flow_of(executor: Any, store: Any = None) -> Any:
 def test_numbers_depend_on_neither_workers_nor_stores() -> None:
     """But on the id of the run."""
     names = ["a", "b", "a"]
-    alone, many = (ProcessExecutor(size) for size in (1, 2))
-    with alone, many:
-        found = [flow_of(each).run(names, id="1") for each in (alone, many, "threads", "inline")]
+    with ProcessExecutor(1) as alone:
+        places = (alone, "processes", "threads", "inline")
+        found = [flow_of(place).run(names, id="1") for place in places]
 
     assert [found[0]] * 4 == found
     assert len({*found[0]}) == 6
