@@ -215,20 +215,24 @@ def config_of(scope: Scope) -> dict[str, Any]:
     """Return the config that the task of *scope* is shown."""
     job, task = scope.job, scope.job.task
     config = dict(job.run.config)
-    config["metadata"] = {
-        **config.get("metadata", {}),
-        "langgraph_step": job.place.step,
-        "langgraph_node": task.name,
-        "langgraph_triggers": task.triggers,
-        "langgraph_path": task.path,
-        "langgraph_checkpoint_ns": task.namespace,
-    }
+    config["metadata"] = {**config.get("metadata", {}), **labels_of(task, job.place.step)}
     config["configurable"] = {
         **config.get("configurable", {}),
         "checkpoint_ns": task.namespace,
         "checkpoint_id": job.place.checkpoint_id,
     }
     return config
+
+
+def labels_of(task: Task, step: int) -> dict[str, Any]:
+    """Return what the metadata of a *task* of superstep *step* says of it."""
+    return {
+        "langgraph_step": step,
+        "langgraph_node": task.name,
+        "langgraph_triggers": task.triggers,
+        "langgraph_path": task.path,
+        "langgraph_checkpoint_ns": task.namespace,
+    }
 
 
 def get_store() -> Any:

@@ -9,8 +9,8 @@ All: TypeAlias = Literal["*"]
 """Every node, where node names are asked for."""
 
 StreamMode: TypeAlias = Literal[
-    "values", "updates", "recorded", "custom", "progress", "notices", "checkpoints", "tasks",
-    "debug",
+    "values", "updates", "recorded", "custom", "messages", "progress", "notices", "checkpoints",
+    "tasks", "debug",
 ]  # fmt: skip
 """What of a run is streamed."""
 
@@ -105,6 +105,10 @@ class UpdatesStreamPart(StreamPart):
 
 class CustomStreamPart(StreamPart):
     """An item of mode ``custom``."""
+
+
+class MessagesStreamPart(StreamPart):
+    """An item of mode ``messages``: a message, or a part of one, and its metadata."""
 
 
 class ProgressStreamPart(StreamPart):

@@ -217,8 +217,18 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """What a language model says in a task: what it emits for the stream of mode ``messages``."""
+
+    message: Any
+    metadata: Mapping[str, Any]
+    is_part: bool = False
+    """Whether more of the same message follows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Emitted:
-    """A running task wrote to the stream: a chunk, or a `Report`."""
+    """A running task wrote to the stream: a chunk, a `Report`, or what a model `Said`."""
 
     task_id: str
     payload: Any

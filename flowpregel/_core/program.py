@@ -105,6 +105,8 @@ class Options:
     output_channels: Keys = ()
     modes: frozenset[str] = frozenset()
     """The stream modes that are read."""
+    messages: Any = None
+    """Makes the items of mode ``messages``, if that is read; opaque here."""
     step_timeout: float | None = None
     retry: tuple[RetryPolicy, ...] = ()
     """For nodes that have none of their own."""

@@ -81,7 +81,9 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
     run = Run(
         program=program,
         options=options,
-        stream_events=StreamEvents(options.modes, options.output_channels, program.stream_channels),
+        stream_events=StreamEvents(
+            options.modes, options.output_channels, program.stream_channels, options.messages
+        ),
         state=new_state(program) if saved is None else load_state(program, saved),
         now=options.now,
         checkpoint_id=f"{options.now:x}",

@@ -9,7 +9,7 @@ from typing import Any
 
 from flowpregel._core import ids, records
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Emit, Emitted, Report
+from flowpregel._core.effects import Emit, Emitted, Report, Said
 from flowpregel._core.program import Keys, names
 from flowpregel._core.records import Arguments, Task, Write
 
@@ -21,15 +21,22 @@ class StreamEvents:
         modes: The stream modes that are read.
         output_channels: What ``values`` and ``updates`` show.
         stream_channels: What ``tasks`` and ``checkpoints`` show.
+        messages: Makes the items of mode ``messages``, if that is read.
     """
 
-    def __init__(self, modes: frozenset[str], output_channels: Keys, stream_channels: Keys) -> None:
-        self._modes = modes
+    def __init__(
+        self,
+        modes: frozenset[str],
+        output_channels: Keys,
+        stream_channels: Keys,
+        messages: Any = None,
+    ) -> None:
+        self._modes, self._messages = modes, messages
         self._output = output_channels
         self.outputs = frozenset(names(output_channels))
         self._streams = frozenset(names(stream_channels))
         self._wants_tasks = bool(modes & {"tasks", "debug"})
-        self.shows_tasks = self._wants_tasks or "updates" in modes
+        self.shows_tasks = self._wants_tasks or bool(modes & {"updates", "messages"})
         """Whether somebody reads of a task that it started, or ended; else ask for no event."""
         self.wants_checkpoints = bool(modes & {"checkpoints", "debug"})
 
@@ -60,12 +67,19 @@ class StreamEvents:
         """Yield the event of what *task* gives the stream while it runs."""
         report = event.payload
         if not isinstance(report, Report):
-            if "custom" in self._modes:
+            if isinstance(report, Said):
+                yield from self._said(report, event.namespace)
+            elif "custom" in self._modes:
                 yield Emit("custom", report, event.namespace)
             return
         task.report = report
         if "progress" in self._modes:
             yield Emit("progress", {"id": task.id, "name": task.name, **asdict(report)})
+
+    def _said(self, event: Any, namespace: tuple[str, ...] | None = None) -> Iterable[Emit]:
+        if "messages" in self._modes:
+            for item in self._messages.items(event):
+                yield Emit("messages", item, namespace)
 
     def interrupted(self, interrupts: tuple[Any, ...], current: Any) -> Iterable[Emit]:
         """Yield the events of what a task asks; *current* is what the output channels hold."""
@@ -107,6 +121,8 @@ class StreamEvents:
     def returned(self, task: Task, step: int, at: int) -> Iterable[Emit]:
         """Yield the events of what *task* wrote, and of its end unless another run shared that."""
         is_shared = task.span is not None and task.span.executor == "cache"
+        if not (is_shared or task.node.hidden):
+            yield from self._said((task, step))
         yield from self.updates(task, cached=is_shared)
         if not is_shared:
             yield from self.ended(task, step, at)

@@ -7,9 +7,10 @@ They are those in ``config["callbacks"]``, with LangChain's methods, and the hoo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final, Protocol, TypeAlias
 
 from flowpregel._engine.engine import Engine, RunPlan
@@ -96,3 +97,16 @@ def run_hooks(run: _Run, planned: RunPlan) -> Iterator[None]:
         result = run.engine.result
         if result is not None and not result.paused and (was_left or not around.is_over):
             tell_end("on_run_end", result=result.values)
+
+
+def message_stream(metadata: Mapping[str, Any]) -> Any:
+    """Return what makes the items of mode ``messages``.
+
+    Args:
+        metadata: The run's.
+
+    Raises:
+        ImportError: LangChain is not installed.
+    """
+    streaming = import_module("flowpregel.integrations.langchain.streaming")
+    return streaming.MessageStream(metadata)

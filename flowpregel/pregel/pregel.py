@@ -152,7 +152,7 @@ class Pregel(GraphDefinition):
 
         Args:
             input, config: As `invoke` takes them.
-            asked: ``stream_mode`` (``values``, ``updates``, ``custom``,
+            asked: ``stream_mode`` (``values``, ``updates``, ``custom``, ``messages``,
                 ``progress``, ``checkpoints``, ``tasks``, ``debug``, or a list of them),
                 ``subgraphs=True`` to hear of nested graphs too, ``output_keys``,
                 ``interrupt_before``, ``interrupt_after``, ``durability``,

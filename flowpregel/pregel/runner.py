@@ -14,8 +14,9 @@ import uuid
 import warnings
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import ExitStack, aclosing, closing, nullcontext
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, cast
 
 from flowpregel._core.effects import StepContext, Steps, Stopped
@@ -36,7 +37,7 @@ from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, Thr
 from flowpregel.pregel import progress
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition, keys_of
-from flowpregel.pregel.hooks import run_hooks
+from flowpregel.pregel.hooks import message_stream, run_hooks
 from flowpregel.pregel.identity import Once
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.resume import for_saver, kept_result, start_of
@@ -89,9 +90,7 @@ class GraphRun:
             # The checkpoint of a nested graph is found when that is called: by the map of them.
             config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
         self.graph, self.given, self.config = graph, given, config
-        self._hooks: Any = nullcontext
-        if config.callbacks:
-            self._hooks = lambda planned: run_hooks(self, planned)
+        self._hooks: Any = partial(run_hooks, self) if config.callbacks else nullcontext
         self.context = context_of(graph.context_schema, wanted["context"])
         self.control: RunControl | None = wanted["control"]
         self.resume: Literal["auto"] | Once | None = wanted["resume"]
@@ -107,13 +106,15 @@ class GraphRun:
         self.subgraphs: bool = wanted["subgraphs"]
         """Whether nested graphs stream too, so that each item names its namespace."""
         self._view = progress.ProgressView(graph.name) if wanted["progress"] else None
+        modes = frozenset((*self.modes, *self._printed, *(progress.MODES if self._view else ())))
         self.options = Options(
             durability=Durability(wanted["durability"]),
             recursion_limit=config.recursion_limit,
             interrupt_before=wanted["interrupt_before"],
             interrupt_after=wanted["interrupt_after"],
             output_channels=keys_of(wanted["output_keys"]),
-            modes=frozenset((*self.modes, *self._printed, *(progress.MODES if self._view else ()))),
+            modes=modes,
+            messages=message_stream(config.shown["metadata"]) if "messages" in modes else None,
             step_timeout=graph.step_timeout,
             retry=policies_of(graph.retry_policy),
             cache=graph.cache_policy,
@@ -238,15 +239,14 @@ def plan_of(asked: GraphRun) -> RunPlan:
     saver, committers = graph.saver, Committers()
     with ExitStack() as resources:
         if saver is not None:
-            address = config.address
-            place = address.thread_id, address.namespace
+            place = config.address.thread_id, config.address.namespace
             resources.callback(fault, "lease.released.after")
             fault("lease.taken.before")
             lease = resources.enter_context(saver.lease(*place, on_conflict=asked.on_conflict))
             lease.drawing = lambda: cast(Any, graph).get_graph().outline()
             fault("lease.taken.after")
             resources.callback(fault, "lease.released.before")
-            options = for_saver(replace(options, address=address, fence=lease.fence), saver)
+            options = for_saver(replace(options, address=config.address, fence=lease.fence), saver)
         fault("run.start.before")
         start = start_of(graph.program, saver, asked.given, config, resume=asked.resume)
         fault("run.start.after")
@@ -266,6 +266,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
             executor=graph.executor,
             modes=options.modes if asked.subgraphs else options.modes & _FROM_INSIDE,
             options=options,
+            variables=options.messages.variables() if options.messages else copy_context(),
             replayed_before=start.replayed_before,
             is_over=start.over is not None,
         )
