@@ -20,6 +20,7 @@ import io
 import os
 import pickle
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -219,6 +220,13 @@ class Table:
             cursor.set_range(prefix)
             found = cursor.iternext(keys=True, values=False)
             return [*takewhile(lambda key: key.startswith(prefix), found)]
+
+    def keys_from(self, transaction: Any, prefix: bytes, start: bytes, limit: int) -> list[bytes]:
+        """Return the first *limit* keys that begin with *prefix*, from *start* on."""
+        with transaction.cursor(db=self.handle) as cursor:
+            found = cursor.iternext(values=False) if cursor.set_range(start) else ()
+            keys = [*islice(found, limit)]
+        return keys[: bisect_left(keys, after(prefix))]
 
     def sizes(
         self, transaction: Any, prefix: bytes, start: bytes, limit: int

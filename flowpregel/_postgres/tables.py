@@ -24,6 +24,7 @@ _WHOLE = 0
 _LARGEST = 1_000_000_000
 """PostgreSQL's own limit for a field is a little above."""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
+_KEYS = "SELECT key FROM flowpregel.records WHERE key >= %s AND key < %s ORDER BY key LIMIT %s"
 
 
 class PostgresTable(Table):
@@ -78,6 +79,10 @@ class PostgresTable(Table):
 
     def keys(self, transaction: Any, prefix: bytes) -> list[bytes]:
         return [key for key, _ in self._rows(transaction, prefix, after(prefix), "ASC")]
+
+    def keys_from(self, transaction: Any, prefix: bytes, start: bytes, limit: int) -> list[bytes]:
+        found = transaction.ask(_KEYS, self._kind + start, self._kind + after(prefix), limit)
+        return [key[1:] for (key,) in found]
 
     def sizes(
         self, transaction: Any, prefix: bytes, start: bytes, limit: int

@@ -103,10 +103,10 @@ class Pages:
         told = {"row": detail["row"]._asdict(), "attempts": detail["attempts"]}
         return {**told, **values, "questions": questions}
 
-    def logs(self, thread: str) -> dict[str, str]:
-        """Return what each task of a thread has printed and logged, by its id."""
-        found = (self.saver.kept_output(address) for address in self.saver.namespaces(thread))
-        return {output.task_id: output.text for outputs in found for output in outputs}
+    def logs(self, thread: str, call: str) -> str:
+        """Return what a call of a thread's last run has printed and logged."""
+        with self._lock:
+            return self.reader.output(thread, call)
 
     def steps(self, thread: str) -> Json:
         """Return the checkpoints of a thread, the newest first."""

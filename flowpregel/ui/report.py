@@ -98,7 +98,7 @@ def _hashed(text: str) -> str:
 
 def _answers(pages: Pages, thread: str) -> Json:
     """Return what the page asks for, by the names under which ``source.js`` looks it up."""
-    run, steps, logs = pages.run(thread), pages.steps(thread), pages.logs(thread)
+    run, steps = pages.run(thread), pages.steps(thread)
     calls: Json = {"mark": 0, "is_more": True}
     known: dict[str, Any] = {}
     while calls["is_more"]:
@@ -115,6 +115,6 @@ def _answers(pages: Pages, thread: str) -> Json:
         "calls:": calls,
         "steps:": steps,
         **{f"call:{id_}": pages.call(thread, id_) for id_ in ids},
-        **{f"logs:{id_}": logs.get(id_, "") for id_ in ids},
+        **{f"logs:{id_}": pages.logs(thread, id_) for id_ in ids},
         **{f"step:{id_}": pages.step(thread, id_) for id_ in newest},
     }

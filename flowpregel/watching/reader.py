@@ -5,64 +5,91 @@
     thread ── checkpoint (input) ── checkpoint ── newest checkpoint
                  │ settled             │ settled      │ looked at each time
                  ▼                     ▼              ▼
-              its tasks ───────────────────────────────────► a log of rows ──► who looks
+              its tasks ──────────────────────────► a log of which changed
+                 │                                    │ since a mark
+                 └──────── read where they lie ───────┴──────► rows, for who looks
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import Owner
-from flowpregel.checkpoint.arguments import decoded
 from flowpregel.checkpoint.base import FLOW
-from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord, Tables
+from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.crash_report import cpu_of, memory_of
 from flowpregel.watching.inert import InertCodec
-from flowpregel.watching.preview import plain, question
-from flowpregel.watching.rows import CallChanges, CallRow, RunRow
-from flowpregel.watching.seen import SeenCheckpoint
+from flowpregel.watching.known import DIGEST
+from flowpregel.watching.rows import CallChanges, RunRow
+from flowpregel.watching.seen import SeenCheckpoint, SeenTasks
+from flowpregel.watching.tasks import Place, TaskRecords
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
 
-_ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
+_NUMBER = 4
+"""Bytes of the number of a checkpoint in the log."""
+_CHANGE = _NUMBER + DIGEST
+_MOST_RUNS = 16
+"""Of so many runs it is noted what changed: those that were asked for last."""
 
 
 @dataclass(slots=True, eq=False)
 class SeenRun:
-    """What was read of a thread's last run."""
+    """What was seen of a thread's last run, by somebody who looks at its calls."""
 
-    first: int
-    """The mark before its first change."""
-    chains: dict[str, list[SeenCheckpoint]] = field(default_factory=dict)
-    """By namespace, its checkpoints, the newest first."""
-    log: list[CallRow] = field(default_factory=list)
-    """Each change of a call."""
-    behind: deque[tuple[SeenCheckpoint, bool]] = field(default_factory=deque)
-    """What is to be read yet, and whether another checkpoint has followed it."""
+    first: int = field(default_factory=lambda: time.time_ns() // 1_000)
+    """The mark before its first change: microseconds, of which each change takes more than one.
+    So no other run has its marks, and none that another server has seen."""
+    places: list[Place] = field(default_factory=list)
+    """Its checkpoints, by number."""
+    newest: dict[str, int] = field(default_factory=dict)
+    """By namespace, the number of its newest checkpoint."""
+    log: bytearray = field(default_factory=bytearray)
+    """Of each change of a task the number of its checkpoint, and its digest."""
+    behind: deque[tuple[int, bool]] = field(default_factory=deque)
+    """The checkpoints that are to be looked at yet, and whether another has followed."""
+    opened: dict[int, SeenTasks] = field(default_factory=dict)
+    """By number of the checkpoint, the tasks that are looked at again."""
+    was_behind: bool = False
+    """Whether it was, when somebody looked last."""
     at: int = -1
-    """The store's mark when it was read last."""
+    """The store's mark when it was looked at last."""
     is_held: bool = False
     """Whether a run had the thread then."""
 
     @property
     def mark(self) -> int:
         """The mark after its last change."""
-        return self.first + len(self.log)
+        return self.first + len(self.log) // _CHANGE
+
+    def note(self, number: int, digests: bytes) -> None:
+        """Add changes of tasks of a checkpoint to the log."""
+        head = number.to_bytes(_NUMBER, "big")
+        for at in range(0, len(digests), DIGEST):
+            self.log += head + digests[at : at + DIGEST]
+
+    def changed(self, begin: int, end: int) -> Iterator[tuple[Place, bytes]]:
+        """Yield the checkpoint and the key of the tasks that changed, between places in the log."""
+        log = bytes(self.log[begin * _CHANGE : end * _CHANGE])
+        for at in range(0, len(log), _CHANGE):
+            place = self.places[int.from_bytes(log[at : at + _NUMBER], "big")]
+            yield place, place.key + log[at + _NUMBER : at + _CHANGE]
 
 
 class StoreReader:
     """Reads the runs of one store for somebody who looks at it all the time.
 
-    It keeps what it has read; one that is used by several OS threads needs a lock around it.
-    Nothing of the user's is imported or run.
+    Of a task it remembers some fifty bytes: rows are read where they lie, by whoever asks. One
+    that is used by several OS threads needs a lock around it. Nothing of the user's is imported
+    or run.
 
     Args:
         saver: The open store. It is opened once more, to be read inertly.
@@ -72,11 +99,12 @@ class StoreReader:
     def __init__(self, saver: DurableSaver, most: int = 5_000) -> None:
         self._most = most
         self._store, self._leases = saver.opened_to_look(InertCodec())
-        self._tables = Tables(self._store)
-        self._read = self._store.environment.read
+        self._tasks = TaskRecords(self._store)
+        self._tables, self._read = self._tasks.tables, self._tasks.read
         self._newest: dict[bytes, SeenCheckpoint] = {}
         """The newest checkpoint of each namespace, by the prefix of its keys."""
         self._runs: dict[str, SeenRun] = {}
+        """By thread, the one that was asked for last at the end."""
 
     def close(self) -> None:
         """Give the store back."""
@@ -94,6 +122,9 @@ class StoreReader:
     def runs(self) -> list[RunRow]:
         """Return all runs, the one that changed last first."""
         found = [*self._tables.used(self._read, None)]
+        # Of threads that were deleted nothing is kept.
+        prefixes = self._newest.keys() & {each.prefix for each in found}
+        self._newest = {prefix: self._newest[prefix] for prefix in prefixes}
         rows = [self._run_row(each) for each in found if not each.namespace]
         return sorted(rows, key=lambda row: row.updated, reverse=True)
 
@@ -109,13 +140,17 @@ class StoreReader:
     def _run_row(self, namespace: NamespaceRecord) -> RunRow:
         owner = self._leases.owner(Address(namespace.thread_id))
         newest = self._checkpoint(namespace, namespace.newest or "")
-        while newest.look(self._most, is_held=owner is not None) and newest.unread:
-            pass  # it reads some of them at a time
-        states = {state: count for state, count in newest.states.items() if count}
+        tasks, is_held = newest.tasks, owner is not None
+        # Of one that goes on some of them at a time: it is running, whatever they are.
+        while tasks.look(self._most, is_held=is_held) and tasks.is_behind and not is_held:
+            pass
+        if namespace.thread_id not in self._runs:
+            tasks.changes.clear()
+        states = {state: count for state, count in tasks.states.items() if count}
         flow = newest.item(FLOW)
         return RunRow(
             thread_id=namespace.thread_id,
-            status=status_from(states, newest.source, running=owner is not None),
+            status=status_from(states, newest.source, running=is_held),
             flow=flow if isinstance(flow, str) else None,
             step=newest.step,
             created=namespace.created,
@@ -129,8 +164,7 @@ class StoreReader:
     def _checkpoint(self, namespace: NamespaceRecord, id: str) -> SeenCheckpoint:
         seen = self._newest.get(namespace.prefix)
         if seen is None or seen.id != id:
-            decode = self._store.codec.decode
-            seen = SeenCheckpoint(self._tables, self._read, decode, namespace, id)
+            seen = SeenCheckpoint(self._tasks, namespace, id)
             if id == namespace.newest:
                 self._newest[namespace.prefix] = seen
         return seen
@@ -154,20 +188,13 @@ class StoreReader:
             thread_id: Whose.
             since: The `CallChanges.mark` of the last time; 0: all of them.
         """
-        run = self._runs.setdefault(thread_id, SeenRun(1))
-        was_behind = bool(run.behind)
-        if not self._follow(run, thread_id):
-            # Read anew: something was taken back, or another run has begun.
-            for namespace in self._namespaces(thread_id).values():
-                self._newest.pop(namespace.prefix, None)
-            run = self._runs[thread_id] = SeenRun(run.mark + 1)
-            self._follow(run, thread_id)
+        run = self._seen(thread_id)
         is_whole = not run.first <= since <= run.mark
         begin = 0 if is_whole else since - run.first
-        rows = tuple(run.log[begin : begin + self._most])
-        mark = run.first + begin + len(rows)
+        mark = min(run.first + begin + self._most, run.mark)
+        rows = self._tasks.rows(run.changed(begin, mark - run.first))
         # After the last of what it was behind with it looks what has changed meanwhile.
-        is_more = was_behind or bool(run.behind) or mark < run.mark
+        is_more = run.was_behind or bool(run.behind) or mark < run.mark
         return CallChanges(mark=mark, is_whole=is_whole, is_more=is_more, rows=rows)
 
     def changes(self, thread_id: str, since: int = 0) -> Iterator[CallChanges]:
@@ -178,52 +205,82 @@ class StoreReader:
             since, is_more = changes.mark, changes.is_more
             yield changes
 
+    def _seen(self, thread_id: str) -> SeenRun:
+        """Return a thread's last run, after a look at some of what has changed."""
+        run = self._runs.pop(thread_id, None)
+        if run is None or not self._follow(run, thread_id):
+            # Anew: something was taken back, or another run has begun.
+            for namespace in self._namespaces(thread_id).values():
+                self._newest.pop(namespace.prefix, None)
+            run = SeenRun()
+            self._follow(run, thread_id)
+        self._runs[thread_id] = run
+        while len(self._runs) > _MOST_RUNS:
+            del self._runs[next(iter(self._runs))]
+        return run
+
     def _follow(self, run: SeenRun, thread_id: str) -> bool:
-        """Add to *run* some of what has changed; return False if it is not what it was."""
+        """Note some of what has changed of *run*; return False if it is not what it was."""
+        run.was_behind = bool(run.behind)
         if not (run.behind or self._gather(run, thread_id)):
             return False
         left = self._most
         while run.behind and left > 0:
-            seen, is_last = run.behind[0]
-            if not seen.look(left, is_held=run.is_held, is_last=is_last):
+            number, is_last = run.behind[0]
+            tasks = run.opened.get(number) or self._tasks_at(run.places[number])
+            run.opened[number] = tasks
+            if not tasks.look(left, is_held=run.is_held, is_last=is_last):
                 run.at = -1  # too early: to be looked at again, though nothing is committed
-            if seen.is_taken_back:
+            if tasks.is_taken_back:
                 return False
-            left -= len(seen.changes)
-            run.log += seen.changes
-            seen.changes.clear()
-            if not seen.unread:
+            left -= len(tasks.changes) // DIGEST
+            run.note(number, bytes(tasks.changes))
+            tasks.changes.clear()
+            if not tasks.is_behind:
                 run.behind.popleft()
+                if is_last:
+                    del run.opened[number]
         return True
 
+    def _tasks_at(self, place: Place) -> SeenTasks:
+        newest = self._newest.get(place.key[:8])
+        is_newest = newest is not None and newest.tasks.place == place
+        return newest.tasks if newest and is_newest else SeenTasks(self._tasks, place)
+
     def _gather(self, run: SeenRun, thread_id: str) -> bool:
-        """Note which checkpoints of *run* are to be read; return False if it is another run."""
+        """Note which checkpoints of *run* are to be looked at; return False if it is another."""
         if (at := self.mark()) == run.at:
             return True
         run.is_held = self._leases.owner(Address(thread_id)) is not None
         for name, namespace in sorted(self._namespaces(thread_id).items()):
-            known = run.chains.setdefault(name, [])
-            roots = {seen.id for seen in run.chains[""]} if name else set()
-            added = [*self._since(namespace, known, roots)]
-            if known and added:
-                first = added[-1]
-                if first.source == "input" or first.parent_id != known[0].id:
+            known = run.newest.get(name)
+            known_id = None if known is None else run.places[known].address.checkpoint_id
+            seen, number = None, len(run.places)
+            for seen in self._since(run, namespace, known_id):
+                # Those behind the newest were looked at when the next one was there already.
+                run.behind.append((len(run.places), seen.id != namespace.newest))
+                run.places.append(seen.tasks.place)
+            is_another = seen and (seen.source == "input" or seen.parent_id != known_id)
+            if known is not None:
+                if is_another:
                     return False
-            # Those behind them were looked at when the next one was there already.
-            run.behind += [(seen, seen.id != namespace.newest) for seen in (*added, *known[:1])]
-            known[:0] = added
+                run.behind.append((known, known_id != namespace.newest))
+            if seen is not None:
+                run.newest[name] = number
         run.at = at
         return True
 
     def _since(
-        self, namespace: NamespaceRecord, known: list[SeenCheckpoint], roots: set[str]
+        self, run: SeenRun, namespace: NamespaceRecord, known_id: str | None
     ) -> Iterator[SeenCheckpoint]:
-        """Yield the checkpoints of a run that are not *known*, the newest first.
+        """Yield the checkpoints of a run that came after one, the newest first.
 
-        Of a nested graph only those that it reached in a superstep of *roots*.
+        Of a nested graph only those that it reached in a superstep of the outermost.
         """
+        addresses = (place.address for place in run.places) if namespace.namespace else ()
+        roots = {each.checkpoint_id for each in addresses if not each.namespace}
         id = namespace.newest
-        while id is not None and not (known and id == known[0].id):
+        while id is not None and id != known_id:
             seen = self._checkpoint(namespace, id)
             if not seen.is_there or (roots and seen.root_id not in roots):
                 return
@@ -239,29 +296,11 @@ class StoreReader:
         failed: ``began``, ``seconds``, ``pid``, ``error`` and ``traceback`` of each; its
         ``questions``: ``id`` and ``value`` of each. Values are previews, fit for JSON.
         """
-        for _ in self.changes(thread_id):
-            pass  # all of them have been read then
-        for seen in chain.from_iterable(self._runs[thread_id].chains.values()):
-            if (row := seen.row(call_id)) is not None:
-                break
-        else:
-            return None
-        ran, work = seen.work_of(call_id)
-        data = self._read(partial(self._tables.writes.get, key=seen.arguments_key(call_id)))
-        arguments: dict[str, Any] | None = None
-        if data is not None:
-            kept = decoded(data, self._store.codec)
-            arguments = {str(place): each for place, each in enumerate(kept.args)} | kept.kwargs
-        return {
-            "row": row,
-            "arguments": plain(arguments),
-            "result": plain(work.result if work.writes is None else work.writes),
-            "error": plain(work.error),
-            "attempts": [
-                dict(zip(_ATTEMPT, each, strict=True)) for each in (ran.failed if ran else ())
-            ],
-            "questions": [*map(question, work.interrupts)],
-        }
+        return self._tasks.call(self._seen(thread_id).places, call_id)
+
+    def output(self, thread_id: str, call_id: str) -> str:
+        """Return what a call of the last run has printed and logged; empty: nothing."""
+        return self._tasks.output(self._seen(thread_id).places, call_id)
 
     def live(self, thread_id: str) -> dict[str, Any] | None:
         """Return what a run is doing now; None: nothing runs, or it has not answered yet.

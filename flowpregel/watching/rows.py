@@ -50,28 +50,28 @@ class CallRow(NamedTuple):
     """Of the graph that it belongs to; empty: of the outermost."""
     path: str
     """Where it stands in its superstep: sorted by it, calls come after those that made them."""
-    caller: str = ""
+    caller: str
     """The path of the task whose body made the call; empty: it is no call."""
-    planned: int = 0
-    """Wall-clock nanoseconds at which its first attempt was given away to be run; 0: not known."""
-    began: int = 0
-    """Wall-clock nanoseconds at which its last attempt began; 0: not known."""
-    seconds: float = 0.0
-    """How long that took."""
-    attempts: int = 0
-    """How often it was tried; 0 and *began*: its result was shared by another run."""
-    executor: str = ""
-    host: str = ""
-    pid: int = 0
-    """In which process the last attempt ran; 0: not known."""
-    cpu: float = 0.0
-    """Seconds of CPU that the last attempt took; 0: not known."""
-    peak: int = 0
-    """The most memory, in bytes, that its process had used when it ended; 0: not known."""
-    error: str = ""
+    error: str
     """What it failed with, in one line."""
-    questions: int = 0
+    questions: int
     """How many answers it waits for."""
+    planned: int
+    """Wall-clock nanoseconds at which its first attempt was given away to be run; 0: not known."""
+    began: int
+    """Wall-clock nanoseconds at which its last attempt began; 0: not known."""
+    seconds: float
+    """How long that took."""
+    attempts: int
+    """How often it was tried; 0 and *began*: its result was shared by another run."""
+    executor: str
+    host: str
+    pid: int
+    """In which process the last attempt ran; 0: not known."""
+    cpu: float
+    """Seconds of CPU that the last attempt took; 0: not known."""
+    peak: int
+    """The most memory, in bytes, that its process had used when it ended; 0: not known."""
 
 
 class CallChanges(NamedTuple):

@@ -1,84 +1,53 @@
-"""What was read of a checkpoint and of its tasks, and what changed since.
+"""What was seen of a checkpoint and of its tasks, in little memory, and what changed since.
 
-A look reads the keys of a checkpoint's tasks, and the records of those that are new or had not
-ended well: a result that is kept stays as it is. Only `flowpregel redo` takes results back, and
-where no run holds the thread: then a look compares the checksums of all records.
+A look goes through the keys of a checkpoint's tasks, and reads the records of those that are new
+or had not ended well: a result that is kept stays as it is. Only `flowpregel redo` takes results
+back, and where no run holds the thread: then a look compares the checksums of all records.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias
 
-from flowpregel._core import records
-from flowpregel._core.asked import Ran
-from flowpregel._core.calls import line_of
-from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
 from flowpregel._lmdb.records import SIZE
-from flowpregel.checkpoint.arguments import arguments_key
-from flowpregel.checkpoint.tables import (
-    NamespaceRecord,
-    Tables,
-    WritesRecord,
-    checkpoint_key,
-    digest,
-)
-from flowpregel.checkpoint.work import Work, work_from
-from flowpregel.watching.rows import CallRow, CallState
+from flowpregel.checkpoint.tables import NamespaceRecord, checkpoint_key
+from flowpregel.watching.known import DIGEST, KnownTask, KnownTasks
+from flowpregel.watching.rows import CallState
+from flowpregel.watching.tasks import Place, TaskRecords
 
-Decode = Callable[[bytes, str], Any]
-_SHOWN = (records.CALLED, records.ERROR, records.INTERRUPT)
-"""The writes that a row is made of; of others it matters that they are there."""
-_TAKEN = tuple({*CallRow._fields} & {*Ran._fields} - {"name", "error"})
-"""What a row has of how a task ran."""
+_Changed: TypeAlias = tuple[bytes, bytes, bytes]
+"""The digest of a task, the checksum of its record and that one's payload."""
 _PAUSE = 20
 """How much longer than a look takes nobody looks again at a run that does not go on."""
 
 
 class SeenCheckpoint:
-    """A checkpoint, and what was read of the tasks that left something on it.
+    """A checkpoint.
 
     Args:
-        tables: The store's records.
-        read: Runs a function in a read transaction.
-        decode: Decodes a value inertly.
-        namespace: The checkpoint's.
+        tasks: Reads those that have left something on it.
+        namespace: Its own.
         id: Its id.
     """
 
-    def __init__(
-        self, tables: Tables, read: Any, decode: Decode, namespace: NamespaceRecord, id: str
-    ) -> None:
-        self._tables, self._read, self._decode = tables, read, decode
-        record = read(partial(tables.checkpoint, namespace=namespace, checkpoint_id=id))
+    def __init__(self, tasks: TaskRecords, namespace: NamespaceRecord, id: str) -> None:
+        read = partial(tasks.tables.checkpoint, namespace=namespace, checkpoint_id=id)
+        record = tasks.read(read)
+        address = Address(namespace.thread_id, namespace.namespace, id)
         self.id, self.is_there = id, record is not None
-        self._address = Address(namespace.thread_id, namespace.namespace, id)
-        self._prefix = checkpoint_key(namespace.prefix, id)
         self.parent_id: str | None = record and record.parent_id
         self.at: int = record.at if record else 0
         self.step: int = record.step if record else 0
         self.source: str = record.source if record else ""
         self._metadata = record.metadata if record else {}
-        self._sums: dict[bytes, bytes] = {}
-        """By key, the checksum of each task's record."""
-        self._done: set[bytes] = set()
-        """The keys of those that ended well."""
-        self.unread: list[bytes] = []
-        """The keys of those that are to be read yet."""
-        self._count = 0
-        """How many there were when the keys were read."""
-        self.rows: dict[bytes, CallRow] = {}
-        self.states: Counter[CallState] = Counter()
-        self.changes: list[CallRow] = []
-        """What changed, until somebody takes it out."""
-        self.is_taken_back = False
-        """Whether something went that was there, so that *changes* does not tell all."""
-        self._due = 0.0
-        """When it is looked at again, if no run has the thread: monotonic seconds."""
+        self._decode = tasks.codec.decode
+        place = Place(address, self.step + 1, checkpoint_key(namespace.prefix, id))
+        self.tasks = SeenTasks(tasks, place)
 
     def item(self, name: str) -> Any:
         """Return an item of its metadata, read inertly; None: it has no such."""
@@ -91,108 +60,91 @@ class SeenCheckpoint:
         parents = self.item("parents")
         return str(parents.get("")) if isinstance(parents, dict) else ""
 
+
+class SeenTasks:
+    """What was seen of the tasks that have left something on a checkpoint.
+
+    Args:
+        tasks: Reads them.
+        place: Where they are.
+    """
+
+    def __init__(self, tasks: TaskRecords, place: Place) -> None:
+        self._tasks, self.place = tasks, place
+        self._known = KnownTasks()
+        self._next: bytes | None = None
+        """The key from which on they are looked at the next time; None: from the first."""
+        self.states: Counter[CallState] = Counter()
+        self.changes = bytearray()
+        """The digests of those that changed, until somebody takes them out."""
+        self.is_taken_back = False
+        """Whether something went that was there, so that *changes* does not tell all."""
+        self._due = 0.0
+        """When they are looked at again, if no run has the thread: monotonic seconds."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether some of them are still to be looked at."""
+        return self._next is not None
+
     def look(self, most: int, *, is_held: bool, is_last: bool = False) -> bool:
         """Read some of what changed; return False if it is too early to look again.
 
         Args:
-            most: Of how many tasks: the others are left *unread* until the next time.
+            most: How many records are read: the others the next time.
             is_held: Whether a run has the thread. If not, anything may have changed, but seldom
                 does: it is not looked at too often.
             is_last: Another checkpoint has followed: from now on nothing changes any more.
         """
         began = time.monotonic()
-        if not self.unread:
-            if not (is_held or is_last) and began < self._due:
-                return False
-            known = self._done if is_held else ()
-            self._count, self.unread = self._read(partial(self._keys, known=known))
-        keys, self.unread = self.unread[:most], self.unread[most:]
-        for key, checksum, payload in self._read(partial(self._changed, keys=keys)):
-            self._sums[key] = checksum
-            self._take_in(key, WritesRecord(*self._tables.fields_of(payload)))
-        self.is_taken_back |= not self.unread and self._count < len(self._sums)
+        if not (is_held or is_last or self.is_behind) and began < self._due:
+            return False
+        start = self._next or self.place.key
+        read = partial(self._read, start=start, most=most, is_held=is_held)
+        changed, self._next = self._tasks.read(read)
+        self._take_in(changed)
         if not is_held:
             self._due = began + _PAUSE * (time.monotonic() - began)
         return True
 
-    def _keys(self, transaction: Any, known: Collection[bytes]) -> tuple[int, list[bytes]]:
-        """Return how many tasks have left something, and the keys of those that are not *known*."""
-        table, count, found = self._tables.writes, 0, []
-        length = len(self._prefix) + SIZE  # those of chunks are longer
-        for key in table.keys(transaction, self._prefix):
-            if key not in known:
-                if len(key) != length:
-                    continue
-                found.append(key)
-            count += 1
-        return count, found
+    def _read(
+        self, transaction: Any, start: bytes, most: int, is_held: bool
+    ) -> tuple[list[_Changed], bytes | None]:
+        """Return what changed from the key *start* on, and where to go on; None: that is all."""
+        table, length = self._tasks.table, len(self.place.key) + DIGEST
+        changed: list[_Changed] = []
+        at_once = 2 * most  # keys: there are many more of them than are to be read
+        following: bytes | None = start
+        while following is not None and most > 0:
+            keys = table.keys_from(transaction, self.place.key, following, at_once)
+            following = keys[-1] + b"\0" if len(keys) == at_once else None
+            if {*map(len, keys)} != {length}:  # those of chunks are longer
+                keys = [key for key in keys if len(key) == length]
+            wanted = self._known.wanted(keys, with_done=not is_held)
+            if len(wanted) > most:
+                following = wanted[most][0]
+            wanted = wanted[:most]
+            most -= len(wanted)
+            table.expect(transaction, [key for key, _ in wanted])
+            for key, checksum in wanted:
+                record = table.record(transaction, key)
+                if record is not None and record[:SIZE] != checksum:
+                    payload = table.get(transaction, key)
+                    assert payload is not None
+                    changed.append((key[-DIGEST:], record[:SIZE], payload))
+        return changed, following
 
-    def _changed(self, transaction: Any, keys: Sequence[bytes]) -> list[tuple[bytes, bytes, bytes]]:
-        """Return key, checksum and payload of those records that are not as they were."""
-        table, changed = self._tables.writes, []
-        table.expect(transaction, [*keys])
-        for key in keys:
-            record = table.record(transaction, key)
-            if record is not None and record[:SIZE] != self._sums.get(key):
-                payload = table.get(transaction, key)
-                assert payload is not None
-                changed.append((key, record[:SIZE], payload))
-        return changed
-
-    def row(self, call_id: str) -> CallRow | None:
-        """Return a task that left something on it; None: there is no such."""
-        return self.rows.get(self._prefix + digest(call_id))
-
-    def work_of(self, call_id: str) -> tuple[Ran | None, Work]:
-        """Return how that task ran, and what it left, its result too."""
-        key = self._prefix + digest(call_id)
-        data = self._read(partial(self._tables.writes.get, key=key))
-        return self._work(WritesRecord(*self._tables.fields_of(data)), whole=True)
-
-    def arguments_key(self, call_id: str) -> bytes:
-        """Return the key of that task's arguments, which are kept of a call that failed."""
-        return arguments_key(self._prefix, call_id)
-
-    def _take_in(self, key: bytes, record: WritesRecord) -> None:
-        before, row = self.rows.pop(key, None), self._row(record)
-        if before is not None:
-            self.states[before.state] -= 1
-        if row is None:
-            self.is_taken_back |= before is not None
-            return
-        self.rows[key] = row
-        self.states[row.state] += 1
-        self.changes.append(row)
-        (self._done.add if row.state == "done" else self._done.discard)(key)
-
-    def _row(self, record: WritesRecord) -> CallRow | None:
-        """Return a task as a row; None: it is no node of the user's, or was taken back."""
-        ran, work = self._work(record)
-        name = ran.name if ran else work.asked.name if work.asked else ""
-        is_empty = not name and work.state == "unfinished"
-        if record.task_id == records.RUN_TASK_ID or name == "__start__" or is_empty:
-            return None
-        error = work.error
-        return CallRow(
-            id=record.task_id,
-            name=name,
-            text=work.name or "" if work.is_call else "",
-            state=cast(CallState, work.state),
-            step=work.step,
-            checkpoint_id=self.id,
-            namespace=self._address.namespace,
-            path=record.path,
-            caller=caller_of(record.path),
-            error=error if isinstance(error, str) else line_of(error) if error else "",
-            questions=len(work.interrupts),
-            **({} if ran is None else {each: getattr(ran, each) for each in _TAKEN}),
-        )
-
-    def _work(self, record: WritesRecord, *, whole: bool = False) -> tuple[Ran | None, Work]:
-        """Return how a task ran, and what it left, with its result only if it is the *whole*."""
-        ran = None if record.ran is None else Ran(*record.ran)
-        kept = {
-            channel: self._decode(data, "a task's write") if whole or channel in _SHOWN else None
-            for _, (channel, data) in sorted(record.writes.items())
-        }
-        return ran, work_from(self._address, self.step + 1, record.task_id, kept, ran)
+    def _take_in(self, changed: Sequence[_Changed]) -> None:
+        """Note what became of those that changed, in their order."""
+        tasks = [
+            KnownTask(digest, checksum, self._tasks.state(self.place, self._tasks.record(payload)))
+            for digest, checksum, payload in changed
+        ]
+        for before, task in zip(self._known.put(tasks), tasks, strict=True):
+            if before is not None:
+                self.states[before] -= 1
+            if task.state is None:
+                self.is_taken_back |= before is not None
+                continue
+            self.states[task.state] += 1
+            self.changes += task.digest
