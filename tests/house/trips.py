@@ -4,7 +4,8 @@ Run ``python -m tests.house.trips`` (``-v`` lists the functions). The numbers ar
 has to read to understand one call, one commit or one question; `test_trips.py` holds them down.
 
 A trip is a window of time. Everything of the package that is entered in it, on any OS thread of
-the coordinator and in its worker, counts once::
+the coordinator and in its worker, counts once; but not what looks after leases now and then, which
+a slow machine would meet on the way::
 
     one @task call         from the call in the body to its result, in a worker process, no saver
     one superstep's commit from one node's return to the next node's call, LMDB, durability="sync"
@@ -30,6 +31,8 @@ from flowpregel import StateGraph, entrypoint, interrupt, task
 from flowpregel.executors import ProcessExecutor
 from flowpregel.types import Command
 
+WATCH: Final = "flowpregel-leases"
+"""The OS thread that looks five times a second whether a run is to end."""
 PACKAGE: Final = str(Path(flowpregel.__file__).parent) + os.sep
 
 
@@ -75,6 +78,8 @@ def _traced(trip: Trip) -> Iterator[None]:
     """Note what is entered on this OS thread and on those that start meanwhile."""
 
     def note(frame: FrameType, event: str, _: Any) -> None:
+        if threading.current_thread().name == WATCH:
+            return
         if event == "call" and (where := _where(frame)) is not None:
             trip.entered.append((time.monotonic_ns(), where))
 
