@@ -125,9 +125,10 @@ def call_task(caller: Task, call: Call, place: StepContext) -> Task:
     body.made += 1
     known_by: tuple[object, ...] = (index,)
     if asked is not None:
-        equal = body.equal.get(asked[:2], 0)
-        body.equal[asked[:2]] = equal + 1
-        known_by = (*asked[:2], equal)
+        question = asked[:2]
+        equal = body.equal.get(question, 0)
+        body.equal[question] = equal + 1
+        known_by = (*question, equal)
         at = body.placed if asked.is_placed else NOWHERE
         body.placed += asked.is_placed
         record = CallRecord(*asked[:4], at, body.caller)

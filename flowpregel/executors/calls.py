@@ -217,9 +217,9 @@ def futures_in(value: Any) -> list[Any]:
     """Return the futures of calls that *value* is, or that are in a list, tuple or dict."""
     if isinstance(value, Unresolved):
         return [value]
-    within: Collection[Any] = ()
-    if type(value) in (list, tuple, dict):
-        within = value.values() if type(value) is dict else value
+    if type(value) not in (list, tuple, dict):
+        return []
+    within: Collection[Any] = value.values() if type(value) is dict else value
     # By the set of their types: there may be very many of them.
     if not any(issubclass(kind, Unresolved) for kind in set(map(type, within))):
         return []

@@ -120,14 +120,14 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
         node: What is called.
         default: The executor of nodes that name none.
     """
-    if node.role != "leaf" or any(step.func is None for step in node.steps):
-        return False
     executor = default if node.executor is None else node.executor
     if executor is None:
         executor = default_executor()
     if isinstance(executor, Executor):
-        return executor.capabilities.isolates
-    return executor not in ("inline", "threads")
+        isolates = executor.capabilities.isolates
+    else:
+        isolates = executor not in ("inline", "threads")
+    return isolates and node.role == "leaf" and all(step.func is not None for step in node.steps)
 
 
 def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
