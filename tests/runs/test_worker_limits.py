@@ -184,6 +184,6 @@ def test_many_runs_leave_no_descriptor_open(drive: Any, tmp_path: Path) -> None:
         runs(10)
         before = descriptors()
 
-        runs(50)
+        runs(20)
 
         assert descriptors() <= before
