@@ -95,11 +95,24 @@ class Reader:
         self.read = read
         self.codec = codec
 
-    def load(self, address: Address, before: str | None, *, lazy_results: bool) -> Saved | None:
-        """Return the checkpoint at *address*, or None."""
-        copied: CopiedCheckpoint | None = self.read(
-            partial(self.find, address=address, before=before, lazy_results=lazy_results)
-        )
+    def load(
+        self,
+        address: Address,
+        before: str | None = None,
+        *,
+        lazy_results: bool = False,
+        tasks: bool = True,
+    ) -> Saved | None:
+        """Return the checkpoint at *address*, or None.
+
+        Args:
+            address: Its own; without a ``checkpoint_id`` the newest.
+            before: Only one with a smaller id than this.
+            lazy_results: Leave the results of finished calls where they are.
+            tasks: With what tasks have left on it.
+        """
+        read = partial(self.find, address=address, before=before, lazy_results=lazy_results)
+        copied: CopiedCheckpoint | None = self.read(partial(read, tasks=tasks))
         return None if copied is None else self._decoded(copied)
 
     def history(
@@ -145,6 +158,7 @@ class Reader:
             for identifier, record in islice(found, size):
                 kept = record._replace(places={}) if bare else record
                 page.append(self._copied(transaction, namespace, identifier, kept, chains))
+                self._copy_tasks(transaction, page[-1])
             return page
 
         is_whole = before is None
@@ -170,6 +184,7 @@ class Reader:
         address: Address,
         before: str | None = None,
         lazy_results: bool = False,
+        tasks: bool = True,
     ) -> CopiedCheckpoint | None:
         """Copy the checkpoint at *address*: the newest, if it names none."""
         namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
@@ -186,7 +201,10 @@ class Reader:
         record = self.tables.checkpoint(transaction, namespace, wanted)
         if record is None:
             return None
-        return self._copied(transaction, namespace, wanted, record, {}, lazy_results)
+        copied = self._copied(transaction, namespace, wanted, record, {})
+        if tasks:
+            self._copy_tasks(transaction, copied, lazy_results=lazy_results)
+        return copied
 
     def _copied(
         self,
@@ -195,9 +213,8 @@ class Reader:
         identifier: str,
         record: CheckpointRecord,
         chains: dict[str, DeltaChain],
-        lazy_results: bool = False,
     ) -> CopiedCheckpoint:
-        """Return what is kept of a checkpoint.
+        """Return what is kept of a checkpoint, without what tasks have left on it.
 
         Args:
             transaction: Open.
@@ -205,7 +222,6 @@ class Reader:
             identifier: Its id.
             record: What is kept in it.
             chains: By channel, the deltas that were read before.
-            lazy_results: Leave out the tasks that are finished calls and nothing else.
         """
         copied = CopiedCheckpoint(identifier, record, namespace)
         stored = [name for name, place in record.places.items() if place == STORED]
@@ -223,7 +239,13 @@ class Reader:
             data = self.tables.value(transaction, namespace.prefix, name, version, place)
             if data is not None:
                 copied.values[name] = data
-        prefix = checkpoint_key(namespace.prefix, identifier)
+        return copied
+
+    def _copy_tasks(
+        self, transaction: Any, copied: CopiedCheckpoint, *, lazy_results: bool = False
+    ) -> None:
+        """Add what tasks have left; of those that are finished calls, if *lazy_results*, little."""
+        prefix = checkpoint_key(copied.namespace.prefix, copied.id)
         for _, data in self.tables.writes.scan(transaction, prefix):
             task = WritesRecord(*self.tables.fields_of(data))
             if not (lazy_results and dict(task.writes.values()).keys() == _FINISHED_CALL):
@@ -232,7 +254,6 @@ class Reader:
             copied.left[hash(task.path)] = task.task_id
             if len(data) <= _SMALL and len(copied.held) < _MOST_HELD:
                 copied.held[task.task_id] = task
-        return copied
 
     def _chain(
         self, transaction: Any, prefix: bytes, channel: str, version: Version | None

@@ -101,6 +101,10 @@ class RecordSaver(BaseCheckpointSaver):
     ) -> Iterator[Saved]:
         return self._reader.history(address, filter, before, limit)
 
+    def load_channels(self, address: Address) -> Saved | None:
+        """Return what `load` does, without what tasks have left on the checkpoint."""
+        return self._reader.load(address, tasks=False)
+
     def outline(self, address: Address) -> Iterator[Saved]:
         """Yield what `history` does, without what the channels held."""
         return self._reader.history(address, bare=True)

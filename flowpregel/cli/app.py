@@ -31,6 +31,11 @@ class CommandGroup(click.Group):
         """Run a command, and exit with the code that it returns or that its error stands for."""
         try:
             code = super().invoke(ctx)
+        except click.UsageError as error:
+            if "extra argument" not in error.message:
+                raise
+            text = f"{error.message}; a store is named with --store PATH"
+            raise click.UsageError(text, error.ctx) from error
         except FlowPregelError as error:
             code = code_of(error)
             if wants_json():

@@ -124,13 +124,13 @@ class Pages:
 
     def step(self, thread: str, checkpoint: str) -> Json:
         """Return what the channels held at a checkpoint, and before it where that changed."""
-        saved = self.saver.load(Address(thread, "", checkpoint), lazy_results=True)
+        saved = self.saver.load_channels(Address(thread, "", checkpoint))
         if saved is None:
             raise ConfigurationError(f"thread {thread!r} has no checkpoint {checkpoint!r}")
         parent = None
         if saved.checkpoint.parent_id is not None:
             address = Address(thread, "", saved.checkpoint.parent_id)
-            parent = self.saver.load(address, lazy_results=True)
+            parent = self.saver.load_channels(address)
         before = {} if parent is None else values_of(parent)
         after, changed = values_of(saved), named(dict.fromkeys(saved.checkpoint.changed))
         channels = []

@@ -150,11 +150,11 @@ class StoreReader:
         flow = newest.item(FLOW)
         return RunRow(
             thread_id=namespace.thread_id,
-            status=status_from(states, newest.source, running=is_held),
+            status=status_from(states, newest.record.source, running=is_held),
             flow=flow if isinstance(flow, str) else None,
-            step=newest.step,
+            step=newest.record.step,
             created=namespace.created,
-            updated=newest.at,
+            updated=newest.record.at,
             checkpoints=namespace.checkpoints,
             states=states,
             host=owner.host if owner else "",
@@ -260,7 +260,9 @@ class StoreReader:
                 # Those behind the newest were looked at when the next one was there already.
                 run.behind.append((len(run.places), seen.id != namespace.newest))
                 run.places.append(seen.tasks.place)
-            is_another = seen and (seen.source == "input" or seen.parent_id != known_id)
+            is_another = seen and (
+                seen.record.source == "input" or seen.record.parent_id != known_id
+            )
             if known is not None:
                 if is_another:
                     return False
@@ -285,7 +287,7 @@ class StoreReader:
             if not seen.is_there or (roots and seen.root_id not in roots):
                 return
             yield seen
-            id = None if seen.source == "input" else seen.parent_id
+            id = None if seen.record.source == "input" else seen.record.parent_id
 
     def call(self, thread_id: str, call_id: str) -> dict[str, Any] | None:
         """Return all that is kept of one call, or None if the last run has no such.

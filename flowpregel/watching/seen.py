@@ -15,13 +15,16 @@ from typing import Any, TypeAlias
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.records import SIZE
-from flowpregel.checkpoint.tables import NamespaceRecord, checkpoint_key
+from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord, checkpoint_key
 from flowpregel.watching.known import DIGEST, KnownTask, KnownTasks
 from flowpregel.watching.rows import CallState
 from flowpregel.watching.tasks import Place, TaskRecords
 
+_MISSING = CheckpointRecord(None, 0, 0, "", {}, {}, (), None, {}, {})
 _Changed: TypeAlias = tuple[bytes, bytes, bytes]
 """The digest of a task, the checksum of its record and that one's payload."""
+_AT_ONCE = 2_000
+"""Keys. Longer lists, made by one OS thread after the other, the allocator would keep for each."""
 _PAUSE = 20
 """How much longer than a look takes nobody looks again at a run that does not go on."""
 
@@ -37,21 +40,17 @@ class SeenCheckpoint:
 
     def __init__(self, tasks: TaskRecords, namespace: NamespaceRecord, id: str) -> None:
         read = partial(tasks.tables.checkpoint, namespace=namespace, checkpoint_id=id)
-        record = tasks.read(read)
-        address = Address(namespace.thread_id, namespace.namespace, id)
-        self.id, self.is_there = id, record is not None
-        self.parent_id: str | None = record and record.parent_id
-        self.at: int = record.at if record else 0
-        self.step: int = record.step if record else 0
-        self.source: str = record.source if record else ""
-        self._metadata = record.metadata if record else {}
+        found = tasks.read(read)
+        self.id, self.is_there = id, found is not None
+        self.record: CheckpointRecord = found or _MISSING
         self._decode = tasks.codec.decode
-        place = Place(address, self.step + 1, checkpoint_key(namespace.prefix, id))
-        self.tasks = SeenTasks(tasks, place)
+        address = Address(namespace.thread_id, namespace.namespace, id)
+        key = checkpoint_key(namespace.prefix, id)
+        self.tasks = SeenTasks(tasks, Place(address, self.record.step + 1, key))
 
     def item(self, name: str) -> Any:
         """Return an item of its metadata, read inertly; None: it has no such."""
-        data = self._metadata.get(name)
+        data = self.record.metadata.get(name)
         return None if data is None else self._decode(data, "the metadata of a checkpoint")
 
     @property
@@ -113,7 +112,7 @@ class SeenTasks:
         """Return what changed from the key *start* on, and where to go on; None: that is all."""
         table, length = self._tasks.table, len(self.place.key) + DIGEST
         changed: list[_Changed] = []
-        at_once = 2 * most  # keys: there are many more of them than are to be read
+        at_once = min(2 * most, _AT_ONCE)
         following: bytes | None = start
         while following is not None and most > 0:
             keys = table.keys_from(transaction, self.place.key, following, at_once)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from flowpregel._core import records
-from flowpregel._core.asked import Ran
+from flowpregel._core.asked import CallRecord, Ran
 from flowpregel._core.calls import line_of
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.arguments import arguments_key, decoded
+from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.output import CallOutput, output_key
 from flowpregel.checkpoint.tables import Tables, WritesRecord, digest
 from flowpregel.checkpoint.work import Work, work_from
@@ -27,6 +27,10 @@ _SHOWN = (records.CALLED, records.ERROR, records.INTERRUPT)
 _TAKEN = attrgetter(*CallRow._fields[CallRow._fields.index("planned") :])
 """Takes the end of a row out of how a task ran."""
 _NEVER = Ran("", 0, 0.0, 0, "", 0)
+_CALLED, _TEXT = WRITES_IDX_MAP[records.CALLED], CallRecord._fields.index("text")
+"""Where a task's record has which call it is, and where that has it as text."""
+_INPUT = "__start__"
+"""The name of what takes in the input."""
 _ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
 
 
@@ -59,37 +63,35 @@ class TaskRecords:
 
     def state(self, place: Place, record: WritesRecord) -> CallState | None:
         """Return the state of the row that `row` returns."""
-        channels = (channel for channel, _ in record.writes.values())
-        is_node = (
-            record.ran and record.ran[0] != "__start__" and record.task_id != records.RUN_TASK_ID
-        )
-        if is_node and not records.CONTROL_WRITES.issuperset(channels):
-            return "done"  # as most are: nothing else of it has to be decoded
+        if _is_done(record):
+            return "done"
         row = self.row(place, record)
         return row and row.state
 
     def row(self, place: Place, record: WritesRecord) -> CallRow | None:
         """Return a task as a row; None: it is no node of the user's, or was taken back."""
-        ran, work = self._work(place, record)
-        name = ran.name if ran else work.asked.name if work.asked else ""
-        is_empty = not name and work.state == "unfinished"
-        if record.task_id == records.RUN_TASK_ID or name == "__start__" or is_empty:
-            return None
-        error = work.error
+        ran = _NEVER if record.ran is None else Ran(*record.ran)
+        name, text, state, questions = ran.name, ran.call, "done", 0
+        error: Any = ""
+        if _is_done(record):  # as most are: little of it has to be decoded
+            data = record.writes.get(_CALLED)
+            called = data and self.codec.decode(data[1], "a call")
+            text = str(called[_TEXT]) if isinstance(called, tuple) else text
+        else:
+            work = self._work(place, record)
+            name = name or (work.asked.name if work.asked else "")
+            text = (work.name or "") if work.is_call else ""
+            state, questions = work.state, len(work.interrupts)
+            error = work.error or ""
+            is_empty = not name and state == "unfinished"
+            if is_empty or name == _INPUT or record.task_id == records.RUN_TASK_ID:
+                return None
         return CallRow(
-            record.task_id,
-            name,
-            work.name or "" if work.is_call else "",
-            cast(CallState, work.state),
-            place.step,
-            place.address.checkpoint_id or "",
-            place.address.namespace,
-            record.path,
-            caller_of(record.path),
-            error if isinstance(error, str) else line_of(error) if error else "",
-            len(work.interrupts),
-            *_TAKEN(ran or _NEVER),
-        )
+            record.task_id, name, text, cast(CallState, state), place.step,
+            place.address.checkpoint_id or "", place.address.namespace, record.path,
+            caller_of(record.path), error if isinstance(error, str) else line_of(error), questions,
+            *_TAKEN(ran),
+        )  # fmt: skip
 
     def rows(self, found: Iterable[tuple[Place, bytes]]) -> tuple[CallRow, ...]:
         """Return tasks as rows, each once, without those that were taken back.
@@ -106,54 +108,54 @@ class TaskRecords:
         """Return all that is kept of a task, as `StoreReader.call` does."""
         keys = [place.key + digest(call_id) for place in places]
         for place, data in zip(places, self._payloads(keys), strict=True):
-            row = data and self.row(place, self.record(data))
-            if data and row:
-                return {"row": row, **self._detail(place, call_id, self.record(data))}
+            record = None if data is None else self.record(data)
+            if record is not None and (row := self.row(place, record)) is not None:
+                return {"row": row, **self._detail(place, record)}
         return None
 
-    def _detail(self, place: Place, call_id: str, record: WritesRecord) -> dict[str, Any]:
-        ran, work = self._work(place, record, whole=True)
-        (data,) = self._payloads([arguments_key(place.key, call_id)])
-        arguments: dict[str, Any] | None = None
-        if data is not None:
-            kept = decoded(data, self.codec)
-            arguments = {str(at): each for at, each in enumerate(kept.args)} | kept.kwargs
+    def _detail(self, place: Place, record: WritesRecord) -> dict[str, Any]:
+        """Return what a row does not tell of a task."""
+        work = self._work(place, record, whole=True)
+        (data,) = self._payloads([arguments_key(place.key, record.task_id)])
+        kept = None if data is None else decoded(data, self.codec)
+        arguments = kept and {str(at): each for at, each in enumerate(kept.args)} | kept.kwargs
+        failed = work.ran.failed if work.ran else ()
         return {
             "arguments": plain(arguments),
             "result": plain(work.result if work.writes is None else work.writes),
             "error": plain(work.error),
-            "attempts": [
-                dict(zip(_ATTEMPT, each, strict=True)) for each in (ran.failed if ran else ())
-            ],
+            "attempts": [dict(zip(_ATTEMPT, each, strict=True)) for each in failed],
             "questions": [*map(question, work.interrupts)],
         }
 
     def output(self, places: Iterable[Place], call_id: str) -> str:
         """Return what a task has printed and logged; empty: nothing."""
-        keys = [
-            output_key(place.key[:8], place.address.checkpoint_id) + digest(call_id)
-            for place in places
-        ]
+        begins = (output_key(each.key[:8], each.address.checkpoint_id) for each in places)
+        keys = [begin + digest(call_id) for begin in begins]
         kept = (CallOutput(*self.tables.fields_of(data)) for data in self._payloads(keys) if data)
         return "".join(output.text for output in kept)
 
     def _payloads(self, keys: Collection[bytes]) -> list[bytes | None]:
         """Return what is at each of *keys*, all as it was at one moment."""
-        return cast(list[bytes | None], self.read(partial(self._found, keys=[*keys])))
 
-    def _found(self, transaction: Any, keys: list[bytes]) -> list[bytes | None]:
-        self.table.expect(transaction, keys)
-        return [self.table.get(transaction, key) for key in keys]
+        def found(transaction: Any) -> list[bytes | None]:
+            self.table.expect(transaction, [*keys])
+            return [self.table.get(transaction, key) for key in keys]
 
-    def _work(
-        self, place: Place, record: WritesRecord, *, whole: bool = False
-    ) -> tuple[Ran | None, Work]:
+        return cast(list[bytes | None], self.read(found))
+
+    def _work(self, place: Place, record: WritesRecord, *, whole: bool = False) -> Work:
         """Return how a task ran, and what it left, with its result only if it is the *whole*."""
         ran = None if record.ran is None else Ran(*record.ran)
         kept = {
-            channel: self.codec.decode(data, "a task's write")
-            if whole or channel in _SHOWN
-            else None
-            for _, (channel, data) in sorted(record.writes.items())
+            name: self.codec.decode(data, "a task's write") if whole or name in _SHOWN else None
+            for _, (name, data) in sorted(record.writes.items())
         }
-        return ran, work_from(place.address, place.step, record.task_id, kept, ran)
+        return work_from(place.address, place.step, record.task_id, kept, ran)
+
+
+def _is_done(record: WritesRecord) -> bool:
+    """Return whether, so much is known undecoded, a node of the user's has ended well."""
+    names = (name for name, _ in record.writes.values())
+    is_node = record.task_id != records.RUN_TASK_ID and record.ran and record.ran[0] != _INPUT
+    return bool(is_node) and not records.CONTROL_WRITES.issuperset(names)

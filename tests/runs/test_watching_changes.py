@@ -195,6 +195,18 @@ def test_nothing_is_remembered_of_a_thread_that_was_deleted(store: LMDBSaver) ->
     assert 3 == len([each for each in seen if each.tasks.place.address.thread_id[0] in "ab"])
 
 
+def test_what_the_channels_held_is_read_without_what_tasks_have_left(store: LMDBSaver) -> None:
+    """Of very many calls that is much, and no superstep is shown with it."""
+    runs_of(store, "1")
+    for saved in store.history(Address("1")):
+        channels = store.load_channels(saved.address)
+
+        assert channels is not None
+        assert saved.checkpoint == channels.checkpoint
+        assert ((), (), None) == (channels.writes, channels.ran, channels.left)
+    assert saved.writes
+
+
 # ---------------------------------------------------------------- one call
 
 

@@ -41,7 +41,7 @@ def reap(process: Any) -> tuple[int | None, int | None] | None:
     return code, usage.ru_maxrss * RSS_UNIT
 
 
-def _memory_sizes(pid: int) -> dict[str, int]:
+def memory_sizes(pid: int) -> dict[str, int]:
     """Return what the kernel says of a process's memory, in bytes; nothing where it does not."""
     with suppress(OSError):
         fields = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -54,7 +54,7 @@ def memory_of(pid: int) -> int:
 
     In bytes, without what they share with others, such as the arrays that its tasks are given.
     """
-    sizes = _memory_sizes(pid)
+    sizes = memory_sizes(pid)
     own = sizes.get("RssAnon:", 0) + sizes.get("RssFile:", 0)
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -70,7 +70,7 @@ def forget_peak(pid: int) -> None:
 
 def peak_of(pid: int) -> int:
     """Return the most memory (bytes) that a process had since `forget_peak`; 0: not known."""
-    return _memory_sizes(pid).get("VmHWM:", 0)
+    return memory_sizes(pid).get("VmHWM:", 0)
 
 
 def cpu_of(pid: int) -> float:

@@ -1,0 +1,41 @@
+"""What is known of very many tasks is found again, and what is not known is found missing."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowpregel.watching.known import DIGEST, KnownTask, KnownTasks
+from flowpregel.watching.rows import CallState
+
+DIGESTS = st.binary(min_size=1, max_size=1).map(lambda byte: byte * DIGEST)
+STATES = st.sampled_from([None, "failed", "waiting", "unfinished", "done"])
+CHECKSUMS = st.binary(min_size=16, max_size=16)
+BATCHES = st.lists(st.dictionaries(DIGESTS, st.tuples(CHECKSUMS, STATES), max_size=9), max_size=8)
+Model = dict[bytes, tuple[bytes, CallState | None]]
+
+
+def known_from(batches: list[Model]) -> tuple[KnownTasks, Model]:
+    known, model = KnownTasks(), Model()
+    for batch in batches:
+        before = known.put([KnownTask(digest, *batch[digest]) for digest in sorted(batch)])
+
+        assert [model[each][1] if each in model else None for each in sorted(batch)] == before
+        model |= batch
+    return known, model
+
+
+@given(BATCHES, st.sets(DIGESTS, max_size=9), st.integers(0, 20), st.integers(0, 20))
+def test_those_are_wanted_that_are_not_known_to_be_done(
+    batches: list[Model], others: set[bytes], begin: int, end: int
+) -> None:
+    """Of any part of the keys; each with the checksum that its record had."""
+    known, model = known_from(batches)
+    part = sorted({*model} | others)[begin:end]
+    keys = [b"place " + digest for digest in part]
+
+    sums = [model.get(digest, (b"", None)) for digest in part]
+    every = [(key, checksum) for key, (checksum, _) in zip(keys, sums, strict=True)]
+    open_ones = [each for each, (_, state) in zip(every, sums, strict=True) if state != "done"]
+    assert every == known.wanted(keys, with_done=True)
+    assert open_ones == known.wanted(keys, with_done=False)
