@@ -318,3 +318,11 @@ def test_a_value_that_cannot_be_decoded_hides_no_other(
 
     assert 2 == values["n"]
     assert values["log"].startswith("<unreadable: TypeError: state is not a dictionary")
+
+
+def test_a_store_that_is_given_by_place_is_told_how_to_be_named(store: str) -> None:
+    """As `flowpregel ui` takes it, and no other command."""
+    result = CliRunner().invoke(app, ["ls", store])
+
+    assert Code.USAGE == result.exit_code
+    assert "a store is named with --store PATH" in result.stderr

@@ -16,12 +16,14 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel._core.records import Address, Saved
+from flowpregel.checkpoint.postgres import PostgresSaver
 from flowpregel.checkpoint.work import work_of
 from flowpregel.cli.app import app
 from flowpregel.errors import StoreError, StoreForeignError
 from flowpregel.func import entrypoint, task
 from tests.postgres_server import Server
 from tests.runs.cli_jobs import environment
+from tests.runs.watched import reading
 
 pytestmark = pytest.mark.slow
 
@@ -256,3 +258,26 @@ def test_a_record_that_was_changed_in_the_database_is_found(
         assert not saver.verify().ok
         with pytest.raises(StoreError, match="damaged"):
             saver.load(Address("a"))
+
+
+def test_what_calls_have_left_is_read_a_few_at_a_time(postgres_url: str) -> None:
+    """Each is told once; what a run does at this moment is not shown through a database."""
+
+    @task(executor="inline")
+    def work(n: int) -> int:
+        return n
+
+    with PostgresSaver(postgres_url) as saver, reading(saver, most=3) as reader:
+
+        @entrypoint(checkpointer=saver)
+        def flow(count: int) -> int:
+            return sum(work(n).result() for n in range(count))
+
+        flow.invoke(10, thread_id="1")
+        told = [row.text or row.name for each in reader.changes("1") for row in each.rows]
+        row, live = reader.run("1"), reader.live("1")
+
+    assert sorted(["flow", *(f"work({n})" for n in range(10))]) == sorted(told)
+    assert row is not None
+    assert "done" == row.status
+    assert live is None

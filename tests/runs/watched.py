@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.watching.reader import StoreReader
 
 Found = TypeVar("Found")
@@ -27,7 +27,7 @@ def until(look: Callable[[], Found | None]) -> Found:
     return found
 
 
-def reading(saver: LMDBSaver, **options: int) -> AbstractContextManager[StoreReader]:
+def reading(saver: DurableSaver, **options: int) -> AbstractContextManager[StoreReader]:
     """Read what the saver's store keeps."""
     return closing(StoreReader(saver, **options))
 
@@ -35,7 +35,7 @@ def reading(saver: LMDBSaver, **options: int) -> AbstractContextManager[StoreRea
 JOB = """
 import os, sys, time
 from flowpregel import entrypoint, report_progress, task
-from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.checkpoint.durable import DurableSaver
 
 @task
 def hold(n):
