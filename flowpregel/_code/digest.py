@@ -42,7 +42,7 @@ from flowpregel._code.values import (
 
 _MISSING = object()
 SOURCES: dict[str, str] = {}
-"""By the digests of the tasks of this process, their source."""
+"""By the digests of the tasks and bodies of this process, their source."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,18 +80,18 @@ def code_digest(function: Any, *, through_tasks: bool = True) -> CodeDigest:
     return _Reader(function, through_tasks).read()
 
 
-_OF_BODIES: WeakKeyDictionary[types.FunctionType, str] = WeakKeyDictionary()
+_OF_BODIES: WeakKeyDictionary[types.FunctionType, CodeDigest] = WeakKeyDictionary()
 
 
-def code_of(function: Any) -> str:
+def code_of(function: Any) -> CodeDigest:
     """Return the digest of a body, whose calls are looked at one by one: tasks count by name.
 
     That of a plain function is taken once a process.
     """
     if not isinstance(function, types.FunctionType):
-        return code_digest(function, through_tasks=False).digest
+        return code_digest(function, through_tasks=False)
     if function not in _OF_BODIES:
-        _OF_BODIES[function] = code_digest(function, through_tasks=False).digest
+        _OF_BODIES[function] = code_digest(function, through_tasks=False)
     return _OF_BODIES[function]
 
 
@@ -105,7 +105,8 @@ class _Unit:
     """The how manieth it is that was reached."""
     tokens: list[str] = dataclasses.field(default_factory=list)
     """What it means; other units are in it by their numbers."""
-    source: str = ""
+    source: str | None = None
+    """None: it has none, so that what it means is shown."""
 
 
 class _Reader:
@@ -145,10 +146,12 @@ class _Reader:
             while name in parts:
                 name += "'"
             parts[name] = "".join(unit.tokens)
-            sources.append(unit.source or f"{name} = {parts[name]}\n")
+            if unit.source is None:
+                unit.source = f"{name} = {parts[name]}\n"
+            sources.append(unit.source)
         meaning = repr([*parts.values()]).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(meaning, digest_size=16).hexdigest()
-        return CodeDigest(digest, parts, "\n".join(sources))
+        return CodeDigest(digest, parts, "\n".join(filter(None, sources)))
 
     # ------------------------------------------------------------ units
 
@@ -204,7 +207,7 @@ class _Reader:
     def _refer(self, unit: _Unit, found: Found, home: str, cells: Mapping[str, Any]) -> None:
         """Write a definition, and what the names in it that are not its own stand for."""
         unit.tokens.append(found.meaning)
-        unit.source = found.source
+        unit.source = found.source or None
         for name, *attributes in found.names:
             value, place = self._module(home)[1].get(name, _MISSING), f"{home}:"
             if name in cells:
@@ -301,6 +304,8 @@ class _Reader:
         content = content_of(value)
         if is_ours(value) and callable(value):
             steps = steps_of(value) if self._through_tasks else []
+            if value is unit.value:
+                unit.source = ""  # whoever calls it shows its name
             self._write([str(getattr(value, "name", "")), *steps], unit)
         elif content is not None:
             unit.tokens.append(f"{len(content)}(")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+CODE_DIGITS = 16
+"""How much of the digest of a body is of its code alone."""
 NOWHERE = -1
 """The place of a call that may come anywhere the next time: one before it is made again."""
 
@@ -34,7 +36,7 @@ class CallRecord(NamedTuple):
     place: int
     """The how manieth call of its body it was, or `NOWHERE`."""
     caller: str
-    """A digest of the body that made it: its code and what it was given."""
+    """A digest of the body that made it: first of its code, then of what it was given."""
 
 
 class FailedCall(NamedTuple):

@@ -22,9 +22,9 @@ from itertools import chain
 from typing import Any
 
 from flowpregel import errors
-from flowpregel._code.digest import code_of
+from flowpregel._code.digest import SOURCES, code_of
 from flowpregel._core import ids
-from flowpregel._core.asked import NOWHERE, CallRecord
+from flowpregel._core.asked import CODE_DIGITS, NOWHERE, CallRecord
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import BodyCalls, StepContext
@@ -46,7 +46,9 @@ def digest_of_caller(caller: Task) -> str:
         given = digest_of(caller.input, "the input", strict=False)
     except ConfigurationError:  # nested too deeply to be looked at
         given = ""
-    return ids.digest(caller.path, *codes, given)
+    code = ids.digest(*(each.digest for each in codes))[:CODE_DIGITS]
+    SOURCES[code] = "\n".join(each.source for each in codes)
+    return code + ids.digest(caller.path, given)[CODE_DIGITS:]
 
 
 def digest_of_call(record: CallRecord) -> str:
@@ -68,7 +70,8 @@ def answer(run: Run, place: StepContext, task: Task, record: CallRecord) -> Outc
         return None
     # Of the calls that calls make none is counted: they are not asked for if those are answered.
     run.going_on.asked += task.parent.record is None and record.code != ""
-    run.going_on.is_changed |= was.caller != record.caller
+    if was.caller != record.caller:
+        _note_change(run, task, was, record)
     if was.code != record.code:
         recorded = _of_other_code(run, task, was, record, recorded)
     if task.parent.body.may_repeat:
@@ -171,8 +174,17 @@ def _recorded_at(run: Run, task: Task, record: CallRecord) -> CallRecord | None:
         was = _record_in(run.left.record_at(task.path))
     if was is None or (was.caller, was.place) == (record.caller, record.place):
         return was
-    run.going_on.is_changed |= was.caller != record.caller
+    if was.caller != record.caller:
+        _note_change(run, task, was, record)
     return None
+
+
+def _note_change(run: Run, task: Task, was: CallRecord, now: CallRecord) -> None:
+    """Note that the body of *task* has other code or another input than it had."""
+    assert task.parent is not None
+    run.going_on.is_changed = True
+    codes = was.caller[:CODE_DIGITS], now.caller[:CODE_DIGITS]
+    run.going_on.codes.setdefault(task.parent.name, codes)
 
 
 def count_not_asked(run: Run) -> None:

@@ -49,7 +49,8 @@ class GoingOn:
     of_other_code: Counter[str] = field(default_factory=Counter)
     """How many results that other code made were used, by the name of the task."""
     codes: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Of these tasks, the digests of the code that made one of them, and of the code now."""
+    """Of these tasks, and of bodies that have changed, the digests of the code that was recorded
+    with one of them, and of the code now."""
 
     def notices(self) -> list[Emit]:
         """Return what the user is to be told, in a line each."""

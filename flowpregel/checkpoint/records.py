@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from flowpregel._code.digest import SOURCES
-from flowpregel._core.asked import FailedCall
+from flowpregel._core.asked import CODE_DIGITS, FailedCall
 from flowpregel._core.records import CALLED, Address, Batch, Saved
 from flowpregel._lmdb.records import SealedStore
 from flowpregel.checkpoint import arguments, output, signals
@@ -38,7 +38,7 @@ from flowpregel.checkpoint.writer import put
 from flowpregel.errors import LeaseLostError
 
 _LONGEST = 1 << 16
-"""Bytes that are kept of the source of a task, compressed."""
+"""Bytes that are kept of the source of a task or a body, compressed."""
 
 
 class Leases(Protocol):
@@ -116,10 +116,11 @@ class RecordSaver(BaseCheckpointSaver):
         made = encode_batch(batch, codec.encode)
         for task in batch.writes:
             channel, called = task.writes[-1] if task.writes else ("", None)
-            code = called[2] if channel == CALLED and called else ""
-            if code in SOURCES and code not in self._sources:
-                source = zlib.compress(SOURCES[code].encode(errors="replace"))
-                made.sources[code] = source[:_LONGEST]
+            codes = (called[2], called[5][:CODE_DIGITS]) if channel == CALLED and called else ()
+            for code in codes:
+                if code in SOURCES and code not in self._sources:
+                    source = zlib.compress(SOURCES[code].encode(errors="replace"))
+                    made.sources[code] = source[:_LONGEST]
         for task in made.writes:
             if isinstance(task.failed, FailedCall):
                 task.failed = arguments.encoded(task.failed, self._kept_arguments, codec)

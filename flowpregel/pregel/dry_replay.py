@@ -73,7 +73,7 @@ class DryRun:
     is_changed: bool = False
     """Whether the body has other code, or another input, than when its calls were recorded."""
     diff: str = ""
-    """How the code of these tasks has changed, as far as the store has its source."""
+    """How the code of these tasks, and of the body, has changed, as far as the store has it."""
     error: str | None = None
     """What it would fail with at once."""
 
@@ -91,9 +91,9 @@ class DryRun:
         ]
         if self.other_code:
             lines.append(f"answers of other code than now{_counts(self.other_code)}")
-            lines += self.diff.splitlines()
         if self.is_changed:
             lines.append("its body has other code or another input now")
+        lines += self.diff.splitlines()
         if self.error:
             lines.append(f"it would fail: {self.error}")
         return "\n".join(lines)
@@ -171,7 +171,7 @@ def _superstep(begun: Start, options: Options, saver: BaseCheckpointSaver | None
 
 
 def _diff(codes: Mapping[str, tuple[str, str]], saver: BaseCheckpointSaver) -> str:
-    """Return how the sources of tasks have changed whose results were made by other *codes*."""
+    """Return how the sources of tasks and bodies have changed that had other *codes*."""
     lines = list[str]()
     for name, (was, present) in codes.items():
         if kept := saver.source_of(was).splitlines():

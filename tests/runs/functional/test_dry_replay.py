@@ -115,7 +115,7 @@ def test_another_input_is_planned_if_it_is_adopted(failed: Any) -> None:
     found = failed.plan([3, 4, 5], id="1", adopt=True)
 
     assert (1, {"double": 2}, 1) == (found.answered, found.would_run, found.not_asked)
-    assert found.is_changed
+    assert (True, "") == (found.is_changed, found.diff)
     with pytest.raises(InputMismatchError):
         failed.plan([3, 4, 5], id="1")
 
@@ -144,7 +144,9 @@ def test_calls_that_a_new_body_does_not_ask_for_are_counted(saver: Any, failed: 
 
     assert (0, {"double": 1}, 2) == (found.answered, found.would_run, found.not_asked)
     assert not found.fits
-    assert "its body has other code or another input now" in str(found)
+    assert "its body has other code or another input now\n--- study, recorded" in str(found)
+    assert "\n+        first = double(0).result()\n" in found.diff
+    assert "TaskFunction" not in found.diff
 
 
 def test_work_of_another_workflow_is_refused(saver: Any, failed: Any) -> None:
