@@ -199,7 +199,11 @@ class _Feeder:
             value = value.copy()  # how an array lies in memory is not its content
         try:
             reduce = copyreg.dispatch_table.get(type(value))
-            parts: Any = value.__reduce_ex__(5) if reduce is None else reduce(value)
+            # `tblib`, which Dask imports, has errors pickle their causes and tracebacks too.
+            if reduce is None or isinstance(value, BaseException):
+                parts: Any = value.__reduce_ex__(5)
+            else:
+                parts = reduce(value)
         except Exception as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
             self._refuse(value, error)
             return

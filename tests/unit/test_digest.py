@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import datetime
 import decimal
@@ -151,6 +152,19 @@ def test_a_lock_has_no_content() -> None:
 
     loose = [digest_of([threading.Lock(), n], "", strict=False) for n in (1, 1, 2)]
     assert loose[0] == loose[1] != loose[2]
+
+
+def test_where_an_error_was_raised_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tblib`, if something imports it, has errors pickle their tracebacks."""
+    before = digest(ValueError("bad", 3))
+
+    def with_place(error: ValueError) -> tuple[Any, ...]:
+        return ValueError, error.args, {"place": "line 3"}
+
+    monkeypatch.setitem(copyreg.dispatch_table, ValueError, with_place)
+
+    assert before == digest(ValueError("bad", 3))
+    assert before != digest(ValueError("bad", 4))
 
 
 def test_plain_arguments_and_others_are_told_apart() -> None:
