@@ -35,7 +35,7 @@ def reading(saver: DurableSaver, **options: int) -> AbstractContextManager[Store
 JOB = """
 import os, sys, time
 from flowpregel import entrypoint, report_progress, task
-from flowpregel.checkpoint.durable import DurableSaver
+from flowpregel.checkpoint.lmdb import LMDBSaver
 
 @task
 def hold(n):
