@@ -1,4 +1,4 @@
-"""``python -m tests.soak.page --minutes 10``: the page's server while a run goes on: flat memory.
+"""``python -m tests.soak.page --minutes 10``: the page's server while a run goes on.
 
 A process runs a flow whose calls take a moment and tell how far they are, and a short one over
 and over. The command ``flowpregel ui`` shows them to clients that poll as often in ten minutes as
@@ -31,7 +31,7 @@ from flowpregel.executors.processes.crash_report import memory_sizes
 MOST_GROWTH: Final = 20.0
 """Megabytes."""
 WARM_UP: Final = 0.2
-"""The share of the time after which the memory is to be flat."""
+"""The share of the time after which the memory is compared with."""
 STREAMS: Final = 6
 """Each shows what is new five times a second: six in ten minutes are one in an hour."""
 SAMPLES: Final = 20
@@ -147,7 +147,7 @@ def started(*words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
 
 
 def soak_page(folder: Path, *, seconds: float) -> bool:
-    """Watch for so many seconds, print the memory, and return whether it was flat."""
+    """Watch for so many seconds, print the memory, and return whether it has grown by little."""
     store, over = str(folder / "store"), threading.Event()
     quiet = {"stdout": subprocess.DEVNULL}
     served = "-m", "flowpregel.cli", "ui", store
