@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from flowpregel._lmdb.records import SIZE
@@ -29,15 +29,10 @@ class KnownTask(NamedTuple):
 
 
 class KnownTasks:
-    """The tasks of a checkpoint of which something is known.
+    """The tasks of a checkpoint of which something is known."""
 
-    Args:
-        few: So many are put in place: new memory at each look would leave holes in the heap.
-    """
-
-    def __init__(self, few: int = 64) -> None:
-        self._few = few
-        self._data = bytearray()
+    def __init__(self) -> None:
+        self._data = b""
 
     def wanted(self, keys: Sequence[bytes], *, with_done: bool) -> list[tuple[bytes, bytes]]:
         """Return the keys of those that are to be read, in order, each with its known checksum.
@@ -56,22 +51,17 @@ class KnownTasks:
         again = [(head + task.digest, task.checksum) for task in tasks]
         return sorted([*((keys[at], b"") for at in missing), *again])
 
-    def put(self, tasks: Sequence[KnownTask]) -> list[CallState | None]:
+    def put(self, tasks: Iterable[KnownTask]) -> list[CallState | None]:
         """Keep what is known of tasks now, in order; return the state of each as it was."""
         parts, states, end = list[bytes](), list[CallState | None](), 0
         for task in tasks:
             at = self._find(task.digest, end)
             is_known = self._digest(at) == task.digest
             states.append(self._task(at).state if is_known else None)
-            record = task.digest + task.checksum + bytes((_STATES.index(task.state),))
-            if len(tasks) <= self._few:
-                self._data[at * _TASK : (at + is_known) * _TASK] = record
-                end = at + 1
-            else:
-                parts += (bytes(self._data[end * _TASK : at * _TASK]), record)
-                end = at + is_known
-        if parts:
-            self._data = bytearray().join((*parts, self._data[end * _TASK :]))
+            state = bytes((_STATES.index(task.state),))
+            parts += (self._data[end * _TASK : at * _TASK], task.digest, task.checksum, state)
+            end = at + is_known
+        self._data = b"".join((*parts, self._data[end * _TASK :]))
         return states
 
     def _missing(self, keys: Sequence[bytes]) -> tuple[int, list[int]]:
@@ -96,8 +86,8 @@ class KnownTasks:
         return bisect_left(places, digest, start, key=self._digest)
 
     def _digest(self, at: int) -> bytes:
-        return bytes(self._data[at * _TASK : at * _TASK + DIGEST])
+        return self._data[at * _TASK : at * _TASK + DIGEST]
 
     def _task(self, at: int) -> KnownTask:
-        data = bytes(self._data[at * _TASK : (at + 1) * _TASK])
+        data = self._data[at * _TASK : (at + 1) * _TASK]
         return KnownTask(data[:DIGEST], data[DIGEST:_SUM], _STATES[data[_SUM]])

@@ -38,13 +38,13 @@ ROOMS: Final = {
     "pregel": Budget(23, 2671),  # 2,050, `flow.run`, and `flow.plan`
     "graph func": Budget(21, 2208),  # 1,300, `flow.run`, `File`, futures as arguments, waiting
     "cli": Budget(15, 1529),  # 1,000, check, debug, why, retry, redo, wake; values shown inertly
-    "watching ui": Budget(13, 1203),  # the page, and `watch`: 1,200 together
+    "watching ui": Budget(13, 1197),  # the page, and `watch`: 1,200 together
     "testing": Budget(9, 1288),  # 8 files, 1,250
 }
 # The design allows 23,500 lines: 17,500, and what later work was given. Of the rest, "Going on" has
 # about 2,600 (900), "LangGraph programs run as they are" 870 (800), "Long and large work" 1,960
 # (1,500), the page 1,160 (1,200), clusters and PostgreSQL 1,960 (1,600).
-WHOLE: Final = Budget(228, 26_693)
+WHOLE: Final = Budget(228, 26_687)
 
 
 def room_of(file: Path) -> str:
