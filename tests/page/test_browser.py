@@ -19,7 +19,7 @@ from flowpregel.ui.report import notebook_report, report
 from flowpregel.watching.inert import InertCodec
 from tests.page.browser import CHROMIUM, Tab, browser, open_run
 from tests.page.serving import Served, served
-from tests.page.stores import HOSTILE, census, hostile_store, plain_store
+from tests.page.stores import HOSTILE, census, hostile_store, long_store, plain_store
 
 pytestmark = [
     pytest.mark.slow,
@@ -132,6 +132,16 @@ def test_the_slider_travels_in_time(tab: Tab, server: Served) -> None:
     tab.run("document.querySelector('input[type=range]').dispatchEvent(new Event('input'))")
     tab.until("document.querySelector('.travel h2').textContent === 'Input'")
     tab.until("document.querySelector('.channel').innerText.includes('list of 3')")
+
+
+def test_of_many_supersteps_the_older_ones_are_a_button_away(tab: Tab, tmp_path: Path) -> None:
+    told = "document.querySelector('.bar').innerText"
+    with served(long_store(tmp_path / "store", 300)) as server:
+        open_run(tab, server, "long", "steps")
+        tab.until(f"{told}.includes('The newest 200 of 302 checkpoints')")
+        tab.run("document.querySelector('.bar button').click()")
+        tab.until(f"{told}.trim() === '302 checkpoints'")
+        assert 302 == tab.run("document.querySelectorAll('.steps li').length")
 
 
 def test_the_timeline_of_100_000_calls_is_drawn_by_pixels(tab: Tab, server: Served) -> None:
