@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from flowpregel._core import ids
 from flowpregel._core.records import Address, Checkpoint, Source, Version
 from flowpregel.errors import ConfigurationError
 
@@ -55,11 +56,6 @@ def checkpoint_id_of(config: Mapping[str, Any] | None) -> str | None:
     return (config.get("configurable") or {}).get("checkpoint_id") or None
 
 
-def text_of(at: int) -> str:
-    """Return wall-clock nanoseconds as an ISO 8601 text (microseconds, UTC)."""
-    return (_EPOCH + timedelta(microseconds=at // 1000)).isoformat()
-
-
 def nanoseconds_of(text: str) -> int:
     """Return the wall-clock nanoseconds of an ISO 8601 *text* (without a zone: UTC)."""
     when = datetime.fromisoformat(text)
@@ -94,7 +90,7 @@ def dict_of(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
         "v": checkpoint.metadata.get(_FORMAT_KEY, FORMAT),
         "id": checkpoint.id,
-        "ts": text_of(checkpoint.at),
+        "ts": ids.timestamp(checkpoint.at),
         "channel_values": dict(checkpoint.values),
         "channel_versions": dict(checkpoint.channel_versions),
         "versions_seen": _copied(checkpoint.versions_seen),

@@ -125,7 +125,7 @@ class Sweeper:
         for place in (key, arguments_key(key)):
             found += [data for _, data in tables.writes.scan(transaction, place)]
         for name in record.changed:
-            place = value_key(prefix, record.versions.get(name), name)
+            place = value_key(prefix, record.channel_versions.get(name), name)
             found += [table.get(transaction, place) for table in (tables.values, tables.deltas)]
         return sum(len(data) for data in found if data is not None)
 
@@ -183,7 +183,7 @@ def _add_needed(
 ) -> None:
     """Add the values and deltas that a checkpoint needs to *needed*."""
     for name, place in record.places.items():
-        version = record.versions.get(name)
+        version = record.channel_versions.get(name)
         if place == STORED:
             needed.add(tables.values.name + value_key(prefix, version, name))
         if place != DELTA:
