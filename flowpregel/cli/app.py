@@ -19,6 +19,12 @@ _COMMANDS = [
 ]
 """In the order in which they are defined."""
 
+_HINTS = {
+    "extra argument": "a store is named with --store PATH",
+    "No such option '--store'": "here the store is named by itself, without the option",
+}
+"""What to do, by what a usage error says."""
+
 
 class CommandGroup(click.Group):
     """A group that lists its commands in their order, and prints our errors in one line."""
@@ -32,9 +38,10 @@ class CommandGroup(click.Group):
         try:
             code = super().invoke(ctx)
         except click.UsageError as error:
-            if "extra argument" not in error.message:
+            hints = [hint for words, hint in _HINTS.items() if words in error.message]
+            if not hints:
                 raise
-            text = f"{error.message}; a store is named with --store PATH"
+            text = f"{error.message.rstrip('.')}; {hints[0]}"
             raise click.UsageError(text, error.ctx) from error
         except FlowPregelError as error:
             code = code_of(error)
