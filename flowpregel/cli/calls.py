@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout, suppress
 from pkgutil import resolve_name
@@ -15,6 +14,7 @@ import click
 
 from flowpregel._core.records import Address
 from flowpregel._text import in_one_line, printable
+from flowpregel._tracebacks import whole_text
 from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console, looking, running, targets
 from flowpregel.cli.console import Code, note
@@ -55,7 +55,7 @@ def debug(thread: str, call: str | None, in_pdb: bool, flow: str | None, store: 
         with redirect_stdout(sys.stderr):  # what it prints is no result
             result = function(*kept.args, **kept.kwargs)
     except Exception as error:
-        note("".join(traceback.format_exception(error)).rstrip())
+        note(whole_text(error).rstrip())
         if in_pdb:
             resolve_name("pdb:post_mortem")(error.__traceback__)
         console.print_result({"call": work.name, "error": plain(error, FULL)})
