@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flowpregel.watching.rows import CallChanges, CallRow, RunRow
 
 _PERIOD = 0.2
-_ANSWER = 1.0
+_ANSWER = 2.0
 """Seconds for which an answer of the running process is waited for."""
 _MOST = 10
 """Of the calls that failed, and of the tasks that run, so many get a line each."""
@@ -199,7 +199,7 @@ def task_line(task: Mapping[str, Any], now: float) -> str:
 
 
 def going_on(saver: DurableSaver, thread: str) -> Mapping[str, Any]:
-    """Return what a thread's run does now, if its process tells that within a second.
+    """Return what a thread's run does now, if its process tells that within two seconds.
 
     As `StoreReader.live` does; of each task that runs also in words how far it is (``progress``).
     """
