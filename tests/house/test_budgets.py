@@ -31,20 +31,20 @@ ROOMS: Final = {
     "executors": Budget(10, 1110),  # 800, 200 for `shared`, and futures that are misused
     "executors/processes": Budget(19, 3025),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1732),  # 1,100, its tables in memory, a key that lies with the store
-    "_postgres": Budget(6, 677),  # of the 1,600 for clusters and PostgreSQL
-    "checkpoint": Budget(22, 2175),  # 1,750: arguments of failed calls, `redo`, signals
+    "_postgres": Budget(6, 703),  # of the 1,600 for clusters and PostgreSQL
+    "checkpoint": Budget(23, 2189),  # 1,750: arguments of failed calls, `redo`, signals
     "integrations": Budget(15, 1683),  # 400, LangChain, OpenTelemetry, Dask and Ray
     "store cache": Budget(10, 847),  # 900
     "pregel": Budget(21, 2671),  # 2,050, `flow.run`, and `flow.plan`
     "graph func": Budget(20, 2211),  # 1,300, `flow.run`, `File`, futures as arguments, waiting
-    "cli": Budget(12, 1494),  # 1,000, check, debug, why, retry, redo, wake; values shown inertly
+    "cli": Budget(12, 1499),  # 1,000, check, debug, why, retry, redo, wake; values shown inertly
     "watching ui": Budget(13, 1198),  # the page, and `watch`: 1,200 together
     "testing": Budget(9, 1288),  # 8 files, 1,250
 }
 # The design allows 23,500 lines: 17,500, and what later work was given. Of the rest, "Going on" has
 # about 2,600 (900), "LangGraph programs run as they are" 870 (800), "Long and large work" 1,960
 # (1,500), the page 1,160 (1,200), clusters and PostgreSQL 1,960 (1,600).
-WHOLE: Final = Budget(225, 26_618)
+WHOLE: Final = Budget(226, 26_663)
 
 
 def room_of(file: Path) -> str:
