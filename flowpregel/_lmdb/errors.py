@@ -147,6 +147,8 @@ def why_refused(value: Any, encode: Callable[[Any], object]) -> str | None:
     """Return why *encode* refuses *value*, or None if it does not."""
     try:
         encode(value)
+    except RecursionError:
+        return "it is nested too deeply"
     except BaseException as error:  # noqa: BLE001 - a class may raise anything while it is pickled
         return f"{type(error).__name__}: {error}"
     return None
