@@ -17,7 +17,6 @@ from uuid import UUID
 
 from flowpregel._core.copies import Resident
 from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved
-from flowpregel.checkpoint.convert import metadata_of
 from flowpregel.checkpoint.langgraph_methods import CheckpointTuple, LangGraphMethods, async_form
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.errors import ConfigurationError
@@ -257,12 +256,6 @@ def thread_name(thread_id: Any) -> str:
     if isinstance(thread_id, int | UUID) and not isinstance(thread_id, bool):
         return str(thread_id)
     raise ConfigurationError(f"thread_id must be text, not {thread_id!r}")
-
-
-def matches(checkpoint: Checkpoint, filter: Mapping[str, Any] | None) -> bool:
-    """Return whether the metadata, ``source`` and ``step`` of *checkpoint* have these values."""
-    found = metadata_of(checkpoint)
-    return all(found.get(key) == value for key, value in (filter or {}).items())
 
 
 # ---------------------------------------------------------------- encoded

@@ -29,7 +29,7 @@ from flowpregel._core.records import (
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.arguments import arguments_key
-from flowpregel.checkpoint.base import matches
+from flowpregel.checkpoint.langgraph_methods import metadata_of
 from flowpregel.checkpoint.tables import (
     DELTA,
     STORED,
@@ -137,7 +137,7 @@ class Reader:
             copied = self.read(partial(self.find, address=address, before=before))
             found = iter(() if copied is None else (copied,))
         if filter:
-            found = (each for each in found if matches(self._checkpoint(each, {}), filter))
+            found = (each for each in found if self._has(each, filter))
         for each in islice(found, None if limit is None else max(limit, 0)):
             yield self._decoded(each)
 
@@ -298,6 +298,11 @@ class Reader:
             for name, data in kept["metadata"].items()
         }
         return Checkpoint(id=copied.id, values=values, **kept)
+
+    def _has(self, copied: CopiedCheckpoint, filter: Mapping[str, Any]) -> bool:
+        """Return whether the metadata, ``source`` and ``step`` of a checkpoint are these."""
+        found = metadata_of(self._checkpoint(copied, {}))
+        return all(found.get(key) == value for key, value in filter.items())
 
     def _writes(self, copied: CopiedCheckpoint) -> Iterator[tuple[str, PendingWrite]]:
         """Yield the pending writes by path, task and position, each with its path."""
