@@ -152,8 +152,7 @@ class RemotePool:
         while self._queue and (site := self.sites.next_for(self._queue)) is not None:
             self._send(site)
         for site in self.sites.values():
-            is_known = site.batches or site.epoch or site.is_silent
-            if site.orders or (site.poll is None and is_known):
+            if site.orders or (site.poll is None and site.is_used):
                 orders, site.orders = site.orders, []
                 asked = orders, site.epoch, site.taken, not site.is_held
                 site.poll = self.ask(self.call, site.address, "poll", *asked)
@@ -169,6 +168,7 @@ class RemotePool:
         if not site.batches:
             site.heard = time.monotonic()
         site.batches[batch.id] = batch
+        site.is_used = True
         site.is_held = False  # another run may be waiting for these
         orders: list[Any] = []
         blobs: dict[int, Any] = {}
@@ -353,7 +353,7 @@ class RemotePool:
         for task in [*self._tasks.values()]:
             self.finish(task, Withdrawn())
         for site in self.sites.values():
-            site.orders.append(("end", 0, 0))
+            site.orders += [("end", 0, 0)] * site.is_used
         self._dispatch()
         self.sites.clear()
         self.loop.is_done = True
@@ -376,5 +376,5 @@ class EngineHandler(MessageHandler):
     def leave(self, contexts: Set[bytes], body: bytes, asked: Future[list[Future[Any]]]) -> None:
         """Have the machines leave *contexts*; set *asked* to the futures of when they have."""
         pool: Any = self._pool
-        used = [each.address for each in pool.sites.values() if each.epoch]
+        used = [each.address for each in pool.sites.values() if each.is_used]
         asked.set_result([pool.ask(pool.call, each, "forget", [*contexts], body) for each in used])

@@ -79,6 +79,8 @@ class Site:
     batches: dict[int, RemoteBatch] = field(default_factory=dict)
     orders: list[tuple[Any, ...]] = field(default_factory=list)
     """What it is to be told at the end of this turn."""
+    is_used: bool = False
+    """Whether it was ever sent a batch: else there is no pool of ours."""
     heard: float = field(default_factory=time.monotonic)
     host: str = ""
     """Its own name for itself."""

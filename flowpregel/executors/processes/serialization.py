@@ -199,6 +199,8 @@ def moved(data: bytes, move: Callable[[BufferRef], BufferRef | memoryview], at: 
     """
     view = memoryview(data)
     (count,) = _COUNT.unpack_from(view, at)
+    if not count:
+        return Message(data[at:])
     start = at + _COUNT.size
     end = start + count * _REF.size
     refs: list[BufferRef] = []
