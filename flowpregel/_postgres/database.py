@@ -22,7 +22,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from struct import pack
 from typing import Any, TypeVar
@@ -151,24 +151,16 @@ class Database:
 
     @held()
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of one statement, which does the same if it is repeated."""
+        """Return the rows of a statement, which does the same if it is repeated.
+
+        Without *values* it may be several: one transaction. The rows are those of the first.
+        """
 
         def attempt(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
-            cursor = connection.execute(statement, values or None, binary=True)
+            cursor = connection.execute(statement, values or None, binary=bool(values))
             return cursor.fetchall() if cursor.description else []
 
         return self._repeated(attempt)
-
-    @held()
-    def perform(self, *statements: tuple[str, Sequence[Any] | None]) -> None:
-        """Execute statements, each with its values, in one transaction."""
-
-        def attempt(connection: psycopg.Connection[Any]) -> None:
-            with connection.transaction():
-                for statement, values in statements:
-                    connection.execute(statement, values)
-
-        self._repeated(attempt)
 
     def sizes(self) -> tuple[int, int]:
         """Return the bytes of the store's tables and indexes, and 0: they have no map."""
@@ -221,7 +213,7 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
-        """Lend a connection; one that was cut is not used again."""
+        """Lend a connection, which is kept for the next who needs one if there are few."""
         if self._pid != os.getpid():
             raise StoreReadOnlyError(
                 f"{self.path} was opened before a fork (by process {self._pid}); "
@@ -235,17 +227,14 @@ class Database:
         try:
             yield connection
         finally:
-            if not self._took_back(connection):
+            with self._lock:
+                # One that was cut is not used again.
+                is_sound = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+                is_kept = is_sound and len(self._idle) < _MOST_IDLE and self._close.alive
+                if is_kept:
+                    self._idle.append(connection)
+            if not is_kept:
                 connection.close()
-
-    def _took_back(self, connection: psycopg.Connection[Any]) -> bool:
-        """Keep a connection for the next who needs one, unless it was cut or there are enough."""
-        with self._lock:
-            is_sound = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-            is_kept = is_sound and self._close.alive and len(self._idle) < _MOST_IDLE
-            if is_kept:
-                self._idle.append(connection)
-            return is_kept
 
     def _named(self, error: psycopg.Error) -> StoreError:
         """Return our error for one of PostgreSQL's."""

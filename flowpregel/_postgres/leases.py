@@ -1,6 +1,10 @@
 """Leases: rows that one process owns until it gives them back, or renews them no more.
 
 All times are the server's. A lease has a *fence*, a number greater than that of any before.
+
+Any process can ask to be shown what an owner does: it puts into the row until when. The owner sees
+that when it renews the lease; from then on it does so more often, and puts what it shows
+beside it. So nothing more is asked of the server while nobody watches.
 """
 
 from __future__ import annotations
@@ -9,33 +13,59 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from typing import Any, NamedTuple
 
+from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import Owner
+from flowpregel._lmdb.records import digest_of
 from flowpregel._postgres.database import Database
-from flowpregel.errors import StoreError
+from flowpregel._postgres.transactions import ByteArray
+from flowpregel.errors import StoreError, StoreReadOnlyError
 
 _LONGEST_PERIOD = 1.0
-"""Seconds between two renewals: so soon an owner finds that it is asked to stop."""
+"""Seconds between two renewals: so soon an owner finds that it is asked to stop, or watched."""
+_SHOWING_PERIOD = 0.2
+"""Seconds between two times that a watched owner shows what it does."""
 _TAKE = """
     INSERT INTO flowpregel.leases AS old (place, thread, namespace, token, owner, fence, expires)
     VALUES (%s, %s, %s, %s, %s, nextval('flowpregel.fences'),
             clock_timestamp() + %s * interval '1 second')
     ON CONFLICT (place) DO UPDATE SET
         token = excluded.token, owner = excluded.owner, fence = excluded.fence,
-        expires = excluded.expires, asked = false
+        expires = excluded.expires, asked = false, shown = NULL
     WHERE %s OR old.expires < clock_timestamp() OR old.token = excluded.token
     RETURNING fence, xmax::text <> '0'
 """
 _RENEW = """
-    UPDATE flowpregel.leases AS lease SET expires = clock_timestamp() + %s * interval '1 second'
-    FROM unnest(%s::bytea[], %s::bigint[]) AS ours(place, fence)
+    UPDATE flowpregel.leases AS lease SET
+        expires = clock_timestamp() + %s * interval '1 second',
+        shown = CASE WHEN watched > clock_timestamp() THEN coalesce(ours.shown, lease.shown) END
+    FROM unnest(%s::bytea[], %s::bigint[], %s::bytea[]) AS ours(place, fence, shown)
     WHERE lease.place = ours.place AND lease.fence = ours.fence
-    RETURNING lease.fence, lease.asked
+    RETURNING lease.fence, asked, coalesce(watched > clock_timestamp(), false)
 """
-_OWNER = "SELECT owner FROM flowpregel.leases WHERE place = %s AND expires >= clock_timestamp()"
+_ALIVE = "place = %s AND expires >= clock_timestamp()"
+_OWNER = f"SELECT owner, {{}} FROM flowpregel.leases WHERE {_ALIVE}"
+_ASK = f"UPDATE flowpregel.leases SET asked = true WHERE {_ALIVE} RETURNING owner"
+_WATCH = """
+    UPDATE flowpregel.leases SET watched = clock_timestamp() + %s * interval '1 second'
+    WHERE place = %s AND coalesce(watched < clock_timestamp() + %s * interval '1 second', true)
+"""
+_ABANDONED = "SELECT thread, namespace FROM flowpregel.leases WHERE expires < clock_timestamp()"
+
+
+class OwnLease(NamedTuple):
+    """A lease of this process's, or one that it wants."""
+
+    address: Address
+    """What for; without a thread it is no run's."""
+    stop: Callable[[], None] = lambda: None
+    """Called, from another OS thread, when we are asked to stop."""
+    shows: Callable[[], bytes | None] = lambda: None
+    """Returns what we do, for those who watch; None: as before. Called from another OS thread."""
 
 
 class LeaseTable:
@@ -50,28 +80,25 @@ class LeaseTable:
         self._database = database
         self._ttl = ttl
         self._lock = threading.Lock()
-        self._ours: dict[int, tuple[bytes, Callable[[], None]]] = {}
-        """By fence: what for, and whom to tell that they are asked to stop."""
+        self._ours: dict[int, OwnLease] = {}
+        """By fence."""
         self._thread: threading.Thread | None = None
 
-    def take(
-        self, place: bytes, names: tuple[str, str], asked: Callable[[], None], *, takeover: bool
-    ) -> tuple[int, bool] | None:
+    def take(self, wanted: OwnLease, *, takeover: bool = False) -> tuple[int, bool] | None:
         """Take a lease and renew it from now on; None: it is another's.
 
         Args:
-            place: What for.
-            names: What `abandoned` returns if we die.
-            asked: Called, from another OS thread, when we are asked to stop.
+            wanted: The lease.
             takeover: Take it although it is another's.
 
         Returns:
             Its fence, and whether it was another's who has not given it back.
         """
+        names = wanted.address.thread_id, wanted.address.namespace
         texts = [each.encode("utf-8", "surrogatepass") for each in names]
         owner = json.dumps(asdict(Owner.me()))
         # The token makes it ours if the connection is cut and the statement repeated.
-        values = (place, *texts, os.urandom(16), owner, self._ttl, takeover)
+        values = (place_of(wanted.address), *texts, os.urandom(16), owner, self._ttl, takeover)
         rows = self._database.execute(_TAKE, *values)
         if not rows:
             return None
@@ -81,49 +108,77 @@ class LeaseTable:
                 thread = threading.Thread(target=self._work, name="flowpregel-leases", daemon=True)
                 thread.start()  # which waits for the lock
                 self._thread = thread
-            self._ours[fence] = place, asked
+            self._ours[fence] = wanted
         return fence, was_anothers
 
     def give_back(self, fence: int) -> None:
         """Give a lease back; one that another has taken over stays that one's."""
         with self._lock:
-            place, _ = self._ours.pop(fence)
+            place = place_of(self._ours.pop(fence).address)
         with suppress(StoreError):  # it is out soon, if the server is away
             self._database.execute(
                 "DELETE FROM flowpregel.leases WHERE place = %s AND fence = %s", place, fence
             )
 
-    def owner(self, place: bytes) -> Owner | None:
-        """Return who owns a lease; None: nobody does, or it is out."""
-        found = self._database.execute(_OWNER, place)
-        return Owner(**json.loads(found[0][0])) if found else None
+    def owner(self, address: Address) -> Owner | None:
+        """Return who owns the lease of *address*; None: nobody does, or it is out."""
+        return _owner_in(self._database.execute(_OWNER.format("NULL"), place_of(address)))
 
-    def ask_to_stop(self, place: bytes) -> None:
-        """Ask who owns a lease to stop."""
-        self._database.execute("UPDATE flowpregel.leases SET asked = true WHERE place = %s", place)
+    def ask_to_stop(self, address: Address) -> Owner | None:
+        """Ask who owns the lease of *address* to stop; return who that is."""
+        return _owner_in(self._database.execute(_ASK, place_of(address)))
 
-    def abandoned(self) -> list[tuple[str, str]]:
-        """Return the names of leases that are out and were not given back."""
-        rows = self._database.execute(
-            "SELECT thread, namespace FROM flowpregel.leases WHERE expires < clock_timestamp()"
-        )
-        return [(_text(thread), _text(namespace)) for thread, namespace in rows]
+    def shown(self, address: Address, seconds: float) -> tuple[Owner | None, bytes | None]:
+        """Return who owns a lease, and what that shows; it does so *seconds* from now on."""
+        place = place_of(address)
+        with suppress(StoreReadOnlyError):  # who may not write sees what others ask for
+            self._database.execute(_WATCH, seconds, place, seconds / 2)
+        rows = self._database.execute(_OWNER.format("shown"), place)
+        return _owner_in(rows), rows[0][1] if rows else None
+
+    def abandoned(self) -> list[Address]:
+        """Return where runs have died: their leases are out, and were not given back."""
+        rows = self._database.execute(_ABANDONED)
+        names = ([each.decode("utf-8", "surrogatepass") for each in row] for row in rows)
+        return [Address(thread, namespace) for thread, namespace in names if thread]
 
     def _work(self) -> None:
-        """Renew our leases, for as long as there are any."""
+        """Renew our leases, for as long as there are any; those that are watched more often."""
+        watched, due = set[int](), 0.0
+        period = min(_LONGEST_PERIOD, self._ttl / 4)
         while True:
-            time.sleep(min(_LONGEST_PERIOD, self._ttl / 4))
+            time.sleep(min(period, _SHOWING_PERIOD) if watched else period)
             with self._lock:
                 ours = dict(self._ours)
                 if not ours:
                     self._thread = None
                     return
-            places = [place for place, _ in ours.values()]
+            if time.monotonic() < due:
+                ours = {fence: each for fence, each in ours.items() if fence in watched}
+            else:
+                due = time.monotonic() + period
             with suppress(StoreError):  # the server may be back before they are out
-                for fence, is_asked in self._database.execute(_RENEW, self._ttl, places, [*ours]):
-                    if is_asked and fence in self._ours:
-                        ours[fence][1]()
+                watched = self._renew(ours, watched)
+
+    def _renew(self, ours: dict[int, OwnLease], watched: set[int]) -> set[int]:
+        """Renew leases, showing what those do that are *watched*; return which are from now on."""
+        shown = ByteArray([None] * len(ours))
+        for at, (fence, own) in enumerate(ours.items()):
+            # A run may end meanwhile, or be changing what is read: the next time will do.
+            with suppress(Exception):
+                shown[at] = own.shows() if fence in watched else None
+        places = [place_of(own.address) for own in ours.values()]
+        rows = self._database.execute(_RENEW, self._ttl, places, [*ours], shown)
+        for fence, is_asked, _ in rows:
+            if is_asked and fence in self._ours:
+                ours[fence].stop()
+        return {fence for fence, _, is_watched in rows if is_watched}
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
+def place_of(address: Address) -> bytes:
+    """Return what the lease of *address* is found by."""
+    return digest_of((address.thread_id, address.namespace))
+
+
+def _owner_in(rows: Sequence[Sequence[Any]]) -> Owner | None:
+    return Owner(**json.loads(rows[0][0])) if rows else None

@@ -4,7 +4,7 @@ Everything is in a schema of its own::
 
     flowpregel.records   kind, key ► record    sealed; what an LMDB store has in its databases
     flowpregel.scopes    scope ► revision      see `transactions`
-    flowpregel.leases    place ► whose it is, its fence, and when it is out
+    flowpregel.leases    place ► whose it is, its fence, when it is out, and what it shows
     flowpregel.fences    a sequence            each lease has a greater one
     flowpregel.numbers   a sequence            of namespaces
     flowpregel.change    a function            puts records, if the scopes have these revisions
@@ -21,7 +21,9 @@ from flowpregel._postgres.database import Database
 from flowpregel._postgres.tables import KINDS, PostgresTable
 from flowpregel.errors import StoreError
 
+# Two who make one at once would meet in the server's catalogs.
 _MAKE = """
+    SELECT pg_advisory_xact_lock(1718382455);
     CREATE SCHEMA IF NOT EXISTS flowpregel;
     CREATE SEQUENCE IF NOT EXISTS flowpregel.fences;
     CREATE SEQUENCE IF NOT EXISTS flowpregel.numbers;
@@ -32,14 +34,15 @@ _MAKE = """
     CREATE TABLE IF NOT EXISTS flowpregel.leases (
         place bytea PRIMARY KEY, thread bytea NOT NULL, namespace bytea NOT NULL,
         fence bigint NOT NULL, token bytea NOT NULL, owner text NOT NULL,
-        expires timestamptz NOT NULL, asked bool NOT NULL DEFAULT false
+        expires timestamptz NOT NULL, asked bool NOT NULL DEFAULT false,
+        watched timestamptz, shown bytea
     ) WITH (fillfactor = 50);
     CREATE OR REPLACE FUNCTION flowpregel.change(
         token bytea, places bytea[], revisions bytea[], keys bytea[], records bytea[],
         lows bytea[], highs bytea[]
     ) RETURNS bool[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
     #variable_conflict use_column
-    DECLARE are_empty bool[] := '{}';
+    DECLARE are_empty bool[] := '{{}}';
     BEGIN
         FOR n IN 1 .. cardinality(places) LOOP
             UPDATE flowpregel.scopes SET revision = token
@@ -61,10 +64,10 @@ _MAKE = """
         END LOOP;
         RETURN are_empty;
     END $$;
+    INSERT INTO flowpregel.records VALUES (decode('{}', 'hex'), decode('{}', 'hex'))
+        ON CONFLICT DO NOTHING;
 """
 _HEADER = KINDS[b"meta"] + HEADER
-_MAKING = 0x666C6F77
-"""What those lock who make a store: two at once would meet in the server's catalogs."""
 
 
 class OpenDatabase:
@@ -139,11 +142,5 @@ def _header_of(database: Database) -> bytes | None:
 def _make(database: Database, options: StoreOptions) -> None:
     """Make the tables and the header, unless another process does so first."""
     seal = seal_for(options)
-    database.perform(
-        ("SELECT pg_advisory_xact_lock(%s)", [_MAKING]),
-        (_MAKE, None),
-        (
-            "INSERT INTO flowpregel.records VALUES (%s, %s) ON CONFLICT DO NOTHING",
-            [_HEADER, Header.new(seal).to_bytes(seal)],
-        ),
-    )
+    header = Header.new(seal).to_bytes(seal)
+    database.execute(_MAKE.format(_HEADER.hex(), header.hex()))

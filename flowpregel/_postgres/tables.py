@@ -19,6 +19,7 @@ from flowpregel.errors import ValueEncodingError
 KINDS = {
     b"meta": b"m", b"threads": THREADS, b"checkpoints": b"c", b"values": b"v",
     b"deltas": DELTAS, b"writes": b"w", b"store": STORE, b"cache": CACHE,
+    b"live": b"l",
 }  # fmt: skip
 _WHOLE = 0
 _LARGEST = 1_000_000_000

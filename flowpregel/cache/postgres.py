@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from flowpregel._core.records import Address
 from flowpregel._lmdb.options import StoreOptions
-from flowpregel._postgres.leases import LeaseTable
+from flowpregel._postgres.leases import LeaseTable, OwnLease
 from flowpregel._postgres.opening import OpenDatabase
 from flowpregel.cache.base import FullKey
 from flowpregel.cache.memory import RecordCache, place_of
@@ -38,13 +39,9 @@ class PostgresCache(RecordCache):
 
     @contextmanager
     def claim(self, key: FullKey) -> Iterator[bool]:
-        taken = self._claims.take(b"cache" + place_of(key), ("", ""), _go_on, takeover=False)
+        taken = self._claims.take(OwnLease(Address("", place_of(key).hex())))
         try:
             yield taken is not None
         finally:
             if taken is not None:
                 self._claims.give_back(taken[0])
-
-
-def _go_on() -> None:
-    """Nobody asks for a claim to be given up."""

@@ -152,8 +152,7 @@ class RemotePool:
         while self._queue and (site := self.sites.next_for(self._queue)) is not None:
             self._send(site)
         for site in self.sites.values():
-            is_known = site.batches or site.epoch or site.is_silent
-            if site.orders or (site.poll is None and is_known):
+            if site.orders or (site.poll is None and site.is_used):
                 orders, site.orders = site.orders, []
                 asked = orders, site.epoch, site.taken, not site.is_held
                 site.poll = self.ask(self.call, site.address, "poll", *asked)
@@ -169,6 +168,7 @@ class RemotePool:
         if not site.batches:
             site.heard = time.monotonic()
         site.batches[batch.id] = batch
+        site.is_used = True
         site.is_held = False  # another run may be waiting for these
         orders: list[Any] = []
         blobs: dict[int, Any] = {}
@@ -176,7 +176,7 @@ class RemotePool:
             task.worker, task.number = batch, number
             called = task.job.task
             try:
-                body = self.encoder.pack(task)
+                body = task.body or self.encoder.pack(task)
                 blobs |= self._buffers.handles(task.refs, partial(self._put, site.address))
             except Exception as error:  # noqa: BLE001 - the task's failure, told as such
                 self.finish(task, Raised(error))
@@ -261,7 +261,7 @@ class RemotePool:
         """End *task*: tell its run."""
         self._tasks.pop(task.job.key, None)
         if task.worker is None:
-            self._queue.discard(task)
+            self._queue.remove((task,))
         else:
             if span is not None:
                 span = span._replace(executor=self._kind, host=task.worker.site.host)
@@ -277,13 +277,11 @@ class RemotePool:
     def release_own(self, tasks: Iterable[InFlight]) -> None:
         """Keep the buffers of *tasks* no longer for them."""
         for task in tasks:
-            for ref in task.refs:
-                self._buffers.release(ref.id)
+            self._buffers.release(ref.id for ref in task.refs)
 
     def _free(self, task: InFlight) -> None:
         batch, task.worker = task.worker, None
         del batch.tasks[task.number]
-        batch.open_calls -= len(task.calls)
         task.calls.clear()
         if not batch.tasks:
             batch.site.batches.pop(batch.id, None)
@@ -355,7 +353,7 @@ class RemotePool:
         for task in [*self._tasks.values()]:
             self.finish(task, Withdrawn())
         for site in self.sites.values():
-            site.orders.append(("end", 0, 0))
+            site.orders += [("end", 0, 0)] * site.is_used
         self._dispatch()
         self.sites.clear()
         self.loop.is_done = True
@@ -372,13 +370,11 @@ class EngineHandler(MessageHandler):
         batch = task.worker
         if batch is None:
             return
-        if request in task.calls:
-            task.calls.discard(request)
-            batch.open_calls -= 1
+        task.calls.discard(request)
         batch.order("answer", task, request, body)
 
     def leave(self, contexts: Set[bytes], body: bytes, asked: Future[list[Future[Any]]]) -> None:
         """Have the machines leave *contexts*; set *asked* to the futures of when they have."""
         pool: Any = self._pool
-        used = [each.address for each in pool.sites.values() if each.epoch]
+        used = [each.address for each in pool.sites.values() if each.is_used]
         asked.set_result([pool.ask(pool.call, each, "forget", [*contexts], body) for each in used])

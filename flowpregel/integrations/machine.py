@@ -18,7 +18,7 @@ import multiprocessing
 import pickle
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -76,10 +76,8 @@ class Home:
         self.heard = time.monotonic()
         """When the coordinator polled last."""
         self.tasks: dict[str, InFlight] = {}
-        self.left: Counter[int] = Counter()
-        """How many tasks of each batch have not ended."""
-        self.batches: dict[int, Future[None]] = {}
-        """Done when all tasks of a batch have ended."""
+        self.batches: dict[int, tuple[set[str], Future[None]]] = {}
+        """The tasks of each batch that have not ended, and what is done when all have."""
         self.unwanted: dict[str, bool] = {}
         """Tasks that were cancelled before they came, and whether to kill them."""
         self.held: list[WorkerProcess] = []
@@ -124,10 +122,11 @@ class Home:
                 frame = Frame(protocol.ENDED, protocol.CAUGHT, 0, ran + packed)
                 self.relay(task, frame, span.pid)
             batch = int(end.task_id.split("/")[1])
-            self.left[batch] -= 1
-            if not self.left[batch]:
-                del self.left[batch]
-                self.batches.pop(batch).set_result(None)
+            left, ended = self.batches[batch]
+            left.discard(end.task_id)
+            if not left:
+                del self.batches[batch]
+                ended.set_result(None)
 
     def poll(self, answer: Future[Any], epoch: int, taken: int, wants: bool) -> None:
         """Drop what the coordinator has *taken*; set *answer* when there is more, or soon.
@@ -170,8 +169,8 @@ class Home:
         """Give up its batches."""
         self.is_closed = True
         self.tasks.clear()
-        for batch in self.batches.values():
-            batch.set_exception(_GONE)
+        for _, ended in self.batches.values():
+            ended.set_exception(_GONE)
         self.answer(self._poll, empty=True)
 
 
@@ -211,11 +210,13 @@ class RelayHandler(MessageHandler):
         at = RAN.size + size
         if frame.flags & protocol.STOPPED and task.stopping is not None:
             outcome = messages.pack_outcome(task.stopped(), task.job.task.name)
+            frame = frame._replace(body=frame.body[:at] + outcome)
         else:
-            outcome = frame.body[at : at + 1]
-            outcome += serialization.moved(frame.body, aside, at + 1).data
+            result = serialization.moved(frame.body, aside, at + 1)
+            if buffers:
+                frame = frame._replace(body=frame.body[: at + 1] + result.data)
         home: Any = task.mailbox
-        home.relay(task, frame._replace(body=frame.body[:at] + outcome), worker.pid, buffers)
+        home.relay(task, frame, worker.pid, buffers)
         self._pool.finish(task, _RELAYED)
 
 
@@ -223,14 +224,12 @@ class PackedJobs(JobEncoder):
     """Has jobs that were packed by their coordinator."""
 
     def pack(self, task: InFlight, *, share: bool = True) -> bytes:
-        """Return the bytes of *task*.
+        """Refuse *task*, whose bytes cannot be sent: nobody here can pack them again.
 
         Raises:
-            ExecutorUnavailableError: They cannot be sent, and nobody here can pack them again.
+            ExecutorUnavailableError: Always.
         """
-        if task.body is None or not share:
-            raise ExecutorUnavailableError("no descriptor is left on this machine")
-        return task.body
+        raise ExecutorUnavailableError("no descriptor is left on this machine")
 
 
 class Machine(ProcessExecutor):
@@ -321,7 +320,7 @@ class Machine(ProcessExecutor):
             ended.set_exception(_GONE)
             return
         home.tasks.update(tasks)
-        home.batches[batch], home.left[batch] = ended, len(tasks)
+        home.batches[batch] = {*tasks}, ended
         self._pool.admit([*tasks.values()], home)
         for key in tasks.keys() & home.unwanted.keys():
             self._pool.cancel((key, 1), home.unwanted.pop(key))

@@ -19,8 +19,10 @@ from contextlib import closing
 from typing import Any
 
 from flowpregel import entrypoint, task
+from flowpregel._lmdb.codec import PythonCodec
 from flowpregel._lmdb.locks import FileLock
 from flowpregel.checkpoint.base import Lease
+from flowpregel.checkpoint.live import LiveState
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.lmdb.leases import HeldLease
 from flowpregel.watching.reader import StoreReader
@@ -53,10 +55,12 @@ def poll(saver: LMDBSaver, path: str) -> tuple[float, float]:
     file.acquire(0)
     lease = Lease(1)
     lease.live = dict
-    held = HeldLease(file, lease, None)
+    store, _ = saver.opened_to_look(PythonCodec())
+    held = HeldLease(file, lease, LiveState(lease, store.table(b"live"), b"lease"))
     with closing(StoreReader(saver)) as reader:
         ours = cpu_of(lambda: [reader.mark() for _ in range(_POLLS)]) / _POLLS
     its = cpu_of(lambda: [held.show() for _ in range(_POLLS)]) / _POLLS
+    store.close()
     file.close()
     return ours, its
 

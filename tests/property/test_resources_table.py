@@ -129,7 +129,7 @@ class Machine:
     def refuse(self, task: InFlight, outcome: Any) -> None:
         """Let the caller of *task* go on."""
         self.refused.append(outcome.error)
-        self.queue.discard(task)
+        self.queue.remove([task])
         self.end(task)
 
     def end(self, task: InFlight) -> None:

@@ -261,7 +261,7 @@ def test_a_record_that_was_changed_in_the_database_is_found(
 
 
 def test_what_calls_have_left_is_read_a_few_at_a_time(postgres_url: str) -> None:
-    """Each is told once; what a run does at this moment is not shown through a database."""
+    """Each is told once."""
 
     @task(executor="inline")
     def work(n: int) -> int:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from flowpregel._lmdb.locks import WATCHED, FileLock
+from flowpregel._lmdb.codec import PythonCodec
 from flowpregel.checkpoint.base import Lease
+from flowpregel.checkpoint.live import LiveState
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
-from flowpregel.checkpoint.lmdb.leases import WATCH, HeldLease
+from flowpregel.checkpoint.lmdb.leases import WATCH
 from flowpregel.graph import StateGraph
 from tests.runs.watched import job, reading, until
 
@@ -152,10 +153,6 @@ def test_what_a_run_shows_is_sealed_as_the_store_is(tmp_path: Path, key: bytes |
 
 def test_watching_takes_no_more_than_a_hundredth_of_the_time(tmp_path: Path) -> None:
     """Where it takes long to tell what a run does, it is told less often."""
-    file = FileLock(str(tmp_path / "lease"))
-    file.acquire(0)
-    file.write(WATCHED, time.time_ns() + 10**12)
-    lease = Lease(5)
 
     def state() -> dict[str, Any]:
         began = time.thread_time()
@@ -163,11 +160,14 @@ def test_watching_takes_no_more_than_a_hundredth_of_the_time(tmp_path: Path) -> 
             pass
         return {}
 
+    lease = Lease(5)
     lease.live = state
     with LMDBSaver(tmp_path / "store") as saver:
-        held = HeldLease(file, lease, saver._store.table(b"live"))  # noqa: SLF001 - as it is made
+        store, _ = saver.opened_to_look(PythonCodec())
+        live = LiveState(lease, store.table(b"live"), b"1")
         before = time.monotonic()
-        held.show()
-    file.close()
+        data = live.sealed()
+        store.close()
 
-    assert held.due >= before + 1.0
+    assert data is not None
+    assert live.due >= before + 1.0

@@ -35,7 +35,6 @@ def reading(saver: DurableSaver, **options: int) -> AbstractContextManager[Store
 JOB = """
 import os, sys, time
 from flowpregel import entrypoint, report_progress, task
-from flowpregel.checkpoint.lmdb import LMDBSaver
 
 @task
 def hold(n):
@@ -45,27 +44,24 @@ def hold(n):
         time.sleep(0.01)
     return n
 
-@entrypoint()
+@entrypoint(checkpointer=sys.argv[1], executor="threads")
 def flow(count):
     return [each.result() for each in [hold(n) for n in range(count)]]
 
 if __name__ == "__main__":
-    with LMDBSaver(sys.argv[1]) as saver:
-        flow.checkpointer = saver
-        flow.executor = "threads"
-        flow.invoke(3, thread_id="job", max_concurrency=2, durability="sync")
+    flow.invoke(3, thread_id="job", max_concurrency=2, durability="sync")
 """
 
 
 @contextmanager
-def job(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def job(folder: Path, store: str = "store") -> Iterator[subprocess.Popen[bytes]]:
     """Run three tasks, two at a time, in another process; they end when a file ``go`` is there.
 
     When a file ``go.begun`` is there, a task runs: the run's first commit is on disk.
     """
     (folder / "job.py").write_text(JOB)
-    command = [sys.executable, folder / "job.py", folder / "store", folder / "go"]
-    process = subprocess.Popen(command)
+    command = [sys.executable, "job.py", store, "go"]
+    process = subprocess.Popen(command, cwd=folder)
     try:
         yield process
     finally:

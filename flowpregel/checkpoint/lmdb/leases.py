@@ -27,7 +27,6 @@ dead one has shown is taken for nothing.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -50,18 +49,15 @@ from flowpregel._lmdb.locks import (
 )
 from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
+from flowpregel.checkpoint.live import WATCHED_FOR, LiveState, opened
 from flowpregel.checkpoint.tables import namespace_key
-from flowpregel.errors import StoreCorruptError, StoreError, ThreadBusyError
+from flowpregel.errors import StoreError, ThreadBusyError
 
 FOLDER = "leases"
 PERIOD: Final = 0.2
 """Seconds between two reads of the requests to stop."""
 REASON: Final = "it was cancelled from outside"
 _LONGEST_PAUSE = 0.05
-_WATCHED_FOR: Final = 5 * 10**9
-"""Nanoseconds for which a run is watched by somebody who has asked what it does."""
-_SHARE: Final = 100
-"""The part of its time that a run has for those who watch it: one of so many."""
 
 
 class LeaseFiles:
@@ -103,7 +99,8 @@ class LeaseFiles:
                 if replaced is not None:
                     fences(address, fence)
                 lease = Lease(fence, is_inherited=replaced is None and left > 0)
-                WATCH.add(file, lease, self._table)
+                place = os.path.basename(file.path).encode()
+                WATCH.add(file, lease, LiveState(lease, self._table, place))
             yield lease
         finally:
             with held():
@@ -145,14 +142,10 @@ class LeaseFiles:
             return None
         with suppress(PermissionError):  # who may not write sees what others ask for
             file = FileLock(path)
-            file.write(WATCHED, time.time_ns() + _WATCHED_FOR)
+            file.write(WATCHED, time.time_ns() + WATCHED_FOR * 10**9)
             file.close()
-        with suppress(StoreCorruptError):
-            _, data = self._table.opened(_place(path), shown_at(path))
-            # JSON has no infinite numbers, though Python writes them.
-            state: dict[str, Any] = json.loads(data, parse_constant=lambda _: None)
-            return owner, state
-        return None
+        state = opened(self._table, os.path.basename(path).encode(), shown_at(path))
+        return None if state is None else (owner, state)
 
     def file(self, address: Address) -> str:
         """Return the path of the lock file for *address*."""
@@ -186,21 +179,14 @@ class LeaseFiles:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-def _place(path: str) -> bytes:
-    """Return what stands for a lease's file where what it shows is sealed."""
-    return os.path.basename(path).encode()
-
-
 @dataclass(slots=True, eq=False)
 class HeldLease:
     """A lease that this process holds."""
 
     file: FileLock
     lease: Lease
-    table: Table | None
-    """Seals what its run shows; None: that shows nothing."""
-    due: float = 0.0
-    """When it may show something again: monotonic seconds."""
+    live: LiveState | None
+    """What its run shows; None: nothing."""
 
     @property
     def is_asked_to_stop(self) -> bool:
@@ -209,15 +195,10 @@ class HeldLease:
 
     def show(self) -> None:
         """Show what its run does, if somebody watches."""
-        is_watched = self.lease.live is not None and self.file.read(WATCHED) > time.time_ns()
-        if not is_watched or self.table is None or time.monotonic() < self.due:
+        if self.live is None or self.file.read(WATCHED) <= time.time_ns():
             return
-        assert self.lease.live is not None
-        began = time.thread_time()
-        state = {**self.lease.live(), "drawing": self.lease.drawing and self.lease.drawing()}
-        state |= {"started": self.lease.fence, "at": time.time_ns()}
-        self.file.show(self.table.sealed(_place(self.file.path), 0, json.dumps(state).encode()))
-        self.due = time.monotonic() + _SHARE * (time.thread_time() - began)
+        if (data := self.live.sealed()) is not None:
+            self.file.show(data)
 
 
 class LeaseWatch:
@@ -232,15 +213,15 @@ class LeaseWatch:
         self._held: dict[int, HeldLease] = {}
         self._thread: threading.Thread | None = None
 
-    def add(self, file: FileLock, lease: Lease, table: Table | None = None) -> None:
-        """Watch a lease that is held from now on; *table* seals what its run shows."""
+    def add(self, file: FileLock, lease: Lease, live: LiveState | None = None) -> None:
+        """Watch a lease that is held from now on; *live* is what its run shows."""
         assert lease.fence is not None
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._work, name="flowpregel-leases", daemon=True)
                 thread.start()  # which waits for the lock
                 self._thread = thread
-            self._held[lease.fence] = HeldLease(file, lease, table)
+            self._held[lease.fence] = HeldLease(file, lease, live)
 
     def drop(self, fence: int) -> None:
         """Watch a lease no more; its file may be closed when this returns."""

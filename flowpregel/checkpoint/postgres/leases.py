@@ -11,31 +11,34 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from flowpregel._core.records import Address
 from flowpregel._interrupts import deliver, held
 from flowpregel._lmdb.locks import Owner
-from flowpregel._postgres.database import Database
-from flowpregel._postgres.leases import LeaseTable
+from flowpregel._postgres.leases import LeaseTable, OwnLease, place_of
+from flowpregel._postgres.opening import OpenDatabase
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
+from flowpregel.checkpoint.live import WATCHED_FOR, LiveState, opened
 from flowpregel.checkpoint.lmdb.leases import REASON
-from flowpregel.checkpoint.tables import namespace_key
 from flowpregel.errors import ThreadBusyError
 
 _PAUSE = 0.1
 """Seconds before another try to get a lease that is another's."""
 
 
-class PostgresLeases:
+class PostgresLeases(LeaseTable):
     """The leases that the runs of this process hold in one store.
 
     Args:
-        database: The store's.
+        store: The store.
         ttl: Seconds after which a lease is out that is not renewed.
     """
 
-    def __init__(self, database: Database, ttl: float) -> None:
-        self._table = LeaseTable(database, ttl)
+    def __init__(self, store: OpenDatabase, ttl: float) -> None:
+        super().__init__(store.environment, ttl)
+        self._live = store.table(b"live")
+        """Seals what the runs show, as the store's records are."""
         self.held: set[tuple[str, int]] = set()
 
     @contextmanager
@@ -58,26 +61,13 @@ class PostgresLeases:
             with held():
                 if lease.fence is not None:
                     self.held.discard((address.thread_id, lease.fence))
-                    self._table.give_back(lease.fence)
+                    self.give_back(lease.fence)
 
-    def owner(self, address: Address) -> Owner | None:
-        """Return who holds the lease at *address*; None: nobody does."""
-        return self._table.owner(_place(address))
-
-    def ask_to_stop(self, address: Address) -> Owner | None:
-        """Ask the run that holds the lease at *address* to stop; return whose it is."""
-        owner = self.owner(address)
-        if owner is not None:
-            self._table.ask_to_stop(_place(address))
-        return owner
-
-    def watch(self, address: Address) -> None:
-        """Return nothing: what a run does at this moment is not shown through a database."""
-
-    def abandoned(self) -> list[Address]:
-        """Return where runs have died: their leases are out, and were not given back."""
-        # A claim of a cache has no thread.
-        return [Address(*names) for names in self._table.abandoned() if names[0]]
+    def watch(self, address: Address) -> tuple[Owner, dict[str, Any]] | None:
+        """Return who holds the lease at *address*, and what its run shows; None: nothing yet."""
+        owner, shown = self.shown(address, WATCHED_FOR)
+        state = None if shown is None else opened(self._live, place_of(address), shown)
+        return None if owner is None or state is None else (owner, state)
 
     def _take(self, address: Address, on_conflict: OnConflict, lease: Lease) -> tuple[int, bool]:
         """Return the fence of a lease that is ours now, and whether it was another's before."""
@@ -86,16 +76,11 @@ class PostgresLeases:
             if lease.stop is not None:
                 lease.stop(REASON)
 
-        place, names = _place(address), (address.thread_id, address.namespace)
-        takeover = on_conflict == "takeover"
-        while (taken := self._table.take(place, names, stop, takeover=takeover)) is None:
+        wanted = OwnLease(address, stop, LiveState(lease, self._live, place_of(address)).sealed)
+        while (taken := self.take(wanted, takeover=on_conflict == "takeover")) is None:
             if on_conflict == "raise":
                 holder = str(self.owner(address) or "a run that has just ended")
-                raise ThreadBusyError(*names, holder)
+                raise ThreadBusyError(address.thread_id, address.namespace, holder)
             deliver()
             time.sleep(_PAUSE)
         return taken
-
-
-def _place(address: Address) -> bytes:
-    return namespace_key(address.thread_id, address.namespace)

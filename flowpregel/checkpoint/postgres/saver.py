@@ -65,7 +65,7 @@ class PostgresSaver(DurableSaver):
         opened_as = options or StoreOptions()
         self._url, self._ttl = url, lease_ttl
         store = OpenDatabase(url, readonly=readonly, codec=codec, options=opened_as)
-        leases = PostgresLeases(store.environment, lease_ttl)
+        leases = PostgresLeases(store, lease_ttl)
         super().__init__(store, PostgresTables(store), leases, opened_as, retention)
         self._put = self._put_and_ask
 
@@ -75,7 +75,7 @@ class PostgresSaver(DurableSaver):
 
     def opened_to_look(self, codec: Codec) -> tuple[OpenDatabase, PostgresLeases]:
         store = OpenDatabase(self._url, readonly=True, codec=codec, options=self.options)
-        return store, PostgresLeases(store.environment, self._ttl)
+        return store, PostgresLeases(store, self._ttl)
 
     def abandoned(self) -> list[Address]:
         """Return where runs have died: their leases are out, and were not given back."""

@@ -116,7 +116,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         grace: it is not waited for.
         """
         if self._pool.loop.is_started and self._pid == os.getpid():
-            self.leave_packed(contexts, pack_leave(contexts, error))
+            ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)")
+            self.leave_packed(contexts, serialization.pack((tuple(contexts), ended)).data)
 
     def leave_packed(self, contexts: Sequence[bytes], body: bytes) -> None:
         """Do what `leave` does; *body* is what workers are sent."""
@@ -195,12 +196,6 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
     def _drain(self) -> None:
         concurrent.futures.wait(tuple(self._open))
         self.close()
-
-
-def pack_leave(contexts: Sequence[bytes], error: BaseException | None) -> bytes:
-    """Return what workers are sent that are to leave *contexts*, after *error* or none."""
-    ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)")
-    return serialization.pack((tuple(contexts), ended)).data
 
 
 class PoolFuture(Future[Any]):

@@ -117,10 +117,16 @@ class Worker:
         while (frame := self._link.next()) is not None:
             match frame.kind:
                 case protocol.TASKS:
-                    self._run_tasks(pickle.loads(frame.body))
+                    for number, digest, code, body in pickle.loads(frame.body):
+                        if code:
+                            self._nodes[digest] = pickle.loads(code)
+                        if self._tokens.take(number):
+                            self._run_task(number, digest, body)
+                        if self._reader.released:
+                            returned = self._reader.take_released()
+                            self._link.send(protocol.RETURNED, 0, returned)
                 case protocol.FREED:
-                    for ref_id in released_in(frame.body):
-                        self._arena.release(ref_id)
+                    self._arena.release(released_in(frame.body))
                 case protocol.LEAVE:
                     self._leave(frame)
                 case protocol.STOP:
@@ -128,15 +134,6 @@ class Worker:
                     return
 
     # ------------------------------------------------ tasks
-
-    def _run_tasks(self, orders: list[tuple[int, bytes, bytes, bytes]]) -> None:
-        for number, digest, code, body in orders:
-            if code:
-                self._nodes[digest] = pickle.loads(code)
-            if self._tokens.take(number):
-                self._run_task(number, digest, body)
-            if returned := self._reader.take_released():
-                self._link.send(protocol.RETURNED, 0, returned)
 
     def _run_task(self, number: int, digest: bytes, body: bytes) -> None:
         link = self._link

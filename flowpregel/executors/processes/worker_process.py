@@ -89,12 +89,10 @@ class WorkerProcess:
         self.is_ready = self.is_leaving = False
         self.tasks: dict[int, InFlight] = {}
         """The tasks it has by number, in the order in which it runs them."""
-        self.open_calls = 0
-        """How many calls of its tasks are not answered."""
         self.served = 0
         self.kind = settings.kind
-        self.heard = self.idle_since = time.monotonic()
-        """When a task of it last ended, or it became idle."""
+        self.heard = time.monotonic()
+        """When it began to work, a task of it last ended, or it became idle."""
         self._known: set[bytes] = set()
         """Digests of the nodes that it was sent."""
         self.contexts: set[bytes] = set()
@@ -266,9 +264,11 @@ class WorkerProcess:
             return WorkerState.LEAVING
         if not self.is_ready:
             return WorkerState.STARTING
-        if not self.tasks:
+        # It runs them in order: those behind the first have made no calls yet.
+        first = next(iter(self.tasks.values()), None)
+        if first is None:
             return WorkerState.IDLE
-        return WorkerState.WAITING if self.open_calls else WorkerState.BUSY
+        return WorkerState.WAITING if first.calls else WorkerState.BUSY
 
     def load(self, now: float) -> WorkerLoad:
         """Return what it is doing, as `assign` needs it."""

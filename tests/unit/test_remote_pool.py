@@ -1,0 +1,44 @@
+"""What the coordinator of a cluster asks of its machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from flowpregel.integrations.engine import EngineExecutor, RemotePool
+
+
+class RecordedPool(RemotePool):
+    """Two machines that never answer."""
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+        self.got: Future[str] = Future()
+        """The machine that got the first batch."""
+        super().__init__("test", 60.0)
+
+    def _machines(self) -> Mapping[str, int]:
+        return {"first": 1, "second": 1}
+
+    def _put(self, address: str, data: memoryview) -> Any:
+        raise NotImplementedError
+
+    def _run(self, address: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[Any]:
+        self.got.set_result(address)
+        return Future()
+
+    def call(self, address: str, method: str, *args: Any) -> Future[Any]:
+        self.asked.add(address)
+        return Future()
+
+
+def test_nothing_is_asked_of_a_machine_that_was_never_used() -> None:
+    """Not even to end what the executor has there: it would make a pool for that."""
+    pool = RecordedPool()
+    with EngineExecutor(pool) as executor:
+        executor.submit(len, ())
+        used = pool.got.result(60)
+        executor.close()
+
+    assert {used} == pool.asked
