@@ -26,8 +26,8 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.channels.context import contexts_in
 from flowpregel.context import Job, RunClient
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
-from flowpregel.executors.attempt import perform
-from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
+from flowpregel.executors.attempt import Stopwatch, perform
+from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.processes import messages
 
 _HERE: Final = os.urandom(16)

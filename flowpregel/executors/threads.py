@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from flowpregel._core.effects import Ended
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Raised, Withdrawn
 from flowpregel._interrupts import interruptible
 from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError, TaskExitError
-from flowpregel.executors.attempt import perform
-from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
+from flowpregel.executors.attempt import Stopwatch, perform
+from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.calls import CallFuture, OpenCalls
 from flowpregel.executors.local_client import LocalRunClient, caught_of, stop_calls
 
@@ -196,12 +196,16 @@ class InlineExecutor(Executor):
             watch, client = Stopwatch(), LocalRunClient(job, mailbox, self._turn)
             self._running.append(job.key)
             try:
-                outcome = interruptible(_outcome_of, job, client)
+                outcome = interruptible(job.variables.copy().run, perform, job, client)
             except BaseException:
                 mailbox.post(Ended(*job.key, Withdrawn()))
                 raise
             finally:
                 self._running.remove(job.key)
+            match outcome:
+                case Raised(TaskExitError(what=what)) if what.startswith("KeyboardInterrupt"):
+                    mailbox.post(Ended(*job.key, Withdrawn()))
+                    raise KeyboardInterrupt  # it is meant for the whole program
             caught = caught_of(outcome, client.made)
             mailbox.post(Ended(*job.key, outcome, watch.stop("inline"), caught))
             if isinstance(outcome, Raised) or time.monotonic() > until:
@@ -212,16 +216,3 @@ class InlineExecutor(Executor):
         while self.waiting:
             job, mailbox = self.waiting.popleft()
             mailbox.post(Ended(*job.key, Withdrawn()))
-
-
-def _outcome_of(job: Job, client: LocalRunClient) -> Outcome:
-    """Run *job* and return how it ended.
-
-    Raises:
-        KeyboardInterrupt: By Ctrl-C, which is meant for the whole program.
-    """
-    outcome = job.variables.copy().run(perform, job, client)
-    match outcome:
-        case Raised(TaskExitError(what=what)) if what.startswith("KeyboardInterrupt"):
-            raise KeyboardInterrupt
-    return outcome
