@@ -17,7 +17,7 @@ from flowpregel._interrupts import interruptible
 from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError, TaskExitError
 from flowpregel.executors.attempt import Stopwatch, perform
-from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
+from flowpregel.executors.base import Executor, JobKey, Mailbox
 from flowpregel.executors.calls import CallFuture, OpenCalls
 from flowpregel.executors.local_client import LocalRunClient, caught_of, stop_calls
 
@@ -47,8 +47,6 @@ class ThreadExecutor(Executor):
             than there are processors, at most 32.
         name: Begins the names of its OS threads.
     """
-
-    capabilities = Capabilities()
 
     def __init__(self, max_workers: int | None = None, *, name: str = "flowpregel") -> None:
         self._limit = max_workers or min(32, (os.cpu_count() or 1) + 4)
@@ -133,7 +131,7 @@ class ThreadExecutor(Executor):
                     return
                 job, mailbox = self._waiting.popleft()
                 note = partial(self._note_parent, job.key)
-                client = LocalRunClient(job, mailbox, before_first=note, may_wait=True)
+                client = LocalRunClient(job, mailbox, before_first=note)
                 self._running[job.key] = client.made
             watch = Stopwatch()
             outcome = job.variables.copy().run(perform, job, client)
@@ -162,8 +160,6 @@ class InlineExecutor(Executor):
     Args:
         turn: Lets the run go on while a task waits for a call it made.
     """
-
-    capabilities = Capabilities()
 
     def __init__(self, turn: Callable[[CallFuture[Any]], None]) -> None:
         self._turn = turn

@@ -116,10 +116,16 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         grace: it is not waited for.
         """
         if self._pool.loop.is_started and self._pid == os.getpid():
-            self.leave_packed(contexts, pack_leave(contexts, error))
+            ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)")
+            self.leave_packed(contexts, serialization.pack((tuple(contexts), ended)).data)
 
     def leave_packed(self, contexts: Sequence[bytes], body: bytes) -> None:
-        """Do what `leave` does; *body* is what workers are sent."""
+        """Do what `leave` does.
+
+        Args:
+            contexts: Their tokens.
+            body: What workers are sent: these, and how the run ended.
+        """
         asked: Future[list[Future[None]]] = Future()
         self._pool.loop.call(partial(self._handler.leave, {*contexts}, body, asked))
         concurrent.futures.wait(asked.result(), self._pool.settings.grace)
@@ -195,12 +201,6 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
     def _drain(self) -> None:
         concurrent.futures.wait(tuple(self._open))
         self.close()
-
-
-def pack_leave(contexts: Sequence[bytes], error: BaseException | None) -> bytes:
-    """Return what workers are sent that are to leave *contexts*, after *error* or none."""
-    ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)")
-    return serialization.pack((tuple(contexts), ended)).data
 
 
 class PoolFuture(Future[Any]):
