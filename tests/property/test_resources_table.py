@@ -25,8 +25,8 @@ from flowpregel.executors.processes.assign import (
     WorkerLoad,
     WorkerState,
 )
+from flowpregel.executors.processes.protocol import PoolSettings
 from flowpregel.executors.processes.resources import ResourceBook
-from flowpregel.executors.processes.settings import PoolSettings
 from flowpregel.policies import Resources
 
 AMOUNTS = {"cpus": 4.0, "memory": 10.0, "gpus": 2.0, "a": 1.0, "b": 2.0}

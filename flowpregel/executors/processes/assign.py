@@ -26,6 +26,7 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Job
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.base import Mailbox
+from flowpregel.executors.processes.protocol import PLAIN, WorkerKind
 from flowpregel.executors.processes.serialization import BufferRef
 
 BATCH_SECONDS: Final = 0.010
@@ -55,18 +56,6 @@ class NodeCode:
             return
         weight = 0.5 if seconds < self.seconds else 0.2
         self.seconds += weight * (min(seconds, 4 * self.seconds) - self.seconds)
-
-
-class WorkerKind(NamedTuple):
-    """What a worker's environment says, from its start to its end."""
-
-    threads: int | None = None
-    """How many OS threads numeric libraries may start; None: the pool's share."""
-    gpus: tuple[str, ...] = ()
-    """The GPUs that its tasks see; none: whatever the program sees."""
-
-
-PLAIN: Final = WorkerKind()
 
 
 @dataclass(slots=True, eq=False)

@@ -19,20 +19,18 @@ from flowpregel.executors.base import HOST, JobKey, Mailbox
 from flowpregel.executors.processes import crash_report, protocol
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
-    PLAIN,
     InFlight,
     PoolLimits,
     StopReason,
     TaskQueue,
-    WorkerKind,
     WorkerState,
     assign,
 )
 from flowpregel.executors.processes.guard import Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
+from flowpregel.executors.processes.protocol import PLAIN, PoolSettings, WorkerKind
 from flowpregel.executors.processes.resources import ResourceBook
-from flowpregel.executors.processes.settings import PoolSettings
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
 from flowpregel.executors.processes.worker_process import FrameHandler, WorkerProcess
 

@@ -36,7 +36,6 @@ from flowpregel.executors.local_client import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.crash_report import RSS_UNIT
 from flowpregel.executors.processes.guard import MARK, end_marked
-from flowpregel.executors.processes.settings import WorkerSetup
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
@@ -63,7 +62,7 @@ _LOOK_EVERY: Final = 1.0
 _log: Final = logging.getLogger("flowpregel.worker")
 
 
-def main(setup: WorkerSetup) -> None:
+def main(setup: protocol.WorkerSetup) -> None:
     """Live as a worker until the coordinator is gone or says stop."""
     arm("worker.")
     serialization.mark_as_worker()
@@ -80,7 +79,7 @@ class Worker:
         setup: Its descriptors and settings.
     """
 
-    def __init__(self, setup: WorkerSetup) -> None:
+    def __init__(self, setup: protocol.WorkerSetup) -> None:
         for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
         self._link = WorkerLink(socket.socket(fileno=setup.link), setup.mark)
