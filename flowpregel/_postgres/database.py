@@ -24,13 +24,11 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from struct import pack
 from typing import Any, TypeVar
 
 from flowpregel._fault import fault
 from flowpregel._interrupts import deliver, held
 from flowpregel._postgres.transactions import (
-    ByteArray,
     ConflictError,
     KnownScope,
     LandedError,
@@ -47,9 +45,7 @@ from flowpregel.errors import (
 
 try:
     import psycopg
-    from psycopg.adapt import Dumper
     from psycopg.conninfo import conninfo_to_dict
-    from psycopg.pq import Format
 except ImportError as error:
     raise ConfigurationError(
         f"PostgreSQL needs the package psycopg ({error}); install flowpregel[postgres]"
@@ -65,7 +61,6 @@ _REPEATED = ("40001", "40P01")
 """Deadlocks and their kin: the server asks to try again."""
 _CUT = ("08", "57P", "25P03", "25P02", "53300")
 """What errors of a server that is ending, starting or full begin with."""
-_BYTEA = 17
 _MARK = (
     "SELECT 2 * pg_snapshot_xmax(now)::text::bigint - (SELECT count(*) FROM pg_snapshot_xip(now)) "
     "FROM pg_current_snapshot() AS now"
@@ -94,7 +89,6 @@ class Database:
         """The database, for messages."""
         self.readonly = readonly
         self.patience = patience
-        self.shared: dict[str, Any] = {}
         self._opening: Callable[[], None] | None = opening
         self._pid = os.getpid()
         self._opens = threading.RLock()
@@ -248,22 +242,6 @@ class Database:
         return StoreError(f"{self.path} cannot be used: {text}")
 
 
-class _ByteArrayDumper(Dumper):
-    """Sends a ``bytea[]``; psycopg's own looks at each element what it may be."""
-
-    format = Format.BINARY
-    oid = 1001
-
-    def dump(self, obj: ByteArray) -> bytes:
-        sizes = [-1 if each is None else len(each) for each in obj]
-        parts = [pack("!iiI", bool(obj), -1 in sizes, _BYTEA)]
-        if obj:
-            parts.append(pack("!ii", len(obj), 1))
-        for size, each in zip(sizes, obj, strict=True):
-            parts += (pack("!i", size), each or b"")
-        return b"".join(parts)
-
-
 def _close_all(idle: list[psycopg.Connection[Any]], pid: int) -> None:
     while idle and pid == os.getpid():
         idle.pop().close()
@@ -273,9 +251,7 @@ def connect(url: str) -> psycopg.Connection[Any]:
     """Return a new connection that leaves no state in the server's session."""
     options: Any = {"connect_timeout": 10, **_KEEPALIVES, **conninfo_to_dict(url)}
     # Numbered statements would be looked for in whatever session a pooler gives us.
-    connection = psycopg.connect("", autocommit=True, prepare_threshold=None, **options)
-    connection.adapters.register_dumper(ByteArray, _ByteArrayDumper)
-    return connection
+    return psycopg.connect("", autocommit=True, prepare_threshold=None, **options)
 
 
 def without_password(url: str) -> str:

@@ -22,7 +22,6 @@ from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import Owner
 from flowpregel._lmdb.records import digest_of
 from flowpregel._postgres.database import Database
-from flowpregel._postgres.transactions import ByteArray
 from flowpregel.errors import StoreError, StoreReadOnlyError
 
 _LONGEST_PERIOD = 1.0
@@ -43,7 +42,7 @@ _RENEW = """
     UPDATE flowpregel.leases AS lease SET
         expires = clock_timestamp() + %s * interval '1 second',
         shown = CASE WHEN watched > clock_timestamp() THEN coalesce(ours.shown, lease.shown) END
-    FROM unnest(%s::bytea[], %s::bigint[], %s::bytea[]) AS ours(place, fence, shown)
+    FROM unnest(%b::bytea[], %s::bigint[], %b::bytea[]) AS ours(place, fence, shown)
     WHERE lease.place = ours.place AND lease.fence = ours.fence
     RETURNING lease.fence, asked, coalesce(watched > clock_timestamp(), false)
 """
@@ -162,7 +161,7 @@ class LeaseTable:
 
     def _renew(self, ours: dict[int, OwnLease], watched: set[int]) -> set[int]:
         """Renew leases, showing what those do that are *watched*; return which are from now on."""
-        shown = ByteArray([None] * len(ours))
+        shown: list[bytes | None] = [None] * len(ours)
         for at, (fence, own) in enumerate(ours.items()):
             # A run may end meanwhile, or be changing what is read: the next time will do.
             with suppress(Exception):

@@ -45,17 +45,13 @@ _LOCK = (
     "INSERT INTO flowpregel.scopes AS known VALUES (%s, '') "
     "ON CONFLICT (scope) DO UPDATE SET revision = known.revision RETURNING revision"
 )
-_GET = "SELECT key, record FROM flowpregel.records WHERE key = ANY(%s)"
+_GET = "SELECT key, record FROM flowpregel.records WHERE key = ANY(%b::bytea[])"
 _PAGE = (
     "SELECT key, record FROM flowpregel.records WHERE key >= %s AND key < %s "
     "ORDER BY key {} LIMIT {}"
 )
 _DROP = "DELETE FROM flowpregel.records WHERE key >= %s AND key < %s"
-_CHANGE = "SELECT flowpregel.change(%s, %s, %s, %s, %s, %s, %s)"
-
-
-class ByteArray(list[bytes | None]):
-    """A ``bytea[]``."""
+_CHANGE = f"SELECT flowpregel.change(%b{6 * ', %b::bytea[]'})"
 
 
 class ConflictError(Exception):
@@ -138,7 +134,7 @@ class Transaction:
             before = missing[0][:9], missing[0] + b"\0"
             rows = self.ask(_PAGE.format("DESC", _AHEAD), *before)
         else:
-            rows = self.ask(_GET, ByteArray(missing))
+            rows = self.ask(_GET, missing)
         self._found.update(dict.fromkeys(missing))
         self._found.update(rows)
 
@@ -265,9 +261,9 @@ class WriteTransaction(Transaction):
         """Send what was changed; return which of *ranges* were empty before."""
         values = (
             token,
-            *(ByteArray(many) for many in (revisions, revisions.values())),
-            *(ByteArray(many) for many in (self._changed, self._changed.values())),
-            *(ByteArray(each[end] for each in ranges) for end in (0, 1)),
+            *([*many] for many in (revisions, revisions.values())),
+            *([*many] for many in (self._changed, self._changed.values())),
+            *([each[end] for each in ranges] for end in (0, 1)),
         )
         cursor = self._connection.execute(_CHANGE, values, binary=True)
         were_empty: list[bool] = cursor.fetchone()[0]
