@@ -29,7 +29,7 @@ MOST_DETAILS = 1_000
 MOST_STEPS = 200
 """Of the supersteps, the values of the newest ones are shown."""
 _URGENCY = ("failed", "waiting", "unfinished", "done")
-_ID, _STATE = COLUMNS.index("id"), COLUMNS.index("state")
+_ID, _STATE, _CHECKPOINT = map(COLUMNS.index, ("id", "state", "checkpoint_id"))
 
 
 def report(saver: DurableSaver, thread: str) -> str:
@@ -107,14 +107,15 @@ def _answers(pages: Pages, thread: str) -> Json:
     rows = sorted(known.values(), key=lambda cells: _URGENCY.index(cells[_STATE]))
     run["calls"], calls["rows"], calls["limit"] = len(rows), rows[:MOST_CALLS], MOST_CALLS
     store = {"store": Path(pages.saver.path).name, "runs": [run], "actions": False}
-    ids = [cells[_ID] for cells in rows[:MOST_DETAILS]]
+    # Each is looked up at its own checkpoint: the run may have very many.
+    ids = {cells[_ID]: cells[_CHECKPOINT] for cells in rows[:MOST_DETAILS]}
     newest = [step["id"] for step in steps[:MOST_STEPS]]
     return {
         "runs:": store,
         "run:": run,
         "calls:": calls,
         "steps:": steps,
-        **{f"call:{id_}": pages.call(thread, id_) for id_ in ids},
-        **{f"logs:{id_}": pages.logs(thread, id_) for id_ in ids},
+        **{f"call:{id_}": pages.call(thread, id_, at) for id_, at in ids.items()},
+        **{f"logs:{id_}": pages.logs(thread, id_, at) for id_, at in ids.items()},
         **{f"step:{id_}": pages.step(thread, id_) for id_ in newest},
     }

@@ -135,8 +135,7 @@ class StoreReader:
         return None if found is None else self._run_row(found)
 
     def _namespaces(self, thread_id: str) -> dict[str, NamespaceRecord]:
-        found = self._tables.used(self._read, thread_id)
-        return {each.namespace: each for each in found}
+        return {each.namespace: each for each in self._tables.used(self._read, thread_id)}
 
     def _run_row(self, namespace: NamespaceRecord) -> RunRow:
         owner = self._leases.owner(Address(namespace.thread_id))
@@ -290,8 +289,13 @@ class StoreReader:
             yield seen
             id = None if seen.record.source == "input" else seen.record.parent_id
 
-    def call(self, thread_id: str, call_id: str) -> dict[str, Any] | None:
+    def call(self, thread_id: str, call_id: str, *at: str) -> dict[str, Any] | None:
         """Return all that is kept of one call, or None if the last run has no such.
+
+        Args:
+            thread_id: Whose last run.
+            call_id: Which.
+            at: The checkpoint it started at, if that is known: else all of the run are tried.
 
         That is its ``row``, a `CallRow`; its ``arguments``, if it failed, by position and name;
         its ``result``; its ``error``, with ``type`` and ``message``, or a line
@@ -299,11 +303,15 @@ class StoreReader:
         failed: ``began``, ``seconds``, ``pid``, ``error`` and ``traceback`` of each; its
         ``questions``: ``id`` and ``value`` of each. Values are previews, fit for JSON.
         """
-        return self._tasks.call(self._seen(thread_id).places, call_id)
+        return self._tasks.call(self._places(thread_id, at), call_id)
 
-    def output(self, thread_id: str, call_id: str) -> str:
-        """Return what a call of the last run has printed and logged; empty: nothing."""
-        return self._tasks.output(self._seen(thread_id).places, call_id)
+    def output(self, thread_id: str, call_id: str, *at: str) -> str:
+        """Return what a call, given as for `call`, has printed and logged; empty: nothing."""
+        return self._tasks.output(self._places(thread_id, at), call_id)
+
+    def _places(self, thread_id: str, at: tuple[str, ...]) -> list[Place]:
+        places = self._seen(thread_id).places
+        return [each for each in places if not at or each.address.checkpoint_id in at]
 
     def live(self, thread_id: str) -> dict[str, Any] | None:
         """Return what a run is doing now; None: nothing runs, or it has not answered yet.

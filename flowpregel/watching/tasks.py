@@ -108,8 +108,7 @@ class TaskRecords:
         """Return all that is kept of a task, as `StoreReader.call` does."""
         keys = [place.key + digest(call_id) for place in places]
         for place, data in zip(places, self._payloads(keys), strict=True):
-            record = None if data is None else self.record(data)
-            if record is not None and (row := self.row(place, record)) is not None:
+            if data and (row := self.row(place, record := self.record(data))) is not None:
                 return {"row": row, **self._detail(place, record)}
         return None
 
@@ -130,8 +129,7 @@ class TaskRecords:
 
     def output(self, places: Iterable[Place], call_id: str) -> str:
         """Return what a task has printed and logged; empty: nothing."""
-        begins = (output_key(each.key[:8], each.address.checkpoint_id) for each in places)
-        keys = [begin + digest(call_id) for begin in begins]
+        keys = [output_key(at.key[:8], at.address.checkpoint_id) + digest(call_id) for at in places]
         kept = (CallOutput(*self.tables.fields_of(data)) for data in self._payloads(keys) if data)
         return "".join(output.text for output in kept)
 

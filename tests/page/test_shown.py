@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel import LMDBSaver
+from flowpregel._lmdb.records import Table
 from flowpregel.cli.app import app
 from flowpregel.ui.pages import Pages, json_text
 from flowpregel.ui.report import MODULES, STATIC, report
@@ -198,6 +199,30 @@ def test_the_newest_of_many_supersteps_are_told_and_more_if_asked_for(tmp_path: 
 
     assert [*range(300, 100, -1)] == [step["step"] for step in told]
     assert [*range(300, -2, -1)] == [step["step"] for step in more]
+
+
+def test_a_report_looks_up_each_call_at_its_own_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[bytes] = []
+    get = Table.get
+
+    def counted(table: Table, transaction: Any, key: bytes) -> bytes | None:
+        looked_up.append(key)
+        return get(table, transaction, key)
+
+    monkeypatch.setattr(Table, "get", counted)
+    counts = []
+    for supersteps in (25, 50):
+        path = long_store(tmp_path / f"store{supersteps}", supersteps)
+        with LMDBSaver(path, readonly=True, codec=InertCodec()) as saver:
+            looked_up.clear()
+            report(saver, "long")
+        counts.append(len(looked_up))
+
+    few, many = counts
+    # Were each looked up at all checkpoints, twice as many would take four times as much.
+    assert many <= 2 * few
 
 
 @pytest.mark.parametrize(
