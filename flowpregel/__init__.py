@@ -17,15 +17,11 @@ if TYPE_CHECKING:
     from flowpregel.func import File, asleep, entrypoint, shell, signal, sleep, task
     from flowpregel.func.joblib_backend import joblib_backend as joblib_backend
     from flowpregel.func.sweep import map as map
-    from flowpregel.graph.compile import CompiledStateGraph
-    from flowpregel.graph.state import StateGraph
+    from flowpregel.graph import END, START, CompiledStateGraph, StateGraph
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-    from flowpregel.pregel.definition import END, START
-    from flowpregel.pregel.node import NodeBuilder
-    from flowpregel.pregel.pregel import Pregel
+    from flowpregel.pregel import NodeBuilder, Pregel
     from flowpregel.pregel.progress import progress
-    from flowpregel.runtime import Runtime, get_runtime
-    from flowpregel.stopping import RunControl
+    from flowpregel.runtime import RunControl, Runtime, get_runtime
 
 __all__ = [
     "END",
@@ -77,15 +73,11 @@ _HOMES = {
     "func": ("File", "asleep", "entrypoint", "shell", "signal", "sleep", "task"),
     "func.joblib_backend": ("joblib_backend",),
     "func.sweep": ("map",),
-    "graph.compile": ("CompiledStateGraph",),
-    "graph.state": ("StateGraph",),
+    "graph": ("END", "START", "CompiledStateGraph", "StateGraph"),
     "policies": ("CachePolicy", "RetryPolicy", "TimeoutPolicy"),
-    "pregel.definition": ("END", "START"),
-    "pregel.node": ("NodeBuilder",),
-    "pregel.pregel": ("Pregel",),
+    "pregel": ("NodeBuilder", "Pregel"),
     "pregel.progress": ("progress",),
-    "stopping": ("RunControl",),
-    "runtime": ("Runtime", "get_runtime"),
+    "runtime": ("RunControl", "Runtime", "get_runtime"),
 }
 
 
