@@ -14,7 +14,7 @@ from flowpregel._core.asked import CallRecord, FailedCall, Ran, Span
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import SAVE, BodyCalls, Call, CallFailure, Resolve, StepContext
-from flowpregel._core.plan import DEEPEST, call_task, too_deep
+from flowpregel._core.plan import DEEPEST, call_task, identify_call, too_deep
 from flowpregel._core.records import (
     Arguments,
     Interrupted,
@@ -54,37 +54,38 @@ def plan_call(
     body: BodyCalls = caller.body
     if call.asked is not None and not body.caller:
         body.caller = digest_of_caller(caller)
-    task = call_task(caller, call, place)
+    identity, record = identify_call(caller, call, place)
     outcome: Outcome | None = None
-    if task.depth > DEEPEST:
+    if record is not None and identity not in running:
+        identity, outcome = _answered(run, place, caller, call, identity, record)
+    if outcome is None:
+        task = call_task(caller, call, place, identity, record)
+        if (same := running.get(identity)) is not None:
+            same.waiting.append(call)
+            return None
+        if task.depth <= DEEPEST:
+            run.going_on.anew += not task.node.hidden
+            body.running += 1
+            return task
         outcome = fail_call(task, too_deep(task.name))
-    elif task.record is not None and task.id not in running:
-        outcome = _recorded_outcome(run, place, task, task.record)
-    if outcome is not None:
-        if task.writes:
-            run.after.extend(run.stream_events.updates(task, mode="recorded"))
-        run.after.append(Resolve(call, outcome))
-        return None
-    if (same := running.get(task.id)) is not None:
-        same.waiting.append(call)
-        return None
-    run.going_on.anew += not task.node.hidden
-    body.running += 1
-    return task
+    run.after.append(Resolve(call, outcome))
+    return None
 
 
-def _recorded_outcome(
-    run: Run, place: StepContext, task: Task, record: CallRecord
-) -> Outcome | None:
-    """Return how a call ends that needs not run, as its record answers it."""
+def _answered(
+    run: Run, place: StepContext, caller: Task, call: Call, identity: str, record: CallRecord
+) -> tuple[str, Outcome | None]:
+    """Return `answer`, or how the call fails because of it."""
     try:
-        outcome = answer(run, place, task, record)
+        identity, outcome = answer(run, caller, call, identity, record)
     except (CodeChangedError, ReplayMismatchError) as error:
-        return Raised(error)  # what is recorded stays as it is
+        return identity, Raised(error)  # what is recorded stays as it is
     if isinstance(outcome, Raised) and not isinstance(outcome.error, errors.TaskCancelled):
         # It may bring the body down only now: it was kept while another call asked.
-        return fail_call(task, outcome.error)
-    return outcome
+        outcome = fail_call(call_task(caller, call, place, identity, record), outcome.error)
+    if isinstance(outcome, Returned) and "recorded" in run.options.modes:
+        run.after.extend(run.stream_events.updates(call.node, outcome.writes, "recorded"))
+    return identity, outcome
 
 
 def _save(run: Run, task: Task, call: Call) -> None:
@@ -205,7 +206,7 @@ def uncaught(run: Run, task: Task, error: BaseException) -> None:
     found = records.failed_calls(error)
     for task_id, failure in failures.items():
         if task_id in found or _is_unseen(body, failure):
-            forget(run, failure.task)
+            forget(run, body, task_id, failure.task.path)
 
 
 def _is_unseen(body: BodyCalls, failure: CallFailure) -> bool:

@@ -114,25 +114,34 @@ def _task(
     )
 
 
-def call_task(caller: Task, call: Call, place: StepContext) -> Task:
-    """Return the task of the next call that *caller* makes, and count the call.
+def identify_call(caller: Task, call: Call, place: StepContext) -> tuple[str, CallRecord | None]:
+    """Count the next call that *caller* makes; return its id, and what is to be kept of it.
 
-    Its id is made of the caller and of what it asks for; that of a call which is not
+    The id is made of the caller and of what it asks for; that of a call which is not
     recorded, of its place among the calls of its caller.
     """
     body: BodyCalls = caller.body
-    node, index, asked, record = call.node, body.made, call.asked, None
+    around, asked = (place.checkpoint_id, place.namespace, place.step, caller.id), call.asked
     body.made += 1
+    if asked is None:
+        return ids.task_id(*around, body.made - 1), None
+    question = asked[:2]
+    equal = body.equal.get(question, 0)
+    body.equal[question] = equal + 1
+    at = body.placed if asked.is_placed else NOWHERE
+    body.placed += asked.is_placed
+    return ids.task_id(*around, *question, equal), CallRecord(*asked[:4], at, body.caller)
+
+
+def call_task(
+    caller: Task, call: Call, place: StepContext, identity: str, record: CallRecord | None
+) -> Task:
+    """Return the task of the call that *caller* made last: see `identify_call`."""
+    body: BodyCalls = caller.body
+    node, index = call.node, body.made - 1
     known_by: tuple[object, ...] = (index,)
-    if asked is not None:
-        question = asked[:2]
-        equal = body.equal.get(question, 0)
-        body.equal[question] = equal + 1
-        known_by = (*question, equal)
-        at = body.placed if asked.is_placed else NOWHERE
-        body.placed += asked.is_placed
-        record = CallRecord(*asked[:4], at, body.caller)
-    identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, *known_by)
+    if record is not None:
+        known_by = (*record[:2], body.equal[record[:2]] - 1)
     if node.role == "graph":
         namespace = f"{caller.namespace}|{body.graphs}" if body.graphs else caller.namespace
         body.graphs += 1

@@ -27,8 +27,8 @@ from flowpregel._core import ids
 from flowpregel._core.asked import CODE_DIGITS, NOWHERE, CallRecord
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import BodyCalls, StepContext
-from flowpregel._core.records import CALLED, ERROR, Outcome, Raised, Returned, Task, Write
+from flowpregel._core.effects import BodyCalls, Call
+from flowpregel._core.records import CALLED, ERROR, Node, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
@@ -56,98 +56,88 @@ def digest_of_call(record: CallRecord) -> str:
     return ids.digest(record.caller, record.name, record.arguments, record.code)
 
 
-def answer(run: Run, place: StepContext, task: Task, record: CallRecord) -> Outcome | None:
-    """Return what is recorded of the call that *record* says *task* is, None if that is of no use.
+def answer(
+    run: Run, caller: Task, call: Call, identity: str, record: CallRecord
+) -> tuple[str, Outcome | None]:
+    """Return the id of the call that *record* is kept of, and how it ended if that is recorded.
+
+    Its id is not the *identity* that it was given if it is to be made anew by other code.
 
     Raises:
         CodeChangedError: What is recorded is of other code, and that is not wanted.
         ReplayMismatchError: The body asks for something else by chance.
     """
-    assert task.parent is not None
-    recorded = _recorded(run, task) or _adopted(run, place, task, record)
+    body, node = caller.body, call.node
+    recorded = _recorded(run, body, identity) or _adopted(run, caller, node, record)
     if (was := _record_in(recorded)) is None:
-        check_chance(run, task, record)
-        return None
+        check_chance(run, caller, record)
+        return identity, None
     # Of the calls that calls make none is counted: they are not asked for if those are answered.
-    run.going_on.asked += task.parent.record is None and record.code != ""
-    if was.caller != record.caller:
-        _note_change(run, task, was, record)
+    run.going_on.asked += caller.record is None and record.code != ""
+    _note_change(run, caller, was, record)
     if was.code != record.code:
-        recorded = _of_other_code(run, task, was, record, recorded)
-    if task.parent.body.may_repeat:
+        policy = node.on_code_change or run.options.on_code_change
+        if policy == "error":
+            raise CodeChangedError(record.name, record.text, was.code, record.code)
+        if policy == "rerun":
+            identity = ids.task_id(identity, record.code)
+            recorded = _recorded(run, body, identity)
+        elif outputs(recorded):
+            run.going_on.of_other_code[record.name] += 1
+            run.going_on.codes[record.name] = was.code, record.code
+        else:
+            # It failed: perhaps that is why the code is another one.
+            forget(run, body, identity, ids.call_path(caller.path, body.made - 1))
+            recorded = ()
+    if body.may_repeat:
         recorded = own_copy(tuple(recorded))
-    if done := outputs(recorded):
-        task.writes = tuple(done)
-        run.going_on.answered += not task.node.hidden
-        return Returned(task.writes)
+    if done := tuple(outputs(recorded)):
+        run.going_on.answered += not node.hidden
+        return identity, Returned(done)
     error = dict(recorded).get(ERROR)
     if isinstance(error, errors.TaskCancelled) and was != record:
-        return None  # a body that has changed may want it now
-    return Raised(error) if isinstance(error, BaseException) else None
+        return identity, None  # a body that has changed may want it now
+    return identity, Raised(error) if isinstance(error, BaseException) else None
 
 
-def forget(run: Run, task: Task) -> None:
-    """Forget that *task* failed, so that it is tried again."""
-    assert task.parent is not None
-    task.parent.body.recorded.pop(task.id, None)
-    if before := run.pending.get(task.id):
-        run.pending[task.id] = [each for each in before if each[0] != ERROR]
-    run.keep(task.id, task.path, FORGOTTEN)
+def forget(run: Run, body: BodyCalls, task_id: str, path: str) -> None:
+    """Forget that a call of *body* failed, so that it is tried again."""
+    body.recorded.pop(task_id, None)
+    if before := run.pending.get(task_id):
+        run.pending[task_id] = [each for each in before if each[0] != ERROR]
+    run.keep(task_id, path, FORGOTTEN)
 
 
 # ---------------------------------------------------------------- records
 
 
-def _recorded(run: Run, task: Task, task_id: str = "") -> Sequence[Write]:
-    """Return what is recorded of *task*, or under another id."""
-    assert task.parent is not None
-    task_id = task_id or task.id
-    kept: Sequence[Write] = task.parent.body.recorded.get(task_id, ())
+def _recorded(run: Run, body: BodyCalls, task_id: str) -> Sequence[Write]:
+    """Return what is recorded of a call of *body*."""
+    kept = body.recorded.get(task_id, ())
     if not kept and run.hand_back:
         kept = run.pending.get(task_id) or (run.left.result(task_id) if run.left else ())
     return kept
 
 
-def _adopted(run: Run, place: StepContext, task: Task, record: CallRecord) -> Sequence[Write]:
+def _adopted(run: Run, caller: Task, node: Node, record: CallRecord) -> Sequence[Write]:
     """Return what is recorded of a call under a name that its task had before."""
-    for name in task.node.adopts:
-        assert task.parent is not None
-        equal = task.parent.body.equal[record[:2]] - 1
-        around = place.checkpoint_id, place.namespace, place.step, task.parent.id
-        kept = _recorded(run, task, ids.task_id(*around, name, record.arguments, equal))
+    for name in node.adopts:
+        equal = caller.body.equal[record[:2]] - 1
+        around = run.checkpoint_id, run.options.namespace, run.step, caller.id
+        task_id = ids.task_id(*around, name, record.arguments, equal)
+        kept = _recorded(run, caller.body, task_id)
         if outputs(kept):
             return kept
     return ()
 
 
-def _of_other_code(
-    run: Run, task: Task, was: CallRecord, now: CallRecord, recorded: Sequence[Write]
-) -> Sequence[Write]:
-    """Return what is used again where what is *recorded* was made by other code."""
-    match task.node.on_code_change or run.options.on_code_change:
-        case "error":
-            raise CodeChangedError(now.name, now.text, was.code, now.code)
-        case "rerun":
-            task.id = ids.task_id(task.id, now.code)
-            task.namespace = f"{task.namespace.rpartition(':')[0]}:{task.id}"
-            return _recorded(run, task)
-    if not outputs(recorded):
-        # It failed: perhaps that is why the code is another one.
-        forget(run, task)
-        return ()
-    run.going_on.of_other_code[now.name] += 1
-    run.going_on.codes[now.name] = was.code, now.code
-    return recorded
-
-
 # ---------------------------------------------------------------- chance
 
 
-def check_chance(run: Run, task: Task, record: CallRecord) -> None:
+def check_chance(run: Run, caller: Task, record: CallRecord) -> None:
     """Refuse a call that its body, being what it was, should not have come to."""
-    assert task.parent is not None
-    body: BodyCalls = task.parent.body
-    was = body.planned.get(record.place) or _recorded_at(run, task, record)
+    body: BodyCalls = caller.body
+    was = body.planned.get(record.place) or _recorded_at(run, caller, record)
     if body.may_repeat:
         body.planned[record.place] = record
     if (
@@ -156,13 +146,13 @@ def check_chance(run: Run, task: Task, record: CallRecord) -> None:
         or was[:2] == record[:2]
         or was[:2] in body.equal
         # Coroutines that run side by side may take turns in another order.
-        or any(step.is_async for step in task.parent.node.steps)
+        or any(step.is_async for step in caller.node.steps)
     ):
         return
     raise ReplayMismatchError(_shown(was), _shown(record))
 
 
-def _recorded_at(run: Run, task: Task, record: CallRecord) -> CallRecord | None:
+def _recorded_at(run: Run, caller: Task, record: CallRecord) -> CallRecord | None:
     """Return the record of a call at this place of a body of this code and input."""
     if not run.hand_back:
         return None
@@ -171,20 +161,19 @@ def _recorded_at(run: Run, task: Task, record: CallRecord) -> CallRecord | None:
         run.placed = {(each.caller, each.place): each for each in found}
     was = run.placed.get((record.caller, record.place))
     if was is None and run.left is not None:
-        was = _record_in(run.left.record_at(task.path))
+        was = _record_in(run.left.record_at(ids.call_path(caller.path, caller.body.made - 1)))
     if was is None or (was.caller, was.place) == (record.caller, record.place):
         return was
-    if was.caller != record.caller:
-        _note_change(run, task, was, record)
+    _note_change(run, caller, was, record)
     return None
 
 
-def _note_change(run: Run, task: Task, was: CallRecord, now: CallRecord) -> None:
-    """Note that the body of *task* has other code or another input than it had."""
-    assert task.parent is not None
-    run.going_on.is_changed = True
-    codes = was.caller[:CODE_DIGITS], now.caller[:CODE_DIGITS]
-    run.going_on.codes.setdefault(task.parent.name, codes)
+def _note_change(run: Run, caller: Task, was: CallRecord, now: CallRecord) -> None:
+    """Note if *caller* has other code or another input than it had."""
+    if was.caller != now.caller:
+        run.going_on.is_changed = True
+        codes = was.caller[:CODE_DIGITS], now.caller[:CODE_DIGITS]
+        run.going_on.codes.setdefault(caller.name, codes)
 
 
 def count_not_asked(run: Run) -> None:

@@ -11,7 +11,7 @@ from flowpregel._core import ids, records
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Emit, Emitted, Report, Said
 from flowpregel._core.program import Keys, names
-from flowpregel._core.records import Arguments, Task, Write
+from flowpregel._core.records import Arguments, Node, Task, Write
 
 
 class StreamEvents:
@@ -40,10 +40,12 @@ class StreamEvents:
         """Whether somebody reads of a task that it started, or ended; else ask for no event."""
         self.wants_checkpoints = bool(modes & {"checkpoints", "debug"})
 
-    def updates(self, task: Task, *, cached: bool = False, mode: str = "updates") -> Iterable[Emit]:
-        """Yield the event of what *task* wrote; in *mode* ``recorded``, in an earlier run."""
-        if mode in self._modes and not task.node.hidden:
-            payload: dict[str, Any] = {task.name: self._update_of(task.writes)}
+    def updates(
+        self, node: Node, writes: Sequence[Write], mode: str = "updates", *, cached: bool = False
+    ) -> Iterable[Emit]:
+        """Yield the event of what a task wrote; in *mode* ``recorded``, in an earlier run."""
+        if mode in self._modes and not node.hidden:
+            payload: dict[str, Any] = {node.name: self._update_of(writes)}
             if cached:
                 payload["__metadata__"] = {"cached": True}
             yield Emit(mode, payload)
@@ -99,7 +101,7 @@ class StreamEvents:
             yield from self.started(task, step, at)
         for task in tasks:
             if task.writes:
-                yield from self.updates(task, cached=True)
+                yield from self.updates(task.node, task.writes, cached=True)
 
     def started(self, task: Task, step: int, at: int) -> Iterable[Emit]:
         """Yield the events of *task*'s start."""
@@ -123,7 +125,7 @@ class StreamEvents:
         is_shared = task.span is not None and task.span.executor == "cache"
         if not (is_shared or task.node.hidden):
             yield from self._said((task, step))
-        yield from self.updates(task, cached=is_shared)
+        yield from self.updates(task.node, task.writes, cached=is_shared)
         if not is_shared:
             yield from self.ended(task, step, at)
 

@@ -25,7 +25,8 @@ from flowpregel._interrupts import waking
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ParentCommand, TaskCancelled
-from flowpregel.executors.base import Backlog, Executor, JobKey, Stopwatch
+from flowpregel.executors.attempt import Stopwatch
+from flowpregel.executors.base import Backlog, Executor, JobKey
 
 if TYPE_CHECKING:
     import asyncio
@@ -264,11 +265,10 @@ def live_state(
     shown = [each for each in begun if not each[0].node.hidden]
     # Where there are too many, those that do the work are told.
     shown.sort(key=lambda each: each[0].node.role != "leaf")
-    waiting = Counter(job.task.name for job in jobs if job.key not in running)
     return {
         "running": [_shown(*each) for each in shown[:MOST_TASKS]],
         "count": len(shown),
-        "waiting": dict(waiting),
+        "waiting": dict(Counter(job.task.name for job in jobs if job.key not in running)),
         "workers": workers,
     }
 

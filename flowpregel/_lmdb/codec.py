@@ -26,16 +26,15 @@ import os
 import pickle
 import struct
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from flowpregel._core.copies import by_value_pickler
+from flowpregel._lmdb.errors import class_name, culprit_in, extra_module
 from flowpregel.errors import (
-    ConfigurationError,
     StoreCorruptError,
     StoreError,
     StoreVersionError,
@@ -44,13 +43,12 @@ from flowpregel.errors import (
 
 _SMALLEST = 256
 """Bytes: less is not worth the time to compress it."""
-_DEEPEST, _MOST = 20, 10_000
-"""How far the part of a value is searched for that cannot be kept."""
 _PROTOCOL = 5
 OUT_OF_BAND = 128 << 10
 """Buffers of so many bytes stay outside of the pickle, and are copied only once."""
 _INT, _TEXT, _PLAIN, _PARTS, _ZSTD, _CUSTOM = b"i", b"t", b"p", b"m", b"z", b"c"
 _SIZES = struct.Struct(">cHIQ")
+_ZSTANDARD = "zstandard", "compression", "zstd"
 
 
 class Codec(Protocol):
@@ -81,7 +79,7 @@ class ValueCodec:
         self._mark = b"" if inner is None else _CUSTOM
         self.fields_of: Callable[[Any], Any] = getattr(inner, "fields_of", pickle.loads)
         self.record_of: Callable[[Any], Any] = partial(pickle.dumps, protocol=_PROTOCOL)
-        self._zstandard = _zstandard() if compression else None
+        self._zstandard = extra_module(*_ZSTANDARD) if compression else None
 
     def encode(self, value: Any, what: str) -> bytes:
         """Return *value* as bytes.
@@ -96,9 +94,9 @@ class ValueCodec:
         try:
             data = self._mark + self._inner.encode(value)
         except Exception as error:
-            place, kind = find_culprit(value, self._inner.encode)
+            place, part = culprit_in(value, self._inner.encode)
             raise ValueEncodingError(
-                f"{what} cannot be kept: value{place} is a {kind} "
+                f"{what} cannot be kept: value{place} is a {class_name(part)} "
                 f"({type(error).__name__}: {error}); keep what it is made from instead"
             ) from error
         if self._zstandard is None or len(data) < _SMALLEST:
@@ -142,17 +140,7 @@ class PythonCodec:
         if type(value) is str:
             return _TEXT + value.encode("utf-8", "surrogatepass")
         buffers: list[memoryview] = []
-
-        def keep_inside(buffer: pickle.PickleBuffer) -> bool:
-            try:
-                view = buffer.raw()
-            except BufferError:  # not contiguous
-                return True
-            if view.nbytes >= OUT_OF_BAND:
-                buffers.append(view)
-            return view.nbytes < OUT_OF_BAND
-
-        file = io.BytesIO()
+        keep_inside, file = partial(stays_inside, buffers, OUT_OF_BAND), io.BytesIO()
         try:
             _Pickler(file, _PROTOCOL, buffer_callback=keep_inside).dump(value)
             data = file.getvalue()
@@ -202,74 +190,37 @@ class PythonCodec:
         return _Unpickler(io.BytesIO(data), main, buffers).load()
 
 
-def _zstandard() -> Any:
-    try:
-        import zstandard  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigurationError(
-            "compression needs the package zstandard; install flowpregel[zstd]"
-        ) from error
-    return zstandard
-
-
 def _decompressed(data: bytes) -> bytes:
     """Return what was compressed, after checking that its size is what was written.
 
     A frame of 50 kB can say that it becomes gigabytes.
     """
-    zstandard = _zstandard()
+    zstandard = extra_module(*_ZSTANDARD)
     size, frame = int.from_bytes(data[1:9], "big"), data[9:]
     if zstandard.frame_content_size(frame) != size:
         raise StoreCorruptError("a compressed value has not the size it was written with")
-    opened: bytes = zstandard.ZstdDecompressor().decompress(frame)
-    return opened
-
-
-# ---------------------------------------------------------------- what cannot be kept
-
-
-def find_culprit(value: Any, encode: Callable[[Any], object]) -> tuple[str, str]:
-    """Return the path to the innermost part of *value* that *encode* refuses, and its class.
-
-    The path is empty where *value* is refused though each of its parts is not.
-
-    Example:
-        >>> import pickle, threading
-        >>> find_culprit({"a": [1, threading.Lock()]}, pickle.dumps)
-        ("['a'][1]", '_thread.lock')
-    """
-
-    def is_refused(part: Any) -> bool:
-        try:
-            encode(part)
-        except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
-            return True
-        return False
-
-    path = ""
-    for _ in range(_DEEPEST):
-        parts = islice(_parts(value), _MOST)
-        step, part = next((each for each in parts if is_refused(each[1])), ("", None))
-        if not step:
-            break
-        path, value = path + step, part
-    kind = type(value)
-    return path, f"{kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
-
-
-def _parts(value: Any) -> Iterable[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield f"[{key!r}]", part
-            yield f".key({key!r})", key
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from ((f"[{number}]", part) for number, part in enumerate(value))
-    elif isinstance(value, BaseException):
-        yield from ((f".args[{number}]", part) for number, part in enumerate(value.args))
-    yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+    return cast(bytes, zstandard.ZstdDecompressor().decompress(frame))
 
 
 # ---------------------------------------------------------------- pickles
+
+
+def stays_inside(views: list[memoryview] | None, size: int, buffer: pickle.PickleBuffer) -> bool:
+    """Return whether *buffer* stays in a pickle; if not, its view is among *views* now.
+
+    Args:
+        views: Where to put it; None: all buffers stay.
+        size: The bytes from which a buffer stays outside.
+        buffer: What pickle asks about.
+    """
+    try:
+        view = buffer.raw()
+    except BufferError:  # not contiguous
+        return True
+    if views is None or view.nbytes < size:
+        return True
+    views.append(view)
+    return False
 
 
 class _Pickler(pickle.Pickler):

@@ -26,8 +26,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import lmdb
@@ -55,9 +56,7 @@ class CommitRequest:
     """What one caller wants done in a transaction: all of it, or nothing."""
 
     work: Work[Any]
-    done: bool = False
-    result: Any = None
-    error: Exception | None = None
+    ended: Future[Any] = field(default_factory=Future)
 
 
 class _CommitFailedError(Exception):
@@ -143,7 +142,7 @@ class Environment:
                     raise StoreBusyError(self.path, "another OS thread of this process", timeout)
                 self._writer.acquire()  # it is being committed: how that ends has to be known
             try:
-                if not request.done:
+                if not request.ended.done():
                     with self._locked(timeout):
                         group: list[CommitRequest] = []
                         with suppress(IndexError):  # others may withdraw theirs meanwhile
@@ -155,12 +154,10 @@ class Environment:
             finally:
                 self._writer.release()
         finally:
-            if not request.done:
+            if not request.ended.done():
                 with suppress(ValueError):
                     self._queue.remove(request)
-        if request.error is not None:
-            raise request.error
-        return request.result
+        return request.ended.result()
 
     def _commit(self, group: Sequence[CommitRequest]) -> None:
         """Commit what is asked for in one transaction; note what came of it."""
@@ -168,14 +165,14 @@ class Environment:
             results = self._repeated(lambda: self._attempt(group))
         except Exception as error:  # noqa: BLE001 - raised in the OS thread that asked
             if len(group) == 1:
-                group[0].error, group[0].done = error, True
+                group[0].ended.set_exception(error)
                 return
             # One may be to blame: each on its own, so that the others are kept.
             for each in group:
                 self._commit([each])
         else:
             for each, result in zip(group, results, strict=True):
-                each.result, each.done = result, True
+                each.ended.set_result(result)
 
     def _attempt(self, group: Sequence[CommitRequest]) -> list[Any]:
         """Return what each request's work returned, once all are on disk."""

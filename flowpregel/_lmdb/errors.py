@@ -1,14 +1,20 @@
-"""Errors of LMDB and of the operating system, translated into ours."""
+"""Errors of LMDB and the system, translated into ours; and the part of a value to blame."""
 
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from itertools import islice
+from types import FunctionType
+from typing import Any
 
 from flowpregel.errors import (
+    ConfigurationError,
     StoreCorruptError,
     StoreError,
     StoreFullError,
@@ -18,6 +24,8 @@ from flowpregel.errors import (
 
 DATA = "data.mdb"
 _LITTLE_ROOM = 4 << 20
+_DEEPEST, _MOST = 30, 10_000
+"""How far the part of a value is searched for that cannot be kept, or sent."""
 _DAMAGE = (
     "CorruptedError", "PageNotFoundError", "InvalidError", "PanicError", "BadTxnError",
     "BadValsizeError",
@@ -81,6 +89,21 @@ def of_commit(error: Exception, path: str) -> StoreError:
     return StoreError(f"{path} could not be written: {error}; nothing of this commit was kept")
 
 
+def extra_module(module: str, what: str, extra: str) -> Any:
+    """Return a module of an extra's package, which *what* needs.
+
+    Raises:
+        ConfigurationError: It is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ConfigurationError(
+            f"{what} needs the package {package}; install flowpregel[{extra}]"
+        ) from error
+
+
 def _room(path: str) -> int:
     """Return how much the data file may grow: on its disk, and by this process's limit on files."""
     try:
@@ -92,3 +115,66 @@ def _room(path: str) -> int:
         return room
     data = os.path.join(path, DATA)
     return min(room, limit - (os.path.getsize(data) if os.path.exists(data) else 0))
+
+
+# ---------------------------------------------------------------- what cannot be kept, or sent
+
+
+def culprit_in(value: Any, encode: Callable[[Any], object]) -> tuple[str, Any]:
+    """Return the path to the innermost part of *value* that *encode* refuses, and that part.
+
+    The path is empty where *value* is refused though each of its parts is not.
+
+    Example:
+        >>> import pickle, threading
+        >>> culprit_in({"a": [1, threading.Lock()]}, pickle.dumps)[0]
+        "['a'][1]"
+    """
+    path, seen = "", {id(value)}
+    # An object may refuse to be looked at; then it is the culprit.
+    with suppress(Exception):
+        while len(seen) < _DEEPEST:
+            parts = (each for each in islice(_parts(value), _MOST) if id(each[1]) not in seen)
+            found = next((each for each in parts if why_refused(each[1], encode)), None)
+            if found is None:
+                break
+            path, value = path + found[0], found[1]
+            seen.add(id(value))
+    return path, value
+
+
+def why_refused(value: Any, encode: Callable[[Any], object]) -> str | None:
+    """Return why *encode* refuses *value*, or None if it does not."""
+    try:
+        encode(value)
+    except RecursionError:
+        return "it is nested too deeply"
+    except BaseException as error:  # noqa: BLE001 - a class may raise anything while it is pickled
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def class_name(value: Any) -> str:
+    """Return the name of *value*'s class, with its module unless that is `builtins`."""
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what *value* is made of, each with how to get there."""
+    if isinstance(value, Mapping):
+        yield from ((f"[{key!r}]", part) for key, part in value.items())
+        yield from ((f".keys()[{index}]", key) for index, key in enumerate(value))
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"[{index}]", part) for index, part in enumerate(value))
+    elif isinstance(value, FunctionType):
+        found = inspect.getclosurevars(value)
+        yield from ((f".<closure {name}>", part) for name, part in found.nonlocals.items())
+        yield from ((f".<global {name}>", part) for name, part in found.globals.items())
+        yield ".__defaults__", value.__defaults__
+    else:
+        if isinstance(value, BaseException):
+            yield ".args", value.args
+        slots = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
+        for name in (*sorted(slots), *getattr(value, "__dict__", ())):
+            if hasattr(value, name):
+                yield f".{name}", getattr(value, name)

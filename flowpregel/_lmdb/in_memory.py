@@ -56,7 +56,10 @@ class MemoryStore:
                 return work(undo)
             except BaseException:
                 for table, key, before in reversed(undo):
-                    table.restore(key, before)
+                    if before is None:
+                        table.delete([], key)
+                    else:
+                        table.put([], key, before)
                 raise
 
     def table(self, name: bytes) -> Table:
@@ -108,13 +111,6 @@ class MemoryTable(Table):
         return True
 
     discard = delete
-
-    def restore(self, key: bytes, before: bytes | None) -> None:
-        """Put back what was there *before*."""
-        if before is None:
-            self.delete([], key)
-        else:
-            self.put([], key, before)
 
     def scan(
         self, transaction: Any, prefix: bytes, start: bytes = b"", *, backwards: bool = False

@@ -276,15 +276,13 @@ class Gate:
 
     def __enter__(self) -> None:
         with self._changed:
-            while self._closed:
-                self._changed.wait()
+            self._changed.wait_for(lambda: not self._closed)
             self._inside += 1
 
     def __exit__(self, *exc_info: object) -> None:
         with self._changed:
             self._inside -= 1
-            if self._closed and not self._inside:
-                self._changed.notify_all()
+            self._changed.notify_all()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -295,11 +293,9 @@ class Gate:
         with self._changed:
             self._changed.wait_for(lambda: not self._closed)
             self._closed = True
-        try:
-            with self._changed:
+            try:
                 self._changed.wait_for(lambda: not self._inside)
-            yield
-        finally:
-            with self._changed:
+                yield
+            finally:
                 self._closed = False
                 self._changed.notify_all()

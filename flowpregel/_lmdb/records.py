@@ -27,7 +27,8 @@ from hashlib import blake2b
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from flowpregel.errors import ConfigurationError, StoreCorruptError, StoreForeignError
+from flowpregel._lmdb.errors import extra_module
+from flowpregel.errors import StoreCorruptError, StoreForeignError
 
 if TYPE_CHECKING:
     from flowpregel._lmdb.codec import ValueCodec
@@ -48,6 +49,7 @@ _CHUNKED_MARKS, _PIECE_MARKS = (b"\1", b"\x11"), (b"\2", b"\x12")
 _COUNTS = struct.Struct(">IQ")
 _HEAD = SIZE + 1
 _NONCE = 12
+_CIPHERS = "cryptography.hazmat.primitives.ciphers.aead"
 
 
 class Seal:
@@ -70,7 +72,9 @@ class Seal:
         self.is_kept = is_kept
         self.id = _name(key)
         """Names the key without telling it."""
-        self.cipher = None if encryption_key is None else _cipher(encryption_key)
+        self.cipher = None
+        if encryption_key is not None:
+            self.cipher = extra_module(_CIPHERS, "encryption", "crypto").AESGCM(encryption_key)
         self.encryption = NOT_ENCRYPTED if encryption_key is None else _name(encryption_key)
         """Names the key that records are encrypted under."""
 
@@ -208,10 +212,9 @@ class Table:
                 key, record = cursor.item()
                 if record[SIZE:_HEAD] not in _PIECE_MARKS:
                     kind, payload = self.opened(key, record)
-                    yield (
-                        key,
-                        payload if kind == _WHOLE else self._joined(transaction, key, payload),
-                    )
+                    if kind != _WHOLE:
+                        payload = self._joined(transaction, key, payload)
+                    yield key, payload
                 found = cursor.prev() if backwards else cursor.next()
 
     def keys(self, transaction: Any, prefix: bytes) -> list[bytes]:
@@ -259,15 +262,6 @@ class Table:
         if record is not None:
             with suppress(StoreForeignError):  # it may be encrypted, and nobody gave the key
                 self.opened(key, record)
-
-    def check_all(self, transaction: Any) -> None:
-        """Raise `StoreCorruptError` unless all records hold, each under the key it is found at.
-
-        That a record whose key was damaged is missing cannot be told otherwise.
-        """
-        with transaction.cursor(db=self.handle) as cursor:
-            for key in cursor.iternext(values=False):
-                self.check(transaction, key)
 
     def corrupt(self, key: bytes, what: str) -> StoreCorruptError:
         """Return the error that says *what* of the record at *key*."""
@@ -374,13 +368,3 @@ def digest_of(labels: Sequence[str]) -> bytes:
 
 def _name(key: bytes) -> str:
     return digest(key, b"name")[:8].hex()
-
-
-def _cipher(key: bytes) -> Any:
-    try:
-        from cryptography.hazmat.primitives.ciphers import aead  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigurationError(
-            "encryption needs the package cryptography; install flowpregel[crypto]"
-        ) from error
-    return aead.AESGCM(key)

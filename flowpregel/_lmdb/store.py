@@ -71,10 +71,15 @@ class OpenStore:
         return Table(name, self.environment.path, self.environment.databases, self.seal)
 
     def check(self, transaction: Any) -> None:
-        """Raise `StoreCorruptError` unless every record holds; the header was read already."""
-        for name in DATABASES:
-            if name != b"meta":
-                self.table(name).check_all(transaction)
+        """Raise `StoreCorruptError` unless every record holds, each under the key it is found at.
+
+        The header was read already. That a record whose key was damaged is missing cannot be
+        told otherwise.
+        """
+        for table in (self.table(name) for name in DATABASES if name != b"meta"):
+            with transaction.cursor(db=table.handle) as cursor:
+                for key in cursor.iternext(values=False):
+                    table.check(transaction, key)
 
     @held()
     def seal_anew(self, seal: Seal) -> None:

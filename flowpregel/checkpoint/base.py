@@ -51,23 +51,21 @@ FOLDER = "flow_folder"
 Strategy: TypeAlias = Literal["keep_latest", "delete"]
 
 
+@dataclass(slots=True, eq=False)
 class Lease:
     """The right to write a thread's namespace; *fence* goes with every batch."""
 
-    __slots__ = ("drawing", "fence", "is_inherited", "live", "stop")
-
-    def __init__(self, fence: int | None = None, *, is_inherited: bool = False) -> None:
-        self.fence = fence
-        self.is_inherited = is_inherited
-        """Whether the process that held it before has died with it."""
-        self.stop: Callable[[str], None] | None = None
-        """Called, from any OS thread, with the reason why the owner is to stop; set by an
-        owner that can."""
-        self.live: Callable[[], Mapping[str, Any]] | None = None
-        """Called, from any OS thread, for what the owner does now; set by an owner that can
-        tell. It is fit for JSON."""
-        self.drawing: Callable[[], Mapping[str, Any]] | None = None
-        """Returns the graph that the owner runs, as `Graph.outline` does; set as *live* is."""
+    fence: int | None = None
+    is_inherited: bool = False
+    """Whether the process that held it before has died with it."""
+    stop: Callable[[str], None] | None = None
+    """Called, from any OS thread, with the reason why the owner is to stop; set by an owner
+    that can."""
+    live: Callable[[], Mapping[str, Any]] | None = None
+    """Called, from any OS thread, for what the owner does now; set by an owner that can tell.
+    It is fit for JSON."""
+    drawing: Callable[[], Mapping[str, Any]] | None = None
+    """Returns the graph that the owner runs, as `Graph.outline` does; set as *live* is."""
 
 
 class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
@@ -258,33 +256,6 @@ def thread_name(thread_id: Any) -> str:
     if isinstance(thread_id, int | UUID) and not isinstance(thread_id, bool):
         return str(thread_id)
     raise ConfigurationError(f"thread_id must be text, not {thread_id!r}")
-
-
-def check_on_conflict(on_conflict: str) -> None:
-    """Raise `ConfigurationError` unless *on_conflict* is one of `lease`."""
-    if on_conflict not in ("raise", "wait", "takeover"):
-        raise ConfigurationError(
-            f"on_conflict is {on_conflict!r}; use 'raise', 'wait' or 'takeover'"
-        )
-
-
-def check_strategy(strategy: str) -> None:
-    """Raise `ConfigurationError` unless *strategy* is one of `prune`."""
-    if strategy not in ("keep_latest", "delete"):
-        raise ConfigurationError(f"strategy is {strategy!r}; use 'keep_latest' or 'delete'")
-
-
-def matches(checkpoint: Checkpoint, filter: Mapping[str, Any] | None) -> bool:
-    """Return whether the metadata, ``source`` and ``step`` of *checkpoint* have these values."""
-    if not filter:
-        return True
-    found = {
-        "parents": {},
-        **checkpoint.metadata,
-        "source": checkpoint.source,
-        "step": checkpoint.step,
-    }
-    return all(found.get(key) == value for key, value in filter.items())
 
 
 # ---------------------------------------------------------------- encoded

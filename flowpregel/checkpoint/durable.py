@@ -17,8 +17,7 @@ from flowpregel.checkpoint.base import thread_name
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.records import Leases, RecordSaver
-from flowpregel.checkpoint.redo import take_back
-from flowpregel.checkpoint.retention import Retention, Sweeper
+from flowpregel.checkpoint.retention import Retention, Sweeper, take_back
 from flowpregel.checkpoint.tables import Tables
 from flowpregel.checkpoint.work import status_of
 

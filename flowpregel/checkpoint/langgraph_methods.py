@@ -1,16 +1,30 @@
-"""What LangGraph's programs call on a saver: `get_tuple`, `list`, `put`, `put_writes`."""
+"""LangGraph's face of a saver: `get_tuple`, `list`, `put`, `put_writes`, and the shapes of these.
+
+LangGraph is not imported: its configs, checkpoints and metadata are dicts, and its tuples are
+read by name.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from heapq import merge
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
-from flowpregel._core.records import Address, Batch, Saved, TaskWrites, Version
-from flowpregel.checkpoint import convert
+from flowpregel._core import ids
+from flowpregel._core.records import Address, Batch, Checkpoint, Saved, Source, TaskWrites, Version
 from flowpregel.errors import ConfigurationError
+
+FORMAT = 4
+"""The version of LangGraph's checkpoint dict that we write."""
+_FORMAT_KEY = "__format__"
+"""Where the metadata of our record keeps the version of a dict in another one."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 Shape: TypeAlias = Mapping[str, Any]
 """One of LangGraph's dicts: a config, a checkpoint, metadata."""
@@ -62,7 +76,7 @@ class LangGraphMethods:
 
     def get_tuple(self, config: Shape) -> CheckpointTuple | None:
         """Return the checkpoint that *config* names, the newest if it names none."""
-        saved = self.load(convert.address_of(config))
+        saved = self.load(address_of(config))
         return None if saved is None else _tuple_of(saved)
 
     def list(
@@ -77,7 +91,7 @@ class LangGraphMethods:
             before: Only those with a smaller id than this config's.
             limit: At most this many.
         """
-        bound = convert.checkpoint_id_of(before)
+        bound = checkpoint_id_of(before)
         histories = [
             self.history(address, filter=filter, before=bound, limit=limit)
             for address in self._listed(config)
@@ -92,11 +106,11 @@ class LangGraphMethods:
         Only the values of the channels in *new_versions* are kept again.
         Returns the config that names the new checkpoint.
         """
-        address = convert.address_of(config)
+        address = address_of(config)
         values = checkpoint["channel_values"]
         # A version that the checkpoint does not name can never be read.
         changed = tuple(name for name in new_versions if name in checkpoint["channel_versions"])
-        record = convert.checkpoint_of(
+        record = checkpoint_of(
             checkpoint,
             metadata,
             parent_id=address.checkpoint_id,
@@ -105,7 +119,7 @@ class LangGraphMethods:
         )
         place = Address(address.thread_id, address.namespace)
         self.commit([Batch(address=place, checkpoint=record)])
-        return convert.config_of(place, record.id)
+        return config_of(place, record.id)
 
     def put_writes(
         self, config: Shape, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -115,7 +129,7 @@ class LangGraphMethods:
         A write is kept under its position, and a second one there is ignored;
         those of `WRITES_IDX_MAP` have places of their own and replace.
         """
-        address = convert.address_of(config)
+        address = address_of(config)
         if address.checkpoint_id is None:
             raise ConfigurationError(
                 "pending writes belong to a checkpoint; pass its checkpoint_id in the config"
@@ -126,7 +140,7 @@ class LangGraphMethods:
 
     def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
         """Return a version after *current* (None: the first) that no other branch has."""
-        return convert.next_version(current)
+        return next_version(current)
 
     aget = async_form(get)
     aget_tuple = async_form(get_tuple)
@@ -148,7 +162,7 @@ class LangGraphMethods:
         if not config:
             yield from self.namespaces()
             return
-        address = convert.address_of(config)
+        address = address_of(config)
         if (config.get("configurable") or {}).get("checkpoint_ns") is not None:
             yield address
             return
@@ -170,9 +184,119 @@ def _tuple_of(saved: Saved) -> CheckpointTuple:
     checkpoint, address = saved.checkpoint, saved.address
     parent = checkpoint.parent_id
     return CheckpointTuple(
-        config=convert.config_of(address, checkpoint.id),
-        checkpoint=convert.dict_of(checkpoint),
-        metadata=convert.metadata_of(checkpoint),
-        parent_config=convert.config_of(address, parent) if parent else None,
+        config=config_of(address, checkpoint.id),
+        checkpoint=dict_of(checkpoint),
+        metadata=metadata_of(checkpoint),
+        parent_config=config_of(address, parent) if parent else None,
         pending_writes=[(write.task_id, write.channel, write.value) for write in saved.writes],
     )
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def address_of(config: Mapping[str, Any]) -> Address:
+    """Return the address that *config* names.
+
+    Raises:
+        ConfigurationError: It names no thread.
+    """
+    configurable = config.get("configurable") or {}
+    thread_id = configurable.get("thread_id")
+    if thread_id is None:
+        raise ConfigurationError(
+            "the config names no thread; pass {'configurable': {'thread_id': ...}}"
+        )
+    return Address(
+        str(thread_id),
+        configurable.get("checkpoint_ns") or "",
+        configurable.get("checkpoint_id") or None,
+    )
+
+
+def config_of(address: Address, checkpoint_id: str | None = None) -> dict[str, Any]:
+    """Return the config that names *address*, or *checkpoint_id* at it."""
+    named = checkpoint_id or address.checkpoint_id
+    configurable = {"thread_id": address.thread_id, "checkpoint_ns": address.namespace}
+    return {"configurable": configurable | ({"checkpoint_id": named} if named else {})}
+
+
+def checkpoint_id_of(config: Mapping[str, Any] | None) -> str | None:
+    """Return the checkpoint id that *config* names, if it does."""
+    if not config:
+        return None
+    return (config.get("configurable") or {}).get("checkpoint_id") or None
+
+
+def nanoseconds_of(text: str) -> int:
+    """Return the wall-clock nanoseconds of an ISO 8601 *text* (without a zone: UTC)."""
+    when = datetime.fromisoformat(text)
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return (when - _EPOCH) // _MICROSECOND * 1000
+
+
+def next_version(current: Version | None) -> int:
+    """Return a version after *current*: the wall clock's nanoseconds, so that two
+    branches of a thread do not give one version to two values.
+
+    Raises:
+        ConfigurationError: *current* is a text, which has no next one.
+    """
+    if isinstance(current, str):
+        raise ConfigurationError(
+            f"version {current!r} is a text of another saver; go on with the saver that made it"
+        )
+    return max(time.time_ns(), int(current or 0) + 1)
+
+
+def metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the metadata of *checkpoint* in LangGraph's shape."""
+    kept = {key: value for key, value in checkpoint.metadata.items() if key != _FORMAT_KEY}
+    return {"parents": {}, **kept, "source": checkpoint.source, "step": checkpoint.step}
+
+
+def dict_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return *checkpoint* as LangGraph's dict; channels kept as deltas have no value in it."""
+    updated = checkpoint.updated_channels
+    return {
+        "v": checkpoint.metadata.get(_FORMAT_KEY, FORMAT),
+        "id": checkpoint.id,
+        "ts": ids.timestamp(checkpoint.at),
+        "channel_values": dict(checkpoint.values),
+        "channel_versions": dict(checkpoint.channel_versions),
+        "versions_seen": _copied(checkpoint.versions_seen),
+        "updated_channels": None if updated is None else list(updated),
+    }
+
+
+def checkpoint_of(
+    given: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    *,
+    parent_id: str | None,
+    values: Mapping[str, Any],
+    changed: tuple[str, ...] = (),
+) -> Checkpoint:
+    """Return LangGraph's checkpoint dict as our record, with these *values*."""
+    rest = {key: value for key, value in metadata.items() if key not in ("source", "step")}
+    if given.get("v", FORMAT) != FORMAT:
+        rest[_FORMAT_KEY] = given["v"]
+    updated = given.get("updated_channels")
+    return Checkpoint(
+        id=given["id"],
+        parent_id=parent_id,
+        at=nanoseconds_of(given["ts"]),
+        step=metadata.get("step", -1),
+        source=cast(Source, metadata.get("source", "loop")),
+        channel_versions=dict(given.get("channel_versions") or {}),
+        versions_seen=_copied(given.get("versions_seen") or {}),
+        changed=changed,
+        updated_channels=None if updated is None else tuple(updated),
+        values=values,
+        metadata=rest,
+    )
+
+
+def _copied(seen: Mapping[str, Mapping[str, Version]]) -> dict[str, dict[str, Version]]:
+    return {node: dict(versions) for node, versions in seen.items()}

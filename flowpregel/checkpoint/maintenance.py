@@ -90,7 +90,7 @@ def count(tables: Tables, read: Read, namespaces: Iterator[NamespaceRecord], sta
             if data is None:
                 continue
             record = CheckpointRecord(*tables.fields_of(data))
-            names.update((digest(name), name) for name in record.versions)
+            names.update((digest(name), name) for name in record.channel_versions)
             inside = {
                 name: len(place)
                 for name, place in record.places.items()

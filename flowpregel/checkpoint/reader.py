@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from flowpregel._core.copies import Replayed
 from flowpregel._core.records import (
@@ -22,7 +22,6 @@ from flowpregel._core.records import (
     DeltaHistory,
     PendingWrite,
     Saved,
-    Source,
     Version,
     Write,
     parted,
@@ -30,7 +29,7 @@ from flowpregel._core.records import (
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.arguments import arguments_key
-from flowpregel.checkpoint.base import matches
+from flowpregel.checkpoint.langgraph_methods import metadata_of
 from flowpregel.checkpoint.tables import (
     DELTA,
     STORED,
@@ -138,7 +137,7 @@ class Reader:
             copied = self.read(partial(self.find, address=address, before=before))
             found = iter(() if copied is None else (copied,))
         if filter:
-            found = (each for each in found if matches(self._checkpoint(each, {}), filter))
+            found = (each for each in found if self._has(each, filter))
         for each in islice(found, None if limit is None else max(limit, 0)):
             yield self._decoded(each)
 
@@ -225,11 +224,12 @@ class Reader:
         """
         copied = CopiedCheckpoint(identifier, record, namespace)
         stored = [name for name, place in record.places.items() if place == STORED]
-        keys = [value_key(namespace.prefix, record.versions.get(name), name) for name in stored]
+        versions = record.channel_versions
+        keys = [value_key(namespace.prefix, versions.get(name), name) for name in stored]
         if keys:
             self.tables.values.expect(transaction, keys)
         for name, place in record.places.items():
-            version = record.versions.get(name)
+            version = versions.get(name)
             if place == DELTA:
                 chain = chains.get(name)
                 if chain is None or version not in chain.positions:
@@ -288,23 +288,21 @@ class Reader:
         )
 
     def _checkpoint(self, copied: CopiedCheckpoint, values: Mapping[str, Any]) -> Checkpoint:
-        record, decode = copied.record, self.codec.decode
-        return Checkpoint(
-            id=copied.id,
-            parent_id=record.parent_id,
-            at=record.at,
-            step=record.step,
-            source=cast(Source, record.source),
-            channel_versions=dict(record.versions),
-            versions_seen={node: dict(seen) for node, seen in record.seen.items()},
-            changed=record.changed,
-            updated_channels=record.updated,
-            values=values,
-            metadata={
-                name: decode(data, "the metadata of a checkpoint")
-                for name, data in record.metadata.items()
-            },
-        )
+        kept = copied.record._asdict()
+        del kept["places"]
+        # Copies: in memory the record is what is kept.
+        kept["channel_versions"] = dict(kept["channel_versions"])
+        kept["versions_seen"] = {node: {**seen} for node, seen in kept["versions_seen"].items()}
+        kept["metadata"] = {
+            name: self.codec.decode(data, "the metadata of a checkpoint")
+            for name, data in kept["metadata"].items()
+        }
+        return Checkpoint(id=copied.id, values=values, **kept)
+
+    def _has(self, copied: CopiedCheckpoint, filter: Mapping[str, Any]) -> bool:
+        """Return whether the metadata, ``source`` and ``step`` of a checkpoint are these."""
+        found = metadata_of(self._checkpoint(copied, {}))
+        return all(found.get(key) == value for key, value in filter.items())
 
     def _writes(self, copied: CopiedCheckpoint) -> Iterator[tuple[str, PendingWrite]]:
         """Yield the pending writes by path, task and position, each with its path."""
@@ -328,6 +326,7 @@ class Reader:
         return DeltaHistory(seed, Replayed(chain.oldest_first, end, decoded))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LeftCalls:
     """The calls of one checkpoint that finished, as `LeftResults`.
 
@@ -341,17 +340,10 @@ class LeftCalls:
         held: Records that were read before, by id.
     """
 
-    def __init__(
-        self,
-        reader: Reader,
-        prefix: bytes,
-        ids: Mapping[int, str],
-        held: Mapping[str, WritesRecord],
-    ) -> None:
-        self._reader = reader
-        self._prefix = prefix
-        self._ids = ids
-        self._held = held
+    reader: Reader
+    prefix: bytes
+    ids: Mapping[int, str]
+    held: Mapping[str, WritesRecord]
 
     def result(self, task_id: str) -> Sequence[Write]:
         """Return what is kept of a call, empty if it has not finished.
@@ -364,23 +356,23 @@ class LeftCalls:
 
     def record_at(self, path: str) -> Sequence[Write]:
         """Return which call has this path, without its result; empty: there is no such."""
-        task_id = self._ids.get(hash(path))
+        task_id = self.ids.get(hash(path))
         return () if task_id is None else self._decoded(task_id, CALLED)
 
     def count(self) -> int:
         """Return how many there are."""
-        return len(self._ids)
+        return len(self.ids)
 
     def records(self) -> Iterator[Sequence[Write]]:
         """Yield which calls they are, one after the other and without their results."""
-        for task_id in self._ids.values():
+        for task_id in self.ids.values():
             yield self._decoded(task_id, CALLED)
 
     def _decoded(self, task_id: str, only: str | None = None) -> Sequence[Write]:
         """Return the writes of a call that has finished, or the *only* one of them."""
-        reader, record = self._reader, self._held.get(task_id)
-        if record is None and len(self._held) < len(self._ids):
-            key = self._prefix + digest(task_id)
+        reader, record = self.reader, self.held.get(task_id)
+        if record is None and len(self.held) < len(self.ids):
+            key = self.prefix + digest(task_id)
             if (data := reader.read(partial(reader.tables.writes.get, key=key))) is not None:
                 record = WritesRecord(*reader.tables.fields_of(data))
         writes = {} if record is None else dict(record.writes.values())

@@ -20,8 +20,6 @@ from flowpregel.checkpoint.base import (
     Lease,
     OnConflict,
     Strategy,
-    check_on_conflict,
-    check_strategy,
     encode_batch,
     thread_name,
 )
@@ -35,7 +33,7 @@ from flowpregel.checkpoint.retention import (
 )
 from flowpregel.checkpoint.tables import Tables
 from flowpregel.checkpoint.writer import put
-from flowpregel.errors import LeaseLostError
+from flowpregel.errors import ConfigurationError, LeaseLostError
 
 _LONGEST = 1 << 16
 """Bytes that are kept of the source of a task or a body, compressed."""
@@ -151,7 +149,10 @@ class RecordSaver(BaseCheckpointSaver):
     def lease(
         self, thread_id: str, namespace: str = "", *, on_conflict: OnConflict = "raise"
     ) -> AbstractContextManager[Lease]:
-        check_on_conflict(on_conflict)
+        if on_conflict not in ("raise", "wait", "takeover"):
+            raise ConfigurationError(
+                f"on_conflict is {on_conflict!r}; use 'raise', 'wait' or 'takeover'"
+            )
         return self._leases.hold(Address(thread_id, namespace), on_conflict, self._fence)
 
     def source_of(self, code: str) -> str:
@@ -192,7 +193,8 @@ class RecordSaver(BaseCheckpointSaver):
         self._write(partial(copy_thread, self._tables, source=source, target=target))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest") -> None:
-        check_strategy(strategy)
+        if strategy not in ("keep_latest", "delete"):
+            raise ConfigurationError(f"strategy is {strategy!r}; use 'keep_latest' or 'delete'")
         for thread_id in map(thread_name, thread_ids):
             if strategy == "delete":
                 self.delete_thread(thread_id)

@@ -1,4 +1,4 @@
-"""How much history is kept; and checkpoints dropped, with only what no kept one needs."""
+"""How much history is kept; what is dropped, with only what no kept checkpoint needs; and redo."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from flowpregel._core.records import INTERRUPT, Address
+from flowpregel._core.asked import NOWHERE, CallRecord
+from flowpregel._core.ids import caller_of
+from flowpregel._core.records import CALLED, INTERRUPT, RESUME, Address
+from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.checkpoint.arguments import arguments_key
+from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.output import output_key
 from flowpregel.checkpoint.tables import (
     DELTA,
@@ -125,7 +129,7 @@ class Sweeper:
         for place in (key, arguments_key(key)):
             found += [data for _, data in tables.writes.scan(transaction, place)]
         for name in record.changed:
-            place = value_key(prefix, record.versions.get(name), name)
+            place = value_key(prefix, record.channel_versions.get(name), name)
             found += [table.get(transaction, place) for table in (tables.values, tables.deltas)]
         return sum(len(data) for data in found if data is not None)
 
@@ -183,7 +187,7 @@ def _add_needed(
 ) -> None:
     """Add the values and deltas that a checkpoint needs to *needed*."""
     for name, place in record.places.items():
-        version = record.versions.get(name)
+        version = record.channel_versions.get(name)
         if place == STORED:
             needed.add(tables.values.name + value_key(prefix, version, name))
         if place != DELTA:
@@ -224,3 +228,72 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
             table.copy(transaction, namespace.prefix, twin.prefix)
         twin = namespace._replace(prefix=twin.prefix, thread_id=target, fence=twin.fence)
         tables.put_namespace(transaction, twin)
+
+
+# ---------------------------------------------------------------- taken back
+
+
+def take_back(
+    tables: Tables, transaction: Any, codec: ValueCodec, address: Address, calls: Collection[str]
+) -> None:
+    """Take results of calls back, those of the tasks that made them, and all later checkpoints.
+
+    ::
+
+        body (taken back)
+         ├── parse('a.txt')       stays
+         ├── parse('b.txt')       taken back
+         │    └── clean('b')      stays: it answers if it is asked for again
+         └── total([1, 2])        stays, as that one
+
+    The next run makes these calls again, and what was made of them. What such a call calls
+    itself, and what its caller calls after it, may be something else then: no sign of chance.
+
+    Args:
+        tables: The store's records.
+        transaction: A write transaction.
+        codec: The store's.
+        address: The checkpoint that the calls left something on.
+        calls: Their ids.
+
+    Raises:
+        ConfigurationError: It has no such call.
+    """
+    namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+    if namespace is None or address.checkpoint_id is None:
+        raise ConfigurationError(f"there is nothing to take back at {address}")
+    pending = tables.writes.scan(
+        transaction, checkpoint_key(namespace.prefix, address.checkpoint_id)
+    )
+    tasks = {key: WritesRecord(*tables.fields_of(data)) for key, data in pending}
+    chosen = {task.path for task in tasks.values() if task.task_id in calls}
+    taken = {*chosen}
+    for path in chosen:
+        while path := caller_of(path):
+            taken.add(path)
+    # By caller, the path after which its calls may be others the next time.
+    first = {caller_of(path): path for path in sorted(taken, reverse=True)}
+    first.update(dict.fromkeys(chosen, ""))
+    for key, task in tasks.items():
+        if task.path in taken:
+            answers = {at: write for at, write in task.writes.items() if write[0] == RESUME}
+            task = task._replace(writes=answers, ran=None)
+        elif task.path > first.get(caller_of(task.path), task.path):
+            task = _anywhere(task, codec)
+        else:
+            continue
+        tables.writes.put(transaction, key, tables.record_of(tuple(task)))
+    later = [
+        id for id, _ in tables.newest_first(transaction, namespace) if id > address.checkpoint_id
+    ]
+    forget_checkpoints(tables, transaction, address, later)
+
+
+def _anywhere(task: WritesRecord, codec: ValueCodec) -> WritesRecord:
+    """Return what is kept of a call, without its place among the calls of its body."""
+    _, data = task.writes.get(WRITES_IDX_MAP[CALLED], (CALLED, b""))
+    asked = codec.decode(data, "a call") if data else None
+    if asked is None:
+        return task
+    changed = codec.encode(tuple(CallRecord(*asked)._replace(place=NOWHERE)), "a call")
+    return task._replace(writes={**task.writes, WRITES_IDX_MAP[CALLED]: (CALLED, changed)})

@@ -128,19 +128,19 @@ class NamespaceRecord(NamedTuple):
 
 
 class CheckpointRecord(NamedTuple):
-    """A checkpoint: complete, but for what is kept by version."""
+    """A checkpoint: complete, but for what is kept by version; fields as in `Checkpoint`."""
 
     parent_id: str | None
     at: int
     """Wall-clock nanoseconds."""
     step: int
     source: str
-    versions: Mapping[str, Version]
+    channel_versions: Mapping[str, Version]
     """Of all channels."""
-    seen: Mapping[str, Mapping[str, Version]]
+    versions_seen: Mapping[str, Mapping[str, Version]]
     """For each node, the versions of its triggers when it last ran."""
     changed: tuple[str, ...]
-    updated: tuple[str, ...] | None
+    updated_channels: tuple[str, ...] | None
     metadata: Mapping[str, bytes]
     """Each item, encoded."""
     places: dict[str, Place]
@@ -307,14 +307,14 @@ class Tables:
             channel: Its name.
             version: One that a checkpoint made.
         """
-        if near is not None and near.versions.get(channel) == version:
+        if near is not None and near.channel_versions.get(channel) == version:
             return near.places.get(channel, EMPTY)
         key = value_key(namespace.prefix, version, channel)
         for table, place in ((self.deltas, DELTA), (self.values, STORED)):
             if table.get(transaction, key) is not None:
                 return place
         for _, each in self.newest_first(transaction, namespace):
-            if each.versions.get(channel) == version:
+            if each.channel_versions.get(channel) == version:
                 return each.places.get(channel, EMPTY)
         return EMPTY
 

@@ -15,6 +15,7 @@ from flowpregel.checkpoint.tables import (
     DELTA,
     EMPTY,
     STORED,
+    CheckpointRecord,
     NamespaceRecord,
     Place,
     Tables,
@@ -107,18 +108,7 @@ def _put_checkpoint(
             places[name] = DELTA
         elif name not in checkpoint.changed:
             places[name] = tables.place(transaction, namespace, parent, name, version)
-    record = (
-        checkpoint.parent_id,
-        checkpoint.at,
-        checkpoint.step,
-        checkpoint.source,
-        checkpoint.channel_versions,
-        checkpoint.versions_seen,
-        checkpoint.changed,
-        checkpoint.updated_channels,
-        checkpoint.metadata,
-        places,
-    )
+    record = (*(getattr(checkpoint, name) for name in CheckpointRecord._fields[:-1]), places)
     key = checkpoint_key(namespace.prefix, checkpoint.id)
     is_new = tables.checkpoints.get(transaction, key) is None
     tables.checkpoints.put(transaction, key, tables.record_of(record))

@@ -1,7 +1,7 @@
 """The command ``flowpregel``: runs flows, and looks after their stores, from a terminal.
 
-Imports of click and rich stay in this package; without them `main` says how to
-get them.
+Imports of click and rich stay in this package; without them, or what the page needs, `main`
+says how to get them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import sys
 
 __all__ = ["main"]
 
-_NEEDED = ("click", "rich")
+_EXTRAS = {"click": "cli", "rich": "cli", "starlette": "ui", "uvicorn": "ui"}
+"""What has to be installed for a command, and with which extra."""
 
 
 def main() -> None:
@@ -21,10 +22,10 @@ def main() -> None:
         app(prog_name="flowpregel")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing not in _NEEDED:
+        if missing not in _EXTRAS:
             raise
         sys.stderr.write(
             f"flowpregel: the command needs {missing}, which is not installed; "
-            "get it with: pip install 'flowpregel[cli]'\n"
+            f"get it with: pip install 'flowpregel[{_EXTRAS[missing]}]'\n"
         )
         sys.exit(2)

@@ -6,18 +6,24 @@ from typing import Any
 
 import click
 
-from flowpregel.cli import calls, checking, logs, looking, maintenance, page, running, waking
+from flowpregel.cli import calls, looking, maintenance, page, running, waking
 from flowpregel.cli.console import code_of, note, print_json, wants_json
 from flowpregel.errors import FlowPregelError
 from flowpregel.watching.preview import FULL, plain
 
 _COMMANDS = [
     command
-    for module in (running, waking, calls, checking, logs, looking, page, maintenance)
+    for module in (running, waking, calls, looking, page, maintenance)
     for command in vars(module).values()
     if isinstance(command, click.Command)
 ]
 """In the order in which they are defined."""
+
+_HINTS = {
+    "extra argument": "a store is named with --store PATH",
+    "No such option '--store'": "here the store is named by itself, without the option",
+}
+"""What to do, by what a usage error says."""
 
 
 class CommandGroup(click.Group):
@@ -32,9 +38,10 @@ class CommandGroup(click.Group):
         try:
             code = super().invoke(ctx)
         except click.UsageError as error:
-            if "extra argument" not in error.message:
+            hints = [hint for words, hint in _HINTS.items() if words in error.message]
+            if not hints:
                 raise
-            text = f"{error.message}; a store is named with --store PATH"
+            text = f"{error.message.rstrip('.')}; {hints[0]}"
             raise click.UsageError(text, error.ctx) from error
         except FlowPregelError as error:
             code = code_of(error)

@@ -13,8 +13,6 @@ from flowpregel.cli import console, targets
 from flowpregel.cli.console import note
 from flowpregel.errors import ConfigurationError
 
-_NEEDED = ("starlette", "uvicorn")
-
 
 @click.command
 @click.argument("store", envvar="FLOWPREGEL_STORE")
@@ -29,19 +27,11 @@ def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
     of this machine can ask, unless --host says otherwise. Nothing of the runs' code is
     imported here; with --actions the buttons of the page start this command's own siblings.
     """
-    try:
-        from flowpregel.ui.actions import Actions  # noqa: PLC0415 - an extra
-        from flowpregel.ui.app import ACTION_PATHS, PageServer, app_of  # noqa: PLC0415 - an extra
-        from flowpregel.ui.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
-        from flowpregel.ui.pages import Pages  # noqa: PLC0415 - keeps --help fast
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in _NEEDED:
-            raise
-        raise ConfigurationError(
-            f"the page needs {missing}, which is not installed; "
-            "get it with: pip install 'flowpregel[ui]'"
-        ) from error
+    from flowpregel.ui.actions import Actions  # noqa: PLC0415 - an extra
+    from flowpregel.ui.app import ACTION_PATHS, PageServer, app_of  # noqa: PLC0415 - an extra
+    from flowpregel.ui.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
+    from flowpregel.ui.pages import Pages  # noqa: PLC0415 - keeps --help fast
+
     with (
         targets.reading(store) as saver,
         closing(Pages(saver)) as pages,

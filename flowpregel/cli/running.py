@@ -47,16 +47,16 @@ _FLOW_HELP = "The flow; by default the one that `flowpregel run` recorded."
 _FLOW_OPTION = click.Option(["--flow"], metavar="MODULE:FLOW", help=_FLOW_HELP)
 _MOST_TASKS = "At most N tasks at a time."
 _CODE_CHANGE = "What to do with recorded results of other code: keep (default), rerun, error."
+_KEEP = click.Choice(["keep", "rerun", "error"])
 _STOP_AFTER = "End in time after this long (3h50m), with exit code 75; run again, it goes on."
 _STOP_GRACE = "How long running tasks have then, and after SIGTERM, to save and end (20s)."
 _CONFLICT = "If another process has the run: wait for its result, raise, or takeover."
+_NOT_OF_RUNS = ("store", "quiet", "traceback")
 RUN_OPTIONS = (
     click.Option(["--quiet"], is_flag=True, help="Show no progress."),
     click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed."),
     click.Option(["--max-concurrency"], type=console.COUNT, metavar="N", help=_MOST_TASKS),
-    click.Option(
-        ["--on-code-change"], type=click.Choice(["keep", "rerun", "error"]), help=_CODE_CHANGE
-    ),
+    click.Option(["--on-code-change"], type=_KEEP, default="keep", help=_CODE_CHANGE),
     click.Option(
         ["--on-conflict"], type=click.Choice(["wait", "raise", "takeover"]), help=_CONFLICT
     ),
@@ -78,9 +78,7 @@ def run(flow: str, given: str, thread_id: str | None, adopt: bool, **options: An
     had finished is not done again. A graph that is done begins a new run.
     """
     value, found = _input(given), targets.load_flow(flow)
-    request = RunRequest(
-        flow=found, name=flow, thread_id=found.name if thread_id is None else thread_id, **options
-    )
+    request = RunRequest(found, flow, found.name if thread_id is None else thread_id, options)
     if found.once is None:
         if adopt:
             raise ConfigurationError(f"--adopt is for a workflow of @entrypoint: {flow} is a graph")
@@ -118,7 +116,7 @@ def resume(thread: str, flow: str | None, **options: Any) -> Code:
     """Go on with a thread's unfinished run."""
     found = targets.flow_of(thread, flow, options["store"])
     try:
-        request = RunRequest(flow=found, name=flow, thread_id=thread, **options)
+        request = RunRequest(found, flow, thread, options)
         return perform(request, None, resume=found.once)
     except EmptyInputError as error:
         raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
@@ -147,7 +145,7 @@ def answer(
     if question not in questions:
         raise ConfigurationError(f"no question has the id {question!r}; there are:\n{shown}")
     given = given_value(value, text=text)
-    request = RunRequest(flow=found, name=flow, thread_id=thread, **options)
+    request = RunRequest(found, flow, thread, options)
     return perform(request, Command(resume={question: given}))
 
 
@@ -185,7 +183,7 @@ def cancel(thread: str, wait: float, store: str | None) -> Code:
 # ---------------------------------------------------------------- runs
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RunRequest:
     """What a command was asked to run, and how."""
 
@@ -194,19 +192,14 @@ class RunRequest:
     """``MODULE:FLOW``, as it was named; None: it is the one that the run recorded."""
     thread_id: str | None
     """None: the run keeps nothing."""
-    store: str | None
-    quiet: bool
-    traceback: bool
-    max_concurrency: int | None
-    on_code_change: str | None
-    on_conflict: str | None
-    stop_after: float | None
-    stop_grace: float | None
+    options: Mapping[str, Any]
+    """The ``store``, and what `RUN_OPTIONS` came to."""
 
     def command(self, name: str, *words: str) -> str:
         """Return the command line that goes on with this run."""
         # Without --store the flow must be named: its own checkpointer is the store.
-        store = ["--flow", str(self.name)] if self.store is None else ["--store", self.store]
+        path = self.options["store"]
+        store = ["--flow", str(self.name)] if path is None else ["--store", path]
         return shlex.join(["flowpregel", name, str(self.thread_id), *words, *store])
 
     @property
@@ -232,7 +225,7 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
         resume: What becomes of a run that is kept under the id, as a `GraphRun` takes it.
     """
     try:
-        with targets.flow_on(request.flow, request.store) as flow:
+        with targets.flow_on(request.flow, request.options["store"]) as flow:
             if not isinstance(flow.checkpointer, BaseCheckpointSaver):
                 resume, request = None, replace(request, thread_id=None)
                 note("no store: what this run does is not kept (pass --store PATH to keep it)")
@@ -274,21 +267,19 @@ def _followed(
     flow: Pregel, given: Any, request: RunRequest, resume: Any
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run to the end; return the output, and the questions that wait for an answer."""
-    from flowpregel.cli.progress import MODES, RunView  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.cli.watching import RunView  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.pregel.progress import MODES  # noqa: PLC0415 - as above
     from flowpregel.pregel.runner import GraphRun  # noqa: PLC0415 - as above
 
-    view = None if request.quiet else RunView(flow.name)
+    asked = {name: value for name, value in request.options.items() if name not in _NOT_OF_RUNS}
+    view = None if request.options["quiet"] else RunView(flow.name)
     output, interrupts = None, ()
-    asked = {
+    asked |= {
         "stream_mode": [*MODES, "custom", "notices", "values"],
         "version": "v2",
         "output_keys": flow.output_channels,
         "thread_id": request.thread_id,
-        "max_concurrency": request.max_concurrency,
-        "on_conflict": request.on_conflict or ("wait" if flow.once and resume else None),
-        "on_code_change": request.on_code_change or "keep",
-        "stop_after": request.stop_after,
-        "stop_grace": request.stop_grace,
+        "on_conflict": asked["on_conflict"] or ("wait" if flow.once and resume else None),
     }
     run = GraphRun(flow, given, None, asked, streams=True)
     run.resume = resume
@@ -315,7 +306,7 @@ def _followed(
 def _failed(request: RunRequest, error: Exception) -> Code:
     kind, notes = type(error).__name__, [str(line) for line in getattr(error, "__notes__", [])]
     request.ended(Code.FAILED, error={"type": kind, "message": str(error), "notes": notes})
-    if request.traceback:
+    if request.options["traceback"]:
         note("".join(traceback.format_exception(error)).rstrip())
     else:
         note("\n".join([f"failed: {kind}: {error}", *notes]))

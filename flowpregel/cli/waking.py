@@ -106,7 +106,7 @@ def _woken(saved: Saved, store: str | None, options: dict[str, Any]) -> Code:
     token = pauses.set(True)  # it stops where it waits for a time or a signal
     try:
         flow = targets.recorded_flow(saved)
-        request = RunRequest(flow=flow, name=None, thread_id=thread_id, store=store, **options)
+        request = RunRequest(flow, None, thread_id, {**options, "store": store})
         code = perform(request, None, resume=flow.once)
     except ThreadBusyError:
         code = Code.OK  # another process was faster

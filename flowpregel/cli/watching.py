@@ -1,20 +1,25 @@
-"""A run shown while it goes on in any process, by its store and by what that process tells."""
+"""Runs shown while they go on: by their own events, or by what their store and process tell."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from flowpregel._text import in_one_line
+from rich.live import Live
+from rich.text import Text
+
+from flowpregel._engine.drivers import Item
+from flowpregel._text import in_one_line, printable
 from flowpregel.cli import console
-from flowpregel.cli.console import Code
+from flowpregel.cli.console import Code, rich_console
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.progress import ProgressView, how_far
+from flowpregel.watching.preview import one_line
 from flowpregel.watching.reader import StoreReader
 
 if TYPE_CHECKING:
@@ -50,6 +55,46 @@ def watch_run(saver: DurableSaver, thread: str | None) -> Code:
         view.close()
     console.print_result({"thread_id": thread, "status": row.status}, f"{thread}: {row.status}")
     return _CODES[row.status]
+
+
+class RunView(ProgressView):
+    """Shows the view of a run in its place, or where stderr is no terminal a line now and then.
+
+    Each failed task and each custom chunk gets a line of its own.
+
+    Args:
+        name: The name of the flow.
+        clock: Returns seconds that only grow.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(name, clock=clock)
+        self._console = rich_console(stderr=True)
+        self._live = Live(console=self._console, get_renderable=self._text, refresh_per_second=5)
+        if sys.stderr.isatty():
+            self._show = lambda _: None  # rich draws, from an OS thread of its own
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+        self.close()
+
+    def see(self, item: Item) -> None:
+        """Take in an event of the run's stream."""
+        _, mode, payload = item
+        if mode == "custom":
+            self._console.print(f"  {one_line(payload)}")
+        elif mode == "tasks" and (error := payload.get("error")) is not None:
+            text = one_line(f"{type(error).__name__}: {error}")
+            self._console.print(f"  {printable(payload['name'])} failed: {text}", style="red")
+        super().see(item)
+
+    def _text(self) -> Text:
+        return Text(printable("\n".join(self.lines(self._clock()))))
 
 
 class WatchView(ProgressView):

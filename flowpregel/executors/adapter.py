@@ -26,8 +26,8 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.channels.context import contexts_in
 from flowpregel.context import Job, RunClient
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
-from flowpregel.executors.attempt import perform
-from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
+from flowpregel.executors.attempt import Stopwatch, perform
+from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.processes import messages
 
 _HERE: Final = os.urandom(16)
@@ -71,7 +71,20 @@ class FuturesExecutor(Executor):
         self, job: Job, mailbox: Mailbox, future: concurrent.futures.Future[PackedEnd]
     ) -> None:
         self._futures.pop(job.key, None)
-        outcome, span = _end_of(job, future)
+        span: Span | None = None
+        outcome: Outcome
+        try:
+            span, packed = future.result()
+            outcome = messages.unpack_outcome(packed)
+        except concurrent.futures.CancelledError:
+            outcome = Withdrawn()
+        except concurrent.futures.BrokenExecutor as error:
+            cause = f"its engine broke: {error}"
+            died = WorkerDiedError(job.task.name, 0, cause, call=job.task.call)
+            died.__cause__ = error
+            outcome = Raised(died)
+        except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
+            outcome = Raised(error)
         mailbox.post(Ended(*job.key, outcome, span))
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
@@ -106,21 +119,6 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> PackedEnd:
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
         return None, messages.pack_outcome(Raised(error), "?")
     return watch.stop("futures"), messages.pack_outcome(outcome, job.task.name)
-
-
-def _end_of(job: Job, future: concurrent.futures.Future[PackedEnd]) -> tuple[Outcome, Span | None]:
-    try:
-        span, packed = future.result()
-        return messages.unpack_outcome(packed), span
-    except concurrent.futures.CancelledError:
-        return Withdrawn(), None
-    except concurrent.futures.BrokenExecutor as error:
-        cause = f"its engine broke: {error}"
-        died = WorkerDiedError(job.task.name, 0, cause, call=job.task.call)
-        died.__cause__ = error
-        return Raised(died), None
-    except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
-        return Raised(error), None
 
 
 def _refusing(what: str) -> Callable[..., Any]:

@@ -8,10 +8,13 @@ and async alike.
 from __future__ import annotations
 
 import inspect
+import os
+import time
 from collections.abc import Generator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
+from flowpregel._core.asked import Span
 from flowpregel._core.callee import Callee, Injection
 from flowpregel._core.copies import own_copy
 from flowpregel._core.records import (
@@ -35,9 +38,28 @@ from flowpregel.errors import (
     TaskCancelled,
     TaskExitError,
 )
+from flowpregel.executors.base import HOST
 from flowpregel.executors.calls import RETURN_RESULTS, refuse_futures
 from flowpregel.executors.shared import with_values
 from flowpregel.runtime import runtime_of
+
+_TOGETHER: Final = ("coroutines", "graph")
+"""Executors whose attempts share an OS thread while they run."""
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Measures one attempt, from when it is made, on the OS thread that stops it."""
+
+    began: int = field(default_factory=time.time_ns)
+    started: int = field(default_factory=time.monotonic_ns)
+    cpu: float = field(default_factory=time.thread_time)
+
+    def stop(self, executor: str) -> Span:
+        """Return when the attempt ran, in this process, on *executor*."""
+        seconds = (time.monotonic_ns() - self.started) / 1e9
+        cpu = 0.0 if executor in _TOGETHER else time.thread_time() - self.cpu
+        return Span(self.began, seconds, executor, os.getpid(), cpu, 0, HOST)
 
 
 def perform(job: Job, client: RunClient) -> Outcome:

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from flowpregel._core.asked import Span
 from flowpregel._core.effects import Call, Event
 from flowpregel._core.records import Outcome
 from flowpregel.context import Job
@@ -88,23 +86,6 @@ class Backlog:
 
 HOST: Final = os.uname().nodename
 """The name of this machine."""
-_TOGETHER: Final = ("coroutines", "graph")
-"""Executors whose attempts share an OS thread while they run."""
-
-
-@dataclass(slots=True)
-class Stopwatch:
-    """Measures one attempt, from when it is made, on the OS thread that stops it."""
-
-    began: int = field(default_factory=time.time_ns)
-    started: int = field(default_factory=time.monotonic_ns)
-    cpu: float = field(default_factory=time.thread_time)
-
-    def stop(self, executor: str) -> Span:
-        """Return when the attempt ran, in this process, on *executor*."""
-        seconds = (time.monotonic_ns() - self.started) / 1e9
-        cpu = 0.0 if executor in _TOGETHER else time.thread_time() - self.cpu
-        return Span(self.began, seconds, executor, os.getpid(), cpu, 0, HOST)
 
 
 class Mailbox(Protocol):

@@ -14,8 +14,8 @@ from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Job
 from flowpregel.errors import NodeTimeoutError
-from flowpregel.executors.attempt import aperform, outcome_of
-from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
+from flowpregel.executors.attempt import Stopwatch, aperform, outcome_of
+from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.calls import OpenCalls
 from flowpregel.executors.local_client import LocalRunClient, caught_of, stop_calls
 

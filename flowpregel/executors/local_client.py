@@ -41,9 +41,9 @@ class LocalRunClient(RunClient):
         job: What the task is.
         mailbox: Where its events go.
         turn: What `CallFuture` takes.
-        before_first: Called before the task makes its first call.
-        may_wait: Whether a task that makes many calls may be held back until the run
-            has taken them in.
+        before_first: Called before the task makes its first call. Given where a task has an OS
+            thread to itself: one that makes many calls is held back until the run has taken
+            them in.
     """
 
     def __init__(
@@ -52,14 +52,11 @@ class LocalRunClient(RunClient):
         mailbox: Mailbox,
         turn: Callable[[CallFuture[Any]], None] | None = None,
         before_first: Callable[[], None] | None = None,
-        *,
-        may_wait: bool = False,
     ) -> None:
         self._job = job
         self._mailbox = mailbox
         self._turn = turn
         self._before_first = before_first
-        self._may_wait = may_wait
         self.heard = time.monotonic()
         """When the task has shown last that it is alive."""
         self._all_count = job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
@@ -90,7 +87,8 @@ class LocalRunClient(RunClient):
         call = Call(job.task.id, job.attempt, node, arguments, asked, future, copy_context())
         self._mailbox.post(call)
         backlog = self._mailbox.backlog
-        if self._may_wait and not reply and backlog is not None and backlog.add(_CALL_SIZE):
+        is_alone = self._before_first is not None and not reply
+        if is_alone and backlog is not None and backlog.add(_CALL_SIZE):
             # The body makes calls faster than its run starts them.
             taken = threading.Event()
             if backlog.hold(taken.set):

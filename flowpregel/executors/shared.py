@@ -325,12 +325,11 @@ def _found(key: bytes, kind: str) -> Shared[Any]:
 
 # ------------------------------------------------ things that each worker makes
 
-Thing = TypeVar("Thing")
 _things: dict[tuple[str, str], Any] = {}
 _lock = threading.RLock()
 
 
-def _thing(make: Callable[[], Thing], teardown: Callable[[Thing], Any] | None) -> Thing:
+def _thing(make: Callable[[], T], teardown: Callable[[T], Any] | None) -> T:
     """Return this process's thing; make it if there is none yet."""
     # By name, since what arrives in a worker is a copy that cannot remember.
     key = make.__module__, make.__qualname__
@@ -339,12 +338,12 @@ def _thing(make: Callable[[], Thing], teardown: Callable[[Thing], Any] | None) -
             _things[key] = make()
             if teardown is not None:
                 atexit.register(teardown, _things[key])
-        thing: Thing = _things[key]
+        thing: T = _things[key]
         return thing
 
 
 def resource(
-    make: Callable[[], Thing] | None = None, *, teardown: Callable[[Thing], Any] | None = None
+    make: Callable[[], T] | None = None, *, teardown: Callable[[T], Any] | None = None
 ) -> Any:
     """Make a function a worker-scoped lazy singleton.
 

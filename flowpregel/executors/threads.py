@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from flowpregel._core.effects import Ended
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Raised, Withdrawn
 from flowpregel._interrupts import interruptible
 from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError, TaskExitError
-from flowpregel.executors.attempt import perform
-from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
+from flowpregel.executors.attempt import Stopwatch, perform
+from flowpregel.executors.base import Executor, JobKey, Mailbox
 from flowpregel.executors.calls import CallFuture, OpenCalls
 from flowpregel.executors.local_client import LocalRunClient, caught_of, stop_calls
 
@@ -47,8 +47,6 @@ class ThreadExecutor(Executor):
             than there are processors, at most 32.
         name: Begins the names of its OS threads.
     """
-
-    capabilities = Capabilities()
 
     def __init__(self, max_workers: int | None = None, *, name: str = "flowpregel") -> None:
         self._limit = max_workers or min(32, (os.cpu_count() or 1) + 4)
@@ -133,7 +131,7 @@ class ThreadExecutor(Executor):
                     return
                 job, mailbox = self._waiting.popleft()
                 note = partial(self._note_parent, job.key)
-                client = LocalRunClient(job, mailbox, before_first=note, may_wait=True)
+                client = LocalRunClient(job, mailbox, before_first=note)
                 self._running[job.key] = client.made
             watch = Stopwatch()
             outcome = job.variables.copy().run(perform, job, client)
@@ -162,8 +160,6 @@ class InlineExecutor(Executor):
     Args:
         turn: Lets the run go on while a task waits for a call it made.
     """
-
-    capabilities = Capabilities()
 
     def __init__(self, turn: Callable[[CallFuture[Any]], None]) -> None:
         self._turn = turn
@@ -196,12 +192,16 @@ class InlineExecutor(Executor):
             watch, client = Stopwatch(), LocalRunClient(job, mailbox, self._turn)
             self._running.append(job.key)
             try:
-                outcome = interruptible(_outcome_of, job, client)
+                outcome = interruptible(job.variables.copy().run, perform, job, client)
             except BaseException:
                 mailbox.post(Ended(*job.key, Withdrawn()))
                 raise
             finally:
                 self._running.remove(job.key)
+            match outcome:
+                case Raised(TaskExitError(what=what)) if what.startswith("KeyboardInterrupt"):
+                    mailbox.post(Ended(*job.key, Withdrawn()))
+                    raise KeyboardInterrupt  # it is meant for the whole program
             caught = caught_of(outcome, client.made)
             mailbox.post(Ended(*job.key, outcome, watch.stop("inline"), caught))
             if isinstance(outcome, Raised) or time.monotonic() > until:
@@ -212,16 +212,3 @@ class InlineExecutor(Executor):
         while self.waiting:
             job, mailbox = self.waiting.popleft()
             mailbox.post(Ended(*job.key, Withdrawn()))
-
-
-def _outcome_of(job: Job, client: LocalRunClient) -> Outcome:
-    """Run *job* and return how it ended.
-
-    Raises:
-        KeyboardInterrupt: By Ctrl-C, which is meant for the whole program.
-    """
-    outcome = job.variables.copy().run(perform, job, client)
-    match outcome:
-        case Raised(TaskExitError(what=what)) if what.startswith("KeyboardInterrupt"):
-            raise KeyboardInterrupt
-    return outcome

@@ -37,6 +37,7 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "fail_fast": True,
     "stop_after": None,
     "stop_grace": STOP_GRACE,
+    "progress": None,
 }
 """The options of a run, among the arguments of its workflow, and their defaults."""
 _EVENTS = ("tasks", "updates", "custom")
@@ -58,6 +59,7 @@ class RunMethod(Protocol[P, R_co]):
         fail_fast: bool = ...,
         stop_after: float | timedelta | None = ...,
         stop_grace: float = ...,
+        progress: bool = ...,
         **kwargs: Any,
     ) -> R_co: ...
 
@@ -112,6 +114,7 @@ class Flow(Pregel, Generic[P, R]):
                 are started, and running ones find ``runtime.stopping`` true.
             stop_grace: Seconds that these have then to save and to return (20); SIGTERM gives
                 them as much.
+            progress: Whether to show a live view on stderr.
 
         Raises:
             TypeError: The function does not take these arguments.

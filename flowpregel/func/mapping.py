@@ -34,9 +34,8 @@ from flowpregel._text import described
 from flowpregel.context import Scope, current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, TaskCancelled
 from flowpregel.executors.attempt import call
-from flowpregel.executors.calls import CallFuture
+from flowpregel.executors.calls import CallFuture, Unresolved
 from flowpregel.executors.shared import with_values
-from flowpregel.executors.unresolved import Unresolved
 
 R = TypeVar("R")
 MadeCall: TypeAlias = tuple[CallFuture[Any], int | None]

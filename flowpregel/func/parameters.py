@@ -63,7 +63,8 @@ class FlowParameters:
         except TypeError as error:
             raise TypeError(
                 f"{self.name}() {error}; it takes {self.signature}, and a run of it takes "
-                "id='...', adopt=, on_code_change=, on_conflict= and fail_fast= too"
+                "id='...', adopt=, on_code_change=, on_conflict=, fail_fast=, stop_after=, "
+                "stop_grace= and progress= too"
             ) from None
         bound.apply_defaults()
         given = dict(bound.arguments)

@@ -176,7 +176,7 @@ class RemotePool:
             task.worker, task.number = batch, number
             called = task.job.task
             try:
-                body = self.encoder.pack(task)
+                body = task.body or self.encoder.pack(task)
                 blobs |= self._buffers.handles(task.refs, partial(self._put, site.address))
             except Exception as error:  # noqa: BLE001 - the task's failure, told as such
                 self.finish(task, Raised(error))
@@ -261,7 +261,7 @@ class RemotePool:
         """End *task*: tell its run."""
         self._tasks.pop(task.job.key, None)
         if task.worker is None:
-            self._queue.discard(task)
+            self._queue.remove((task,))
         else:
             if span is not None:
                 span = span._replace(executor=self._kind, host=task.worker.site.host)
@@ -277,13 +277,11 @@ class RemotePool:
     def release_own(self, tasks: Iterable[InFlight]) -> None:
         """Keep the buffers of *tasks* no longer for them."""
         for task in tasks:
-            for ref in task.refs:
-                self._buffers.release(ref.id)
+            self._buffers.release(ref.id for ref in task.refs)
 
     def _free(self, task: InFlight) -> None:
         batch, task.worker = task.worker, None
         del batch.tasks[task.number]
-        batch.open_calls -= len(task.calls)
         task.calls.clear()
         if not batch.tasks:
             batch.site.batches.pop(batch.id, None)
@@ -372,9 +370,7 @@ class EngineHandler(MessageHandler):
         batch = task.worker
         if batch is None:
             return
-        if request in task.calls:
-            task.calls.discard(request)
-            batch.open_calls -= 1
+        task.calls.discard(request)
         batch.order("answer", task, request, body)
 
     def leave(self, contexts: Set[bytes], body: bytes, asked: Future[list[Future[Any]]]) -> None:

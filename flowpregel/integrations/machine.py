@@ -224,14 +224,12 @@ class PackedJobs(JobEncoder):
     """Has jobs that were packed by their coordinator."""
 
     def pack(self, task: InFlight, *, share: bool = True) -> bytes:
-        """Return the bytes of *task*.
+        """Refuse *task*, whose bytes cannot be sent: nobody here can pack them again.
 
         Raises:
-            ExecutorUnavailableError: They cannot be sent, and nobody here can pack them again.
+            ExecutorUnavailableError: Always.
         """
-        if task.body is None or not share:
-            raise ExecutorUnavailableError("no descriptor is left on this machine")
-        return task.body
+        raise ExecutorUnavailableError("no descriptor is left on this machine")
 
 
 class Machine(ProcessExecutor):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
@@ -54,9 +54,10 @@ class Buffers(Arena):
             found[blob.key] = blob.handle
         return found
 
-    def release(self, ref_id: int) -> None:
-        """Keep it no longer for one task."""
-        self._blobs.pop(ref_id, None)
+    def release(self, ref_ids: Iterable[int]) -> None:
+        """Keep them no longer for one task."""
+        for ref_id in ref_ids:
+            self._blobs.pop(ref_id, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,8 +96,11 @@ class Site:
 
     @property
     def load(self) -> float:
-        """How many batches it has for each of its places, without those that wait."""
-        return sum(not each.open_calls for each in self.batches.values()) / self.size
+        """How many batches it has for each of its places, without those that wait for calls."""
+        working = sum(
+            not any(task.calls for task in batch.tasks.values()) for batch in self.batches.values()
+        )
+        return working / self.size
 
 
 class Sites(dict[str, Site]):
@@ -152,7 +156,7 @@ class RemoteBatch:
         self.site = site
         self.tasks = dict(enumerate(tasks))
         """Those that have not ended, by number."""
-        self.open_calls = self.pid = 0
+        self.pid = 0
         self.heard = 0.0
         self.callers: set[int] = set()
         """Those of its tasks that made calls: they cannot begin again elsewhere."""

@@ -55,7 +55,7 @@ def app_of(pages: Pages, actions: Actions | None = None) -> Starlette:
         Route("/api/calls", _asked(lambda q: pages.calls(q["thread"], int(q.get("since", 0))))),
         Route("/api/call", _asked(lambda query: pages.call(query["thread"], query["call"]))),
         Route("/api/logs", _asked(lambda q: pages.logs(q["thread"], q["call"]))),
-        Route("/api/steps", _asked(lambda query: pages.steps(query["thread"]))),
+        Route("/api/steps", _asked(lambda q: pages.steps(q["thread"], int(q.get("most", 200))))),
         Route("/api/step", _asked(lambda q: pages.step(q["thread"], q["checkpoint"]))),
         Route("/api/news", follow),
     ]

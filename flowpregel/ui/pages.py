@@ -108,8 +108,8 @@ class Pages:
         with self._lock:
             return self.reader.output(thread, call)
 
-    def steps(self, thread: str) -> Json:
-        """Return the checkpoints of a thread, the newest first."""
+    def steps(self, thread: str, most: int = 200) -> Json:
+        """Return the newest checkpoints of a thread, the newest first."""
         with self._lock:
             return [
                 {
@@ -119,7 +119,7 @@ class Pages:
                     "at": record.at,
                     "changed": [*named(dict.fromkeys(record.changed))],
                 }
-                for id_, record in self.reader.checkpoints(thread)
+                for id_, record in self.reader.checkpoints(thread, most)
             ]
 
     def step(self, thread: str, checkpoint: str) -> Json:

@@ -98,7 +98,7 @@ def _hashed(text: str) -> str:
 
 def _answers(pages: Pages, thread: str) -> Json:
     """Return what the page asks for, by the names under which ``source.js`` looks it up."""
-    run, steps = pages.run(thread), pages.steps(thread)
+    run, steps = pages.run(thread), pages.steps(thread, MOST_CALLS)
     calls: Json = {"mark": 0, "is_more": True}
     known: dict[str, Any] = {}
     while calls["is_more"]:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
@@ -169,12 +170,12 @@ class StoreReader:
                 self._newest[namespace.prefix] = seen
         return seen
 
-    def checkpoints(self, thread_id: str) -> list[tuple[str, CheckpointRecord]]:
-        """Return the checkpoints of a thread, each with its id, the newest first."""
+    def checkpoints(self, thread_id: str, most: int) -> list[tuple[str, CheckpointRecord]]:
+        """Return the newest checkpoints of a thread, each with its id, the newest first."""
         if (namespace := self._namespaces(thread_id).get("")) is None:
             return []
         read = partial(self._tables.newest_first, namespace=namespace)
-        found: list[tuple[str, CheckpointRecord]] = self._read(lambda at: [*read(at)])
+        found: list[tuple[str, CheckpointRecord]] = self._read(lambda at: [*islice(read(at), most)])
         return found
 
     # ------------------------------------------------------------ calls

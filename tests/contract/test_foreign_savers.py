@@ -13,7 +13,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, PendingWrite
 from flowpregel.channels import Overwrite
-from flowpregel.checkpoint.convert import config_of
+from flowpregel.checkpoint.langgraph_methods import config_of
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task

@@ -20,6 +20,8 @@ from websockets.sync.client import ClientConnection, connect
 from tests.page.serving import Served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+PICTURES = os.environ.get("FLOWPREGEL_PICTURES")
+"""Where the pictures of the docs are written."""
 _FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -164,3 +166,11 @@ def open_run(tab: Tab, server: Served, thread: str, view: str = "calls") -> None
     tab.until("document.querySelector('tbody a')")
     tab.run(f"location.hash = '#/run/{quote(thread, safe='')}/{view}'")
     tab.until("document.querySelector('.head .badge')")
+
+
+def keep_picture(tab: Tab, folder: Path, name: str) -> None:
+    """Take a picture for the docs, of which each is under 150 kB."""
+    place = (Path(PICTURES) if PICTURES else folder) / f"page-{name}.png"
+    tab.run("document.querySelector('#store').textContent = 'runs.lmdb'")
+    tab.picture(place)
+    assert place.stat().st_size < 150_000

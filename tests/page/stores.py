@@ -16,6 +16,7 @@ import pytest
 from flowpregel import LMDBSaver, entrypoint, interrupt, task
 from flowpregel._core.records import Address
 from flowpregel.errors import UnansweredError
+from flowpregel.graph import END, START, StateGraph
 
 ROOT = Path(__file__).parents[2]
 MARKUP = '<script>window.hit = 1</script><img src=x onerror="window.hit = 1"> </script><!--'
@@ -98,6 +99,20 @@ def plain_store(path: Path) -> str:
             shares.copy({"checkpointer": saver}).run([1, 0], id="divides")
         with pytest.raises(UnansweredError):
             allow.copy({"checkpointer": saver}).run("the report", id="asks")
+    return str(path)
+
+
+def long_store(path: Path, count: int) -> str:
+    """Make a store with a run of so many supersteps."""
+
+    def add(state: dict[str, int]) -> dict[str, int]:
+        return {"sum": state["sum"] + 1}
+
+    graph = StateGraph(dict[str, int]).add_node(add).add_edge(START, "add")
+    graph.add_conditional_edges("add", lambda state: "add" if state["sum"] < count else END)
+    with LMDBSaver(path) as saver:
+        program = graph.compile(checkpointer=saver)
+        program.invoke({"sum": 0}, thread_id="long", recursion_limit=count + 1)
     return str(path)
 
 

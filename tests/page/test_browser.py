@@ -10,6 +10,7 @@ import shutil
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,15 @@ import pytest
 from flowpregel import LMDBSaver
 from flowpregel.ui.report import notebook_report, report
 from flowpregel.watching.inert import InertCodec
-from tests.page.browser import CHROMIUM, Tab, browser, open_run
+from tests.page.browser import CHROMIUM, PICTURES, Tab, browser, keep_picture, open_run
 from tests.page.serving import Served, served
-from tests.page.stores import HOSTILE, census, hostile_store, plain_store
+from tests.page.stores import HOSTILE, census, hostile_store, long_store, plain_store
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
 ]
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
-PICTURES = os.environ.get("FLOWPREGEL_PICTURES")
 Picture = Callable[[str], None]
 TITLE = "document.querySelector('h1').textContent"
 COUNT_OF = (
@@ -63,15 +63,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def picture(tab: Tab, tmp_path: Path) -> Picture:
-    """Take a picture for the docs, of which each is under 150 kB."""
-    folder = Path(PICTURES) if PICTURES else tmp_path
-
-    def picture(name: str) -> None:
-        tab.run("document.querySelector('#store').textContent = 'runs.lmdb'")
-        tab.picture(folder / f"page-{name}.png")
-        assert (folder / f"page-{name}.png").stat().st_size < 150_000
-
-    return picture
+    """Take a picture for the docs."""
+    return partial(keep_picture, tab, tmp_path)
 
 
 # ------------------------------------------------ what is seen
@@ -132,6 +125,14 @@ def test_the_slider_travels_in_time(tab: Tab, server: Served) -> None:
     tab.run("document.querySelector('input[type=range]').dispatchEvent(new Event('input'))")
     tab.until("document.querySelector('.travel h2').textContent === 'Input'")
     tab.until("document.querySelector('.channel').innerText.includes('list of 3')")
+
+
+def test_of_many_supersteps_the_older_ones_are_a_button_away(tab: Tab, tmp_path: Path) -> None:
+    with served(long_store(tmp_path / "store", 300)) as server:
+        open_run(tab, server, "long", "steps")
+        tab.until("document.querySelector('.bar').innerText.includes('newest 200 of 302')")
+        tab.run("document.querySelector('.bar button').click()")
+        tab.until("document.querySelectorAll('.steps li').length === 302")
 
 
 def test_the_timeline_of_100_000_calls_is_drawn_by_pixels(tab: Tab, server: Served) -> None:

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel import LMDBSaver
+from flowpregel.cli import main
 from flowpregel.cli.app import app
 
 ROOT = Path(__file__).parents[2]
@@ -72,13 +73,17 @@ def test_without_a_store_there_is_no_page(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["starlette", "uvicorn"])
 def test_without_the_extra_the_command_names_it(
-    store: str, name: str, monkeypatch: pytest.MonkeyPatch
+    store: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for module in [*sys.modules]:
         if module.startswith(("flowpregel.ui", f"{name}.")):
             monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
-    result = CliRunner().invoke(app, ["ui", store])
+    monkeypatch.setattr(sys, "argv", ["flowpregel", "ui", store])
 
-    assert 2 == result.exit_code
-    assert "pip install 'flowpregel[ui]'" in result.output
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert 2 == ended.value.code
+    assert f"needs {name}" in (printed := capsys.readouterr().err)
+    assert "pip install 'flowpregel[ui]'" in printed

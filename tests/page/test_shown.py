@@ -19,7 +19,7 @@ from flowpregel.ui.pages import Pages, json_text
 from flowpregel.ui.report import MODULES, STATIC, report
 from flowpregel.watching.inert import InertCodec
 from tests.page.serving import served
-from tests.page.stores import HOSTILE, MARKUP, allow, hostile_store, plain_store, sums
+from tests.page.stores import HOSTILE, MARKUP, allow, hostile_store, long_store, plain_store, sums
 
 ASKS, FAILS = f"asks {HOSTILE}", f"fails {HOSTILE}"
 
@@ -187,6 +187,17 @@ def test_a_superstep_is_told_with_what_it_changed(pages: Pages) -> None:
     assert {"name": "result", "changed": True, "value": 12} == after["result"]
     assert "value" not in after["input"]
     assert [1, 2, 3] == after["input"]["before"]
+
+
+def test_the_newest_of_many_supersteps_are_told_and_more_if_asked_for(tmp_path: Path) -> None:
+    with served(long_store(tmp_path / "store", 300)) as server:
+        told, more = (
+            json.loads(server.ask(f"/api/steps?thread=long{most}").body)
+            for most in ("", "&most=1000")
+        )
+
+    assert [*range(300, 100, -1)] == [step["step"] for step in told]
+    assert [*range(300, -2, -1)] == [step["step"] for step in more]
 
 
 @pytest.mark.parametrize(

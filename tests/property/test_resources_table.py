@@ -25,8 +25,8 @@ from flowpregel.executors.processes.assign import (
     WorkerLoad,
     WorkerState,
 )
+from flowpregel.executors.processes.protocol import PoolSettings
 from flowpregel.executors.processes.resources import ResourceBook
-from flowpregel.executors.processes.settings import PoolSettings
 from flowpregel.policies import Resources
 
 AMOUNTS = {"cpus": 4.0, "memory": 10.0, "gpus": 2.0, "a": 1.0, "b": 2.0}
@@ -129,7 +129,7 @@ class Machine:
     def refuse(self, task: InFlight, outcome: Any) -> None:
         """Let the caller of *task* go on."""
         self.refused.append(outcome.error)
-        self.queue.discard(task)
+        self.queue.remove([task])
         self.end(task)
 
     def end(self, task: InFlight) -> None:

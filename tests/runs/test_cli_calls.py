@@ -92,6 +92,7 @@ def test_debug_shows_what_the_call_raises(cli: Cli, study: Path) -> None:
     assert Code.FAILED == result.exit_code
     assert "FileNotFoundError" == json.loads(result.stdout)["error"]["type"]
     assert "Path(folder, name).read_text()" in result.stderr
+    assert "in call_here" not in result.stderr  # no frame of ours
 
 
 PROGRAM = """

@@ -320,9 +320,18 @@ def test_a_value_that_cannot_be_decoded_hides_no_other(
     assert values["log"].startswith("<unreadable: TypeError: state is not a dictionary")
 
 
-def test_a_store_that_is_given_by_place_is_told_how_to_be_named(store: str) -> None:
-    """As `flowpregel ui` takes it, and no other command."""
-    result = CliRunner().invoke(app, ["ls", store])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("ls",), "a store is named with --store PATH"),
+        (("check", "--store"), "here the store is named by itself, without the option"),
+        (("ui", "--store"), "here the store is named by itself, without the option"),
+    ],
+)
+def test_a_store_that_is_named_in_the_other_way_is_told_how(
+    store: str, words: tuple[str, ...], told: str
+) -> None:
+    result = CliRunner().invoke(app, [*words, store])
 
     assert Code.USAGE == result.exit_code
-    assert "a store is named with --store PATH" in result.stderr
+    assert told in result.stderr

@@ -54,6 +54,15 @@ def test_a_run_shows_what_became_of_its_tasks(
     assert "to do" not in last
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_flow_run_shows_it_if_asked_to(
+    is_asked: bool, executor: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 7 == flow_of(executor).run(5, progress=is_asked)
+
+    assert is_asked == ("work: 4 done, 1 failed" in capsys.readouterr().err)
+
+
 def test_what_was_done_before_is_told(
     drive: Any, executor: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowpregel import get_runtime, report_progress
-from flowpregel.cli.progress import RunView
+from flowpregel.cli.watching import RunView
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel.progress import ProgressView

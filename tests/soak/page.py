@@ -28,7 +28,7 @@ from urllib.parse import quote, urlsplit
 
 from flowpregel.executors.processes.crash_report import memory_sizes
 
-MOST_GROWTH: Final = 20.0
+MOST_GROWTH: Final = 8.0
 """Megabytes."""
 WARM_UP: Final = 0.2
 """The share of the time after which the memory is compared with."""

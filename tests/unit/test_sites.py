@@ -65,7 +65,7 @@ def test_only_short_tasks_go_ahead_of_time() -> None:
 def test_a_batch_whose_task_waits_for_others_takes_no_place() -> None:
     """Those that it waits for may need it."""
     sites = sites_of(a=1)
-    give(sites["a"]).open_calls = 1
+    give(sites["a"]).tasks[0].calls.add(1)
 
     assert sites["a"] is sites.next_for(queue_of(1, inf))
 

@@ -19,10 +19,10 @@ from flowpregel.executors.processes.assign import (
     Needs,
     PoolLimits,
     TaskQueue,
-    WorkerKind,
     WorkerLoad,
     WorkerState,
 )
+from flowpregel.executors.processes.protocol import WorkerKind
 
 ONE_CPU: Final = Needs({"cpus": 1.0})
 """What a task takes that says nothing."""

@@ -26,6 +26,7 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Job
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.base import Mailbox
+from flowpregel.executors.processes.protocol import PLAIN, WorkerKind
 from flowpregel.executors.processes.serialization import BufferRef
 
 BATCH_SECONDS: Final = 0.010
@@ -55,18 +56,6 @@ class NodeCode:
             return
         weight = 0.5 if seconds < self.seconds else 0.2
         self.seconds += weight * (min(seconds, 4 * self.seconds) - self.seconds)
-
-
-class WorkerKind(NamedTuple):
-    """What a worker's environment says, from its start to its end."""
-
-    threads: int | None = None
-    """How many OS threads numeric libraries may start; None: the pool's share."""
-    gpus: tuple[str, ...] = ()
-    """The GPUs that its tasks see; none: whatever the program sees."""
-
-
-PLAIN: Final = WorkerKind()
 
 
 @dataclass(slots=True, eq=False)
@@ -178,28 +167,21 @@ class TaskQueue:
         runs = self._levels.setdefault(task.priority, {})
         insort(runs.setdefault(task.job.run.run_id, []), (-task.job.task.depth, task.id, task))
 
-    def discard(self, task: InFlight) -> None:
-        """Take out *task*, if it is there."""
-        run_id, place = task.job.run.run_id, (-task.job.task.depth, task.id, task)
-        level = self._levels.get(task.priority, {})
-        run = level.get(run_id, [])
-        at = bisect_left(run, place)
-        if run[at : at + 1] == [place]:
-            del run[at]
-            self._count -= 1
-            if not run:
-                del level[run_id]
-            if not level:
-                del self._levels[task.priority]
-
     def remove(self, tasks: Iterable[InFlight]) -> None:
-        """Take out *tasks*, whose turn it is: the other runs are next."""
+        """Take out those of *tasks* that are there; the other runs are next."""
         self._turns += 1
         for task in tasks:
-            self.discard(task)
-            level, run_id = self._levels.get(task.priority, {}), task.job.run.run_id
-            if run_id in level:
-                level[run_id] = level.pop(run_id)
+            run_id, place = task.job.run.run_id, (-task.job.task.depth, task.id, task)
+            level = self._levels.get(task.priority, {})
+            run = level.pop(run_id, [])
+            at = bisect_left(run, place)
+            if run[at : at + 1] == [place]:
+                del run[at]
+                self._count -= 1
+            if run:
+                level[run_id] = run
+            elif not level:
+                self._levels.pop(task.priority, None)
 
     def take(self, count: int) -> list[InFlight]:
         """Take out the first *count* tasks."""

@@ -15,8 +15,8 @@ from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.pool_executor import PoolExecutor
+from flowpregel.executors.processes.protocol import PoolSettings
 from flowpregel.executors.processes.resources import amounts_of
-from flowpregel.executors.processes.settings import PoolSettings
 from flowpregel.executors.processes.shared_memory import default_limit
 
 _ROOM: Final = 512
@@ -81,7 +81,9 @@ class ProcessExecutor(PoolExecutor):
         _check_count("worker_max_rss", worker_max_rss)
         if grace < 0:
             raise ConfigurationError(f"grace is {grace!r}; it is seconds and cannot be negative")
-        cpus = count_cpus()
+        from loky import cpu_count  # noqa: PLC0415 - 56 ms, only when a pool is made
+
+        cpus = int(cpu_count())
         size = max_workers or cpus
         caps = {
             name: cap for name, cap in thread_caps(cpus, size).items() if name not in (env or {})
@@ -123,13 +125,6 @@ def thread_caps(cpus: int, workers: int) -> Mapping[str, str]:
     """
     share = str(max(1, cpus // workers))
     return {name: share for name in _THREAD_VARIABLES if name not in os.environ}
-
-
-def count_cpus() -> int:
-    """Return how many CPUs this process may use: affinity and cgroup quota included."""
-    from loky import cpu_count  # noqa: PLC0415 - 56 ms, only when a pool is made
-
-    return int(cpu_count())
 
 
 def worker_memory() -> tuple[int, int]:

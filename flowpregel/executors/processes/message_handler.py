@@ -72,9 +72,9 @@ class MessageHandler:
         worker.failure = outcome.error if isinstance(outcome, Raised) else None
 
     def _on_returned(self, worker: WorkerProcess, frame: Frame) -> None:
-        for ref_id in released_in(frame.body):
-            self._pool.arena.release(ref_id)
-            worker.reads.discard(ref_id)
+        released = {*released_in(frame.body)}
+        self._pool.arena.release(released)
+        worker.reads -= released
 
     def _on_running(self, worker: WorkerProcess, frame: Frame) -> None:
         """Act on what a running task has sent."""
@@ -131,7 +131,6 @@ class MessageHandler:
     def _note_call(self, task: InFlight, request: int) -> None:
         """Note that *task* waits: its worker does not count now, and gets nothing behind it."""
         task.calls.add(request)
-        task.worker.open_calls += 1
         task.code.seconds = float("inf")
         self._pool.recall(task.worker)
 
@@ -147,9 +146,7 @@ class MessageHandler:
         """Send what *task* waits for to its worker, if that still has it."""
         if task.worker is None:
             return
-        if request in task.calls:
-            task.calls.discard(request)
-            task.worker.open_calls -= 1
+        task.calls.discard(request)
         task.worker.send(protocol.ANSWER, request, body)
 
     def _ask_store(self, task: InFlight, frame: Frame) -> None:

@@ -28,6 +28,7 @@ from flowpregel._core.records import (
     add_failed_calls,
     failed_calls,
 )
+from flowpregel._lmdb.errors import why_refused
 from flowpregel._tracebacks import WorkerTraceback, leave_out_ours
 from flowpregel.carried import Carried, bring, carried_by, place_of
 from flowpregel.context import Job, RunInfo
@@ -44,7 +45,6 @@ from flowpregel.executors.processes.serialization import (
     find_culprit,
     pack,
     unpack,
-    why_not,
 )
 from flowpregel.executors.processes.shared_memory import Arena
 
@@ -97,7 +97,7 @@ def _unpicklable(
     """
     what = path = ""
     for what, path, part in parts:
-        if why_not(part) is not None:
+        if why_refused(part, dumps):
             return TaskSerializationError(task, f"the {what}", *find_culprit(part, path))
     return TaskSerializationError(task, f"the {what}", path, str(error))
 
@@ -118,30 +118,25 @@ def pack_job(job: Job, share: Share | None) -> Message:
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    run = job.run
+    run, place, reads = job.run, job.place, job.task.node.reads
+    read = [
+        {name: held[name] for name in reads if name in held}
+        for held in (place.channels, place.managed)
+    ]
     try:
         content = (
             _task_values(job.task),
-            _place_values(job.place),
+            _place_values(place),
             _run_values(run),
             run.store is not None,
             job.attempt,
             job.compares,
-            _read_by(job),
+            read,
             carried_by(job.variables, run.config),
         )
         return pack(content, share)
     except Exception as error:
-        raise _unpicklable(job.task.name, _parts_of(job), error) from error
-
-
-def _read_by(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the node may read again of its superstep's channels and managed values."""
-    place, reads = job.place, job.task.node.reads
-    return (
-        {name: place.channels[name] for name in reads if name in place.channels},
-        {name: place.managed[name] for name in reads if name in place.managed},
-    )
+        raise _unpicklable(job.task.name, _parts_of(job, *read), error) from error
 
 
 class StoreProxy:
@@ -192,10 +187,12 @@ def variables_of(carried: Carried | None) -> contextvars.Context:
     return context
 
 
-def _parts_of(job: Job) -> Iterator[tuple[str, str, Any]]:
-    """Yield what a job is made of: what that is, its name, and the part."""
+def _parts_of(job: Job, channels: object, managed: object) -> Iterator[tuple[str, str, Any]]:
+    """Yield what a job is made of: what that is, its name, and the part.
+
+    Of the superstep's channels and managed values, those that the node may read again.
+    """
     task = job.task
-    channels, managed = _read_by(job)
     if isinstance(task.input, Arguments):
         yield from (("input", f"args[{n}]", part) for n, part in enumerate(task.input.args))
         yield from (("input", f"argument {n}", part) for n, part in task.input.kwargs.items())
@@ -257,13 +254,11 @@ class JobEncoder:
         return self._known(blake2b(data, digest_size=DIGEST_SIZE).digest(), data)
 
     def pack(self, task: InFlight, *, share: bool = True) -> bytes:
-        """Pack the job of *task* if it is not packed; return its bytes.
+        """Pack the job of *task*; return its bytes.
 
         Raises:
             TaskSerializationError: A part of it cannot be pickled.
         """
-        if task.body is not None and share:
-            return task.body
         arena = self._arena
         task.body, task.refs = pack_job(task.job, arena.share if share else None)
         if arena.is_full:

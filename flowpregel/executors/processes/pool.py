@@ -19,20 +19,18 @@ from flowpregel.executors.base import HOST, JobKey, Mailbox
 from flowpregel.executors.processes import crash_report, protocol
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
-    PLAIN,
     InFlight,
     PoolLimits,
     StopReason,
     TaskQueue,
-    WorkerKind,
     WorkerState,
     assign,
 )
 from flowpregel.executors.processes.guard import Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
+from flowpregel.executors.processes.protocol import PLAIN, PoolSettings, WorkerKind
 from flowpregel.executors.processes.resources import ResourceBook
-from flowpregel.executors.processes.settings import PoolSettings
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
 from flowpregel.executors.processes.worker_process import FrameHandler, WorkerProcess
 
@@ -117,7 +115,7 @@ class Pool:
         self._spread()
         while can_send and (self._queue or len(self.workers) < self._keep):
             workers = [each for each in self.workers if self.resources.count or each.kind == PLAIN]
-            workers.sort(key=attrgetter("idle_since"), reverse=True)
+            workers.sort(key=attrgetter("heard"), reverse=True)
             loads = [each.load(now) for each in workers]
             limits = PoolLimits(self.settings.size, self._keep, self._batch)
             if self.resources.count:
@@ -153,8 +151,8 @@ class Pool:
             packed.append(task)
         if not packed:
             return
-        if freed := worker.reader.take_released():
-            worker.send(protocol.FREED, 0, freed)
+        if worker.reader.released:
+            worker.send(protocol.FREED, 0, worker.reader.take_released())
         worker.give(packed)
         for task in packed:
             if task.needs is not None:
@@ -164,7 +162,8 @@ class Pool:
 
     def _pack_for(self, worker: WorkerProcess, task: InFlight) -> None:
         """Pack *task* if it is not packed, and give *worker* what it needs for it."""
-        self.encoder.pack(task)
+        if task.body is None:
+            self.encoder.pack(task)
         try:
             for ref in task.refs:
                 worker.door.send(ref.segment, self.arena.descriptor(ref))
@@ -193,11 +192,10 @@ class Pool:
     def _free_worker(self, task: InFlight) -> None:
         worker, task.worker = task.worker, None
         del worker.tasks[task.number]
-        worker.open_calls -= len(task.calls)
         task.calls.clear()
         if worker.state is not WorkerState.IDLE:
             return
-        worker.idle_since = time.monotonic()
+        worker.heard = time.monotonic()
         most_tasks, most_rss = self.settings.worker_max_tasks, self.settings.worker_max_rss
         is_worn = (most_tasks is not None and worker.served >= most_tasks) or (
             most_rss is not None and crash_report.memory_of(worker.pid) > most_rss
@@ -230,7 +228,7 @@ class Pool:
         if task.needs is not None:
             self.resources.end(task)
         if task.worker is None:
-            self._queue.discard(task)
+            self._queue.remove((task,))
             self.release_own((task,))
         else:
             task.worker.served += 1
@@ -240,8 +238,7 @@ class Pool:
     def release_own(self, tasks: Iterable[InFlight]) -> None:
         """Release the shared memory of *tasks*, which no worker reads."""
         for task in tasks:
-            for ref in task.refs:
-                self.arena.release(ref.id)
+            self.arena.release(ref.id for ref in task.refs)
             task.refs = ()
 
     # ------------------------------------------------ how a task is stopped
@@ -304,7 +301,7 @@ class Pool:
     def _on_ready(self, worker: WorkerProcess, frame: protocol.Frame) -> None:
         self._failed_starts = 0
         worker.is_ready = True
-        worker.idle_since = time.monotonic()
+        worker.heard = time.monotonic()
         self._keep = self.settings.size
 
     def _on_failed_start(self, error: BaseException) -> None:
@@ -322,7 +319,7 @@ class Pool:
         """Dismiss workers that were idle for long; look again after as long."""
         now, idle_after = time.monotonic(), self.settings.idle_after
         for worker in self.workers:
-            if worker.state is WorkerState.IDLE and worker.idle_since + idle_after <= now:
+            if worker.state is WorkerState.IDLE and worker.heard + idle_after <= now:
                 self._keep = 0
                 worker.dismiss()
         self.loop.call_at(now + idle_after, self._dismiss_unused)
@@ -338,8 +335,7 @@ class Pool:
 
         self.resources.measure(worker.running(), peak_rss)
         self._end_tasks(worker, died, peak_rss or 0)
-        for ref_id in worker.reads:
-            self.arena.release(ref_id)
+        self.arena.release(worker.reads)
         for left in worker.leaving.values():
             left.set_result(None)
         if not worker.is_ready or worker.failure is not None:

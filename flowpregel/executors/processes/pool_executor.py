@@ -120,7 +120,12 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             self.leave_packed(contexts, serialization.pack((tuple(contexts), ended)).data)
 
     def leave_packed(self, contexts: Sequence[bytes], body: bytes) -> None:
-        """Do what `leave` does; *body* is what workers are sent."""
+        """Do what `leave` does.
+
+        Args:
+            contexts: Their tokens.
+            body: What workers are sent: these, and how the run ended.
+        """
         asked: Future[list[Future[None]]] = Future()
         self._pool.loop.call(partial(self._handler.leave, {*contexts}, body, asked))
         concurrent.futures.wait(asked.result(), self._pool.settings.grace)

@@ -25,12 +25,11 @@ from flowpregel.executors.processes.assign import (
     Needs,
     PoolLimits,
     TaskQueue,
-    WorkerKind,
     WorkerLoad,
 )
 from flowpregel.executors.processes.crash_report import forget_peak, peak_of
 from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.settings import PoolSettings
+from flowpregel.executors.processes.protocol import PoolSettings, WorkerKind
 from flowpregel.policies import Resources, bytes_of, rate_of
 
 _OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")

@@ -7,15 +7,14 @@ value, with cloudpickle.
 
 from __future__ import annotations
 
-import inspect
 import io
 import pickle
 import sys
 from abc import ABCMeta
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from pkgutil import resolve_name
 from struct import Struct
 from types import FunctionType
@@ -23,6 +22,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
 
 from flowpregel._core.copies import Resident, by_value_pickler, reference_to
+from flowpregel._lmdb.codec import stays_inside
+from flowpregel._lmdb.errors import class_name, culprit_in, why_refused
 from flowpregel.carried import default_of, place_of, variable_at
 
 PROTOCOL: Final = 5
@@ -31,8 +32,6 @@ SHARE_FROM: Final = 128 << 10
 AS_A_WHOLE: Final = "it cannot be pickled as a whole"
 _COUNT: Final = Struct("<I")
 _REF: Final = Struct("<QQQ")
-_MOST_PARTS: Final = 2_000
-_DEEPEST: Final = 30
 
 
 def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
@@ -46,17 +45,7 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
         Exception: Whatever the pickling of a part of *value* raises.
     """
 
-    def stays(buffer: pickle.PickleBuffer) -> bool:
-        """Return whether *buffer* stays in the pickle; if not, add it to *large*."""
-        try:
-            raw = buffer.raw()
-        except BufferError:  # not contiguous
-            return True
-        if large is None or raw.nbytes < SHARE_FROM:
-            return True
-        large.append(raw)
-        return False
-
+    stays = partial(stays_inside, large, SHARE_FROM)
     cloudpickle = sys.modules.get("cloudpickle")
     # The user may have registered modules with `cloudpickle.register_pickle_by_value`.
     if cloudpickle is None or not cloudpickle.list_registry_pickle_by_value():
@@ -320,53 +309,8 @@ def find_culprit(value: Any, name: str) -> tuple[str, str]:
         >>> find_culprit({"model": [1, threading.Lock()]}, "result")[0]
         "result['model'][1]: _thread.lock"
     """
-    path, seen, count = name, {id(value)}, 0
-    # An object may refuse to be looked at; then it is the culprit.
-    with suppress(Exception):
-        while len(seen) < _DEEPEST:
-            for step, part in _parts(value):
-                count += 1
-                if id(part) in seen or count > _MOST_PARTS or why_not(part) is None:
-                    continue
-                path, value = path + step, part
-                seen.add(id(part))
-                break
-            else:
-                break
-    kind = type(value)
-    reason = why_not(value) or AS_A_WHOLE
-    if isinstance(value, ContextVar):
+    path, part = culprit_in(value, dumps)
+    reason = why_refused(part, dumps) or AS_A_WHOLE
+    if isinstance(part, ContextVar):
         reason += "; pass it to flowpregel.carry() where it is made, and it travels"
-    return f"{path}: {kind.__module__}.{kind.__qualname__}".replace(": builtins.", ": "), reason
-
-
-def why_not(value: Any) -> str | None:
-    """Return why *value* cannot be pickled, or None if it can."""
-    try:
-        dumps(value)
-    except RecursionError:
-        return "it is nested too deeply"
-    except BaseException as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what *value* is made of, each with how to get there."""
-    if isinstance(value, Mapping):
-        yield from ((f"[{key!r}]", part) for key, part in value.items())
-        yield from ((f".keys()[{index}]", key) for index, key in enumerate(value))
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from ((f"[{index}]", part) for index, part in enumerate(value))
-    elif isinstance(value, FunctionType):
-        found = inspect.getclosurevars(value)
-        yield from ((f".<closure {name}>", part) for name, part in found.nonlocals.items())
-        yield from ((f".<global {name}>", part) for name, part in found.globals.items())
-        yield ".__defaults__", value.__defaults__
-    else:
-        if isinstance(value, BaseException):
-            yield ".args", value.args
-        slots = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
-        for name in (*sorted(slots), *getattr(value, "__dict__", ())):
-            if hasattr(value, name):
-                yield f".{name}", getattr(value, name)
+    return f"{name}{path}: {class_name(part)}", reason

@@ -24,7 +24,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import count
 from pickle import PickleBuffer
@@ -187,9 +187,10 @@ class Arena:
         self._read[ref.id] = buffer
         return ref
 
-    def release(self, ref_id: int) -> None:
-        """Note that the reader of a buffer is done with it."""
-        self._read.pop(ref_id, None)
+    def release(self, ref_ids: Iterable[int]) -> None:
+        """Note that the readers of these buffers are done with them."""
+        for ref_id in ref_ids:
+            self._read.pop(ref_id, None)
 
     def __len__(self) -> int:
         """Return how many buffers are being read."""
@@ -323,8 +324,8 @@ class BufferReader:
 
     def __init__(self, fds: FdSocket) -> None:
         self._fds = fds
-        # The garbage collector puts ids here.
-        self._released: deque[int] = deque()
+        self.released: deque[int] = deque()
+        """The ids of buffers that are read no more; the garbage collector puts them here."""
         self._segments: dict[int, int] = {}
         self._idle: OrderedDict[int, PrivateMapping] = OrderedDict()  # used last, last
 
@@ -342,13 +343,13 @@ class BufferReader:
     def _gone(self, ref: BufferRef, mapping: PrivateMapping) -> None:
         """Keep a mapping that nothing views any more; for the garbage collector."""
         self._idle[ref.segment] = mapping
-        self._released.append(ref.id)
+        self.released.append(ref.id)
 
     def take_released(self) -> bytes:
-        """Return the ids of buffers that are read no more, as the body of a frame; may be empty."""
+        """Return the ids in `released`, which are no longer there, as the body of a frame."""
         taken = b""
-        while self._released:
-            taken += _ID.pack(self._released.popleft())
+        while self.released:
+            taken += _ID.pack(self.released.popleft())
         return taken
 
     def _descriptor(self, wanted: int) -> int:

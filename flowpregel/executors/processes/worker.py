@@ -36,7 +36,6 @@ from flowpregel.executors.local_client import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.crash_report import RSS_UNIT
 from flowpregel.executors.processes.guard import MARK, end_marked
-from flowpregel.executors.processes.settings import WorkerSetup
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
@@ -63,7 +62,7 @@ _LOOK_EVERY: Final = 1.0
 _log: Final = logging.getLogger("flowpregel.worker")
 
 
-def main(setup: WorkerSetup) -> None:
+def main(setup: protocol.WorkerSetup) -> None:
     """Live as a worker until the coordinator is gone or says stop."""
     arm("worker.")
     serialization.mark_as_worker()
@@ -80,7 +79,7 @@ class Worker:
         setup: Its descriptors and settings.
     """
 
-    def __init__(self, setup: WorkerSetup) -> None:
+    def __init__(self, setup: protocol.WorkerSetup) -> None:
         for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
         self._link = WorkerLink(socket.socket(fileno=setup.link), setup.mark)
@@ -117,10 +116,16 @@ class Worker:
         while (frame := self._link.next()) is not None:
             match frame.kind:
                 case protocol.TASKS:
-                    self._run_tasks(pickle.loads(frame.body))
+                    for number, digest, code, body in pickle.loads(frame.body):
+                        if code:
+                            self._nodes[digest] = pickle.loads(code)
+                        if self._tokens.take(number):
+                            self._run_task(number, digest, body)
+                        if self._reader.released:
+                            returned = self._reader.take_released()
+                            self._link.send(protocol.RETURNED, 0, returned)
                 case protocol.FREED:
-                    for ref_id in released_in(frame.body):
-                        self._arena.release(ref_id)
+                    self._arena.release(released_in(frame.body))
                 case protocol.LEAVE:
                     self._leave(frame)
                 case protocol.STOP:
@@ -128,15 +133,6 @@ class Worker:
                     return
 
     # ------------------------------------------------ tasks
-
-    def _run_tasks(self, orders: list[tuple[int, bytes, bytes, bytes]]) -> None:
-        for number, digest, code, body in orders:
-            if code:
-                self._nodes[digest] = pickle.loads(code)
-            if self._tokens.take(number):
-                self._run_task(number, digest, body)
-            if returned := self._reader.take_released():
-                self._link.send(protocol.RETURNED, 0, returned)
 
     def _run_task(self, number: int, digest: bytes, body: bytes) -> None:
         link = self._link

@@ -27,7 +27,6 @@ from flowpregel.executors.processes.crash_report import last_lines, reap
 from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser
-from flowpregel.executors.processes.settings import PoolSettings, WorkerSetup
 from flowpregel.executors.processes.shared_memory import BufferReader, FdSocket, new_shared_file
 from flowpregel.executors.processes.worker import STOP_SIGNAL, main
 
@@ -76,7 +75,7 @@ class WorkerProcess:
 
     def __init__(
         self,
-        settings: PoolSettings,
+        settings: protocol.PoolSettings,
         loop: IOLoop,
         handlers: Mapping[int, FrameHandler],
         guard: Guard,
@@ -89,12 +88,10 @@ class WorkerProcess:
         self.is_ready = self.is_leaving = False
         self.tasks: dict[int, InFlight] = {}
         """The tasks it has by number, in the order in which it runs them."""
-        self.open_calls = 0
-        """How many calls of its tasks are not answered."""
         self.served = 0
         self.kind = settings.kind
-        self.heard = self.idle_since = time.monotonic()
-        """When a task of it last ended, or it became idle."""
+        self.heard = time.monotonic()
+        """When it began to work, a task of it last ended, or it became idle."""
         self._known: set[bytes] = set()
         """Digests of the nodes that it was sent."""
         self.contexts: set[bytes] = set()
@@ -127,7 +124,7 @@ class WorkerProcess:
         if not self.is_ready:
             self.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
 
-    def _start(self, settings: PoolSettings) -> None:
+    def _start(self, settings: protocol.PoolSettings) -> None:
         """Start the process; *far* are its ends of what connects us, *near* are ours."""
         from loky.backend import get_context  # noqa: PLC0415 - 56 ms, only when needed
 
@@ -142,7 +139,7 @@ class WorkerProcess:
             memory = new_shared_file(protocol.STATUS_SIZE)
             far.callback(os.close, memory)
             mark = int.from_bytes(os.urandom(4), "little")
-            setup = WorkerSetup(
+            setup = protocol.WorkerSetup(
                 link=Inherited(far_link.fileno()), door=Inherited(far_door.fileno()),
                 status=Inherited(memory), tokens=Inherited(self._tokens),
                 stdout=Inherited(far_stdout), stderr=Inherited(far_stderr),
@@ -266,9 +263,11 @@ class WorkerProcess:
             return WorkerState.LEAVING
         if not self.is_ready:
             return WorkerState.STARTING
-        if not self.tasks:
+        # It runs them in order: those behind the first have made no calls yet.
+        first = next(iter(self.tasks.values()), None)
+        if first is None:
             return WorkerState.IDLE
-        return WorkerState.WAITING if self.open_calls else WorkerState.BUSY
+        return WorkerState.WAITING if first.calls else WorkerState.BUSY
 
     def load(self, now: float) -> WorkerLoad:
         """Return what it is doing, as `assign` needs it."""

@@ -16,7 +16,7 @@ from flowpregel._core import records
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
 from flowpregel.channels.folding import Overwrite
-from flowpregel.checkpoint import convert
+from flowpregel.checkpoint import langgraph_methods as shapes
 from flowpregel.checkpoint.base import (
     BaseCheckpointSaver,
     EncodedBatch,
@@ -118,7 +118,7 @@ class ForeignSaver(BaseCheckpointSaver):
     ) -> Saved | None:
         if before is not None:
             return next(self.history(address, before=before, limit=1), None)
-        found = self._call("get_tuple", convert.config_of(address))
+        found = self._call("get_tuple", shapes.config_of(address))
         if found is None:
             return None
         newest = found.checkpoint["id"] if address.checkpoint_id is None else self._newest(address)
@@ -136,9 +136,9 @@ class ForeignSaver(BaseCheckpointSaver):
         if newest is None:
             return
         found = self.saver.list(
-            convert.config_of(address),
+            shapes.config_of(address),
             filter=None if filter is None else dict(filter),
-            before=None if before is None else convert.config_of(address, before),
+            before=None if before is None else shapes.config_of(address, before),
             limit=limit,
         )
         # What an async saver yields has to be read to the end: left half way, it would be closed
@@ -156,7 +156,7 @@ class ForeignSaver(BaseCheckpointSaver):
                     # It has one place for each position: this one is the result's.
                     continue
                 writes = [(channel, self._given(value)) for channel, value in task.writes]
-                config = convert.config_of(batch.address, task.checkpoint_id)
+                config = shapes.config_of(batch.address, task.checkpoint_id)
                 self._call("put_writes", config, writes, task.task_id, task.path)
             if batch.checkpoint is not None:
                 self._put(batch.address, batch.checkpoint)
@@ -165,7 +165,7 @@ class ForeignSaver(BaseCheckpointSaver):
         config = None if thread_id is None else {"configurable": {"thread_id": thread_id}}
         known = set()
         for found in self.saver.list(config):
-            address = convert.address_of(found.config)
+            address = shapes.address_of(found.config)
             known.add(Address(address.thread_id, address.namespace))
         yield from known
 
@@ -198,11 +198,11 @@ class ForeignSaver(BaseCheckpointSaver):
 
     def _newest(self, address: Address) -> str | None:
         newest = Address(address.thread_id, address.namespace)
-        found = self._call("get_tuple", convert.config_of(newest))
+        found = self._call("get_tuple", shapes.config_of(newest))
         return None if found is None else found.checkpoint["id"]
 
     def _put(self, address: Address, checkpoint: Checkpoint) -> None:
-        parent = convert.config_of(address, checkpoint.parent_id)
+        parent = shapes.config_of(address, checkpoint.parent_id)
         values = dict(checkpoint.values)
         # The saver may keep the values of all channels in one piece.
         same = checkpoint.channel_versions.keys() - set(checkpoint.changed)
@@ -211,24 +211,24 @@ class ForeignSaver(BaseCheckpointSaver):
             before = found.checkpoint["channel_values"] if found is not None else {}
             values.update((name, before[name]) for name in same if name in before)
         given = {
-            **convert.dict_of(checkpoint),
+            **shapes.dict_of(checkpoint),
             "channel_values": {name: self._given(value) for name, value in values.items()},
         }
         versions = {name: checkpoint.channel_versions[name] for name in checkpoint.changed}
-        self._call("put", parent, given, convert.metadata_of(checkpoint), versions)
+        self._call("put", parent, given, shapes.metadata_of(checkpoint), versions)
 
 
 def _saved_of(found: Any, newest_id: str | None) -> Saved:
     """Return LangGraph's tuple as our record; *newest_id*: of the newest checkpoint there."""
-    address = convert.address_of(found.config)
+    address = shapes.address_of(found.config)
     values = found.checkpoint.get("channel_values") or {}
     checkpoint_id = found.checkpoint["id"]
     return Saved(
         address=Address(address.thread_id, address.namespace, checkpoint_id),
-        checkpoint=convert.checkpoint_of(
+        checkpoint=shapes.checkpoint_of(
             found.checkpoint,
             found.metadata or {},
-            parent_id=convert.checkpoint_id_of(found.parent_config),
+            parent_id=shapes.checkpoint_id_of(found.parent_config),
             values={name: _from_foreign(value) for name, value in values.items()},
         ),
         writes=tuple(

@@ -11,9 +11,12 @@ export function stepsView({ run, start }) {
   const slider = h("input", { type: "range", min: 0, "aria-label": "Superstep", oninput });
   const detail = h("div", { class: "card", "aria-live": "polite" });
   const told = h("p", { class: "quiet" });
-  const element = h("div", null, h("div", { class: "bar" }, told, slider),
+  const onclick = () => { most *= 5; known = null; update(); };
+  const older = h("button", { type: "button", class: "button", hidden: true, onclick }, "Show older");
+  const element = h("div", null, h("div", { class: "bar" }, told, slider, older),
     h("div", { class: "travel" }, h("div", { class: "card" }, list), detail));
   let steps = []; // the newest first
+  let most = 200;
   let chosen = null;
   let known = null;
 
@@ -25,12 +28,14 @@ export function stepsView({ run, start }) {
     if (key === known) return;
     known = key;
     try {
-      steps = await load("steps", { thread: run.thread });
+      steps = await load("steps", { thread: run.thread, most });
     } catch (error) {
       fill(told, String(error.message));
       return;
     }
-    fill(told, `${count(steps.length)} checkpoints`);
+    const isAll = steps.length >= run.row.checkpoints;
+    fill(told, isAll ? `${count(steps.length)} checkpoints` : `The newest ${count(steps.length)} of ${count(run.row.checkpoints)} checkpoints`);
+    older.hidden = isAll || isReport;
     slider.max = String(steps.length - 1);
     const at = steps.findIndex((step) => step.id === chosen);
     choose(at < 0 ? 0 : at);

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowpregel._core import ids
 from flowpregel._core.records import Address, Checkpoint
-from flowpregel.checkpoint import convert
+from flowpregel.checkpoint import langgraph_methods as shapes
 from flowpregel.errors import ConfigurationError
 
 MICROSECONDS = st.integers(0, 4_000_000_000_000_000)
@@ -15,29 +16,29 @@ MICROSECONDS = st.integers(0, 4_000_000_000_000_000)
 def test_a_time_survives_its_text_to_the_microsecond(microseconds):
     at = microseconds * 1000
 
-    assert convert.nanoseconds_of(convert.text_of(at)) == at
+    assert shapes.nanoseconds_of(ids.timestamp(at)) == at
 
 
 @pytest.mark.parametrize("text", ["1970-01-01T00:00:01", "1970-01-01T02:00:01+02:00"])
 def test_a_time_without_a_zone_is_utc(text):
-    assert convert.nanoseconds_of(text) == 1_000_000_000
+    assert shapes.nanoseconds_of(text) == 1_000_000_000
 
 
 @given(st.text(), st.text(), st.none() | st.text(min_size=1))
 def test_an_address_survives_its_config(thread_id, namespace, checkpoint_id):
     address = Address(thread_id, namespace, checkpoint_id)
 
-    assert convert.address_of(convert.config_of(address)) == address
+    assert shapes.address_of(shapes.config_of(address)) == address
 
 
 @pytest.mark.parametrize("config", [{}, {"configurable": {}}, {"configurable": None}])
 def test_a_config_without_a_thread_is_refused(config):
     with pytest.raises(ConfigurationError, match="thread"):
-        convert.address_of(config)
+        shapes.address_of(config)
 
 
 def test_a_thread_id_that_is_a_number_is_its_text():
-    assert convert.address_of({"configurable": {"thread_id": 7}}) == Address("7")
+    assert shapes.address_of({"configurable": {"thread_id": 7}}) == Address("7")
 
 
 def test_a_record_survives_the_dict():
@@ -55,8 +56,8 @@ def test_a_record_survives_the_dict():
         metadata={"parents": {"": "0"}, "run_id": "r"},
     )
 
-    shown, metadata = convert.dict_of(checkpoint), convert.metadata_of(checkpoint)
-    found = convert.checkpoint_of(shown, metadata, parent_id="1", values=shown["channel_values"])
+    shown, metadata = shapes.dict_of(checkpoint), shapes.metadata_of(checkpoint)
+    found = shapes.checkpoint_of(shown, metadata, parent_id="1", values=shown["channel_values"])
 
     assert found == checkpoint
 
@@ -64,19 +65,19 @@ def test_a_record_survives_the_dict():
 def test_a_dict_of_an_older_format_stays_one():
     given_dict = {"v": 1, "id": "1", "ts": "2026-01-01T00:00:00+00:00", "channel_values": {}}
 
-    record = convert.checkpoint_of(given_dict, {}, parent_id=None, values={})
+    record = shapes.checkpoint_of(given_dict, {}, parent_id=None, values={})
 
-    assert convert.dict_of(record)["v"] == 1
-    assert convert.metadata_of(record) == {"parents": {}, "source": "loop", "step": -1}
+    assert shapes.dict_of(record)["v"] == 1
+    assert shapes.metadata_of(record) == {"parents": {}, "source": "loop", "step": -1}
 
 
 def test_the_next_version_is_later_than_any_of_the_past():
-    ahead = convert.next_version(None) + 10**18
+    ahead = shapes.next_version(None) + 10**18
 
-    assert convert.next_version(ahead) == ahead + 1
-    assert convert.next_version(None) < convert.next_version(1.5) + 1
+    assert shapes.next_version(ahead) == ahead + 1
+    assert shapes.next_version(None) < shapes.next_version(1.5) + 1
 
 
 def test_a_version_that_is_a_text_has_no_next_one():
     with pytest.raises(ConfigurationError, match=r"0001\.5"):
-        convert.next_version("0001.5")
+        shapes.next_version("0001.5")

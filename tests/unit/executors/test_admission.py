@@ -13,16 +13,15 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.executors.processes.admission import assign_by_needs
 from flowpregel.executors.processes.assign import (
     OLDEST_EVERY,
-    PLAIN,
     InFlight,
     Needs,
     NodeCode,
     PoolLimits,
     TaskQueue,
-    WorkerKind,
     WorkerLoad,
     WorkerState,
 )
+from flowpregel.executors.processes.protocol import PLAIN, WorkerKind
 from flowpregel.executors.processes.resources import StartLog, amounts_of
 
 UNKNOWN = float("inf")

@@ -111,7 +111,7 @@ def test_tasks_that_were_taken_back_wait_first_and_in_their_order() -> None:
     for each in (third, gone, first, second):
         queue.add(each)
     for _ in range(2):
-        queue.discard(gone)
+        queue.remove([gone])
 
     assert [first, second, third] == [*queue]
     assert [first, second] == queue.take(2)

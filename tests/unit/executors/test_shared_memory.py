@@ -47,11 +47,10 @@ class Pair:
         return ref
 
     def release(self, ref_id: int) -> None:
-        self.arena.release(ref_id)
+        self.arena.release([ref_id])
 
     def deliver_releases(self) -> None:
-        for ref_id in released_in(self.reader.take_released()):
-            self.arena.release(ref_id)
+        self.arena.release(released_in(self.reader.take_released()))
 
     def close(self) -> None:
         self.reader.close()
