@@ -61,7 +61,7 @@ class OwnLease(NamedTuple):
 
     address: Address
     """What for; without a thread it is no run's."""
-    stop: Callable[[], None] = lambda: None
+    stop: Callable[[], object] = lambda: None
     """Called, from another OS thread, when we are asked to stop."""
     shows: Callable[[], bytes | None] = lambda: None
     """Returns what we do, for those who watch; None: as before. Called from another OS thread."""

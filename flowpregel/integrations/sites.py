@@ -137,16 +137,14 @@ class Sites(dict[str, Site]):
         for address in machines.keys() - self.keys():
             self[address] = Site(address, machines[address])
         for site in [*self.values()]:
-            batches = site.batches.values()
-            is_lost = True
-            if site.address not in machines:
+            is_gone = site.address not in machines
+            is_lost = is_gone or (site.batches and site.heard < since)
+            if is_gone:
                 del self[site.address]
-            elif batches and site.heard < since:
+            elif is_lost:
                 # It is asked again, now and then.
                 site.heard, site.is_silent, site.poll = time.monotonic(), True, None
-            else:
-                is_lost = False
-            lost += [each for each in batches if is_lost or each.failure]
+            lost += [each for each in site.batches.values() if is_lost or each.failure]
         return lost
 
 

@@ -48,11 +48,19 @@ class PostgresLeases(LeaseTable):
         Raises:
             ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
         """
-        lease = Lease()
+        lease, takeover = Lease(), on_conflict == "takeover"
+        live = LiveState(lease, self._live, place_of(address))
+        wanted = OwnLease(address, lambda: lease.stop and lease.stop(REASON), live.sealed)
         try:
             with held():
-                lease.fence, was_anothers = self._take(address, on_conflict, lease)
-                lease.is_inherited = was_anothers and on_conflict != "takeover"
+                while (taken := self.take(wanted, takeover=takeover)) is None:
+                    if on_conflict == "raise":
+                        holder = str(self.owner(address) or "a run that has just ended")
+                        raise ThreadBusyError(address.thread_id, address.namespace, holder)
+                    deliver()
+                    time.sleep(_PAUSE)
+                lease.fence, was_anothers = taken
+                lease.is_inherited = was_anothers and not takeover
                 self.held.add((address.thread_id, lease.fence))
                 if was_anothers:
                     fences(address, lease.fence)
@@ -68,19 +76,3 @@ class PostgresLeases(LeaseTable):
         owner, shown = self.shown(address, WATCHED_FOR)
         state = None if shown is None else opened(self._live, place_of(address), shown)
         return None if owner is None or state is None else (owner, state)
-
-    def _take(self, address: Address, on_conflict: OnConflict, lease: Lease) -> tuple[int, bool]:
-        """Return the fence of a lease that is ours now, and whether it was another's before."""
-
-        def stop() -> None:
-            if lease.stop is not None:
-                lease.stop(REASON)
-
-        wanted = OwnLease(address, stop, LiveState(lease, self._live, place_of(address)).sealed)
-        while (taken := self.take(wanted, takeover=on_conflict == "takeover")) is None:
-            if on_conflict == "raise":
-                holder = str(self.owner(address) or "a run that has just ended")
-                raise ThreadBusyError(address.thread_id, address.namespace, holder)
-            deliver()
-            time.sleep(_PAUSE)
-        return taken
