@@ -92,10 +92,10 @@ class Pages:
             changes = self.reader.calls(thread, since)
         return {"columns": COLUMNS, **changes._asdict()}
 
-    def call(self, thread: str, call: str, *at: str) -> Json:
+    def call(self, thread: str, call: str, at: str | None = None) -> Json:
         """Return all that is kept of a call; *at* is the checkpoint it started at, if known."""
         with self._lock:
-            detail = self.reader.call(thread, call, *at)
+            detail = self.reader.call(thread, call, at)
         if detail is None:
             raise ConfigurationError(f"the last run of thread {thread!r} has no call {call!r}")
         values = {name: tagged(detail[name]) for name in ("arguments", "result", "error")}
@@ -103,10 +103,10 @@ class Pages:
         told = {"row": detail["row"]._asdict(), "attempts": detail["attempts"]}
         return {**told, **values, "questions": questions}
 
-    def logs(self, thread: str, call: str, *at: str) -> str:
+    def logs(self, thread: str, call: str, at: str | None = None) -> str:
         """Return what a call, given as for `call`, has printed and logged."""
         with self._lock:
-            return self.reader.output(thread, call, *at)
+            return self.reader.output(thread, call, at)
 
     def steps(self, thread: str, most: int = 200) -> Json:
         """Return the newest checkpoints of a thread, the newest first."""

@@ -289,13 +289,13 @@ class StoreReader:
             yield seen
             id = None if seen.record.source == "input" else seen.record.parent_id
 
-    def call(self, thread_id: str, call_id: str, *at: str) -> dict[str, Any] | None:
+    def call(self, thread_id: str, call_id: str, at: str | None = None) -> dict[str, Any] | None:
         """Return all that is kept of one call, or None if the last run has no such.
 
         Args:
             thread_id: Whose last run.
             call_id: Which.
-            at: The checkpoint it started at, if that is known: else all of the run are tried.
+            at: The checkpoint it started at; None: all of the run are tried.
 
         That is its ``row``, a `CallRow`; its ``arguments``, if it failed, by position and name;
         its ``result``; its ``error``, with ``type`` and ``message``, or a line
@@ -305,13 +305,13 @@ class StoreReader:
         """
         return self._tasks.call(self._places(thread_id, at), call_id)
 
-    def output(self, thread_id: str, call_id: str, *at: str) -> str:
+    def output(self, thread_id: str, call_id: str, at: str | None = None) -> str:
         """Return what a call, given as for `call`, has printed and logged; empty: nothing."""
         return self._tasks.output(self._places(thread_id, at), call_id)
 
-    def _places(self, thread_id: str, at: tuple[str, ...]) -> list[Place]:
+    def _places(self, thread_id: str, at: str | None) -> list[Place]:
         places = self._seen(thread_id).places
-        return [each for each in places if not at or each.address.checkpoint_id in at]
+        return [each for each in places if at in (None, each.address.checkpoint_id)]
 
     def live(self, thread_id: str) -> dict[str, Any] | None:
         """Return what a run is doing now; None: nothing runs, or it has not answered yet.
