@@ -28,6 +28,7 @@ class LiveState:
     place: bytes
     """What stands for the lease where it is sealed."""
     started: int = field(default_factory=time.time_ns)
+    """Since when the lease is held: wall-clock nanoseconds."""
     due: float = 0.0
     """When it may tell something again: monotonic seconds."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,30 @@ def test_a_run_whose_lease_was_taken_over_shows_nothing_more(postgres_url: str) 
 
     assert between is None
     assert "new" == seen["whose"]
+
+
+def test_a_run_that_waited_for_its_lease_has_it_since_it_got_it(postgres_url: str) -> None:
+    """What was done meanwhile is none of its work."""
+    begun = threading.Event()
+    with (
+        PostgresSaver(postgres_url, lease_ttl=1) as saver,
+        reading(saver) as reader,
+        ThreadPoolExecutor(1) as other,
+    ):
+
+        def wait() -> int:
+            begun.set()
+            with saver.lease("1", on_conflict="wait") as lease:
+                lease.live = lambda: {"workers": []}
+                return int(until(lambda: reader.live("1"))["started"])
+
+        with saver.lease("1"):
+            waiting = other.submit(wait)
+            begun.wait()
+            released = time.time_ns()
+        started = waiting.result()
+
+    assert started >= released
 
 
 def test_who_may_not_write_sees_what_others_ask_for(

@@ -59,6 +59,7 @@ class PostgresLeases(LeaseTable):
                         raise ThreadBusyError(address.thread_id, address.namespace, holder)
                     deliver()
                     time.sleep(_PAUSE)
+                live.started = time.time_ns()
                 lease.fence, was_anothers = taken
                 lease.is_inherited = was_anothers and not takeover
                 self.held.add((address.thread_id, lease.fence))
