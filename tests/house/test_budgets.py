@@ -32,7 +32,7 @@ ROOMS: Final = {
     "executors/processes": Budget(18, 2953),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1734),  # 1,100, its tables in memory, a key that lies with the store
     "_postgres": Budget(6, 682),  # of the 1,600 for clusters and PostgreSQL
-    "checkpoint": Budget(21, 2169),  # 1,750: arguments of failed calls, `redo`, signals
+    "checkpoint": Budget(21, 2170),  # 1,750: arguments of failed calls, `redo`, signals
     "integrations": Budget(15, 1682),  # 400, LangChain, OpenTelemetry, Dask and Ray
     "store cache": Budget(10, 847),  # 900
     "pregel": Budget(21, 2671),  # 2,050, `flow.run`, and `flow.plan`
@@ -44,7 +44,7 @@ ROOMS: Final = {
 # The design allows 23,500 lines: 17,500, and what later work was given. Of the rest, "Going on" has
 # about 2,600 (900), "LangGraph programs run as they are" 870 (800), "Long and large work" 1,960
 # (1,500), the page 1,160 (1,200), clusters and PostgreSQL 1,960 (1,600).
-WHOLE: Final = Budget(222, 26_523)
+WHOLE: Final = Budget(222, 26_524)
 
 
 def room_of(file: Path) -> str:
