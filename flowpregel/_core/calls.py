@@ -163,23 +163,6 @@ def keep(run: Run, task: Task, writes: Sequence[Write]) -> None:
     run.keep(task.id, task.path, writes, ran, failed)
 
 
-def resolve(run: Run, task: Task, outcome: Outcome) -> tuple[Task, Outcome] | None:
-    """Answer those who wait for *task*, once how it ended is kept.
-
-    Returns:
-        The body that made the call and how it ended, if it had ended before and *task*
-        was the last of its calls that ran.
-    """
-    assert task.parent is not None
-    run.after.extend(Resolve(call, outcome) for call in task.waiting)
-    body: BodyCalls = task.parent.body
-    body.running -= 1
-    if body.running or body.outcome is None:
-        return None
-    held, body.outcome = body.outcome, None
-    return task.parent, final_outcome(body, held)
-
-
 def fail_call(task: Task, error: BaseException) -> Raised:
     """Note that a call failed, perhaps when its body had ended already; return its outcome."""
     assert task.parent is not None

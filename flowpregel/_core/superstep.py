@@ -125,13 +125,8 @@ class Superstep:
             if run.pending or run.answers:
                 calls.answer_from_pending(run, task)
         yield from run.flush()
-        if any(task.cache_key for task in due):
-            yield from self._look_up(due, 0)
-            yield from run.flush()
-        else:
-            starts: list[Effect] = []
-            self._submit(due, starts)
-            yield from starts
+        yield from self._look_up(due, 0)
+        yield from run.flush()
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
@@ -317,31 +312,36 @@ class Superstep:
     # ------------------------------------------------------------ how a task ends for good
 
     def _settle(self, task: Task, outcome: Outcome) -> None:
-        """Record how *task* ended for good."""
-        run, is_call = self.run, task.kind is Kind.CALL
+        """Record how *task* ended for good; if it is a call, answer those who wait for it."""
+        run, caller = self.run, task.parent if task.kind is Kind.CALL else None
         del self._open[task.id]
-        if task.cache_key is not None and not task.is_busy:
-            self._shared[task.cache_key[:2]] = None
         match outcome:
             case Returned(writes):
                 task.writes = writes or ((records.NO_WRITES, None),)
                 calls.keep(run, task, task.writes)
-                if task.cache_key is not None:
-                    self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
                 if run.stream_events.shows_tasks:
                     run.after.extend(run.stream_events.returned(task, run.step, run.now))
             case Raised(error):
                 self._raised(task, error)
             case records.Interrupted():
                 self._interrupted(task, outcome)
-            case records.Escaped(command) if not is_call:
+            case records.Escaped(command) if caller is None:
                 # A called graph commands its caller's graph: that is up to the caller.
                 self._escaped = command
                 self._cancel_all(kill=False)
-            case Withdrawn() if not is_call and self._end is None:
+            case Withdrawn() if caller is None and self._end is None:
                 self._failure = errors.NodeCancelledError(task.name)
-        if is_call and (body := calls.resolve(run, task, outcome)) is not None:
-            self._settle(*body)
+        if task.cache_key is not None and not task.is_busy:
+            entry = (task.writes, task.cache_key[2]) if isinstance(outcome, Returned) else None
+            self._shared[task.cache_key[:2]] = entry
+        if caller is None:
+            return
+        run.after.extend(effects.Resolve(call, outcome) for call in task.waiting)
+        caller.body.running -= 1
+        if (held := caller.body.outcome) is not None and not caller.body.running:
+            # The body had ended before: this was the last of its calls.
+            caller.body.outcome = None
+            self._settle(caller, calls.final_outcome(caller.body, held))
 
     def _raised(self, task: Task, error: BaseException) -> None:
         run = self.run
