@@ -8,6 +8,7 @@ other. A digest never depends on `hash`, on `id`, or on pickle's memo.
 from __future__ import annotations
 
 import copyreg
+import enum
 import functools
 import hashlib
 import marshal
@@ -64,6 +65,18 @@ def arguments_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str
         plain = b"plain" + marshal.dumps(args, _MARSHAL)
         return hashlib.blake2b(plain, digest_size=_SIZE).hexdigest()
     return digest_of((args, dict(kwargs)), what, strict=False)
+
+
+def _reduced(value: Any) -> Any:
+    """Return what pickle would make of an object: how it is made, and what that is given."""
+    if isinstance(value, enum.Enum):
+        # Early versions of Python 3.11 pickle a member by its name.
+        return type(value), (value.value,)
+    reduce = copyreg.dispatch_table.get(type(value))
+    # `tblib`, which Dask imports, has errors pickle their causes and tracebacks too.
+    if reduce is None or isinstance(value, BaseException):
+        return value.__reduce_ex__(5)
+    return reduce(value)
 
 
 def home_of(target: Any) -> tuple[str, str]:
@@ -198,12 +211,7 @@ class _Feeder:
         if getattr(getattr(value, "flags", None), "c_contiguous", True) is False:
             value = value.copy()  # how an array lies in memory is not its content
         try:
-            reduce = copyreg.dispatch_table.get(type(value))
-            # `tblib`, which Dask imports, has errors pickle their causes and tracebacks too.
-            if reduce is None or isinstance(value, BaseException):
-                parts: Any = value.__reduce_ex__(5)
-            else:
-                parts = reduce(value)
+            parts = _reduced(value)
         except Exception as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
             self._refuse(value, error)
             return

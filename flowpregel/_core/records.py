@@ -338,11 +338,6 @@ class TaskWrites:
     failed: FailedCall | bytes | None = None
     """The call that it is, if it failed; or what a saver keeps of the arguments."""
 
-    @property
-    def kept(self) -> tuple[Write, ...]:
-        """The writes, and how it ran as one more: what a saver of ours keeps."""
-        return self.writes if self.ran is None else (*self.writes, (RAN, self.ran))
-
 
 @dataclass(slots=True)
 class Batch:

@@ -224,17 +224,27 @@ class LoopInbox(RunInbox):
 
     async def take_on_loop(self, deadline: int | None) -> list[Event]:
         """`take`, while the loop goes on."""
-        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+        if events := self.drain():
+            return events
+        is_over, timer = False, None
 
-        events = self.drain()
-        if not events:
-            with suppress(TimeoutError):
-                # An event loop's clock is the monotonic one.
-                async with asyncio.timeout_at(None if deadline is None else deadline / 1e9):
-                    while not self.has_events:
-                        self._is_awake.clear()
-                        await self._is_awake.wait()
-        return events or self.drain()
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            self._is_awake.set()
+
+        if deadline is not None:
+            # An event loop's clock is the monotonic one. `asyncio.timeout` takes its end for a
+            # cancellation where the task was cancelled before, in early versions of Python 3.11.
+            timer = self._loop.call_at(deadline / 1e9, end)
+        try:
+            while not (self.has_events or is_over):
+                self._is_awake.clear()
+                await self._is_awake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return self.drain()
 
 
 # -------------------------------------------------------------------- for those who watch

@@ -238,6 +238,36 @@ def test_a_result_is_shared_between_runs_by_its_cache_policy(drive: Drive) -> No
     assert 1 == flaky.calls
 
 
+def test_a_node_that_shares_nothing_runs_beside_one_that_does(drive: Drive) -> None:
+    from flowpregel.cache.memory import InMemoryCache
+
+    shared, own = Flaky(0), Flaky(0)
+    builder = StateGraph(Items).add_node("shared", shared, cache_policy=CachePolicy())
+    builder.add_node("own", own).add_edge(START, "shared").add_edge(START, "own")
+    app = builder.compile(cache=InMemoryCache(), executor="inline")
+
+    results = [drive.invoke(app, {"items": []}) for _ in range(2)]
+
+    assert [{"items": ["ok", "ok"]}] * 2 == results
+    assert (1, 2) == (shared.calls, own.calls)
+
+
+def test_a_cache_that_cannot_be_read_fails_the_superstep(drive: Drive) -> None:
+    """Nothing of it has run by then."""
+    from flowpregel.cache.memory import InMemoryCache
+
+    class Unreadable(InMemoryCache):
+        def get(self, keys: Any) -> Any:
+            raise OSError("the disk of the cache")
+
+    flaky = Flaky(0)
+    app = one(flaky, cache_policy=CachePolicy()).compile(cache=Unreadable(), executor="inline")
+
+    with pytest.raises(OSError, match="the disk of the cache"):
+        drive.invoke(app, {"items": []})
+    assert 0 == flaky.calls
+
+
 def test_a_drained_run_stops_at_a_barrier_and_can_go_on(
     drive: Drive, saver: BaseCheckpointSaver
 ) -> None:

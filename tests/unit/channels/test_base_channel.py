@@ -48,6 +48,11 @@ def test_an_empty_one_is_not_available_and_saves_nothing() -> None:
     assert repr(MISSING) == "MISSING"
 
 
+def test_equal_declarations_are_one() -> None:
+    assert {Largest(int), Largest(bool)} == {Largest(bool), Largest(int), Largest(int)}
+    assert Largest(int) != Largest(bool)
+
+
 def test_a_kind_reacts_to_silence_unless_it_says_otherwise() -> None:
     """So that a kind that forgets to say so is visited too often, never too seldom."""
     assert BaseChannel.reacts_to_silence

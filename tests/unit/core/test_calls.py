@@ -175,3 +175,17 @@ def test_calls_that_are_not_asked_for_are_counted_in_every_superstep() -> None:
 
     with pytest.warns(RunNotice, match="1 answered from the record, 0 run anew, 1 not asked for"):
         flow_of((1,)).invoke(None, thread_id="1")
+
+
+def test_a_body_whose_input_is_too_deep_to_be_looked_at_goes_on() -> None:
+    """Its calls are known by its code alone then."""
+    world, deep = World(), list[Any]()
+    for _ in range(100_000):
+        deep = [deep]
+
+    def body(_: Any) -> Any:
+        return call(world.one, 1).result()
+
+    CrashDriver(program(node("n", body)), None).run(deep)
+
+    assert ["one"] == world.runs

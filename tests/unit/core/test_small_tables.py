@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -11,12 +12,12 @@ import pytest
 from flowpregel._core import ids
 from flowpregel._core.callee import callee_of
 from flowpregel._core.commands import Command, Send
-from flowpregel._core.copies import keepable
+from flowpregel._core.copies import StandIn, keepable, own_copy
 from flowpregel._core.plan import PUSHED
 from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
 from flowpregel._core.start import command_writes, update_writes
 from flowpregel._core.stream_events import StreamEvents
-from flowpregel.errors import InvalidUpdateError, RecordedError
+from flowpregel.errors import ConfigurationError, InvalidUpdateError, RecordedError
 from tests.unit.core.programs import node, program
 
 
@@ -180,3 +181,20 @@ def test_a_send_shows_its_timeout_only_if_it_has_one() -> None:
     """Its text is how it is made."""
     assert "Send(node='a', arg=1)" == repr(Send("a", 1))
     assert "Send(node='a', arg=1, timeout=TimeoutPolicy(" in repr(Send("a", 1, timeout=3))
+
+
+def test_what_cannot_be_kept_is_its_own_copy() -> None:
+    lock = threading.Lock()
+
+    assert lock is own_copy(lock)
+
+
+def test_a_stand_in_says_where_to_ask_and_stays_one_where_nobody_made_it() -> None:
+    here = StandIn("of another process", "StateGraph")
+
+    with pytest.raises(ConfigurationError, match=r"\.get_state of <stand-in for a StateGraph"):
+        here.get_state()
+    assert not hasattr(here, "__len__")
+    assert "<stand-in for a StateGraph of another process>" == repr(
+        pickle.loads(pickle.dumps(here))
+    )
