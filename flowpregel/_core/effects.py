@@ -87,6 +87,8 @@ CacheKey: TypeAlias = tuple[tuple[str, ...], str]
 """The namespace and the key of a result that is shared."""
 BUSY: Final = object()
 """What the cache has for a task whose result another is computing."""
+LOOK_AGAIN: Final = 50_000_000
+"""Nanoseconds between two looks for such a result."""
 
 
 @dataclass(frozen=True, slots=True)

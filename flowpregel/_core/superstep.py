@@ -23,9 +23,6 @@ from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel._core.update import check_writes
 
-LOOK_AGAIN = 50_000_000
-"""Nanoseconds between two looks for a result that another run is computing."""
-
 
 @dataclass(slots=True, eq=False)
 class Superstep:
@@ -125,8 +122,13 @@ class Superstep:
             if run.pending or run.answers:
                 calls.answer_from_pending(run, task)
         yield from run.flush()
-        yield from self._look_up(due, 0)
-        yield from run.flush()
+        if any(task.cache_key for task in due):
+            yield from self._look_up(due, 0)
+            yield from run.flush()
+        else:
+            self._submit(due, self._effects)
+            starts, self._effects = self._effects, []
+            yield from starts
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
@@ -267,7 +269,7 @@ class Superstep:
         found.setdefault(key, BUSY)
         task.is_busy = writes is BUSY and not calls.is_within(task, key)
         if task.is_busy:
-            heapq.heappush(self._retries, (now + LOOK_AGAIN, task.id))
+            heapq.heappush(self._retries, (now + effects.LOOK_AGAIN, task.id))
         elif isinstance(writes, Raised):
             self._settle(task, writes)
         elif writes is None or writes is BUSY:
