@@ -126,8 +126,8 @@ class Superstep:
             yield from self._look_up(due, 0)
             yield from run.flush()
         else:
-            self._submit(due, self._effects)
-            starts, self._effects = self._effects, []
+            starts: list[Effect] = []
+            self._submit(due, starts)
             yield from starts
 
     def _left_to_do(self, task: Task) -> Task | None:
@@ -340,9 +340,8 @@ class Superstep:
             return
         run.after.extend(effects.Resolve(call, outcome) for call in task.waiting)
         caller.body.running -= 1
-        if (held := caller.body.outcome) is not None and not caller.body.running:
-            # The body had ended before: this was the last of its calls.
-            caller.body.outcome = None
+        if not caller.body.running and (held := caller.body.outcome) is not None:
+            caller.body.outcome = None  # it had ended before: this was the last of its calls
             self._settle(caller, calls.final_outcome(caller.body, held))
 
     def _raised(self, task: Task, error: BaseException) -> None:
