@@ -29,7 +29,7 @@ def _some(count: int) -> Workload:
         rows=(
             Row(
                 name="W5a", what=f"{count:,} tasks of 20 µs", unit="in all",
-                goals=against(joblib=1.5),
+                goals=against(joblib=3.0),
             ),
         ),
     )  # fmt: skip
@@ -51,7 +51,7 @@ def _many(count: int, share: int) -> Workload:
         rows=(
             Row(
                 name="W5b", what=f"{count:,} tasks of 20 µs", unit="in all",
-                goals=against(ideal=3.0),
+                goals=against(ideal=8.0),
             ),
         ),
     )  # fmt: skip

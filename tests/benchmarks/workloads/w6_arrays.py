@@ -17,7 +17,7 @@ def workloads(quick: bool) -> list[Workload]:
                   ["own", count, numbers]),
         _one_for_all(f"{count} tasks, all taking the same {size}", count, numbers),
         _kept(f"the same {size} by its handle, kept on disk", count, numbers),
-        _workload("W6c", f"{count} tasks, each returning a {size}", 0.25, "make",
+        _workload("W6c", f"{count} tasks, each returning a {size}", 0.15, "make",
                   ["each", count, numbers]),
     ]  # fmt: skip
 
