@@ -164,3 +164,18 @@ def test_tasks_side_by_side_take_turns_with_one_memory(side: Side) -> None:
 
     assert 2 == ended["items"].count("yes") == ended["items"].count("b")
     assert () == app.get_state(CONFIG).next
+
+
+def test_an_answer_waits_for_the_node_that_asks_after_an_edit_further_back(side: Side) -> None:
+    """What runs between the edit and the question is not what it answers."""
+    app = around(side, asking(side, checkpointer=True))
+    app.invoke({"items": []}, CONFIG)
+    inside = {"configurable": {"thread_id": "1", "checkpoint_ns": "inner"}}
+    before = next(state for state in app.get_state_history(inside) if state.next == ("a",))
+    edited = app.update_state(before.config, {"items": ["edited"]}, "__start__")
+    assert app.invoke(None, edited)["__interrupt__"]
+
+    ended = app.invoke(side.types.Command(resume="new"), edited)
+
+    assert ["new"] == [each for each in ended["items"] if each == "new"]
+    assert () == app.get_state(CONFIG).next
