@@ -308,6 +308,43 @@ def test_who_waits_without_end_for_what_was_cancelled_is_told(
     assert "told" == flow.run(0, id="1")
 
 
+@task
+async def begin(value: str, seen: Notes) -> str:
+    if not seen:
+        seen.append("began")
+        await asyncio.sleep(LONG)
+    return value
+
+
+def edited(saver: Any, seen: Notes, is_edited: bool) -> Any:
+    """Return a workflow that gives a call up and fails, or after an edit waits for that call."""
+    if is_edited:
+
+        @entrypoint(checkpointer=saver)
+        def flow(_: int) -> str:
+            return begin("wanted", seen).result(LONG)
+    else:
+
+        @entrypoint(checkpointer=saver)
+        def flow(_: int) -> str:
+            future = begin("wanted", seen)
+            wait_until(lambda: len(seen) > 0, LONG)
+            future.cancel()
+            raise ValueError("once")
+
+    return flow
+
+
+@pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+def test_a_body_that_has_changed_may_want_what_was_given_up() -> None:
+    """The call is made anew, as it never had a result."""
+    saver, seen = InMemorySaver(), Notes()
+    with pytest.raises(ValueError, match="once"):
+        edited(saver, seen, is_edited=False).run(0, id="1")
+
+    assert "wanted" == edited(saver, seen, is_edited=True).run(0, id="1")
+
+
 PROGRAM = """
 import os, signal, sys
 from concurrent.futures import CancelledError

@@ -162,6 +162,25 @@ def test_a_finished_run_is_not_replayed(drive: Any, executor: str, counted: Any)
     assert [3, 3] == work.seen
 
 
+def test_a_replay_of_the_past_makes_its_calls_anew(drive: Any, executor: str, counted: Any) -> None:
+    """It is a branch of its own, as a replay of a graph is; what was recorded stays."""
+    work = counted(lambda n: 2 * n)
+
+    @entrypoint(checkpointer=InMemorySaver(), executor=executor)
+    def flow(n: int) -> Any:
+        return task(work)(n).result()
+
+    assert 6 == drive.invoke(flow, 3, thread_id="1")
+    before = next(
+        state
+        for state in flow.get_state_history({"configurable": {"thread_id": "1"}})
+        if state.next
+    )
+
+    assert 6 == drive.invoke(flow, None, config=before.config)
+    assert [3, 3] == work.seen
+
+
 def test_a_whole_workflow_is_one_superstep(drive: Any, executor: str) -> None:
     """Two checkpoints: the input, and what came of it."""
 
