@@ -293,3 +293,25 @@ def test_contexts_are_found_in_what_a_node_is_given(kind: type[Resource]) -> Non
 
     assert [channel] == contexts_in(channel) == contexts_in({"db": channel, "n": 1})
     assert [] == contexts_in(1)
+
+
+def test_who_leaves_an_async_one_on_its_own_loop_does_not_wait_for_that() -> None:
+    """The loop, which has to leave it, would stand still."""
+
+    async def use() -> None:
+        left = asyncio.Event()
+
+        @asynccontextmanager
+        async def resource() -> Any:
+            yield "value"
+            left.set()
+
+        channel = named(resource)
+        assert "value" == await channel.aget()
+
+        channel.close()
+
+        assert not channel.is_available()
+        await asyncio.wait_for(left.wait(), 120)
+
+    asyncio.run(use())
