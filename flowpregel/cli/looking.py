@@ -22,7 +22,7 @@ from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.work import Status, Work, status_of, work_of
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError
-from flowpregel.watching import channels
+from flowpregel.watching import preview
 from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain, question
 
 if TYPE_CHECKING:
@@ -350,11 +350,11 @@ def work_of_last_run(saver: DurableSaver, thread_id: str, limit: int | None = No
 
 
 def _values_of(saved: Saved) -> dict[str, Any]:
-    return channels.values_of(saved, internals=console.is_asked("--internals"))
+    return preview.values_of(saved, internals=console.is_asked("--internals"))
 
 
 def _named(found: Mapping[str, Any]) -> dict[str, Any]:
-    return channels.named(found, internals=console.is_asked("--internals"))
+    return preview.named(found, internals=console.is_asked("--internals"))
 
 
 def _wrote(written: Mapping[str, Any]) -> Any:

@@ -24,7 +24,7 @@ from flowpregel.watching.reader import StoreReader
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
-    from flowpregel.watching.rows import CallChanges, CallRow, RunRow
+    from flowpregel.watching.tasks import CallChanges, CallRow, RunRow
 
 _PERIOD = 0.2
 _ANSWER = 2.0

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flowpregel._core.records import Address
 from flowpregel.errors import ConfigurationError
-from flowpregel.watching.channels import named, values_of
-from flowpregel.watching.preview import Fields, Limits, Written, plain
+from flowpregel.watching.preview import Fields, Limits, Written, named, plain, values_of
 from flowpregel.watching.reader import StoreReader
-from flowpregel.watching.rows import CallRow
+from flowpregel.watching.tasks import CallRow
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver

@@ -1,10 +1,13 @@
-"""The tasks that have left something on a checkpoint, read where they lie, as rows."""
+"""Runs, and the tasks that have left something on a checkpoint, read where they lie, as rows.
+
+The fields of a row are fit for JSON.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from flowpregel._core import records
 from flowpregel._core.asked import CallRecord, Ran
@@ -15,12 +18,92 @@ from flowpregel.checkpoint.arguments import arguments_key, decoded
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.output import CallOutput, output_key
 from flowpregel.checkpoint.tables import Tables, WritesRecord, digest
-from flowpregel.checkpoint.work import Work, work_from
+from flowpregel.checkpoint.work import Status, Work, work_from
 from flowpregel.watching.preview import plain, question
-from flowpregel.watching.rows import CallRow, CallState
 
 if TYPE_CHECKING:
     from flowpregel._lmdb.records import StoreOnDisk
+
+CallState: TypeAlias = Literal["failed", "waiting", "unfinished", "done"]
+"""How a call stands by what is kept of it: *waiting*, for an answer; *unfinished*, it has left
+something (what it saved, say) and has not ended. One that runs has often left nothing yet."""
+
+
+class RunRow(NamedTuple):
+    """A run: what its thread's newest checkpoint tells, and who has it now."""
+
+    thread_id: str
+    status: Status
+    flow: str | None
+    """``MODULE:FLOW``, if the run recorded it."""
+    step: int
+    """The superstep of its newest checkpoint; -1: it has just begun."""
+    created: int
+    """Wall-clock nanoseconds at which the thread began."""
+    updated: int
+    """Wall-clock nanoseconds of its newest checkpoint."""
+    checkpoints: int
+    """How many the thread has."""
+    states: dict[CallState, int]
+    """How many tasks of its present superstep, and calls in it, stand how."""
+    host: str = ""
+    """Where it runs now; empty: nowhere."""
+    pid: int = 0
+    """In which process it runs now; 0: in none."""
+
+
+class CallRow(NamedTuple):
+    """A call of a task, or a node's task, by what it has left in the store."""
+
+    id: str
+    name: str
+    """Of its node; empty: only its flow knows."""
+    text: str
+    """The call with short arguments, such as ``parse('c.txt')``; empty: it is no call."""
+    state: CallState
+    step: int
+    checkpoint_id: str
+    """The checkpoint that it left something on."""
+    namespace: str
+    """Of the graph that it belongs to; empty: of the outermost."""
+    path: str
+    """Where it stands in its superstep: sorted by it, calls come after those that made them."""
+    caller: str
+    """The path of the task whose body made the call; empty: it is no call."""
+    error: str
+    """What it failed with, in one line."""
+    questions: int
+    """How many answers it waits for."""
+    planned: int
+    """Wall-clock nanoseconds at which its first attempt was given away to be run; 0: not known."""
+    began: int
+    """Wall-clock nanoseconds at which its last attempt began; 0: not known."""
+    seconds: float
+    """How long that took."""
+    attempts: int
+    """How often it was tried; 0 and *began*: its result was shared by another run."""
+    executor: str
+    host: str
+    pid: int
+    """In which process the last attempt ran; 0: not known."""
+    cpu: float
+    """Seconds of CPU that the last attempt took; 0: not known."""
+    peak: int
+    """The most memory, in bytes, that its process had used when it ended; 0: not known."""
+
+
+class CallChanges(NamedTuple):
+    """What changed of a run's calls since a mark."""
+
+    mark: int
+    """To be given the next time."""
+    is_whole: bool
+    """Whether *rows* begins with all there is: drop what was known before."""
+    is_more: bool
+    """Whether there is more, which is told the next time."""
+    rows: tuple[CallRow, ...]
+    """New ones and changed ones; one that changed again is there once more, later."""
+
 
 _SHOWN = (records.CALLED, records.ERROR, records.INTERRUPT)
 """The writes that a row is made of; of others it matters that they are there."""
