@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).with_name("static")
 ACTION_PATHS = tuple(f"/api/actions/{name}" for name in ACTIONS)
+_ASKED = ("run", "calls", "call", "logs", "steps", "step")
+"""The methods of `Pages` that are asked for by their names."""
 _PERIOD = 0.2
 """Seconds between two looks at the store for a page that is open."""
 _MOST_SENT = 64 << 10
@@ -47,16 +48,14 @@ def app_of(pages: Pages, actions: Actions | None = None) -> Starlette:
         news = _news(pages, actions, request)
         return StreamingResponse(news, media_type="text/event-stream")
 
+    def runs() -> Json:
+        return {**pages.runs(), "actions": actions is not None}
+
+    asked = {"runs": runs} | {name: getattr(pages, name) for name in _ASKED}
     routes = [
         Route("/", lambda _: FileResponse(STATIC / "index.html")),
         Mount("/static", StaticFiles(directory=STATIC)),
-        Route("/api/runs", _asked(lambda _: {**pages.runs(), "actions": actions is not None})),
-        Route("/api/run", _asked(lambda query: pages.run(query["thread"]))),
-        Route("/api/calls", _asked(lambda q: pages.calls(q["thread"], int(q.get("since", 0))))),
-        Route("/api/call", _asked(lambda query: pages.call(query["thread"], query["call"]))),
-        Route("/api/logs", _asked(lambda q: pages.logs(q["thread"], q["call"]))),
-        Route("/api/steps", _asked(lambda q: pages.steps(q["thread"], int(q.get("most", 200))))),
-        Route("/api/step", _asked(lambda q: pages.step(q["thread"], q["checkpoint"]))),
+        *(Route(f"/api/{name}", _asked(answer)) for name, answer in asked.items()),
         Route("/api/news", follow),
     ]
     if actions is not None:
@@ -71,15 +70,16 @@ def _answer(value: Json, status: int = 200) -> Response:
     return Response(json_text(value), status, media_type="application/json")
 
 
-def _asked(answer: Callable[[Any], Json]) -> Callable[[Request], Response]:
+def _asked(answer: Callable[..., Json]) -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint that answers with what *answer* makes of the query."""
 
-    def endpoint(request: Request) -> Response:
+    # On the event loop, and so one after the other: a `StoreReader` is for one OS thread.
+    async def endpoint(request: Request) -> Response:
         try:
-            return _answer(answer(request.query_params))
+            return _answer(answer(**request.query_params))
         except FlowPregelError:
             raise
-        except (KeyError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise ConfigurationError(f"the request is not complete: {error}") from error
 
     return endpoint
@@ -109,9 +109,9 @@ async def _news(pages: Pages, actions: Actions | None, request: Request) -> Asyn
     """Yield server-sent events: what a run is doing, and when its store has changed."""
     before, thread = None, request.query_params.get("thread")
     while not request.app.state.is_ending:
-        news: dict[str, Json] = {"mark": await run_in_threadpool(pages.mark)}
+        news: dict[str, Json] = {"mark": pages.reader.mark()}
         if thread is not None:
-            news["live"] = await run_in_threadpool(pages.live, thread)
+            news["live"] = pages.reader.live(thread)
             news["commands"] = [] if actions is None else actions.told(thread)
         if news != before:
             before = news

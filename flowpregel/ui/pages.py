@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flowpregel._core.records import Address
@@ -47,7 +46,7 @@ def tagged(shown: Any) -> Json:
 
 
 class Pages:
-    """Answers what the page asks of a store, for several OS threads.
+    """Answers what the page asks of a store.
 
     Args:
         saver: The store, opened to be read, with an `InertCodec`.
@@ -56,45 +55,30 @@ class Pages:
     def __init__(self, saver: DurableSaver) -> None:
         self.saver = saver
         self.reader = StoreReader(saver)
-        self._lock = Lock()
 
     def close(self) -> None:
         """Give the store back."""
         self.reader.close()
 
-    def mark(self) -> int:
-        """Return a number that grows with every commit to the store."""
-        with self._lock:
-            return self.reader.mark()
-
-    def live(self, thread: str) -> Json:
-        """Return what a run is doing now; to ask is to watch it."""
-        with self._lock:
-            return self.reader.live(thread)
-
     def runs(self) -> Json:
         """Return the list of runs, the one that changed last first."""
-        with self._lock:
-            return {"store": self.saver.path, "runs": [row._asdict() for row in self.reader.runs()]}
+        return {"store": self.saver.path, "runs": [row._asdict() for row in self.reader.runs()]}
 
     def run(self, thread: str) -> Json:
         """Return how a run stands."""
-        with self._lock:
-            row = self.reader.run(thread)
+        row = self.reader.run(thread)
         if row is None:
             raise ConfigurationError(f"the store has no thread {thread!r}")
         return row._asdict()
 
-    def calls(self, thread: str, since: int = 0) -> Json:
+    def calls(self, thread: str, since: int | str = 0) -> Json:
         """Return calls of a run that changed since a mark, as `StoreReader.calls` does."""
-        with self._lock:
-            changes = self.reader.calls(thread, since)
+        changes = self.reader.calls(thread, int(since))
         return {"columns": COLUMNS, **changes._asdict()}
 
     def call(self, thread: str, call: str, at: str | None = None) -> Json:
         """Return all that is kept of a call; *at* is the checkpoint it started at, if known."""
-        with self._lock:
-            detail = self.reader.call(thread, call, at)
+        detail = self.reader.call(thread, call, at)
         if detail is None:
             raise ConfigurationError(f"the last run of thread {thread!r} has no call {call!r}")
         values = {name: tagged(detail[name]) for name in ("arguments", "result", "error")}
@@ -104,22 +88,20 @@ class Pages:
 
     def logs(self, thread: str, call: str, at: str | None = None) -> str:
         """Return what a call, given as for `call`, has printed and logged."""
-        with self._lock:
-            return self.reader.output(thread, call, at)
+        return self.reader.output(thread, call, at)
 
-    def steps(self, thread: str, most: int = 200) -> Json:
+    def steps(self, thread: str, most: int | str = 200) -> Json:
         """Return the newest checkpoints of a thread, the newest first."""
-        with self._lock:
-            return [
-                {
-                    "id": id_,
-                    "step": record.step,
-                    "source": record.source,
-                    "at": record.at,
-                    "changed": [*named(dict.fromkeys(record.changed))],
-                }
-                for id_, record in self.reader.checkpoints(thread, most)
-            ]
+        return [
+            {
+                "id": id_,
+                "step": record.step,
+                "source": record.source,
+                "at": record.at,
+                "changed": [*named(dict.fromkeys(record.changed))],
+            }
+            for id_, record in self.reader.checkpoints(thread, int(most))
+        ]
 
     def step(self, thread: str, checkpoint: str) -> Json:
         """Return what the channels held at a checkpoint, and before it where that changed."""
