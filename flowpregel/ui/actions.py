@@ -29,17 +29,13 @@ def _answer(question: str, value: str, text: bool) -> tuple[Words, Words]:
     return ["--quiet", f"--id={question}", *(["--text"] if text else [])], [value]
 
 
-def _fork(checkpoint: str, name: str) -> tuple[Words, Words]:
-    return [f"--at={checkpoint}"], [name]
-
-
 _COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
     "answer": _answer,
     "cancel": lambda: (["--wait=0"], []),
     "resume": lambda: (["--quiet"], []),
     "retry": lambda: (["--quiet", "--failed"], []),
     "redo": lambda call: ([], [call]),
-    "fork": _fork,
+    "fork": lambda checkpoint, name: ([f"--at={checkpoint}"], [name]),
 }
 """By name: makes the options of a command, and its arguments after the thread."""
 ACTIONS = (*_COMMANDS,)

@@ -7,7 +7,6 @@ import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -18,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from flowpregel.errors import ConfigurationError, FlowPregelError
 from flowpregel.ui.actions import ACTIONS, Actions
-from flowpregel.ui.pages import Json, Pages, json_text
+from flowpregel.ui.pages import STATIC, Json, Pages, json_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from flowpregel.ui.guard import RequestGuard
 
 
-STATIC = Path(__file__).with_name("static")
 ACTION_PATHS = tuple(f"/api/actions/{name}" for name in ACTIONS)
 _ASKED = ("run", "calls", "call", "logs", "steps", "step")
 """The methods of `Pages` that are asked for by their names."""

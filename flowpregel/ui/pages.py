@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flowpregel._core.records import Address
 from flowpregel.errors import ConfigurationError
 from flowpregel.watching.preview import Fields, Limits, Written, named, plain, values_of
 from flowpregel.watching.reader import StoreReader
-from flowpregel.watching.tasks import CallRow
+from flowpregel.watching.tasks import CallChanges, CallRow
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any
 """What `json.dumps` takes."""
 
-COLUMNS = CallRow._fields
+STATIC = Path(__file__).with_name("static")
 _SHOWN = Limits(depth=8, count=200, size=20_000, total=5_000)
 
 
@@ -43,6 +44,11 @@ def tagged(shown: Any) -> Json:
         case Written():
             return {"written": str(shown)}
     return shown
+
+
+def calls_of(changes: CallChanges) -> Json:
+    """Return what changed of a run's calls, and the names of the columns."""
+    return {"columns": CallRow._fields, **changes._asdict()}
 
 
 class Pages:
@@ -73,8 +79,7 @@ class Pages:
 
     def calls(self, thread: str, since: int | str = 0) -> Json:
         """Return calls of a run that changed since a mark, as `StoreReader.calls` does."""
-        changes = self.reader.calls(thread, int(since))
-        return {"columns": COLUMNS, **changes._asdict()}
+        return calls_of(self.reader.calls(thread, int(since)))
 
     def call(self, thread: str, call: str, at: str | None = None) -> Json:
         """Return all that is kept of a call; *at* is the checkpoint it started at, if known."""

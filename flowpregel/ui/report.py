@@ -13,10 +13,10 @@ from typing import Any
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.ui.pages import COLUMNS, Json, Pages, json_text
+from flowpregel.ui.pages import STATIC, Json, Pages, calls_of, json_text
 from flowpregel.watching.inert import InertCodec
+from flowpregel.watching.tasks import CallRow
 
-STATIC = Path(__file__).with_name("static")
 MODULES = (
     "dom", "format", "source", "model", "values", "call", "calls", "timeline", "graph", "steps",
     "run", "runs", "main",
@@ -29,7 +29,6 @@ MOST_DETAILS = 1_000
 MOST_STEPS = 200
 """Of the supersteps, the values of the newest ones are shown."""
 _URGENCY = ("failed", "waiting", "unfinished", "done")
-_ID, _STATE, _CHECKPOINT = map(COLUMNS.index, ("id", "state", "checkpoint_id"))
 
 
 def report(saver: DurableSaver, thread: str) -> str:
@@ -99,16 +98,15 @@ def _hashed(text: str) -> str:
 def _answers(pages: Pages, thread: str) -> Json:
     """Return what the page asks for, by the names under which ``source.js`` looks it up."""
     run, steps = pages.run(thread), pages.steps(thread, MOST_CALLS)
-    calls: Json = {"mark": 0, "is_more": True}
-    known: dict[str, Any] = {}
-    while calls["is_more"]:
-        calls = pages.calls(thread, calls["mark"])
-        known = ({} if calls["is_whole"] else known) | {c[_ID]: c for c in calls["rows"]}
-    rows = sorted(known.values(), key=lambda cells: _URGENCY.index(cells[_STATE]))
-    run["calls"], calls["rows"], calls["limit"] = len(rows), rows[:MOST_CALLS], MOST_CALLS
+    known: dict[str, CallRow] = {}
+    for changes in pages.reader.changes(thread):
+        known = ({} if changes.is_whole else known) | {row.id: row for row in changes.rows}
+    rows = sorted(known.values(), key=lambda row: _URGENCY.index(row.state))
+    run["calls"] = len(rows)
+    calls = {**calls_of(changes), "rows": rows[:MOST_CALLS], "limit": MOST_CALLS}
     store = {"store": Path(pages.saver.path).name, "runs": [run], "actions": False}
     # Each is looked up at its own checkpoint: the run may have very many.
-    ids = {cells[_ID]: cells[_CHECKPOINT] for cells in rows[:MOST_DETAILS]}
+    ids = {row.id: row.checkpoint_id for row in rows[:MOST_DETAILS]}
     newest = [step["id"] for step in steps[:MOST_STEPS]]
     return {
         "runs:": store,

@@ -10,12 +10,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from flowpregel._core import records
-from flowpregel._core.asked import CallRecord, Ran
+from flowpregel._core.asked import Ran
 from flowpregel._core.calls import line_of
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.arguments import arguments_key, decoded
-from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.output import CallOutput, output_key
 from flowpregel.checkpoint.tables import Tables, WritesRecord, digest
 from flowpregel.checkpoint.work import Status, Work, work_from
@@ -110,8 +109,6 @@ _SHOWN = (records.CALLED, records.ERROR, records.INTERRUPT)
 _TAKEN = attrgetter(*CallRow._fields[CallRow._fields.index("planned") :])
 """Takes the end of a row out of how a task ran."""
 _NEVER = Ran("", 0, 0.0, 0, "", 0)
-_CALLED, _TEXT = WRITES_IDX_MAP[records.CALLED], CallRecord._fields.index("text")
-"""Where a task's record has which call it is, and where that has it as text."""
 _INPUT = "__start__"
 """The name of what takes in the input."""
 _ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
@@ -154,26 +151,17 @@ class TaskRecords:
     def row(self, place: Place, record: WritesRecord) -> CallRow | None:
         """Return a task as a row; None: it is no node of the user's, or was taken back."""
         ran = _NEVER if record.ran is None else Ran(*record.ran)
-        name, text, state, questions = ran.name, ran.call, "done", 0
-        error: Any = ""
-        if _is_done(record):  # as most are: little of it has to be decoded
-            data = record.writes.get(_CALLED)
-            called = data and self.codec.decode(data[1], "a call")
-            text = str(called[_TEXT]) if isinstance(called, tuple) else text
-        else:
-            work = self._work(place, record)
-            name = name or (work.asked.name if work.asked else "")
-            text = (work.name or "") if work.is_call else ""
-            state, questions = work.state, len(work.interrupts)
-            error = work.error or ""
-            is_empty = not name and state == "unfinished"
-            if is_empty or name == _INPUT or record.task_id == records.RUN_TASK_ID:
-                return None
+        work = self._work(place, record)
+        name = ran.name or (work.asked.name if work.asked else "")
+        is_empty = not name and work.state == "unfinished"
+        if is_empty or name == _INPUT or record.task_id == records.RUN_TASK_ID:
+            return None
+        text, error = (work.name or "") if work.is_call else "", work.error or ""
         return CallRow(
-            record.task_id, name, text, cast(CallState, state), place.step,
+            record.task_id, name, text, cast(CallState, work.state), place.step,
             place.address.checkpoint_id or "", place.address.namespace, record.path,
-            caller_of(record.path), error if isinstance(error, str) else line_of(error), questions,
-            *_TAKEN(ran),
+            caller_of(record.path), error if isinstance(error, str) else line_of(error),
+            len(work.interrupts), *_TAKEN(ran),
         )  # fmt: skip
 
     def rows(self, found: Iterable[tuple[Place, bytes]]) -> tuple[CallRow, ...]:
