@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from flowpregel.cli import calls, looking, maintenance, page, running, waking
+from flowpregel.cli import calls, looking, maintenance, running
 from flowpregel.cli.console import code_of, note, print_json, wants_json
 from flowpregel.errors import FlowPregelError
 from flowpregel.watching.preview import FULL, plain
 
 _COMMANDS = [
     command
-    for module in (running, waking, calls, looking, page, maintenance)
+    for module in (running, calls, looking, maintenance)
     for command in vars(module).values()
     if isinstance(command, click.Command)
 ]

@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flowpregel import errors
 from flowpregel._text import in_one_line, printable
-from flowpregel.errors import (
-    ConfigurationError,
-    EmptyInputError,
-    FlowMismatchError,
-    InputMismatchError,
-    StoreError,
-    UnknownInterruptError,
-)
 from flowpregel.watching.preview import one_line
 
 if TYPE_CHECKING:
@@ -34,8 +27,11 @@ COUNT = click.IntRange(min=1)
 _SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s?": 1}
 _DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
 _WIDEST = 1_000_000
-_OTHER_RUN = (FlowMismatchError, InputMismatchError)
-_USAGE = (ConfigurationError, EmptyInputError, UnknownInterruptError, *_OTHER_RUN)
+_USAGE = (
+    errors.ConfigurationError, errors.EmptyInputError, errors.FlowMismatchError,
+    errors.InputMismatchError, errors.UnknownInterruptError,
+)  # fmt: skip
+"""What is wrong with what was asked."""
 
 
 def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
@@ -77,7 +73,7 @@ only looked at."""
 
 def code_of(error: BaseException) -> Code:
     """Return the exit code for *error*."""
-    if isinstance(error, StoreError):
+    if isinstance(error, errors.StoreError):
         return Code.STORE
     return Code.USAGE if isinstance(error, _USAGE) else Code.FAILED
 

@@ -1,4 +1,4 @@
-"""The commands that only look: check, ls, show, watch, history, state, diff, stats, graph.
+"""The commands that only look: ls, show, watch, history, state, diff, stats, graph, ui, report.
 
 How a thread stands is read from what its newest checkpoint keeps; no flow is imported
 for it.
@@ -7,11 +7,13 @@ for it.
 from __future__ import annotations
 
 import json
-import sys
+import socket
 import time
+import webbrowser
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -21,13 +23,13 @@ from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.work import Status, Work, status_of, work_of
 from flowpregel.cli import console, targets
+from flowpregel.cli.console import note
 from flowpregel.errors import ConfigurationError
 from flowpregel.watching import preview
 from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain, question
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
-    from flowpregel.pregel.pregel import Pregel
 
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
@@ -43,43 +45,6 @@ _full = click.option(
 )
 
 
-@click.command
-@click.argument("store", envvar="FLOWPREGEL_STORE")
-@click.argument("flow", metavar="[MODULE:FLOW]", required=False)
-def check(store: str, flow: str | None) -> console.Code:
-    """Show what unfinished runs would do with the code as it is now.
-
-    The body of each is gone through with the recorded results; no task runs, and nothing
-    is written. With MODULE:FLOW only its runs are, and those that do not record a flow.
-    A run that a process has now is left out.
-
-    The exit code is 1 if one would not go on as before: it would fail, use results of other
-    code, or not ask for recorded calls.
-    """
-    from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415 - keeps --help fast
-
-    given = None if flow is None else targets.load_flow(flow)
-
-    def flow_of(saved: Saved) -> Pregel | None:
-        if given is None:
-            return targets.recorded_flow(saved)
-        return given if owns(given, saved) else None
-
-    # What bodies print is no result.
-    with targets.writing(store) as saver, redirect_stdout(sys.stderr):
-        found = dict(check_runs(saver, flow_of))
-    rows = [{"thread_id": key, "fits": run.fits, **asdict(run)} for key, run in found.items()]
-    misfits = sum(not run.fits for run in found.values())
-    lines = [f"{key}\n{run}".replace("\n", "\n  ") for key, run in found.items()]
-    console.print_result(
-        rows, *lines, f"unfinished runs: {len(found):,}; do not fit the code: {misfits:,}"
-    )
-    return console.Code.FAILED if misfits else console.Code.OK
-
-
-check.params += [console.TRUST, console.AS_JSON]
-
-
 @console.store_command(console.INTERNALS)
 @click.option("--status", type=click.Choice(get_args(Status)), help="Only threads of this status.")
 def ls(status: str | None, store: str | None) -> None:
@@ -88,10 +53,9 @@ def ls(status: str | None, store: str | None) -> None:
     A thread is running; waiting (for an answer); failed; stopped (it had begun and was
     not ended: resume it); or done.
     """
-    rows = []
     with targets.reading(store) as saver:
-        for info in sorted(saver.threads(), key=lambda info: info.updated, reverse=True):
-            row = {
+        rows = [
+            {
                 "thread_id": info.thread_id,
                 "status": info.status,
                 "step": _step(info.step),
@@ -99,8 +63,9 @@ def ls(status: str | None, store: str | None) -> None:
                 "updated": console.time_of(info.updated),
                 "flow": info.metadata.get(FLOW) or None,
             }
-            if status in (None, row["status"]):
-                rows.append(row)
+            for info in sorted(saver.threads(), key=lambda info: info.updated, reverse=True)
+            if status in (None, info.status)
+        ]
     console.print_rows(rows, "thread_id", "status", "step", "created", "updated", "flow")
 
 
@@ -272,8 +237,8 @@ def diff(thread: str, old: str | None, new: str | None, limits: Limits, store: s
     before, after = _values_of(earlier), _values_of(later)
     changes, lines = {}, []
     for name in sorted({*before, *after}):
-        sides = {"old": before, "new": after}
-        held = {side: values[name] for side, values in sides.items() if name in values}
+        sides = (("old", before), ("new", after))
+        held = {side: values[name] for side, values in sides if name in values}
         if len(held) == 2 and one_line(held["old"], FULL) == one_line(held["new"], FULL):
             continue
         changes[name] = {side: plain(value, limits) for side, value in held.items()}
@@ -336,6 +301,73 @@ def graph(flow: str, thread: str | None, **options: Any) -> None:
         click.echo(drawing.draw_dot())
     else:
         click.echo(drawing.draw_ascii(charset="ascii" if options["only_ascii"] else "unicode"))
+
+
+@click.command
+@click.argument("store", envvar="FLOWPREGEL_STORE")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=0, help="The port to listen on; by default a free one.")
+@click.option("--actions", is_flag=True, help="Allow to answer, cancel, retry, redo and fork.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
+    """Show the runs of a store in a browser, live, until Ctrl-C.
+
+    The address that is printed holds a secret: whoever has it sees the runs. Only programs
+    of this machine can ask, unless --host says otherwise. Nothing of the runs' code is
+    imported here; with --actions the buttons of the page start this command's own siblings.
+    """
+    from flowpregel.ui.actions import Actions  # noqa: PLC0415 - an extra
+    from flowpregel.ui.app import ACTION_PATHS, server_of  # noqa: PLC0415 - an extra
+    from flowpregel.ui.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
+    from flowpregel.ui.pages import Pages  # noqa: PLC0415 - keeps --help fast
+
+    with targets.reading(store) as saver, closing(Pages(saver)) as pages:
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server((host, port), family=family)
+        except OSError as error:
+            text = f"{host} port {port} cannot be listened on: {error}"
+            raise ConfigurationError(text) from error
+        port = listener.getsockname()[1]
+        is_local = host in LOOPBACK
+        guard = RequestGuard(
+            hosts=LOOPBACK if is_local else (*LOOPBACK, host, socket.gethostname()),
+            writes=ACTION_PATHS if actions else (),
+            cookie=f"flowpregel-{port}",
+        )
+        trust = ["--trust"] if console.is_asked("--trust") else []
+        server = server_of(pages, Actions(saver.location, trust) if actions else None, guard)
+        name = f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{port}/?token={guard.token}"
+        note(f"the runs of {saver.path}, until Ctrl-C:")
+        click.echo(address)
+        if not is_local:
+            note("other machines can reach this, and what they are sent is not encrypted")
+        if opens:
+            webbrowser.open(address)
+        server.run(sockets=[listener])
+
+
+ui.params.append(console.TRUST)
+
+
+@console.thread_command()
+@click.option("--output", metavar="FILE", default="run.html", show_default=True, help="Where to.")
+def report(thread: str, output: str, store: str | None) -> None:
+    """Write the page of a thread's last run as one HTML file.
+
+    It needs no server and no network, and runs nothing of the user's.
+    """
+    from flowpregel.ui.report import report as report_of  # noqa: PLC0415 - keeps --help fast
+
+    with targets.reading(store) as saver:
+        page = report_of(saver, thread).encode()
+    try:
+        Path(output).write_bytes(page)
+    except OSError as error:
+        raise ConfigurationError(f"--output: {error}") from error
+    told = {"thread_id": thread, "output": output, "bytes": len(page)}
+    console.print_result(told, f"{output}: {console.size_of(len(page))}")
 
 
 # ---------------------------------------------------------------- what is kept

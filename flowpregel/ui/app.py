@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,12 +33,13 @@ _MOST_SENT = 64 << 10
 """Bytes of a request's body."""
 
 
-def app_of(pages: Pages, actions: Actions | None = None) -> Starlette:
-    """Return the application, which `PageServer` puts a `RequestGuard` around.
+def server_of(pages: Pages, actions: Actions | None, guard: RequestGuard) -> uvicorn.Server:
+    """Return the server, which serves on the sockets that its `run` is given, until Ctrl-C.
 
     Args:
         pages: What is shown.
         actions: Starts what the buttons ask for; None: there are none.
+        guard: Looks at each request first.
     """
 
     def follow(request: Request) -> Response:
@@ -60,8 +60,18 @@ def app_of(pages: Pages, actions: Actions | None = None) -> Starlette:
         path, start = "/api/actions/{action}", partial(_started, actions)
         routes.append(Route(path, start, methods=["POST"]))
     app = Starlette(routes=routes, exception_handlers={FlowPregelError: _refused})
-    app.state.is_ending = False
-    return app
+    server = app.state.server = uvicorn.Server(
+        uvicorn.Config(
+            guard.around(app),
+            access_log=False,  # its lines would hold the token
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,
+            lifespan="off",
+            ws="none",
+        )
+    )
+    return server
 
 
 def _answer(value: Json, status: int = 200) -> Response:
@@ -106,7 +116,7 @@ async def _started(actions: Actions, request: Request) -> Response:
 async def _news(pages: Pages, actions: Actions | None, request: Request) -> AsyncIterator[str]:
     """Yield server-sent events: what a run is doing, and when its store has changed."""
     before, thread = None, request.query_params.get("thread")
-    while not request.app.state.is_ending:
+    while not request.app.state.server.should_exit:
         news: dict[str, Json] = {"mark": pages.reader.mark()}
         if thread is not None:
             news["live"] = pages.reader.live(thread)
@@ -115,31 +125,3 @@ async def _news(pages: Pages, actions: Actions | None, request: Request) -> Asyn
             before = news
             yield f"data: {json_text(news)}\n\n"
         await asyncio.sleep(_PERIOD)
-
-
-class PageServer(uvicorn.Server):
-    """Serves the page, on the sockets that `run` is given, until Ctrl-C.
-
-    Args:
-        app: The application of `app_of`.
-        guard: Looks at each request first.
-    """
-
-    def __init__(self, app: Starlette, guard: RequestGuard) -> None:
-        super().__init__(
-            uvicorn.Config(
-                guard.around(app),
-                access_log=False,  # its lines would hold the token
-                log_level="warning",
-                server_header=False,
-                proxy_headers=False,
-                lifespan="off",
-                ws="none",
-            )
-        )
-        self.app = app
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams of news, which have no end of their own, and then the rest."""
-        self.app.state.is_ending = True
-        await super().shutdown(sockets)
