@@ -20,7 +20,7 @@ from flowpregel._core.records import Address, Saved
 from flowpregel._text import in_one_line, printable
 from flowpregel._tracebacks import whole_text
 from flowpregel.checkpoint.work import Work
-from flowpregel.cli import console, looking, running, targets
+from flowpregel.cli import console, running, targets
 from flowpregel.cli.console import Code, note
 from flowpregel.errors import ConfigurationError
 from flowpregel.watching.preview import FULL, one_line, plain
@@ -209,7 +209,7 @@ def _calls(thread: str, store: str | None) -> list[Work]:
     """Return the recorded calls of a thread's last run."""
     with targets.reading(store) as saver:
         targets.newest(saver, thread)
-        return [each for each in looking.work_of_last_run(saver, thread) if each.is_call]
+        return [each for each in targets.work_of_last_run(saver, thread) if each.is_call]
 
 
 def _chosen(calls: Sequence[Work], name: str | None, what: str) -> Work:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from flowpregel._core.asked import Ran
 from flowpregel._core.records import Address, Saved
 from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
@@ -29,7 +30,7 @@ from flowpregel.watching import preview
 from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain, question
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.durable import DurableSaver
+    pass
 
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
@@ -93,10 +94,10 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
             "metadata": plain({k: v for k, v in newest.metadata.items() if k != "input_digest"}),
         }
         if owner is not None:
-            facts["run by"] = str(owner)
-            from flowpregel.cli import watching  # noqa: PLC0415 - keeps --help fast
+            from flowpregel.cli.watching import going_on  # noqa: PLC0415 - keeps --help fast
 
-            live = watching.going_on(saver, thread)
+            live = going_on(saver, thread)
+            facts["run by"] = str(owner)
             facts["waiting for their turn"] = plain(live["waiting"]) or None
             running = [_running(each, newest.step + 1) for each in live["running"]]
         if flow is not None:
@@ -104,7 +105,7 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
             state = app.get_state(thread_id=thread)
             names = {task.id: task.name for task in state.tasks}
             facts["next"] = [*state.next]
-        work = work_of_last_run(saver, thread, limit)
+        work = targets.work_of_last_run(saver, thread, limit)
     left = {each.id for each in work}
     tasks = [_task(each, names, limits) for each in work]
     tasks += [each for each in running if each["id"] not in left]
@@ -135,16 +136,13 @@ def _task(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, Any
 
 def _running(task: Mapping[str, Any], step: int) -> dict[str, Any]:
     """Return a task that runs now, an item of what `going_on` returns, in that form."""
+    from flowpregel.pregel.progress import how_far  # noqa: PLC0415 - keeps --help fast
+
     name = task["text"] or task["name"]
-    work = Work(id=task["id"], name=name, address=Address(""), step=step, state="running")
-    return {
-        **_task(work, {}, PREVIEW),
-        "began": console.time_of(task["began"]),
-        "seconds": max(0.0, time.time() - task["began"] / 1e9),
-        "attempts": task["attempt"],
-        "pid": task["pid"],
-        "progress": task["progress"],
-    }
+    seconds = max(0.0, time.time() - task["began"] / 1e9)
+    ran = Ran(name, task["began"], seconds, task["attempt"], "", task["pid"])
+    work = Work(id=task["id"], name=name, address=Address(""), step=step, state="running", ran=ran)
+    return {**_task(work, {}, PREVIEW), "progress": None if task["done"] is None else how_far(task)}
 
 
 def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
@@ -370,15 +368,7 @@ def report(thread: str, output: str, store: str | None) -> None:
     console.print_result(told, f"{output}: {console.size_of(len(page))}")
 
 
-# ---------------------------------------------------------------- what is kept
-
-
-def work_of_last_run(saver: DurableSaver, thread_id: str, limit: int | None = None) -> list[Work]:
-    """Return the tasks of a thread's last run, of the newest *limit* supersteps, in order."""
-    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
-
-    history = last_run(saver, Address(thread_id), limit)
-    return [each for saved in history for each in work_of(saved)]
+# ---------------------------------------------------------------- names for people
 
 
 def _values_of(saved: Saved) -> dict[str, Any]:

@@ -248,13 +248,10 @@ def task_line(task: Mapping[str, Any], now: float) -> str:
 def going_on(saver: DurableSaver, thread: str) -> Mapping[str, Any]:
     """Return what a thread's run does now, if its process tells that within two seconds.
 
-    As `StoreReader.live` does; of each task that runs also in words how far it is (``progress``).
+    As `StoreReader.live` does.
     """
     end = time.monotonic() + _ANSWER
     with closing(StoreReader(saver)) as reader:
         while (live := reader.live(thread)) is None and time.monotonic() < end:
             time.sleep(_PERIOD / 4)
-    live = live or dict(_NOTHING)
-    for task in live["running"]:
-        task["progress"] = None if task["done"] is None else how_far(task)
-    return live
+    return live or _NOTHING
