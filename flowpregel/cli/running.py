@@ -22,20 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flowpregel import errors
 from flowpregel._core.commands import Command, Interrupt
 from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.work import work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, code_of, note
-from flowpregel.errors import (
-    ConfigurationError,
-    EmptyInputError,
-    FlowPregelError,
-    RunStopped,
-    TaskCancelled,
-    ThreadBusyError,
-)
+from flowpregel.errors import ConfigurationError
 from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
 from flowpregel.watching.preview import FULL, Limits, one_line, plain, question
 
@@ -123,7 +117,7 @@ def resume(thread: str, flow: str | None, **options: Any) -> Code:
     try:
         request = RunRequest(found, flow, thread, options)
         return perform(request, None, resume=found.once)
-    except EmptyInputError as error:
+    except errors.EmptyInputError as error:
         raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
 
 
@@ -266,9 +260,9 @@ def _woken(saved: Saved, options: dict[str, Any]) -> Code:
         flow = targets.recorded_flow(saved)
         request = RunRequest(flow, None, thread_id, options)
         code = perform(request, None, resume=flow.once)
-    except ThreadBusyError:
+    except errors.ThreadBusyError:
         code = Code.OK  # another process was faster
-    except FlowPregelError as error:
+    except errors.FlowPregelError as error:
         note(f"error: {thread_id}: {error}")
         code = console.code_of(error)
     finally:
@@ -331,8 +325,8 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
             options |= {"thread_id": request.thread_id}
             is_quiet = request.options["quiet"]
             output, interrupts = run_to_end(flow, given, options, resume, is_quiet=is_quiet)
-    except (KeyboardInterrupt, TaskCancelled) as error:
-        code = Code.AGAIN if isinstance(error, RunStopped) else Code.STOPPED
+    except (KeyboardInterrupt, errors.TaskCancelled) as error:
+        code = Code.AGAIN if isinstance(error, errors.RunStopped) else Code.STOPPED
         request.ended(code)
         note("\n".join(filter(None, [getattr(error, "reason", ""), f"stopped; {request.kept}"])))
         return code

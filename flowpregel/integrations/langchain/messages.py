@@ -15,12 +15,8 @@ from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import (
-    AnyMessage,
-    BaseMessage,
-    convert_to_messages,
-    convert_to_openai_messages,
-)
+from langchain_core.messages import AnyMessage, BaseMessage
+from langchain_core.messages import utils as langchain
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 from typing_extensions import TypedDict  # before Python 3.12 pydantic, for a tool, takes no other
@@ -63,7 +59,9 @@ def add_messages(
         return partial(add_messages, format=format)
     sides = [side if side is None else langchain_messages(side) for side in (left, right)]
     merged = merged_messages(*sides)
-    return merged if format is None else convert_to_messages(convert_to_openai_messages(merged))
+    if format is None:
+        return merged
+    return langchain.convert_to_messages(langchain.convert_to_openai_messages(merged))
 
 
 class ChatState(TypedDict):
