@@ -279,7 +279,7 @@ def _of_last_run(saver: DurableSaver, thread_id: str, *, wait: bool) -> Iterator
 def _print(output: CallOutput, known: int, *, is_new: bool) -> None:
     """Print what came of a call after its first *known* bytes."""
     text = output.after(known)
-    if console.wants_json():
+    if console.is_asked("--json"):
         console.print_json({"id": output.task_id, "call": output.name, "text": text})
         return
     if is_new:

@@ -140,11 +140,6 @@ def thread_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.
 # ---------------------------------------------------------------- output
 
 
-def wants_json() -> bool:
-    """Return whether the command was called with ``--json``."""
-    return is_asked("--json")
-
-
 def print_json(value: Any) -> None:
     """Print *value*, which JSON has, in one line."""
     click.echo(json.dumps(value, ensure_ascii=True))
@@ -157,7 +152,7 @@ def note(text: str) -> None:
 
 def print_result(value: Any, *parts: str | Table) -> None:
     """Print a result: *value* if JSON was asked for, otherwise *parts*, texts and tables."""
-    if wants_json():
+    if is_asked("--json"):
         print_json(value)
         return
     for part in parts:

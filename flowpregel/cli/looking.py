@@ -291,7 +291,7 @@ def graph(flow: str, thread: str | None, **options: Any) -> None:
         with targets.reading(store, flow=True) as saver:
             targets.newest(saver, thread)
             drawing = app.copy({"checkpointer": saver}).get_run(thread_id=thread, xray=xray)
-    if console.wants_json():
+    if console.is_asked("--json"):
         click.echo(json.dumps(drawing.to_json(), ensure_ascii=True, default=str))
     elif options["mermaid"]:
         click.echo(drawing.draw_mermaid())

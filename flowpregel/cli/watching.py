@@ -153,7 +153,7 @@ class WatchView(ProgressView):
     """
 
     def __init__(self, reader: StoreReader, thread: str) -> None:
-        out = sys.stderr if console.wants_json() else sys.stdout
+        out = sys.stderr if console.is_asked("--json") else sys.stdout
         super().__init__(thread, out, time.time, self._workers_text)
         self._reader = reader
         self._live = _NOTHING

@@ -85,7 +85,10 @@ def create_react_agent(  # noqa: PLR0913 - LangGraph's signature
         remote = [tool for tool in tools if isinstance(tool, dict)]
         tools = ToolNode([tool for tool in tools if not isinstance(tool, dict)])
     known = [*tools.tools_by_name.values()]
-    model = _model_named(model) if isinstance(model, str) else model
+    if isinstance(model, str):
+        from langchain.chat_models import init_chat_model  # noqa: PLC0415 - LangChain itself
+
+        model = cast(Any, init_chat_model(model))
     routes = _Routes(
         entry="agent" if pre_model_hook is None else "pre_model_hook",
         end=END if response_format is None else STRUCTURED,
@@ -209,12 +212,6 @@ def _model_input(state: Any) -> Any:
     if isinstance(state, Mapping):
         return {**state, "messages": messages}
     return state.model_copy(update={"messages": messages})
-
-
-def _model_named(name: str) -> Any:
-    from langchain.chat_models import init_chat_model  # noqa: PLC0415 - LangChain itself
-
-    return init_chat_model(name)
 
 
 def _prompt_of(prompt: Any) -> Step:
