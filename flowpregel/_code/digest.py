@@ -22,7 +22,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from flowpregel._code import values
-from flowpregel._code.source import Found, SourceFile, source_file
+from flowpregel._code.source import Found, source_file
 from flowpregel._code.tree import constant_text
 
 _MISSING = object()
@@ -102,7 +102,6 @@ class _Reader:
         self._units: dict[int | str, _Unit] = {}
         """By identity; constants by name, as equal ones may or may not be one object."""
         self._order: list[_Unit] = []
-        self._files: dict[str, SourceFile] = {}
         self._modules: dict[str, tuple[str, dict[str, Any]]] = {}
         """File and variables by name; a function from another process brings its own."""
         self._open: set[int] = set()
@@ -166,7 +165,7 @@ class _Reader:
 
     def _fill_function(self, unit: _Unit, function: types.FunctionType) -> None:
         code, variables = function.__code__, function.__globals__
-        file = self._file(code.co_filename, variables)
+        file = source_file(code.co_filename, variables)
         found = file.function(code)
         if found is None:
             unit.tokens.append("no source: bytecode of Python {}.{};".format(*sys.version_info))
@@ -182,7 +181,7 @@ class _Reader:
         methods = [each for each in vars(class_).values() if isinstance(each, types.FunctionType)]
         # In a notebook the module has no file, but the cell of the class has a name.
         for name in (file, *(method.__code__.co_filename for method in methods)):
-            found = self._file(name, variables).class_(class_.__qualname__)
+            found = source_file(name, variables).class_(class_.__qualname__)
             if found is not None:
                 cells = dict[str, Any]()
                 for method in methods:
@@ -234,15 +233,10 @@ class _Reader:
             self._modules[name] = variables.get("__file__") or "", variables
         return self._modules[name]
 
-    def _file(self, name: str, variables: dict[str, Any]) -> SourceFile:
-        if name not in self._files:
-            self._files[name] = source_file(name, variables)
-        return self._files[name]
-
     def _names_rebound(self, place: str) -> Set[str]:
         """Return the names in ``module:`` that functions rebind."""
         module, _, inner = place.partition(":")
-        return frozenset() if inner else self._file(*self._module(module)).rebound
+        return frozenset() if inner else source_file(*self._module(module)).rebound
 
     def _belongs(self, module: str) -> bool:
         """Return whether a module is of the package or the folder of the root."""

@@ -198,9 +198,10 @@ class SeenTasks:
 
     def _take_in(self, changed: Sequence[_Changed]) -> None:
         """Note what became of those that changed, in their order."""
+        rows = (self._tasks.row(self.place, self._tasks.record(data)) for _, _, data in changed)
         tasks = [
-            KnownTask(digest, checksum, self._tasks.state(self.place, self._tasks.record(payload)))
-            for digest, checksum, payload in changed
+            KnownTask(digest, checksum, row and row.state)
+            for (digest, checksum, _), row in zip(changed, rows, strict=True)
         ]
         for before, task in zip(self._known.put(tasks), tasks, strict=True):
             if before is not None:

@@ -141,13 +141,6 @@ class TaskRecords:
         """Return the record with this payload."""
         return WritesRecord(*self.tables.fields_of(data))
 
-    def state(self, place: Place, record: WritesRecord) -> CallState | None:
-        """Return the state of the row that `row` returns."""
-        if _is_done(record):
-            return "done"
-        row = self.row(place, record)
-        return row and row.state
-
     def row(self, place: Place, record: WritesRecord) -> CallRow | None:
         """Return a task as a row; None: it is no node of the user's, or was taken back."""
         ran = _NEVER if record.ran is None else Ran(*record.ran)
@@ -221,10 +214,3 @@ class TaskRecords:
             for _, (name, data) in sorted(record.writes.items())
         }
         return work_from(place.address, place.step, record.task_id, kept, ran)
-
-
-def _is_done(record: WritesRecord) -> bool:
-    """Return whether, so much is known undecoded, a node of the user's has ended well."""
-    names = (name for name, _ in record.writes.values())
-    is_node = record.task_id != records.RUN_TASK_ID and record.ran and record.ran[0] != _INPUT
-    return bool(is_node) and not records.CONTROL_WRITES.issuperset(names)
