@@ -85,10 +85,7 @@ def create_react_agent(  # noqa: PLR0913 - LangGraph's signature
         remote = [tool for tool in tools if isinstance(tool, dict)]
         tools = ToolNode([tool for tool in tools if not isinstance(tool, dict)])
     known = [*tools.tools_by_name.values()]
-    if isinstance(model, str):
-        from langchain.chat_models import init_chat_model  # noqa: PLC0415 - LangChain itself
-
-        model = cast(Any, init_chat_model(model))
+    model = _model_named(model) if isinstance(model, str) else model
     routes = _Routes(
         entry="agent" if pre_model_hook is None else "pre_model_hook",
         end=END if response_format is None else STRUCTURED,
@@ -212,6 +209,12 @@ def _model_input(state: Any) -> Any:
     if isinstance(state, Mapping):
         return {**state, "messages": messages}
     return state.model_copy(update={"messages": messages})
+
+
+def _model_named(name: str) -> Any:
+    from langchain.chat_models import init_chat_model  # noqa: PLC0415 - LangChain itself
+
+    return init_chat_model(name)
 
 
 def _prompt_of(prompt: Any) -> Step:
