@@ -314,8 +314,7 @@ def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
     of this machine can ask, unless --host says otherwise. Nothing of the runs' code is
     imported here; with --actions the buttons of the page start this command's own siblings.
     """
-    from flowpregel.ui.actions import Actions  # noqa: PLC0415 - an extra
-    from flowpregel.ui.app import ACTION_PATHS, server_of  # noqa: PLC0415 - an extra
+    from flowpregel.ui import app as page  # noqa: PLC0415 - an extra
     from flowpregel.ui.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
     from flowpregel.ui.pages import Pages  # noqa: PLC0415 - keeps --help fast
 
@@ -330,11 +329,12 @@ def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
         is_local = host in LOOPBACK
         guard = RequestGuard(
             hosts=LOOPBACK if is_local else (*LOOPBACK, host, socket.gethostname()),
-            writes=ACTION_PATHS if actions else (),
+            writes=page.ACTION_PATHS if actions else (),
             cookie=f"flowpregel-{port}",
         )
         trust = ["--trust"] if console.is_asked("--trust") else []
-        server = server_of(pages, Actions(saver.location, trust) if actions else None, guard)
+        started = page.Actions(saver.location, trust) if actions else None
+        server = page.server_of(pages, started, guard)
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{port}/?token={guard.token}"
         note(f"the runs of {saver.path}, until Ctrl-C:")
@@ -356,7 +356,7 @@ def report(thread: str, output: str, store: str | None) -> None:
 
     It needs no server and no network, and runs nothing of the user's.
     """
-    from flowpregel.ui.report import report as report_of  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.ui.pages import report as report_of  # noqa: PLC0415 - keeps --help fast
 
     with targets.reading(store) as saver:
         page = report_of(saver, thread).encode()

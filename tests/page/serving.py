@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flowpregel import LMDBSaver
-from flowpregel.ui.actions import Actions
-from flowpregel.ui.app import ACTION_PATHS, server_of
+from flowpregel.ui.app import ACTION_PATHS, Actions, server_of
 from flowpregel.ui.guard import RequestGuard
 from flowpregel.ui.pages import Pages
 from flowpregel.watching.inert import InertCodec
