@@ -185,8 +185,7 @@ def report(saver: DurableSaver, thread: str) -> str:
         ),
     }
     for mark, part in parts.items():
-        before, _, after = page.partition(mark)
-        page = before + part + after
+        page = page.replace(mark, part, 1)
     return page
 
 

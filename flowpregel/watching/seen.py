@@ -180,8 +180,7 @@ class SeenTasks:
         while following is not None and most > 0:
             keys = table.keys_from(transaction, self.place.key, following, at_once)
             following = keys[-1] + b"\0" if len(keys) == at_once else None
-            if {*map(len, keys)} != {length}:  # those of chunks are longer
-                keys = [key for key in keys if len(key) == length]
+            keys = [key for key in keys if len(key) == length]  # those of chunks are longer
             wanted = self._known.wanted(keys, with_done=not is_held)
             if len(wanted) > most:
                 following = wanted[most][0]

@@ -173,23 +173,20 @@ class TaskRecords:
         keys = [place.key + digest(call_id) for place in places]
         for place, data in zip(places, self._payloads(keys), strict=True):
             if data and (row := self.row(place, record := self.record(data))) is not None:
-                return {"row": row, **self._detail(place, record)}
+                work = self._work(place, record, whole=True)
+                (data,) = self._payloads([arguments_key(place.key, record.task_id)])
+                kept = None if data is None else decoded(data, self.codec)
+                given = kept and {str(at): each for at, each in enumerate(kept.args)} | kept.kwargs
+                failed = work.ran.failed if work.ran else ()
+                return {
+                    "row": row,
+                    "arguments": plain(given),
+                    "result": plain(work.result if work.writes is None else work.writes),
+                    "error": plain(work.error),
+                    "attempts": [dict(zip(_ATTEMPT, each, strict=True)) for each in failed],
+                    "questions": [*map(question, work.interrupts)],
+                }
         return None
-
-    def _detail(self, place: Place, record: WritesRecord) -> dict[str, Any]:
-        """Return what a row does not tell of a task."""
-        work = self._work(place, record, whole=True)
-        (data,) = self._payloads([arguments_key(place.key, record.task_id)])
-        kept = None if data is None else decoded(data, self.codec)
-        arguments = kept and {str(at): each for at, each in enumerate(kept.args)} | kept.kwargs
-        failed = work.ran.failed if work.ran else ()
-        return {
-            "arguments": plain(arguments),
-            "result": plain(work.result if work.writes is None else work.writes),
-            "error": plain(work.error),
-            "attempts": [dict(zip(_ATTEMPT, each, strict=True)) for each in failed],
-            "questions": [*map(question, work.interrupts)],
-        }
 
     def output(self, places: Iterable[Place], call_id: str) -> str:
         """Return what a task has printed and logged; empty: nothing."""
