@@ -142,7 +142,8 @@ def _running(task: Mapping[str, Any], step: int) -> dict[str, Any]:
     seconds = max(0.0, time.time() - task["began"] / 1e9)
     ran = Ran(name, task["began"], seconds, task["attempt"], "", task["pid"])
     work = Work(id=task["id"], name=name, address=Address(""), step=step, state="running", ran=ran)
-    return {**_task(work, {}, PREVIEW), "progress": None if task["done"] is None else how_far(task)}
+    progress = None if task["done"] is None else how_far(task)
+    return {**_task(work, {}, PREVIEW), "executor": None, "progress": progress}
 
 
 def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:

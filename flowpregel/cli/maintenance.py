@@ -188,7 +188,8 @@ def check_machine() -> Iterator[dict[str, Any]]:
     yield _row("python", sys.version_info >= (3, 11), python)
     there = {each.name: each.version for each in metadata.distributions()}
     for name in _NEEDED:
-        yield _row(name, name in there, there.get(name, "is missing: pip install flowpregel"))
+        found = there.get(name, "is not installed: pip install flowpregel")
+        yield _row(name, name in there, found)
     extras = [f"{name} {there[name]}" for name in _EXTRAS if name in there]
     yield _row("extras", True, ", ".join(extras) or "none")
     total = os.cpu_count() or 1
