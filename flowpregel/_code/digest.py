@@ -21,24 +21,9 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from flowpregel._code.source import Found, SourceFile, source_file
+from flowpregel._code import values
+from flowpregel._code.source import Found, source_file
 from flowpregel._code.tree import constant_text
-from flowpregel._code.values import (
-    ATOMS,
-    LIBRARY,
-    cells_of,
-    class_of,
-    content_of,
-    home_of,
-    is_ours,
-    module_of,
-    outside_name,
-    peeled,
-    qualname,
-    steps_of,
-    top_package,
-    wrapped_by,
-)
 
 _MISSING = object()
 SOURCES: dict[str, str] = {}
@@ -117,25 +102,24 @@ class _Reader:
         self._units: dict[int | str, _Unit] = {}
         """By identity; constants by name, as equal ones may or may not be one object."""
         self._order: list[_Unit] = []
-        self._files: dict[str, SourceFile] = {}
         self._modules: dict[str, tuple[str, dict[str, Any]]] = {}
         """File and variables by name; a function from another process brings its own."""
         self._open: set[int] = set()
         """The values that contain the one being written."""
-        self._root = peeled(root)
-        home = home_of(self._root)
-        module = module_of(home)
+        self._root = values.peeled(root)
+        home = values.home_of(self._root)
+        module = values.module_of(home)
         self._learn(home)
         variables = self._module(module)[1]
-        tops = {top_package(module), top_package(variables.get("__package__") or "")}
-        self._packages = tops - {"", LIBRARY} - sys.stdlib_module_names
+        tops = {values.top_package(module), values.top_package(variables.get("__package__") or "")}
+        self._packages = tops - {"", values.LIBRARY} - sys.stdlib_module_names
         # A notebook has no file; it imports from the working folder.
         file = os.path.abspath(variables.get("__file__") or "notebook")
         self._folder = os.path.join(os.path.dirname(file), "")
         self._is_near = functools.cache(self._belongs)
         self._rebound = functools.cache(self._names_rebound)
         if self._unit_of(self._root) is None:
-            self._add(0, f"{module}:{qualname(home)}(...)", self._root)
+            self._add(0, f"{module}:{values.qualname(home)}(...)", self._root)
 
     def read(self) -> CodeDigest:
         """Return the digest of the root and of all that it leads to."""
@@ -163,10 +147,12 @@ class _Reader:
 
     def _unit_of(self, value: Any) -> _Unit | None:
         """Return the unit of a function or class that is looked into."""
-        if not isinstance(value, types.FunctionType | type) or not self._is_near(module_of(value)):
-            return None
-        self._learn(value)
-        return self._add(id(value), f"{module_of(value)}:{qualname(value)}", value)
+        if isinstance(value, types.FunctionType | type):
+            module = values.module_of(value)
+            if self._is_near(module):
+                self._learn(value)
+                return self._add(id(value), f"{module}:{values.qualname(value)}", value)
+        return None
 
     def _fill(self, unit: _Unit) -> None:
         value = unit.value
@@ -179,15 +165,15 @@ class _Reader:
 
     def _fill_function(self, unit: _Unit, function: types.FunctionType) -> None:
         code, variables = function.__code__, function.__globals__
-        file = self._file(code.co_filename, variables)
+        file = source_file(code.co_filename, variables)
         found = file.function(code)
         if found is None:
             unit.tokens.append("no source: bytecode of Python {}.{};".format(*sys.version_info))
             found = Found("", [*zip(sorted(self._write_code(code, unit)))], "")
-        self._refer(unit, found, module_of(function), cells_of(function))
+        self._refer(unit, found, values.module_of(function), values.cells_of(function))
         for defaults in filter(None, (function.__defaults__, function.__kwdefaults__)):
             self._write(defaults, unit)
-        if isinstance(class_ := class_of(code, variables), type):
+        if isinstance(class_ := values.class_of(code, variables), type):
             self._write(class_, unit)
 
     def _fill_class(self, unit: _Unit, class_: type) -> None:
@@ -195,9 +181,11 @@ class _Reader:
         methods = [each for each in vars(class_).values() if isinstance(each, types.FunctionType)]
         # In a notebook the module has no file, but the cell of the class has a name.
         for name in (file, *(method.__code__.co_filename for method in methods)):
-            found = self._file(name, variables).class_(class_.__qualname__)
+            found = source_file(name, variables).class_(class_.__qualname__)
             if found is not None:
-                cells = {name: cell for each in methods for name, cell in cells_of(each).items()}
+                cells = dict[str, Any]()
+                for method in methods:
+                    cells |= values.cells_of(method)
                 self._refer(unit, found, class_.__module__, cells)
                 return
         unit.tokens.append("no source: public names only;")
@@ -237,7 +225,7 @@ class _Reader:
     def _learn(self, value: Any) -> None:
         if isinstance(value, types.FunctionType):
             place = value.__code__.co_filename, value.__globals__
-            self._modules.setdefault(module_of(value), place)
+            self._modules.setdefault(values.module_of(value), place)
 
     def _module(self, name: str) -> tuple[str, dict[str, Any]]:
         if name not in self._modules:
@@ -245,21 +233,17 @@ class _Reader:
             self._modules[name] = variables.get("__file__") or "", variables
         return self._modules[name]
 
-    def _file(self, name: str, variables: dict[str, Any]) -> SourceFile:
-        if name not in self._files:
-            self._files[name] = source_file(name, variables)
-        return self._files[name]
-
     def _names_rebound(self, place: str) -> Set[str]:
         """Return the names in ``module:`` that functions rebind."""
         module, _, inner = place.partition(":")
-        return frozenset() if inner else self._file(*self._module(module)).rebound
+        return frozenset() if inner else source_file(*self._module(module)).rebound
 
     def _belongs(self, module: str) -> bool:
         """Return whether a module is of the package or the folder of the root."""
-        if top_package(module) in self._packages:
+        package = values.top_package(module)
+        if package in self._packages:
             return True
-        if top_package(module) in sys.stdlib_module_names or top_package(module) == LIBRARY:
+        if package in sys.stdlib_module_names or package == values.LIBRARY:
             return False
         file = os.path.abspath(self._module(module)[1].get("__file__") or os.sep)
         return file.startswith(self._folder) and not re.search(r"\b(site|dist)-packages\b", file)
@@ -267,12 +251,13 @@ class _Reader:
     # ------------------------------------------------------------ values
 
     def _peeled(self, value: Any) -> Any:
-        is_plain = type(value) in ATOMS or (not self._through_tasks and is_ours(value))
-        return value if is_plain else peeled(value)
+        if type(value) in values.ATOMS or (not self._through_tasks and values.is_ours(value)):
+            return value
+        return values.peeled(value)
 
     def _write(self, value: Any, unit: _Unit) -> None:
         """Write a value into *unit*, and a link for each function and class in it."""
-        if type(value) in ATOMS:
+        if type(value) in values.ATOMS:
             unit.tokens.append(f"{constant_text(value)};")
             return
         # A user's object may raise anything when it is asked what it is.
@@ -296,14 +281,14 @@ class _Reader:
     def _write_content(self, value: Any, unit: _Unit) -> None:
         kind = type(value)
         if isinstance(value, types.ModuleType | type | types.FunctionType):
-            unit.tokens.append(f"{outside_name(value)};")
-            for inner in wrapped_by(value):
+            unit.tokens.append(f"{values.outside_name(value)};")
+            for inner in values.wrapped_by(value):
                 self._write(inner, unit)
             return
         self._write(kind, unit)
-        content = content_of(value)
-        if is_ours(value) and callable(value):
-            steps = steps_of(value) if self._through_tasks else []
+        content = values.content_of(value)
+        if values.is_ours(value) and callable(value):
+            steps = values.steps_of(value) if self._through_tasks else []
             if value is unit.value:
                 unit.source = ""  # whoever calls it shows its name
             self._write([str(getattr(value, "name", "")), *steps], unit)
@@ -318,7 +303,7 @@ class _Reader:
             unit.tokens.append(f"{name};")
         else:
             size = f", {len(value)} items" if isinstance(value, Sized) else ""
-            unit.tokens.append(f"{outside_name(kind)}{size}: by type only;")
+            unit.tokens.append(f"{values.outside_name(kind)}{size}: by type only;")
 
     def _write_code(self, code: types.CodeType, unit: _Unit) -> set[str]:
         """Write bytecode, and return the names in it."""

@@ -11,7 +11,6 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -129,24 +128,23 @@ class _TreeWriter:
             self._parts[place] = text
 
     def _write(self, value: Any, scope: _NameScope) -> None:
-        _writer_of(value.__class__)(self, value, scope)
+        default = self.visit_node if isinstance(value, ast.AST) else self.visit_value
+        getattr(self, f"visit_{type(value).__name__}", default)(value, scope)
 
     def visit_list(self, values: list[Any], scope: _NameScope) -> None:
         self._parts.append("[")
         for each in values:
-            _writer_of(each.__class__)(self, each, scope)
+            self._write(each, scope)
         self._parts.append("]")
 
     def visit_node(self, node: Any, scope: _NameScope) -> None:
-        parts, held = self._parts, vars(node)
-        head, fields = _written_fields(node.__class__)
-        parts.append(head)
-        for name, label in fields:
-            value = held.get(name)
+        self._parts.append(f"{type(node).__name__}(")
+        for name in sorted({*node._fields} - _UNWRITTEN):
+            value = getattr(node, name, None)
             if value or value == 0:
-                parts.append(label)
-                _writer_of(value.__class__)(self, value, scope)
-        parts.append(")")
+                self._parts.append(f"{name}=")
+                self._write(value, scope)
+        self._parts.append(")")
 
     # ------------------------------------------------------------ names
 
@@ -259,17 +257,3 @@ class _TreeWriter:
                 self._write(value, scope)
                 text = ""
         self._parts.append(f"{text!a})")
-
-
-@cache
-def _written_fields(kind: Any) -> tuple[str, list[tuple[str, str]]]:
-    """Return how nodes of this class begin, and the names of their fields, each with its label."""
-    fields = sorted({*kind._fields} - _UNWRITTEN)
-    return f"{kind.__name__}(", [(name, f"{name}=") for name in fields]
-
-
-@cache
-def _writer_of(kind: Any) -> Any:
-    """Return the method that writes nodes of this class."""
-    default = _TreeWriter.visit_node if issubclass(kind, ast.AST) else _TreeWriter.visit_value
-    return getattr(_TreeWriter, f"visit_{kind.__name__}", default)

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from flowpregel.cli import calls, looking, maintenance, page, running, waking
-from flowpregel.cli.console import code_of, note, print_json, wants_json
+from flowpregel.cli import calls, looking, maintenance, running
+from flowpregel.cli.console import code_of, is_asked, note, print_json
 from flowpregel.errors import FlowPregelError
 from flowpregel.watching.preview import FULL, plain
 
 _COMMANDS = [
     command
-    for module in (running, waking, calls, looking, page, maintenance)
+    for module in (running, calls, looking, maintenance)
     for command in vars(module).values()
     if isinstance(command, click.Command)
 ]
@@ -45,7 +45,7 @@ class CommandGroup(click.Group):
             raise click.UsageError(text, error.ctx) from error
         except FlowPregelError as error:
             code = code_of(error)
-            if wants_json():
+            if is_asked("--json"):
                 print_json({"error": plain(error, FULL), "code": code})
             else:
                 note(f"error: {error}")

@@ -1,4 +1,7 @@
-"""The commands for single calls of a thread's last run: debug, why, retry, redo, logs."""
+"""The commands that find out what is wrong with a run, and put it right.
+
+These are: check, debug, why, retry, redo, logs.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout, suppress
+from dataclasses import asdict
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from flowpregel._core.records import Address
+from flowpregel._core.records import Address, Saved
 from flowpregel._text import in_one_line, printable
 from flowpregel._tracebacks import whole_text
 from flowpregel.checkpoint.work import Work
-from flowpregel.cli import console, looking, running, targets
+from flowpregel.cli import console, running, targets
 from flowpregel.cli.console import Code, note
 from flowpregel.errors import ConfigurationError
 from flowpregel.watching.preview import FULL, one_line, plain
@@ -33,10 +37,46 @@ _PAUSE = 0.2
 """Seconds between two looks of --follow."""
 
 
-@console.thread_command()
+@click.command
+@click.argument("store", envvar="FLOWPREGEL_STORE")
+@click.argument("flow", metavar="[MODULE:FLOW]", required=False)
+def check(store: str, flow: str | None) -> Code:
+    """Show what unfinished runs would do with the code as it is now.
+
+    The body of each is gone through with the recorded results; no task runs, and nothing
+    is written. With MODULE:FLOW only its runs are, and those that do not record a flow.
+    A run that a process has now is left out.
+
+    The exit code is 1 if one would not go on as before: it would fail, use results of other
+    code, or not ask for recorded calls.
+    """
+    from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415 - keeps --help fast
+
+    given = None if flow is None else targets.load_flow(flow)
+
+    def flow_of(saved: Saved) -> Pregel | None:
+        if given is None:
+            return targets.recorded_flow(saved)
+        return given if owns(given, saved) else None
+
+    # What bodies print is no result.
+    with targets.writing(store) as saver, redirect_stdout(sys.stderr):
+        found = dict(check_runs(saver, flow_of))
+    rows = [{"thread_id": key, "fits": run.fits, **asdict(run)} for key, run in found.items()]
+    misfits = sum(not run.fits for run in found.values())
+    lines = [f"{key}\n{run}".replace("\n", "\n  ") for key, run in found.items()]
+    console.print_result(
+        rows, *lines, f"unfinished runs: {len(found):,}; do not fit the code: {misfits:,}"
+    )
+    return Code.FAILED if misfits else Code.OK
+
+
+check.params += [console.TRUST, console.AS_JSON]
+
+
+@console.thread_command(running.FLOW_OPTION)
 @click.argument("call", required=False)
 @click.option("--pdb", "in_pdb", is_flag=True, help="Look at its error in Python's debugger.")
-@click.option("--flow", metavar="MODULE:FLOW", help="The flow, where none is recorded.")
 def debug(thread: str, call: str | None, in_pdb: bool, flow: str | None, store: str | None) -> None:
     """Make a call that failed again, in this process, with the arguments that it had.
 
@@ -87,9 +127,8 @@ def _function_of(kept: KeptArguments) -> Callable[..., Any]:
     return each_of
 
 
-@console.thread_command()
+@console.thread_command(running.FLOW_OPTION)
 @click.argument("call")
-@click.option("--flow", metavar="MODULE:FLOW", help="The flow, where none is recorded.")
 def why(thread: str, call: str, flow: str | None, store: str | None) -> None:
     """Show how a call came to its result, and whether the next run would make it again.
 
@@ -170,7 +209,7 @@ def _calls(thread: str, store: str | None) -> list[Work]:
     """Return the recorded calls of a thread's last run."""
     with targets.reading(store) as saver:
         targets.newest(saver, thread)
-        return [each for each in looking.work_of_last_run(saver, thread) if each.is_call]
+        return [each for each in targets.work_of_last_run(saver, thread) if each.is_call]
 
 
 def _chosen(calls: Sequence[Work], name: str | None, what: str) -> Work:
@@ -240,7 +279,7 @@ def _of_last_run(saver: DurableSaver, thread_id: str, *, wait: bool) -> Iterator
 def _print(output: CallOutput, known: int, *, is_new: bool) -> None:
     """Print what came of a call after its first *known* bytes."""
     text = output.after(known)
-    if console.wants_json():
+    if console.is_asked("--json"):
         console.print_json({"id": output.task_id, "call": output.name, "text": text})
         return
     if is_new:

@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flowpregel import errors
 from flowpregel._text import in_one_line, printable
-from flowpregel.errors import (
-    ConfigurationError,
-    EmptyInputError,
-    FlowMismatchError,
-    InputMismatchError,
-    StoreError,
-    UnknownInterruptError,
-)
 from flowpregel.watching.preview import one_line
 
 if TYPE_CHECKING:
@@ -34,8 +27,11 @@ COUNT = click.IntRange(min=1)
 _SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s?": 1}
 _DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
 _WIDEST = 1_000_000
-_OTHER_RUN = (FlowMismatchError, InputMismatchError)
-_USAGE = (ConfigurationError, EmptyInputError, UnknownInterruptError, *_OTHER_RUN)
+_USAGE = (
+    errors.ConfigurationError, errors.EmptyInputError, errors.FlowMismatchError,
+    errors.InputMismatchError, errors.UnknownInterruptError,
+)  # fmt: skip
+"""What is wrong with what was asked."""
 
 
 def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
@@ -77,7 +73,7 @@ only looked at."""
 
 def code_of(error: BaseException) -> Code:
     """Return the exit code for *error*."""
-    if isinstance(error, StoreError):
+    if isinstance(error, errors.StoreError):
         return Code.STORE
     return Code.USAGE if isinstance(error, _USAGE) else Code.FAILED
 
@@ -144,11 +140,6 @@ def thread_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.
 # ---------------------------------------------------------------- output
 
 
-def wants_json() -> bool:
-    """Return whether the command was called with ``--json``."""
-    return is_asked("--json")
-
-
 def print_json(value: Any) -> None:
     """Print *value*, which JSON has, in one line."""
     click.echo(json.dumps(value, ensure_ascii=True))
@@ -161,7 +152,7 @@ def note(text: str) -> None:
 
 def print_result(value: Any, *parts: str | Table) -> None:
     """Print a result: *value* if JSON was asked for, otherwise *parts*, texts and tables."""
-    if wants_json():
+    if is_asked("--json"):
         print_json(value)
         return
     for part in parts:

@@ -1,4 +1,4 @@
-"""The commands that only look: check, ls, show, watch, history, state, diff, stats, graph.
+"""The commands that only look: ls, show, watch, history, state, diff, stats, graph, ui, report.
 
 How a thread stands is read from what its newest checkpoint keeps; no flow is imported
 for it.
@@ -7,27 +7,30 @@ for it.
 from __future__ import annotations
 
 import json
-import sys
+import socket
 import time
+import webbrowser
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from flowpregel._core.asked import Ran
 from flowpregel._core.records import Address, Saved
 from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.work import Status, Work, status_of, work_of
 from flowpregel.cli import console, targets
+from flowpregel.cli.console import note
 from flowpregel.errors import ConfigurationError
-from flowpregel.watching import channels
+from flowpregel.watching import preview
 from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain, question
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.durable import DurableSaver
-    from flowpregel.pregel.pregel import Pregel
+    pass
 
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
@@ -43,43 +46,6 @@ _full = click.option(
 )
 
 
-@click.command
-@click.argument("store", envvar="FLOWPREGEL_STORE")
-@click.argument("flow", metavar="[MODULE:FLOW]", required=False)
-def check(store: str, flow: str | None) -> console.Code:
-    """Show what unfinished runs would do with the code as it is now.
-
-    The body of each is gone through with the recorded results; no task runs, and nothing
-    is written. With MODULE:FLOW only its runs are, and those that do not record a flow.
-    A run that a process has now is left out.
-
-    The exit code is 1 if one would not go on as before: it would fail, use results of other
-    code, or not ask for recorded calls.
-    """
-    from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415 - keeps --help fast
-
-    given = None if flow is None else targets.load_flow(flow)
-
-    def flow_of(saved: Saved) -> Pregel | None:
-        if given is None:
-            return targets.recorded_flow(saved)
-        return given if owns(given, saved) else None
-
-    # What bodies print is no result.
-    with targets.writing(store) as saver, redirect_stdout(sys.stderr):
-        found = dict(check_runs(saver, flow_of))
-    rows = [{"thread_id": key, "fits": run.fits, **asdict(run)} for key, run in found.items()]
-    misfits = sum(not run.fits for run in found.values())
-    lines = [f"{key}\n{run}".replace("\n", "\n  ") for key, run in found.items()]
-    console.print_result(
-        rows, *lines, f"unfinished runs: {len(found):,}; do not fit the code: {misfits:,}"
-    )
-    return console.Code.FAILED if misfits else console.Code.OK
-
-
-check.params += [console.TRUST, console.AS_JSON]
-
-
 @console.store_command(console.INTERNALS)
 @click.option("--status", type=click.Choice(get_args(Status)), help="Only threads of this status.")
 def ls(status: str | None, store: str | None) -> None:
@@ -88,10 +54,9 @@ def ls(status: str | None, store: str | None) -> None:
     A thread is running; waiting (for an answer); failed; stopped (it had begun and was
     not ended: resume it); or done.
     """
-    rows = []
     with targets.reading(store) as saver:
-        for info in sorted(saver.threads(), key=lambda info: info.updated, reverse=True):
-            row = {
+        rows = [
+            {
                 "thread_id": info.thread_id,
                 "status": info.status,
                 "step": _step(info.step),
@@ -99,8 +64,9 @@ def ls(status: str | None, store: str | None) -> None:
                 "updated": console.time_of(info.updated),
                 "flow": info.metadata.get(FLOW) or None,
             }
-            if status in (None, row["status"]):
-                rows.append(row)
+            for info in sorted(saver.threads(), key=lambda info: info.updated, reverse=True)
+            if status in (None, info.status)
+        ]
     console.print_rows(rows, "thread_id", "status", "step", "created", "updated", "flow")
 
 
@@ -128,10 +94,10 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
             "metadata": plain({k: v for k, v in newest.metadata.items() if k != "input_digest"}),
         }
         if owner is not None:
-            facts["run by"] = str(owner)
-            from flowpregel.cli import watching  # noqa: PLC0415 - keeps --help fast
+            from flowpregel.cli.watching import going_on  # noqa: PLC0415 - keeps --help fast
 
-            live = watching.going_on(saver, thread)
+            live = going_on(saver, thread)
+            facts["run by"] = str(owner)
             facts["waiting for their turn"] = plain(live["waiting"]) or None
             running = [_running(each, newest.step + 1) for each in live["running"]]
         if flow is not None:
@@ -139,7 +105,7 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
             state = app.get_state(thread_id=thread)
             names = {task.id: task.name for task in state.tasks}
             facts["next"] = [*state.next]
-        work = work_of_last_run(saver, thread, limit)
+        work = targets.work_of_last_run(saver, thread, limit)
     left = {each.id for each in work}
     tasks = [_task(each, names, limits) for each in work]
     tasks += [each for each in running if each["id"] not in left]
@@ -170,16 +136,14 @@ def _task(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, Any
 
 def _running(task: Mapping[str, Any], step: int) -> dict[str, Any]:
     """Return a task that runs now, an item of what `going_on` returns, in that form."""
+    from flowpregel.pregel.progress import how_far  # noqa: PLC0415 - keeps --help fast
+
     name = task["text"] or task["name"]
-    work = Work(id=task["id"], name=name, address=Address(""), step=step, state="running")
-    return {
-        **_task(work, {}, PREVIEW),
-        "began": console.time_of(task["began"]),
-        "seconds": max(0.0, time.time() - task["began"] / 1e9),
-        "attempts": task["attempt"],
-        "pid": task["pid"],
-        "progress": task["progress"],
-    }
+    seconds = max(0.0, time.time() - task["began"] / 1e9)
+    ran = Ran(name, task["began"], seconds, task["attempt"], "", task["pid"])
+    work = Work(id=task["id"], name=name, address=Address(""), step=step, state="running", ran=ran)
+    progress = None if task["done"] is None else how_far(task)
+    return {**_task(work, {}, PREVIEW), "executor": None, "progress": progress}
 
 
 def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
@@ -272,8 +236,8 @@ def diff(thread: str, old: str | None, new: str | None, limits: Limits, store: s
     before, after = _values_of(earlier), _values_of(later)
     changes, lines = {}, []
     for name in sorted({*before, *after}):
-        sides = {"old": before, "new": after}
-        held = {side: values[name] for side, values in sides.items() if name in values}
+        sides = (("old", before), ("new", after))
+        held = {side: values[name] for side, values in sides if name in values}
         if len(held) == 2 and one_line(held["old"], FULL) == one_line(held["new"], FULL):
             continue
         changes[name] = {side: plain(value, limits) for side, value in held.items()}
@@ -328,7 +292,7 @@ def graph(flow: str, thread: str | None, **options: Any) -> None:
         with targets.reading(store, flow=True) as saver:
             targets.newest(saver, thread)
             drawing = app.copy({"checkpointer": saver}).get_run(thread_id=thread, xray=xray)
-    if console.wants_json():
+    if console.is_asked("--json"):
         click.echo(json.dumps(drawing.to_json(), ensure_ascii=True, default=str))
     elif options["mermaid"]:
         click.echo(drawing.draw_mermaid())
@@ -338,23 +302,82 @@ def graph(flow: str, thread: str | None, **options: Any) -> None:
         click.echo(drawing.draw_ascii(charset="ascii" if options["only_ascii"] else "unicode"))
 
 
-# ---------------------------------------------------------------- what is kept
+@click.command
+@click.argument("store", envvar="FLOWPREGEL_STORE")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=0, help="The port to listen on; by default a free one.")
+@click.option("--actions", is_flag=True, help="Allow to answer, cancel, retry, redo and fork.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
+    """Show the runs of a store in a browser, live, until Ctrl-C.
+
+    The address that is printed holds a secret: whoever has it sees the runs. Only programs
+    of this machine can ask, unless --host says otherwise. Nothing of the runs' code is
+    imported here; with --actions the buttons of the page start this command's own siblings.
+    """
+    from flowpregel.ui import app as page  # noqa: PLC0415 - an extra
+    from flowpregel.ui.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
+    from flowpregel.ui.pages import Pages  # noqa: PLC0415 - keeps --help fast
+
+    with targets.reading(store) as saver, closing(Pages(saver)) as pages:
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server((host, port), family=family)
+        except OSError as error:
+            text = f"{host} port {port} cannot be listened on: {error}"
+            raise ConfigurationError(text) from error
+        port = listener.getsockname()[1]
+        is_local = host in LOOPBACK
+        guard = RequestGuard(
+            hosts=LOOPBACK if is_local else (*LOOPBACK, host, socket.gethostname()),
+            writes=page.ACTION_PATHS if actions else (),
+            cookie=f"flowpregel-{port}",
+        )
+        trust = ["--trust"] if console.is_asked("--trust") else []
+        started = page.Actions(saver.location, trust) if actions else None
+        server = page.server_of(pages, started, guard)
+        name = f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{port}/?token={guard.token}"
+        note(f"the runs of {saver.path}, until Ctrl-C:")
+        click.echo(address)
+        if not is_local:
+            note("other machines can reach this, and what they are sent is not encrypted")
+        if opens:
+            webbrowser.open(address)
+        server.run(sockets=[listener])
 
 
-def work_of_last_run(saver: DurableSaver, thread_id: str, limit: int | None = None) -> list[Work]:
-    """Return the tasks of a thread's last run, of the newest *limit* supersteps, in order."""
-    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
+ui.params.append(console.TRUST)
 
-    history = last_run(saver, Address(thread_id), limit)
-    return [each for saved in history for each in work_of(saved)]
+
+@console.thread_command()
+@click.option("--output", metavar="FILE", default="run.html", show_default=True, help="Where to.")
+def report(thread: str, output: str, store: str | None) -> None:
+    """Write the page of a thread's last run as one HTML file.
+
+    It needs no server and no network, and runs nothing of the user's.
+    """
+    from flowpregel.ui.pages import report as report_of  # noqa: PLC0415 - keeps --help fast
+
+    with targets.reading(store) as saver:
+        page = report_of(saver, thread).encode()
+    try:
+        Path(output).write_bytes(page)
+    except OSError as error:
+        raise ConfigurationError(f"--output: {error}") from error
+    told = {"thread_id": thread, "output": output, "bytes": len(page)}
+    console.print_result(told, f"{output}: {console.size_of(len(page))}")
+
+
+# ---------------------------------------------------------------- names for people
 
 
 def _values_of(saved: Saved) -> dict[str, Any]:
-    return channels.values_of(saved, internals=console.is_asked("--internals"))
+    return preview.values_of(saved, internals=console.is_asked("--internals"))
 
 
 def _named(found: Mapping[str, Any]) -> dict[str, Any]:
-    return channels.named(found, internals=console.is_asked("--internals"))
+    return preview.named(found, internals=console.is_asked("--internals"))
 
 
 def _wrote(written: Mapping[str, Any]) -> Any:

@@ -182,12 +182,15 @@ def doctor(store: str | None) -> console.Code:
 
 def check_machine() -> Iterator[dict[str, Any]]:
     """Check Python, the packages, the cores and the shared memory."""
+    from importlib import metadata  # noqa: PLC0415 - keeps --help fast
+
     python = f"{platform.python_implementation()} {platform.python_version()} on {sys.platform}"
     yield _row("python", sys.version_info >= (3, 11), python)
+    there = {each.name: each.version for each in metadata.distributions()}
     for name in _NEEDED:
-        found = _version(name)
-        yield _row(name, bool(found), found or "is not installed: pip install flowpregel")
-    extras = [f"{name} {found}" for name in _EXTRAS if (found := _version(name))]
+        found = there.get(name, "is not installed: pip install flowpregel")
+        yield _row(name, name in there, found)
+    extras = [f"{name} {there[name]}" for name in _EXTRAS if name in there]
     yield _row("extras", True, ", ".join(extras) or "none")
     total = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
@@ -200,6 +203,8 @@ def check_machine() -> Iterator[dict[str, Any]]:
 
 def check_store(path: str) -> Iterator[dict[str, Any]]:
     """Check the folder of a store, or the one it would be made in, and whether it opens."""
+    from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
+
     if is_url(path):
         yield _opening(path)
         return
@@ -208,7 +213,8 @@ def check_store(path: str) -> Iterator[dict[str, Any]]:
         place = os.path.dirname(place)
     yield _opening(real)
     try:
-        yield _row("store's file system", True, _file_system(place))
+        files.refuse_network(place)
+        yield _row("store's file system", True, files.file_system(place) or "unknown")
     except StoreError as error:
         yield _row("store's file system", False, str(error))
     yield _free("store's disk", place, _LEAST_DISK)
@@ -239,19 +245,3 @@ def _opening(path: str) -> dict[str, Any]:
             return _row("store", True, f"{saver.path} opens, {console.size_of(saver.size())}")
     except StoreError as error:
         return _row("store", False, str(error))
-
-
-def _file_system(place: str) -> str:
-    from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
-
-    files.refuse_network(place)
-    return files.file_system(place) or "unknown"
-
-
-def _version(name: str) -> str | None:
-    from importlib import metadata  # noqa: PLC0415 - keeps --help fast
-
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None

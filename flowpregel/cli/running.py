@@ -1,4 +1,6 @@
-"""The commands that run something, or stop it: run, resume, answer, cancel.
+"""The commands that run something, or stop it.
+
+These are: run, resume, answer, cancel, signal, wake, recover.
 
 `perform` runs a flow for them: it shows the progress, prints the end, and returns an
 exit code.
@@ -12,27 +14,23 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
-from contextlib import closing, nullcontext, redirect_stdout, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from warnings import catch_warnings, simplefilter
 
 import click
 
+from flowpregel import errors
 from flowpregel._core.commands import Command, Interrupt
-from flowpregel._interrupts import ending
+from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.work import work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, code_of, note
-from flowpregel.errors import (
-    ConfigurationError,
-    EmptyInputError,
-    RunNotice,
-    RunStopped,
-    TaskCancelled,
-)
-from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL
+from flowpregel.errors import ConfigurationError
+from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
 from flowpregel.watching.preview import FULL, Limits, one_line, plain, question
 
 if TYPE_CHECKING:
@@ -44,13 +42,14 @@ _WAIT = "Wait for its end this many seconds; 0 only asks."
 _ID = "Names the run, to go on with it; by default the flow's name."
 _INPUT = "What the flow is given: JSON, @FILE with JSON in it, or @- for stdin."
 _FLOW_HELP = "The flow; by default the one that `flowpregel run` recorded."
-_FLOW_OPTION = click.Option(["--flow"], metavar="MODULE:FLOW", help=_FLOW_HELP)
+FLOW_OPTION = click.Option(["--flow"], metavar="MODULE:FLOW", help=_FLOW_HELP)
 _MOST_TASKS = "At most N tasks at a time."
 _CODE_CHANGE = "What to do with recorded results of other code: keep (default), rerun, error."
 _KEEP = click.Choice(["keep", "rerun", "error"])
 _STOP_AFTER = "End in time after this long (3h50m), with exit code 75; run again, it goes on."
 _STOP_GRACE = "How long running tasks have then, and after SIGTERM, to save and end (20s)."
 _CONFLICT = "If another process has the run: wait for its result, raise, or takeover."
+_EVERY = "Go on looking for such runs, so often, until it is stopped."
 _NOT_OF_RUNS = ("store", "quiet", "traceback")
 RUN_OPTIONS = (
     click.Option(["--quiet"], is_flag=True, help="Show no progress."),
@@ -111,18 +110,18 @@ def _input(given: str) -> Any:
     return value
 
 
-@console.thread_command(_FLOW_OPTION, *RUN_OPTIONS)
+@console.thread_command(FLOW_OPTION, *RUN_OPTIONS)
 def resume(thread: str, flow: str | None, **options: Any) -> Code:
     """Go on with a thread's unfinished run."""
     found = targets.flow_of(thread, flow, options["store"])
     try:
         request = RunRequest(found, flow, thread, options)
         return perform(request, None, resume=found.once)
-    except EmptyInputError as error:
+    except errors.EmptyInputError as error:
         raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
 
 
-@console.thread_command(_FLOW_OPTION, *RUN_OPTIONS)
+@console.thread_command(FLOW_OPTION, *RUN_OPTIONS)
 @click.argument("value")
 @click.option("--id", "interrupt_id", metavar="ID", help="Which question, if there are several.")
 @click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")
@@ -180,6 +179,97 @@ def cancel(thread: str, wait: float, store: str | None) -> Code:
     return Code.FAILED if runs and wait else Code.OK
 
 
+@console.thread_command()
+@click.argument("name")
+@click.argument("value", default="null")
+@click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")
+def signal(thread: str, name: str, value: str, text: bool, store: str | None) -> Code:
+    """Send a value to a run that waits, or will wait, for a signal.
+
+    VALUE is JSON; what is not JSON is text. The run receives it at once if it is under way,
+    otherwise when it goes on.
+    """
+    with targets.writing(store) as saver:
+        saver.send_signal(thread, name, given_value(value, text=text))
+    console.print_result({"thread_id": thread, "signal": name}, f"sent: {name} to {thread}")
+    return Code.OK
+
+
+@console.store_command(*RUN_OPTIONS)
+def wake(**options: Any) -> Code:
+    """Go on with every run that was stopped, or whose time or signal has come.
+
+    For cron: a run that waits again for a time or a signal is left to the next call.
+    Runs that wait for an answer, have failed, or are under way are left alone. Exits
+    with 0 if all that it went on with are done, or wait again.
+    """
+    with targets.reading(options["store"]) as saver:
+        due = [
+            saved
+            for each in saver.threads()
+            if each.status in ("stopped", "waiting")
+            and (saved := saver.load(Address(each.thread_id))) is not None
+            and (each.status == "stopped" or _may_go_on(saved))
+        ]
+    return max((_woken(saved, options) for saved in due), default=Code.OK)
+
+
+@console.store_command(*RUN_OPTIONS)
+@click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help=_EVERY)
+def recover(every: float | None, **options: Any) -> Code:
+    """Go on with every run whose process has died, on whatever machine that was.
+
+    A run is taken for dead when its lease is out (PostgresSaver(lease_ttl=...)). What it had
+    recorded is not done again. Needs the program of the run: its flow is imported here.
+    """
+    from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - keeps --help fast
+
+    codes: dict[str, Code] = {}
+    while True:
+        with targets.reading(options["store"]) as saver:
+            if isinstance(saver, LMDBSaver):
+                raise ConfigurationError(
+                    "recover is for a store in PostgreSQL; "
+                    "`flowpregel wake` goes on with a folder's"
+                )
+            found = [saver.load(each) for each in saver.abandoned() if not each.namespace]
+        for saved in filter(None, found):
+            thread_id = saved.address.thread_id
+            # One that has failed is to be looked at by a person, not tried again and again.
+            if codes.get(thread_id, Code.OK) is Code.OK:
+                codes[thread_id] = _woken(saved, options)
+        if every is None:
+            return max(codes.values(), default=Code.OK)
+        time.sleep(every)
+
+
+def _may_go_on(saved: Saved) -> bool:
+    """Return whether a run may wait no longer for a time or a signal."""
+    asked = [each.value for work in work_of(saved) for each in work.interrupts]
+    until = [str(value.get(SLEEPS_UNTIL, "")) for value in asked if waits_outside(value)]
+    now = time.time()
+    return any(not due or datetime.fromisoformat(due).timestamp() <= now for due in until)
+
+
+def _woken(saved: Saved, options: dict[str, Any]) -> Code:
+    """Go on with one run; what is wrong with it does not keep the others waiting."""
+    thread_id = saved.address.thread_id
+    options = {**options, "on_conflict": options["on_conflict"] or "raise"}
+    token = pauses.set(True)  # it stops where it waits for a time or a signal
+    try:
+        flow = targets.recorded_flow(saved)
+        request = RunRequest(flow, None, thread_id, options)
+        code = perform(request, None, resume=flow.once)
+    except errors.ThreadBusyError:
+        code = Code.OK  # another process was faster
+    except errors.FlowPregelError as error:
+        note(f"error: {thread_id}: {error}")
+        code = console.code_of(error)
+    finally:
+        pauses.reset(token)
+    return Code.OK if code is Code.WAITING else code
+
+
 # ---------------------------------------------------------------- runs
 
 
@@ -224,14 +314,19 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
         given: The input.
         resume: What becomes of a run that is kept under the id, as a `GraphRun` takes it.
     """
+    from flowpregel.cli.watching import run_to_end  # noqa: PLC0415 - keeps --help fast
+
+    options = {name: value for name, value in request.options.items() if name not in _NOT_OF_RUNS}
     try:
         with targets.flow_on(request.flow, request.options["store"]) as flow:
             if not isinstance(flow.checkpointer, BaseCheckpointSaver):
                 resume, request = None, replace(request, thread_id=None)
                 note("no store: what this run does is not kept (pass --store PATH to keep it)")
-            output, interrupts = _followed(flow, given, request, resume)
-    except (KeyboardInterrupt, TaskCancelled) as error:
-        code = Code.AGAIN if isinstance(error, RunStopped) else Code.STOPPED
+            options |= {"thread_id": request.thread_id}
+            is_quiet = request.options["quiet"]
+            output, interrupts = run_to_end(flow, given, options, resume, is_quiet=is_quiet)
+    except (KeyboardInterrupt, errors.TaskCancelled) as error:
+        code = Code.AGAIN if isinstance(error, errors.RunStopped) else Code.STOPPED
         request.ended(code)
         note("\n".join(filter(None, [getattr(error, "reason", ""), f"stopped; {request.kept}"])))
         return code
@@ -261,46 +356,6 @@ def _waiting_for(interrupt: Interrupt, request: RunRequest) -> str:
     if what == SLEEPS_UNTIL:
         return f"sleeps until {value}"
     return f"waits for a signal: {request.command('signal', str(value), 'VALUE')}"
-
-
-def _followed(
-    flow: Pregel, given: Any, request: RunRequest, resume: Any
-) -> tuple[Any, tuple[Any, ...]]:
-    """Run to the end; return the output, and the questions that wait for an answer."""
-    from flowpregel.cli.watching import RunView  # noqa: PLC0415 - keeps --help fast
-    from flowpregel.pregel.progress import MODES  # noqa: PLC0415 - as above
-    from flowpregel.pregel.runner import GraphRun  # noqa: PLC0415 - as above
-
-    asked = {name: value for name, value in request.options.items() if name not in _NOT_OF_RUNS}
-    view = None if request.options["quiet"] else RunView(flow.name)
-    output, interrupts = None, ()
-    asked |= {
-        "stream_mode": [*MODES, "custom", "notices", "values"],
-        "version": "v2",
-        "output_keys": flow.output_channels,
-        "thread_id": request.thread_id,
-        "on_conflict": asked["on_conflict"] or ("wait" if flow.once and resume else None),
-    }
-    run = GraphRun(flow, given, None, asked, streams=True)
-    run.resume = resume
-    parts: Any = run.items()
-    # What tasks print is no result: stdout is for that alone.
-    with (
-        ending(run.end, dies=False),
-        redirect_stdout(sys.stderr),
-        view or nullcontext(),
-        closing(parts),
-        catch_warnings(),
-    ):
-        simplefilter("ignore", RunNotice)  # they are printed here
-        for part in parts:
-            if part["type"] == "values":
-                output, interrupts = part["data"], tuple(part["interrupts"])
-            elif part["type"] == "notices":
-                note(f"note: {part['data']}")
-            elif view is not None:
-                view.see((part["ns"], part["type"], part["data"]))
-    return output, interrupts
 
 
 def _failed(request: RunRequest, error: Exception) -> Code:

@@ -1,4 +1,4 @@
-"""The flow, the store and the checkpoint that the arguments of a command name."""
+"""The flow, the store, the checkpoint and the run that the arguments of a command name."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from flowpregel._core.records import Address, Saved
 from flowpregel._lmdb.codec import Codec
 from flowpregel._postgres import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
+from flowpregel.checkpoint.work import Work, work_of
 from flowpregel.cli.console import is_asked
 from flowpregel.errors import ConfigurationError, StoreError
 from flowpregel.watching.inert import InertCodec
@@ -242,3 +243,11 @@ def find_checkpoint(saver: DurableSaver, thread_id: str, name: str | None) -> Sa
             f"several checkpoints of thread {thread_id!r} begin with {name!r}; give more of the id"
         )
     return newest(saver, thread_id, found[0])
+
+
+def work_of_last_run(saver: DurableSaver, thread_id: str, limit: int | None = None) -> list[Work]:
+    """Return the tasks of a thread's last run, of the newest *limit* supersteps, in order."""
+    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
+
+    history = last_run(saver, Address(thread_id), limit)
+    return [each for saved in history for each in work_of(saved)]

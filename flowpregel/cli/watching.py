@@ -6,25 +6,29 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext, redirect_stdout
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Self
+from warnings import catch_warnings, simplefilter
 
 from rich.live import Live
 from rich.text import Text
 
 from flowpregel._engine.drivers import Item
+from flowpregel._interrupts import ending
 from flowpregel._text import in_one_line, printable
 from flowpregel.cli import console
-from flowpregel.cli.console import Code, rich_console
-from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.progress import ProgressView, how_far
+from flowpregel.cli.console import Code, note, rich_console
+from flowpregel.errors import ConfigurationError, RunNotice
+from flowpregel.pregel.pregel import Pregel
+from flowpregel.pregel.progress import MODES, ProgressView, how_far
+from flowpregel.pregel.runner import GraphRun
 from flowpregel.watching.preview import one_line
 from flowpregel.watching.reader import StoreReader
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
-    from flowpregel.watching.rows import CallChanges, CallRow, RunRow
+    from flowpregel.watching.tasks import CallChanges, CallRow, RunRow
 
 _PERIOD = 0.2
 _ANSWER = 2.0
@@ -33,6 +37,49 @@ _MOST = 10
 """Of the calls that failed, and of the tasks that run, so many get a line each."""
 _CODES = {status: code for code, status in console.STATUSES.items()}
 _NOTHING: Mapping[str, Any] = {"running": [], "waiting": {}, "workers": []}
+
+
+def run_to_end(
+    flow: Pregel, given: Any, options: Mapping[str, Any], resume: Any, *, is_quiet: bool
+) -> tuple[Any, tuple[Any, ...]]:
+    """Run a flow and show it; return the output, and the questions that wait for an answer.
+
+    Args:
+        flow: On its store.
+        given: The input.
+        options: Those of the run.
+        resume: What becomes of a run that is kept, as a `GraphRun` takes it.
+        is_quiet: Whether no progress is shown.
+    """
+    view = None if is_quiet else RunView(flow.name)
+    output, interrupts = None, ()
+    asked = {
+        **options,
+        "stream_mode": [*MODES, "custom", "notices", "values"],
+        "version": "v2",
+        "output_keys": flow.output_channels,
+        "on_conflict": options["on_conflict"] or ("wait" if flow.once and resume else None),
+    }
+    run = GraphRun(flow, given, None, asked, streams=True)
+    run.resume = resume
+    parts: Any = run.items()
+    # What tasks print is no result: stdout is for that alone.
+    with (
+        ending(run.end, dies=False),
+        redirect_stdout(sys.stderr),
+        view or nullcontext(),
+        closing(parts),
+        catch_warnings(),
+    ):
+        simplefilter("ignore", RunNotice)  # they are printed here
+        for part in parts:
+            if part["type"] == "values":
+                output, interrupts = part["data"], tuple(part["interrupts"])
+            elif part["type"] == "notices":
+                note(f"note: {part['data']}")
+            elif view is not None:
+                view.see((part["ns"], part["type"], part["data"]))
+    return output, interrupts
 
 
 def watch_run(saver: DurableSaver, thread: str | None) -> Code:
@@ -106,7 +153,7 @@ class WatchView(ProgressView):
     """
 
     def __init__(self, reader: StoreReader, thread: str) -> None:
-        out = sys.stderr if console.wants_json() else sys.stdout
+        out = sys.stderr if console.is_asked("--json") else sys.stdout
         super().__init__(thread, out, time.time, self._workers_text)
         self._reader = reader
         self._live = _NOTHING
@@ -201,13 +248,10 @@ def task_line(task: Mapping[str, Any], now: float) -> str:
 def going_on(saver: DurableSaver, thread: str) -> Mapping[str, Any]:
     """Return what a thread's run does now, if its process tells that within two seconds.
 
-    As `StoreReader.live` does; of each task that runs also in words how far it is (``progress``).
+    As `StoreReader.live` does.
     """
     end = time.monotonic() + _ANSWER
     with closing(StoreReader(saver)) as reader:
         while (live := reader.live(thread)) is None and time.monotonic() < end:
             time.sleep(_PERIOD / 4)
-    live = live or dict(_NOTHING)
-    for task in live["running"]:
-        task["progress"] = None if task["done"] is None else how_far(task)
-    return live
+    return live or _NOTHING

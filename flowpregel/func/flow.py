@@ -300,7 +300,7 @@ class RunHandle(Generic[R]):
 
     def _repr_html_(self) -> str | None:
         """Return the run's page as it stands now, for a notebook; None: no store keeps the run."""
-        from flowpregel.ui.report import notebook_report  # noqa: PLC0415 - seldom needed
+        from flowpregel.ui.pages import notebook_report  # noqa: PLC0415 - seldom needed
 
         return notebook_report(self._run.graph.saver, self.id)
 

@@ -136,10 +136,8 @@ class _RunSpans:
         self._run_id = options.metadata.get("run_id")
         self._variables = copy_context()
         around = observer.graphs.pop((self._run_id, options.namespace), context.get_current())
-        thread_id = None if options.address is None else options.address.thread_id
-        self._run = observer.begin(
-            "run", program.name, around, thread_id=thread_id, run_id=self._run_id
-        )
+        known = {"thread_id": options.address and options.address.thread_id, "run_id": self._run_id}
+        self._run = observer.begin("run", program.name, around, **known)
         self._step: OpenSpan | None = None
         self._commit: OpenSpan | None = None
         self._calls: dict[str, OpenSpan] = {}
@@ -147,8 +145,7 @@ class _RunSpans:
     def asked(self, effect: Effect) -> None:
         """Begin the spans of what the run asks for."""
         if isinstance(effect, Commit):
-            around = self._run if self._step is None else self._step
-            self._commit = self._observer.begin("commit", "", around.inside)
+            self._commit = self._observer.begin("commit", "", (self._step or self._run).inside)
         elif isinstance(effect, Submit):
             number = str(effect.setting.step)
             if self._step is None or self._step.name != number:
@@ -176,14 +173,12 @@ class _RunSpans:
             self._commit = None
         for event in reply.events if isinstance(reply, Wakeup) else ():
             if isinstance(event, Ended) and (opened := self._calls.pop(event.task_id, None)):
-                seconds = None
                 if (ran := event.span) is not None:
-                    seconds = ran.seconds
-                    known = {"executor": ran.executor, "pid": ran.pid}
-                    opened.span.set_attributes({f"flowpregel.{key}": known[key] for key in known})
+                    where = {"flowpregel.executor": ran.executor, "flowpregel.pid": ran.pid}
+                    opened.span.set_attributes(where)
                 error = event.outcome.error if isinstance(event.outcome, Raised) else None
                 outcome = _OUTCOMES.get(type(event.outcome), "done")
-                self._observer.end(opened, outcome, error, seconds)
+                self._observer.end(opened, outcome, error, ran and ran.seconds)
 
     def _end_step(self) -> None:
         if self._step is not None:

@@ -108,5 +108,5 @@ def message_stream(metadata: Mapping[str, Any]) -> Any:
     Raises:
         ImportError: LangChain is not installed.
     """
-    streaming = import_module("flowpregel.integrations.langchain.streaming")
-    return streaming.MessageStream(metadata)
+    messages = import_module("flowpregel.integrations.langchain.messages")
+    return messages.MessageStream(metadata)

@@ -52,20 +52,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     return True
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Add the number of points at which each test was killed."""
-    lines = [
-        f"{report.nodeid}: {text}"
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        if getattr(report, "when", "") == "call"
-        for name, text in report.user_properties
-        if name == _PROPERTY
-    ]
-    if lines:
+    if config.getoption("--crash-everywhere"):
         terminalreporter.section("killed everywhere")
-        for line in sorted(lines):
-            terminalreporter.line(line)
+        ended = terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
+        for report in ended:
+            if (told := dict(report.user_properties).get(_PROPERTY)) is not None:
+                terminalreporter.line(f"{report.nodeid}: {told}")
 
 
 @pytest.fixture

@@ -22,17 +22,8 @@ import pytest
 from flowpregel._core.records import Address, Batch, PendingWrite, Write
 from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 from flowpregel.errors import ValueEncodingError
-from flowpregel.testing.saver_values import (
-    DeltaRules,
-    NameRules,
-    SaverHooks,
-    Timeline,
-    ValueRules,
-    ids,
-    nth_id,
-    task_id,
-    writes,
-)
+from flowpregel.testing import saver_values
+from flowpregel.testing.saver_values import SaverHooks, Timeline, ids, nth_id, task_id, writes
 
 __all__ = ["SaverContract"]
 
@@ -285,7 +276,12 @@ class HistoryRules(SaverHooks):
 
 
 class SaverContract(
-    CommitRules, PendingWriteRules, HistoryRules, ValueRules, NameRules, DeltaRules
+    CommitRules,
+    PendingWriteRules,
+    HistoryRules,
+    saver_values.ValueRules,
+    saver_values.NameRules,
+    saver_values.DeltaRules,
 ):
     """Every rule of what a `BaseCheckpointSaver` has to do.
 

@@ -15,19 +15,8 @@ from typing import Any
 
 import pytest
 
-from flowpregel._core.records import (
-    Address,
-    Batch,
-    Checkpoint,
-    Delta,
-    DeltaHistory,
-    PendingWrite,
-    Saved,
-    Source,
-    TaskWrites,
-    Version,
-    Write,
-)
+from flowpregel._core import records
+from flowpregel._core.records import Address, Delta, DeltaHistory, Version, Write
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 from flowpregel.errors import FlowPregelError, InvalidUpdateError, ValueEncodingError
@@ -66,16 +55,16 @@ class Timeline:
         deltas: Mapping[str, tuple[Any, ...]] | None = None,
         *,
         emptied: tuple[str, ...] = (),
-        source: Source = "loop",
+        source: records.Source = "loop",
         metadata: Mapping[str, Any] | None = None,
-    ) -> Batch:
+    ) -> records.Batch:
         """Return the batch of the next checkpoint, and go on from it."""
         values, deltas = values or {}, deltas or {}
         changed = (*values, *deltas, *emptied)
         before = dict(self.versions)
         Timeline.clock += 1_000
         self.versions = {**before, **dict.fromkeys(changed, Timeline.clock)}
-        checkpoint = Checkpoint(
+        checkpoint = records.Checkpoint(
             id=nth_id(number),
             parent_id=self.head,
             at=Timeline.clock,
@@ -91,7 +80,7 @@ class Timeline:
         )
         self.head = checkpoint.id
         self.step += 1
-        return Batch(address=self.address, checkpoint=checkpoint)
+        return records.Batch(address=self.address, checkpoint=checkpoint)
 
     def commit(self, number: int, *args: Any, **kwargs: Any) -> None:
         """Commit the next checkpoint; the arguments are those of `batch`."""
@@ -103,7 +92,7 @@ class Timeline:
         twin.versions, twin.head, twin.step = dict(self.versions), self.head, self.step
         return twin
 
-    def load(self, number: int | None = None) -> Saved:
+    def load(self, number: int | None = None) -> records.Saved:
         """Return a checkpoint of this thread and namespace that has to be there."""
         wanted = None if number is None else nth_id(number)
         saved = self.saver.load(replace(self.address, checkpoint_id=wanted))
@@ -118,11 +107,11 @@ def ids(saver: Saver, thread_id: str, namespace: str = "") -> list[str]:
 
 def writes(
     thread_id: str, number: int, *pairs: Write, task: int = 1, path: str = "p", namespace: str = ""
-) -> Batch:
+) -> records.Batch:
     """Return the batch that keeps a task's pending writes."""
-    return Batch(
+    return records.Batch(
         address=Address(thread_id, namespace),
-        writes=(TaskWrites(nth_id(number), task_id(task), path, pairs),),
+        writes=(records.TaskWrites(nth_id(number), task_id(task), path, pairs),),
     )
 
 
@@ -262,7 +251,7 @@ class ValueRules(SaverHooks):
         for got in (saved.checkpoint.values["a"], saved.checkpoint.metadata["k"]):
             assert value == got
             assert type(value) is type(got)
-        assert (PendingWrite(task_id(1), "a", value),) == saved.writes
+        assert (records.PendingWrite(task_id(1), "a", value),) == saved.writes
 
     def test_an_exception_keeps_its_type_and_arguments(self, saver: Saver) -> None:
         Timeline(saver, "t").commit(1)
@@ -317,8 +306,8 @@ class NameRules(SaverHooks):
     @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[-9:]))
     def test_any_name_reads_back(self, saver: Saver, name: str, tmp_path: Path) -> None:
         Timeline(saver, name, name).commit(1, {name: name}, {f"{name}!": (name,)})
-        pending = TaskWrites(nth_id(1), name, name, ((name, name),))
-        saver.commit([Batch(address=Address(name, name), writes=(pending,))])
+        pending = records.TaskWrites(nth_id(1), name, name, ((name, name),))
+        saver.commit([records.Batch(address=Address(name, name), writes=(pending,))])
 
         saver = self.reopen(saver, tmp_path)
         saved = Timeline(saver, name, name).load()
@@ -326,7 +315,7 @@ class NameRules(SaverHooks):
         assert Address(name, name, nth_id(1)) == saved.address
         assert {name: name} == saved.checkpoint.values
         assert ((name,),) == saved.deltas[f"{name}!"].writes
-        assert (PendingWrite(name, name, name),) == saved.writes
+        assert (records.PendingWrite(name, name, name),) == saved.writes
         assert [Address(name, name)] == [*saver.namespaces()]
 
     def test_no_two_threads_or_namespaces_are_mixed_up(self, saver: Saver) -> None:
@@ -358,10 +347,10 @@ class NameRules(SaverHooks):
         Timeline(saver, "t").commit(1)
         names = [*product(NAMES, NAMES[:4])]
         pending = (
-            TaskWrites(nth_id(1), f"{task}#{path}", path, (("a", (task, path)),))
+            records.TaskWrites(nth_id(1), f"{task}#{path}", path, (("a", (task, path)),))
             for task, path in names
         )
-        saver.commit([Batch(address=Address("t"), writes=tuple(pending))])
+        saver.commit([records.Batch(address=Address("t"), writes=tuple(pending))])
 
         assert {*names} == {write.value for write in Timeline(saver, "t").load().writes}
 

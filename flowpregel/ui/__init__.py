@@ -4,7 +4,7 @@
 
     browser --> guard --> app --> pages --> StoreReader
                            |                (nothing of the user's is imported or unpickled)
-                           +----> actions --> the command, as a process of its own
+                           +----> buttons --> the command, as a process of its own
 
 The page's own files are in ``static``: plain ES modules, no build step, nothing from elsewhere.
 """

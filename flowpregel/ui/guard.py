@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders, QueryParams
-from starlette.requests import cookie_parser
-from starlette.responses import PlainTextResponse
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,14 +40,6 @@ HEADERS = {
 _READING = ("GET", "HEAD")
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why a request is refused."""
-
-    status: int
-    reason: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class RequestGuard:
     """Refuses what does not come from the page itself.
@@ -65,19 +57,20 @@ class RequestGuard:
     cookie: str = "flowpregel"
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
-    def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
+    def refusal(self, asked: Request) -> Response | None:
         """Return why a request is refused, whatever secret it has; None: it is not."""
-        host, origin = headers.get("host", ""), headers.get("origin")
+        host, origin = asked.headers.get("host", ""), asked.headers.get("origin")
+        is_post = asked.method == "POST"
         if _name_of(host) not in self.hosts:
-            return Refusal(421, "this host is not one of the server's names; see --host")
-        if method != "POST" and method not in _READING:
-            return Refusal(405, "only GET, HEAD and POST are known")
-        if method == "POST" and path not in self.writes:
-            return Refusal(405, "this is only read; actions need --actions")
-        if (origin is None and method == "POST") or origin not in (None, f"http://{host}"):
-            return Refusal(403, "only the page itself may ask")
-        if method == "POST" and headers.get("content-type") != "application/json":
-            return Refusal(415, "what is sent has to be JSON")
+            return _refused(421, "this host is not one of the server's names; see --host")
+        if not is_post and asked.method not in _READING:
+            return _refused(405, "only GET, HEAD and POST are known")
+        if is_post and asked.scope["path"] not in self.writes:
+            return _refused(405, "this is only read; actions need --actions")
+        if (origin is None and is_post) or origin not in (None, f"http://{host}"):
+            return _refused(403, "only the page itself may ask")
+        if is_post and asked.headers.get("content-type") != "application/json":
+            return _refused(415, "what is sent has to be JSON")
         return None
 
     def knows(self, token: str | None) -> bool:
@@ -91,34 +84,29 @@ class RequestGuard:
             if scope["type"] == "lifespan":
                 await app(scope, receive, send)
                 return
-            headers = Headers(scope=scope)
-            answered, is_new = app, False
-            refused = self.refusal(scope.get("method", ""), scope["path"], headers)
-            if refused is None:
-                # The page drops the token from its address; this cookie is what is left of it.
-                is_new = self.knows(QueryParams(scope["query_string"]).get("token"))
-                kept = cookie_parser(headers.get("cookie", "")).get(self.cookie)
-                if not is_new and not self.knows(kept):
-                    refused = Refusal(401, "open the address that `flowpregel ui` has printed")
-            if refused is not None:
-                answered = PlainTextResponse(f"{refused.reason}\n", refused.status)
-            await answered(scope, receive, self._sender(send, is_new=is_new))
+            asked = Request(scope)
+            # The page drops the token from its address; the cookie is what is left of it.
+            is_new = self.knows(asked.query_params.get("token"))
+            refused = self.refusal(asked)
+            if refused is None and not is_new and not self.knows(asked.cookies.get(self.cookie)):
+                refused = _refused(401, "open the address that `flowpregel ui` has printed")
+
+            async def sent(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    headers = MutableHeaders(scope=message)
+                    headers.update(HEADERS)
+                    if is_new and refused is None:
+                        kept = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+                        headers.append("set-cookie", kept)
+                await send(message)
+
+            await (refused or app)(scope, receive, sent)
 
         return guarded
 
-    def _sender(self, send: Send, *, is_new: bool) -> Send:
-        """Return what sends an answer with our headers, and with the cookie to a new browser."""
 
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
-                if is_new:
-                    kept = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
-                    headers.append("set-cookie", kept)
-            await send(message)
-
-        return sent
+def _refused(status: int, reason: str) -> Response:
+    return PlainTextResponse(f"{reason}\n", status)
 
 
 def _name_of(host: str) -> Any:

@@ -27,10 +27,8 @@ from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.crash_report import cpu_of, memory_of
 from flowpregel.watching.inert import InertCodec
-from flowpregel.watching.known import DIGEST
-from flowpregel.watching.rows import CallChanges, RunRow
-from flowpregel.watching.seen import SeenCheckpoint, SeenTasks
-from flowpregel.watching.tasks import Place, TaskRecords
+from flowpregel.watching.seen import DIGEST, SeenCheckpoint, SeenTasks
+from flowpregel.watching.tasks import CallChanges, Place, RunRow, TaskRecords
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver

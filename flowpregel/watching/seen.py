@@ -8,17 +8,16 @@ back, and where no run holds the thread: then a look compares the checksums of a
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.records import SIZE
 from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord, checkpoint_key
-from flowpregel.watching.known import DIGEST, KnownTask, KnownTasks
-from flowpregel.watching.rows import CallState
-from flowpregel.watching.tasks import Place, TaskRecords
+from flowpregel.watching.tasks import CallState, Place, TaskRecords
 
 _MISSING = CheckpointRecord(None, 0, 0, "", {}, {}, (), None, {}, {})
 _Changed: TypeAlias = tuple[bytes, bytes, bytes]
@@ -27,6 +26,70 @@ _AT_ONCE = 2_000
 """Keys. Longer lists, made by one OS thread after the other, the allocator would keep for each."""
 _PAUSE = 20
 """How much longer than a look takes nobody looks again at a run that does not go on."""
+DIGEST = 16
+"""Bytes of what stands for a task at the end of its key."""
+_STATES: tuple[CallState | None, ...] = (None, "failed", "waiting", "unfinished", "done")
+_DONE = _STATES.index("done")
+_SUM = DIGEST + SIZE
+_TASK = _SUM + 1
+"""Bytes that are kept of a task: its digest, the checksum of its record, and its state."""
+
+
+class KnownTask(NamedTuple):
+    """A task of which something is known."""
+
+    digest: bytes
+    checksum: bytes
+    """That of its record."""
+    state: CallState | None
+    """None: it is no node of the user's, or was taken back."""
+
+
+class KnownTasks:
+    """The tasks of a checkpoint of which something is known."""
+
+    def __init__(self) -> None:
+        self._data = b""
+
+    def wanted(self, keys: Sequence[bytes], *, with_done: bool) -> list[tuple[bytes, bytes]]:
+        """Return the keys of those that are to be read, in order, each with its known checksum.
+
+        Args:
+            keys: In order; of what is known between the first and the last none is missing.
+            with_done: Whether those are to be read again that were done.
+        """
+        wanted = list[tuple[bytes, bytes]]()
+        at = self._find(keys[0][-DIGEST:], 0) if keys else 0
+        for key in keys:
+            task = self._data[at * _TASK : (at + 1) * _TASK]
+            if task[:DIGEST] != key[-DIGEST:]:
+                wanted.append((key, b""))
+                continue
+            at += 1
+            if with_done or task[_SUM] != _DONE:
+                wanted.append((key, task[DIGEST:_SUM]))
+        return wanted
+
+    def put(self, tasks: Iterable[KnownTask]) -> list[CallState | None]:
+        """Keep what is known of tasks now, in order; return the state of each as it was."""
+        parts, states, end = list[bytes](), list[CallState | None](), 0
+        for task in tasks:
+            at = self._find(task.digest, end)
+            is_known = self._digest(at) == task.digest
+            states.append(_STATES[self._data[at * _TASK + _SUM]] if is_known else None)
+            state = bytes((_STATES.index(task.state),))
+            parts += (self._data[end * _TASK : at * _TASK], task.digest, task.checksum, state)
+            end = at + is_known
+        self._data = b"".join((*parts, self._data[end * _TASK :]))
+        return states
+
+    def _find(self, digest: bytes, start: int) -> int:
+        """Return the place of a task, or where it would be; it is not before *start*."""
+        places = range(len(self._data) // _TASK)
+        return bisect_left(places, digest, start, key=self._digest)
+
+    def _digest(self, at: int) -> bytes:
+        return self._data[at * _TASK : at * _TASK + DIGEST]
 
 
 class SeenCheckpoint:
@@ -117,8 +180,7 @@ class SeenTasks:
         while following is not None and most > 0:
             keys = table.keys_from(transaction, self.place.key, following, at_once)
             following = keys[-1] + b"\0" if len(keys) == at_once else None
-            if {*map(len, keys)} != {length}:  # those of chunks are longer
-                keys = [key for key in keys if len(key) == length]
+            keys = [key for key in keys if len(key) == length]  # those of chunks are longer
             wanted = self._known.wanted(keys, with_done=not is_held)
             if len(wanted) > most:
                 following = wanted[most][0]
@@ -135,9 +197,10 @@ class SeenTasks:
 
     def _take_in(self, changed: Sequence[_Changed]) -> None:
         """Note what became of those that changed, in their order."""
+        rows = (self._tasks.row(self.place, self._tasks.record(data)) for _, _, data in changed)
         tasks = [
-            KnownTask(digest, checksum, self._tasks.state(self.place, self._tasks.record(payload)))
-            for digest, checksum, payload in changed
+            KnownTask(digest, checksum, row and row.state)
+            for (digest, checksum, _), row in zip(changed, rows, strict=True)
         ]
         for before, task in zip(self._known.put(tasks), tasks, strict=True):
             if before is not None:

@@ -1,34 +1,114 @@
-"""The tasks that have left something on a checkpoint, read where they lie, as rows."""
+"""Runs, and the tasks that have left something on a checkpoint, read where they lie, as rows.
+
+The fields of a row are fit for JSON.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from flowpregel._core import records
-from flowpregel._core.asked import CallRecord, Ran
+from flowpregel._core.asked import Ran
 from flowpregel._core.calls import line_of
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.arguments import arguments_key, decoded
-from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.output import CallOutput, output_key
 from flowpregel.checkpoint.tables import Tables, WritesRecord, digest
-from flowpregel.checkpoint.work import Work, work_from
+from flowpregel.checkpoint.work import Status, Work, work_from
 from flowpregel.watching.preview import plain, question
-from flowpregel.watching.rows import CallRow, CallState
 
 if TYPE_CHECKING:
     from flowpregel._lmdb.records import StoreOnDisk
+
+CallState: TypeAlias = Literal["failed", "waiting", "unfinished", "done"]
+"""How a call stands by what is kept of it: *waiting*, for an answer; *unfinished*, it has left
+something (what it saved, say) and has not ended. One that runs has often left nothing yet."""
+
+
+class RunRow(NamedTuple):
+    """A run: what its thread's newest checkpoint tells, and who has it now."""
+
+    thread_id: str
+    status: Status
+    flow: str | None
+    """``MODULE:FLOW``, if the run recorded it."""
+    step: int
+    """The superstep of its newest checkpoint; -1: it has just begun."""
+    created: int
+    """Wall-clock nanoseconds at which the thread began."""
+    updated: int
+    """Wall-clock nanoseconds of its newest checkpoint."""
+    checkpoints: int
+    """How many the thread has."""
+    states: dict[CallState, int]
+    """How many tasks of its present superstep, and calls in it, stand how."""
+    host: str = ""
+    """Where it runs now; empty: nowhere."""
+    pid: int = 0
+    """In which process it runs now; 0: in none."""
+
+
+class CallRow(NamedTuple):
+    """A call of a task, or a node's task, by what it has left in the store."""
+
+    id: str
+    name: str
+    """Of its node; empty: only its flow knows."""
+    text: str
+    """The call with short arguments, such as ``parse('c.txt')``; empty: it is no call."""
+    state: CallState
+    step: int
+    checkpoint_id: str
+    """The checkpoint that it left something on."""
+    namespace: str
+    """Of the graph that it belongs to; empty: of the outermost."""
+    path: str
+    """Where it stands in its superstep: sorted by it, calls come after those that made them."""
+    caller: str
+    """The path of the task whose body made the call; empty: it is no call."""
+    error: str
+    """What it failed with, in one line."""
+    questions: int
+    """How many answers it waits for."""
+    planned: int
+    """Wall-clock nanoseconds at which its first attempt was given away to be run; 0: not known."""
+    began: int
+    """Wall-clock nanoseconds at which its last attempt began; 0: not known."""
+    seconds: float
+    """How long that took."""
+    attempts: int
+    """How often it was tried; 0 and *began*: its result was shared by another run."""
+    executor: str
+    host: str
+    pid: int
+    """In which process the last attempt ran; 0: not known."""
+    cpu: float
+    """Seconds of CPU that the last attempt took; 0: not known."""
+    peak: int
+    """The most memory, in bytes, that its process had used when it ended; 0: not known."""
+
+
+class CallChanges(NamedTuple):
+    """What changed of a run's calls since a mark."""
+
+    mark: int
+    """To be given the next time."""
+    is_whole: bool
+    """Whether *rows* begins with all there is: drop what was known before."""
+    is_more: bool
+    """Whether there is more, which is told the next time."""
+    rows: tuple[CallRow, ...]
+    """New ones and changed ones; one that changed again is there once more, later."""
+
 
 _SHOWN = (records.CALLED, records.ERROR, records.INTERRUPT)
 """The writes that a row is made of; of others it matters that they are there."""
 _TAKEN = attrgetter(*CallRow._fields[CallRow._fields.index("planned") :])
 """Takes the end of a row out of how a task ran."""
 _NEVER = Ran("", 0, 0.0, 0, "", 0)
-_CALLED, _TEXT = WRITES_IDX_MAP[records.CALLED], CallRecord._fields.index("text")
-"""Where a task's record has which call it is, and where that has it as text."""
 _INPUT = "__start__"
 """The name of what takes in the input."""
 _ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
@@ -61,36 +141,20 @@ class TaskRecords:
         """Return the record with this payload."""
         return WritesRecord(*self.tables.fields_of(data))
 
-    def state(self, place: Place, record: WritesRecord) -> CallState | None:
-        """Return the state of the row that `row` returns."""
-        if _is_done(record):
-            return "done"
-        row = self.row(place, record)
-        return row and row.state
-
     def row(self, place: Place, record: WritesRecord) -> CallRow | None:
         """Return a task as a row; None: it is no node of the user's, or was taken back."""
         ran = _NEVER if record.ran is None else Ran(*record.ran)
-        name, text, state, questions = ran.name, ran.call, "done", 0
-        error: Any = ""
-        if _is_done(record):  # as most are: little of it has to be decoded
-            data = record.writes.get(_CALLED)
-            called = data and self.codec.decode(data[1], "a call")
-            text = str(called[_TEXT]) if isinstance(called, tuple) else text
-        else:
-            work = self._work(place, record)
-            name = name or (work.asked.name if work.asked else "")
-            text = (work.name or "") if work.is_call else ""
-            state, questions = work.state, len(work.interrupts)
-            error = work.error or ""
-            is_empty = not name and state == "unfinished"
-            if is_empty or name == _INPUT or record.task_id == records.RUN_TASK_ID:
-                return None
+        work = self._work(place, record)
+        name = ran.name or (work.asked.name if work.asked else "")
+        is_empty = not name and work.state == "unfinished"
+        if is_empty or name == _INPUT or record.task_id == records.RUN_TASK_ID:
+            return None
+        text, error = (work.name or "") if work.is_call else "", work.error or ""
         return CallRow(
-            record.task_id, name, text, cast(CallState, state), place.step,
+            record.task_id, name, text, cast(CallState, work.state), place.step,
             place.address.checkpoint_id or "", place.address.namespace, record.path,
-            caller_of(record.path), error if isinstance(error, str) else line_of(error), questions,
-            *_TAKEN(ran),
+            caller_of(record.path), error if isinstance(error, str) else line_of(error),
+            len(work.interrupts), *_TAKEN(ran),
         )  # fmt: skip
 
     def rows(self, found: Iterable[tuple[Place, bytes]]) -> tuple[CallRow, ...]:
@@ -109,23 +173,20 @@ class TaskRecords:
         keys = [place.key + digest(call_id) for place in places]
         for place, data in zip(places, self._payloads(keys), strict=True):
             if data and (row := self.row(place, record := self.record(data))) is not None:
-                return {"row": row, **self._detail(place, record)}
+                work = self._work(place, record, whole=True)
+                (data,) = self._payloads([arguments_key(place.key, record.task_id)])
+                kept = None if data is None else decoded(data, self.codec)
+                given = kept and {str(at): each for at, each in enumerate(kept.args)} | kept.kwargs
+                failed = work.ran.failed if work.ran else ()
+                return {
+                    "row": row,
+                    "arguments": plain(given),
+                    "result": plain(work.result if work.writes is None else work.writes),
+                    "error": plain(work.error),
+                    "attempts": [dict(zip(_ATTEMPT, each, strict=True)) for each in failed],
+                    "questions": [*map(question, work.interrupts)],
+                }
         return None
-
-    def _detail(self, place: Place, record: WritesRecord) -> dict[str, Any]:
-        """Return what a row does not tell of a task."""
-        work = self._work(place, record, whole=True)
-        (data,) = self._payloads([arguments_key(place.key, record.task_id)])
-        kept = None if data is None else decoded(data, self.codec)
-        arguments = kept and {str(at): each for at, each in enumerate(kept.args)} | kept.kwargs
-        failed = work.ran.failed if work.ran else ()
-        return {
-            "arguments": plain(arguments),
-            "result": plain(work.result if work.writes is None else work.writes),
-            "error": plain(work.error),
-            "attempts": [dict(zip(_ATTEMPT, each, strict=True)) for each in failed],
-            "questions": [*map(question, work.interrupts)],
-        }
 
     def output(self, places: Iterable[Place], call_id: str) -> str:
         """Return what a task has printed and logged; empty: nothing."""
@@ -150,10 +211,3 @@ class TaskRecords:
             for _, (name, data) in sorted(record.writes.items())
         }
         return work_from(place.address, place.step, record.task_id, kept, ran)
-
-
-def _is_done(record: WritesRecord) -> bool:
-    """Return whether, so much is known undecoded, a node of the user's has ended well."""
-    names = (name for name, _ in record.writes.values())
-    is_node = record.task_id != records.RUN_TASK_ID and record.ran and record.ran[0] != _INPUT
-    return bool(is_node) and not records.CONTROL_WRITES.issuperset(names)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flowpregel import LMDBSaver
-from flowpregel.ui.actions import Actions
-from flowpregel.ui.app import ACTION_PATHS, PageServer, app_of
+from flowpregel.ui.app import ACTION_PATHS, Actions, server_of
 from flowpregel.ui.guard import RequestGuard
 from flowpregel.ui.pages import Pages
 from flowpregel.watching.inert import InertCodec
@@ -82,8 +81,7 @@ def served(store: str, *, actions: bool = False, **options: Any) -> Iterator[Ser
         closing(Pages(saver)) as pages,
     ):
         started = Actions(store) if actions else None
-        app = app_of(pages, started)
-        server = PageServer(app, guard)
+        server = server_of(pages, started, guard)
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:

@@ -12,7 +12,7 @@ import pytest
 from flowpregel import LMDBSaver
 from flowpregel._core.records import Address
 from flowpregel.errors import ConfigurationError
-from flowpregel.ui.actions import ACTIONS, Actions
+from flowpregel.ui.app import ACTIONS, Actions
 from tests.page.serving import Served, served
 from tests.page.stores import plain_store
 

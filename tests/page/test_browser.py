@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from flowpregel import LMDBSaver
-from flowpregel.ui.report import notebook_report, report
+from flowpregel.ui.pages import notebook_report, report
 from flowpregel.watching.inert import InertCodec
 from tests.page.browser import CHROMIUM, PICTURES, Tab, browser, keep_picture, open_run
 from tests.page.serving import Served, served

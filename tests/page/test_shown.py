@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from flowpregel import LMDBSaver
 from flowpregel._lmdb.records import Table
 from flowpregel.cli.app import app
-from flowpregel.ui.pages import Pages, json_text
-from flowpregel.ui.report import MODULES, STATIC, report
+from flowpregel.ui.pages import MODULES, STATIC, Pages, json_text, report
 from flowpregel.watching.inert import InertCodec
 from tests.page.serving import served
 from tests.page.stores import HOSTILE, MARKUP, allow, hostile_store, long_store, plain_store, sums

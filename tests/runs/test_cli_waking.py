@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.cli import waking
+from flowpregel.cli import running
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.errors import UnansweredError
@@ -56,7 +56,7 @@ def test_only_runs_whose_time_has_come_are_woken(
     early = invoke("wake", "--quiet")
     now = time.time() + 3600
     clock = SimpleNamespace(time=lambda: now)
-    monkeypatch.setattr(waking, "time", clock)
+    monkeypatch.setattr(running, "time", clock)
     monkeypatch.setattr(waiting, "time", clock)
 
     late = invoke("wake", "--quiet")

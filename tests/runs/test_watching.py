@@ -14,7 +14,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.graph import StateGraph
 from flowpregel.types import Command, RetryPolicy, interrupt
 from flowpregel.watching.reader import StoreReader
-from flowpregel.watching.rows import CallRow
+from flowpregel.watching.tasks import CallRow
 from tests.runs.watched import reading, until
 
 

@@ -18,8 +18,8 @@ from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.tables import digest
 from flowpregel.ui.pages import Pages
 from flowpregel.watching.reader import StoreReader
-from flowpregel.watching.rows import CallRow
 from flowpregel.watching.seen import SeenCheckpoint
+from flowpregel.watching.tasks import CallRow
 from tests.runs.watched import reading, until
 
 

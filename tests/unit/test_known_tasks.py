@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel.watching.known import DIGEST, KnownTask, KnownTasks
-from flowpregel.watching.rows import CallState
+from flowpregel.watching.seen import DIGEST, KnownTask, KnownTasks
+from flowpregel.watching.tasks import CallState
 
 DIGESTS = st.binary(min_size=1, max_size=1).map(lambda byte: byte * DIGEST)
 STATES = st.sampled_from([None, "failed", "waiting", "unfinished", "done"])

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Generic, TypeGuard, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, Generic, cast, get_args, get_origin, get_type_hints
 
 from langchain_core.messages import AIMessage, ToolCall, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
@@ -176,7 +176,12 @@ class ToolNode(Runnable[Any, Any]):
         self, call: ToolCall, runtime: ToolRuntime[Any, Any]
     ) -> tuple[Runnable[Any, Any], dict[str, Any]]:
         """Return the tool that *call* is for, and the call with what the run fills in."""
-        _ask_apart()
+        scope = current.get()
+        if scope is not None and not scope.job.task.answers:
+            # It runs beside others, and asks as if it were the first. Of several that ask, the
+            # first call's question is shown; once it is answered, the calls are made one after
+            # the other, and find their answers in that order.
+            current.set(replace(scope))
         filled_in = self._filled_in.get(call["name"], {})
         # What the model gives for them is left out: it must not pass for the run's.
         arguments = {key: value for key, value in call["args"].items() if key not in filled_in}
@@ -250,8 +255,10 @@ class ToolNode(Runnable[Any, Any]):
         for part in parts:
             if not isinstance(part, Command):
                 output.append([part] if is_bare else {self._key: [part]})
-            elif part.graph == Command.PARENT and part.update is None and _is_sends(part.goto):
-                sends += part.goto
+                continue
+            goto: Any = part.goto if part.update is None and part.graph == Command.PARENT else None
+            if isinstance(goto, list) and all(isinstance(packet, Send) for packet in goto):
+                sends += goto
             else:
                 output.append(part)
         # Only one command can leave the graph: those that just send are made one.
@@ -288,10 +295,6 @@ def _are_calls(given: Any) -> bool:
     return isinstance(given, list) and bool(given) and part_of(given[-1], "type") == "tool_call"
 
 
-def _is_sends(goto: Any) -> TypeGuard[list[Send]]:
-    return isinstance(goto, list) and all(isinstance(item, Send) for item in goto)
-
-
 def _failed(call: ToolCall, text: str) -> ToolMessage:
     return ToolMessage(text, name=call["name"], tool_call_id=call["id"], status="error")
 
@@ -300,17 +303,6 @@ def _has_answers() -> bool:
     """Return whether the task was asked something that is answered by now."""
     scope = current.get()
     return scope is not None and bool(scope.job.task.answers)
-
-
-def _ask_apart() -> None:
-    """Let a tool that runs beside others ask as if it were the first.
-
-    Of several that ask, the first call's question is shown; once it is answered, the calls are
-    made one after the other, and find their answers in that order.
-    """
-    scope = current.get()
-    if scope is not None and not scope.job.task.answers:
-        current.set(replace(scope))
 
 
 def _filled_in(tool: BaseTool) -> dict[str, Any]:

@@ -16,15 +16,9 @@ from flowpregel._core import records
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
 from flowpregel.channels.folding import Overwrite
+from flowpregel.checkpoint import base
 from flowpregel.checkpoint import langgraph_methods as shapes
-from flowpregel.checkpoint.base import (
-    BaseCheckpointSaver,
-    EncodedBatch,
-    Lease,
-    OnConflict,
-    Strategy,
-    encode_batch,
-)
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.langgraph_methods import is_overridden
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.policies import TimeoutPolicy
@@ -107,8 +101,8 @@ class ForeignSaver(BaseCheckpointSaver):
         return getattr(self.saver, name)(*args)
 
     def lease(
-        self, thread_id: str, namespace: str = "", *, on_conflict: OnConflict = "raise"
-    ) -> AbstractContextManager[Lease]:
+        self, thread_id: str, namespace: str = "", *, on_conflict: base.OnConflict = "raise"
+    ) -> AbstractContextManager[base.Lease]:
         if isinstance(self.saver, BaseCheckpointSaver):
             return self.saver.lease(thread_id, namespace, on_conflict=on_conflict)
         return super().lease(thread_id, namespace, on_conflict=on_conflict)
@@ -147,7 +141,9 @@ class ForeignSaver(BaseCheckpointSaver):
             yield _saved_of(item, newest)
 
     def prepare(self, batch: Batch) -> Batch:
-        return batch if isinstance(batch, EncodedBatch) else encode_batch(batch, self._copy)
+        return (
+            batch if isinstance(batch, base.EncodedBatch) else base.encode_batch(batch, self._copy)
+        )
 
     def commit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
@@ -178,7 +174,7 @@ class ForeignSaver(BaseCheckpointSaver):
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         self.saver.copy_thread(source_thread_id, target_thread_id)
 
-    def prune(self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest") -> None:
+    def prune(self, thread_ids: Sequence[str], *, strategy: base.Strategy = "keep_latest") -> None:
         self.saver.prune(thread_ids, strategy=strategy)
 
     def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
