@@ -25,7 +25,6 @@ _WHOLE = 0
 _LARGEST = 1_000_000_000
 """PostgreSQL's own limit for a field is a little above."""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
-_KEYS = "SELECT key FROM flowpregel.records WHERE key >= %s AND key < %s ORDER BY key LIMIT %s"
 
 
 class PostgresTable(Table):
@@ -78,19 +77,11 @@ class PostgresTable(Table):
         for key, record in self._rows(transaction, low, high, "DESC" if backwards else "ASC"):
             yield key, self.opened(key, record)[1]
 
-    def keys(self, transaction: Any, prefix: bytes) -> list[bytes]:
-        return [key for key, _ in self._rows(transaction, prefix, after(prefix), "ASC")]
-
-    def keys_from(self, transaction: Any, prefix: bytes, start: bytes, limit: int) -> list[bytes]:
-        found = transaction.ask(_KEYS, self._kind + start, self._kind + after(prefix), limit)
-        return [key[1:] for (key,) in found]
-
-    def sizes(
-        self, transaction: Any, prefix: bytes, start: bytes, limit: int
-    ) -> list[tuple[bytes, int]]:
-        low, high = self._kind + start, self._kind + after(prefix)
-        page = transaction.page(low, high, min(limit, _LARGEST_PAGE), "ASC")
-        return [(key[1:], len(key) + len(record)) for key, record in page]
+    def keys(
+        self, transaction: Any, prefix: bytes, start: bytes = b"", limit: int | None = None
+    ) -> list[bytes]:
+        low, high = self._kind + (start or prefix), self._kind + after(prefix)
+        return [key[1:] for (key,) in transaction.page(low, high, limit, "ASC", "key")]
 
     def drop(self, transaction: Any, prefix: bytes) -> None:
         transaction.drop(self._kind + prefix, self._kind + after(prefix))

@@ -22,7 +22,8 @@ from flowpregel.checkpoint.tables import (
 from flowpregel.checkpoint.work import Status
 from flowpregel.errors import StoreError
 
-_AT_ONCE = 2_000
+_AT_ONCE = 256
+"""Records of a page: a large one is read whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +112,16 @@ def _sizes(table: Table, read: Read, prefix: bytes = b"") -> Iterator[tuple[byte
     """Yield the key and the bytes of each record, in a transaction for each page."""
     start = prefix
 
-    while page := read(partial(table.sizes, prefix=prefix, start=start, limit=_AT_ONCE)):
-        yield from page
-        start = page[-1][0] + b"\0"
+    def page(transaction: Any) -> list[tuple[bytes, int]]:
+        keys = table.keys(transaction, prefix, start, _AT_ONCE)
+        table.expect(transaction, keys)
+        # A record that has lost its key is counted, and is not there to be read.
+        records = [(key, table.record(transaction, key) if key else None) for key in keys]
+        return [(key, len(key) + len(record or b"")) for key, record in records]
+
+    while found := read(page):
+        yield from found
+        start = found[-1][0] + b"\0"
 
 
 # ---------------------------------------------------------------- verify

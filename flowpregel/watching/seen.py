@@ -115,7 +115,7 @@ class SeenTasks:
         at_once = min(2 * most, _AT_ONCE)
         following: bytes | None = start
         while following is not None and most > 0:
-            keys = table.keys_from(transaction, self.place.key, following, at_once)
+            keys = table.keys(transaction, self.place.key, following, at_once)
             following = keys[-1] + b"\0" if len(keys) == at_once else None
             if {*map(len, keys)} != {length}:  # those of chunks are longer
                 keys = [key for key in keys if len(key) == length]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from flowpregel._interrupts import held
 from flowpregel._lmdb import files
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
@@ -87,7 +88,8 @@ class LMDBSaver(DurableSaver):
         found, environment = super().verify(), self._environment
         if environment.readonly:
             return found
-        pages = environment.structure(self.options.lock_timeout)
+        with held(), environment.exclusively(self.options.lock_timeout):
+            pages = files.unsound_pages(self.path)
         return replace(found, problems=(*found.problems, *pages))
 
     def backup(self, path: str | os.PathLike[str]) -> None:
