@@ -144,14 +144,15 @@ class FileLock:
             return os.path.samestat(os.stat(self.path), os.fstat(self._file))
         return False
 
-    def unlink(self) -> None:
-        """Remove the file's name, if it is still this one's."""
-        if self._file >= 0 and self.is_current():
+    def close(self, *, remove: bool = False) -> None:
+        """Close the file, by which the lock is given up; may be called again.
+
+        Args:
+            remove: Remove its name before, if that is still this one's.
+        """
+        if remove and self._file >= 0 and self.is_current():
             with suppress(FileNotFoundError):
                 os.unlink(self.path)
-
-    def close(self) -> None:
-        """Close the file; the lock is given up with it."""
         with self._use:
             file, self._file = self._file, -1
             if file >= 0:
@@ -174,23 +175,16 @@ def _close_all() -> None:
 os.register_at_fork(after_in_child=_close_all)
 
 
-def holder_at(path: str) -> Owner | None:
-    """Return who holds the lock on the file at *path*, or None if nobody does."""
+def held_at(path: str) -> tuple[Owner | None, bytes]:
+    """Return who holds the lock on the file at *path*, and what that shows; None: nobody does."""
     with suppress(OSError), open(open_file(path, os.O_RDONLY), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return _owner_in(file.read(_NAME_SIZE))
-    return None
-
-
-def shown_at(path: str) -> bytes:
-    """Return what the holder of the lock on the file at *path* showed last; empty: nothing."""
-    with suppress(OSError), open(open_file(path, os.O_RDONLY), "rb") as file:
-        file.seek(SHOWN)
-        size = int.from_bytes(file.read(8), "big")
-        return file.read()[:size]
-    return b""
+            data = file.read()
+            size = int.from_bytes(data[SHOWN : SHOWN + 8], "big")
+            return _owner_in(data[:_NAME_SIZE]), data[SHOWN + 8 :][:size]
+    return None, b""
 
 
 class Presence:

@@ -9,16 +9,21 @@ from typing import Any
 
 from flowpregel._interrupts import held
 from flowpregel._lmdb import files
-from flowpregel._lmdb.codec import Codec
+from flowpregel._lmdb.codec import Codec, PythonCodec
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.records import Seal
 from flowpregel._lmdb.store import OpenStore, open_store
 from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.checkpoint.lmdb.leases import LeaseFiles
-from flowpregel.checkpoint.maintenance import Verification
+from flowpregel.checkpoint.leases import LeaseFiles
+from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.retention import Retention
 from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import StoreError, StoreFullError
+
+__all__ = [
+    "Codec", "LMDBSaver", "PythonCodec", "Retention", "Stats", "StoreOptions", "ThreadInfo",
+    "Verification",
+]  # fmt: skip
 
 
 class LMDBSaver(DurableSaver):
