@@ -14,7 +14,6 @@ from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.tables import (
     CheckpointRecord,
     NamespaceRecord,
-    Read,
     Tables,
     channel_in,
     digest,
@@ -78,16 +77,16 @@ class Verification:
 # ---------------------------------------------------------------- stats
 
 
-def count(tables: Tables, read: Read, namespaces: Iterator[NamespaceRecord], stats: Stats) -> None:
-    """Add what is in *namespaces* to *stats*."""
+def count(tables: Tables, stats: Stats) -> None:
+    """Add what is kept in *tables* to *stats*."""
     threads, channels = set(), Counter(stats.bytes_of_channels)
-    for namespace in namespaces:
+    for namespace in tables.used(None):
         threads.add(namespace.thread_id)
         stats.namespaces += 1
         stats.checkpoints += namespace.checkpoints
         names: dict[bytes, str] = {}
-        for key, size in _sizes(tables.checkpoints, read, namespace.prefix):
-            data = read(partial(tables.checkpoints.get, key=key))
+        for key, size in _sizes(tables, tables.checkpoints, namespace.prefix):
+            data = tables.read(partial(tables.checkpoints.get, key=key))
             if data is None:
                 continue
             record = CheckpointRecord(*tables.fields_of(data))
@@ -99,16 +98,16 @@ def count(tables: Tables, read: Read, namespaces: Iterator[NamespaceRecord], sta
             }
             channels.update(inside)
             stats.bytes_of_checkpoints += size - sum(inside.values())
-        writes = _sizes(tables.writes, read, namespace.prefix)
+        writes = _sizes(tables, tables.writes, namespace.prefix)
         stats.bytes_of_writes += sum(size for _, size in writes)
         for table in (tables.values, tables.deltas):
-            for key, size in _sizes(table, read, namespace.prefix):
+            for key, size in _sizes(tables, table, namespace.prefix):
                 channels[names.get(channel_in(key), "?")] += size
     stats.threads = len(threads)
     stats.bytes_of_channels = dict(channels)
 
 
-def _sizes(table: Table, read: Read, prefix: bytes = b"") -> Iterator[tuple[bytes, int]]:
+def _sizes(tables: Tables, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, int]]:
     """Yield the key and the bytes of each record, in a transaction for each page."""
     start = prefix
 
@@ -119,7 +118,7 @@ def _sizes(table: Table, read: Read, prefix: bytes = b"") -> Iterator[tuple[byte
         records = [(key, table.record(transaction, key) if key else None) for key in keys]
         return [(key, len(key) + len(record or b"")) for key, record in records]
 
-    while found := read(page):
+    while found := tables.read(page):
         yield from found
         start = found[-1][0] + b"\0"
 
@@ -127,30 +126,28 @@ def _sizes(table: Table, read: Read, prefix: bytes = b"") -> Iterator[tuple[byte
 # ---------------------------------------------------------------- verify
 
 
-def verify(
-    tables: Tables, reader: Reader, namespaces: Iterator[NamespaceRecord]
-) -> tuple[int, list[str]]:
+def verify(tables: Tables, reader: Reader) -> tuple[int, list[str]]:
     """Read every record, and every checkpoint; return how many records, and what does not hold."""
     total, problems = 0, []
     for table in tables.all:
-        for key, _ in _sizes(table, reader.read):
+        for key, _ in _sizes(tables, table):
             total += 1
             try:
-                reader.read(partial(table.check, key=key))
+                tables.read(partial(table.check, key=key))
             except StoreError as error:
                 problems.append(str(error))
-    for namespace in namespaces:
+    for namespace in tables.used(None):
         address = Address(namespace.thread_id, namespace.namespace)
         where = f"thread {namespace.thread_id!r}"
         try:
-            reader.read(partial(tables.check_count, address=address))
-            found = reader.read(partial(_ids, tables, namespace))
+            tables.read(partial(tables.check_count, address=address))
+            found = tables.read(partial(_ids, tables, namespace))
         except StoreError as error:
             problems.append(f"{where}: {error}")
             continue
         for identifier in found:
             try:
-                reader.read(
+                tables.read(
                     partial(reader.find, address=replace(address, checkpoint_id=identifier))
                 )
             except StoreError as error:

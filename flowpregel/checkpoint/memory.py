@@ -31,8 +31,7 @@ class InMemorySaver(RecordSaver):
     commits_at_once: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        store = MemoryStore(CopyingCodec())
-        super().__init__(store, Tables(store), MemoryLeases())
+        super().__init__(Tables(MemoryStore(CopyingCodec())), MemoryLeases())
 
 
 MemorySaver = InMemorySaver

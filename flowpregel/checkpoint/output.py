@@ -79,17 +79,13 @@ class OutputBuffer:
 
     Args:
         tables: The store's records.
-        write: Does its argument in a transaction.
         limit: The most bytes that are kept of a task; 0: nothing is.
     """
 
-    def __init__(
-        self, tables: Tables, write: Callable[[Callable[[Any], None]], None], limit: int
-    ) -> None:
+    def __init__(self, tables: Tables, limit: int) -> None:
         self.pending: dict[tuple[Address, str], CallOutput] = {}
         """By checkpoint and task."""
         self._tables = tables
-        self._write = write
         self._limit = limit
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
@@ -112,7 +108,7 @@ class OutputBuffer:
         """Write what is pending in a transaction of its own."""
         if self.pending:
             with suppress(StoreError):  # a run that cannot commit is told so
-                self._write(self.beside(lambda transaction: None))
+                self._tables.write(self.beside(lambda transaction: None))
 
     def beside(self, work: Callable[[Any], None]) -> Callable[[Any], None]:
         """Return what does *work* in a transaction and puts into it what is pending then."""

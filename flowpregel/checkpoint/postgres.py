@@ -23,13 +23,13 @@ from flowpregel._postgres.leases import LeaseTable, OwnLease, place_of
 from flowpregel._postgres.opening import OpenDatabase
 from flowpregel._postgres.tables import KINDS
 from flowpregel.checkpoint.arguments import arguments_key
-from flowpregel.checkpoint.base import EncodedBatch, Fences, Lease, OnConflict
+from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.leases import REASON, WATCHED_FOR, LiveState, opened
 from flowpregel.checkpoint.output import output_key
+from flowpregel.checkpoint.records import EncodedBatch
 from flowpregel.checkpoint.retention import Retention
 from flowpregel.checkpoint.tables import Tables, checkpoint_key
-from flowpregel.checkpoint.writer import put
 from flowpregel.errors import ConfigurationError, ThreadBusyError
 
 __all__ = ["PostgresSaver"]
@@ -144,7 +144,6 @@ class PostgresSaver(DurableSaver):
         store = OpenDatabase(url, readonly=readonly, codec=codec, options=opened_as)
         leases = PostgresLeases(store, lease_ttl)
         super().__init__(store, PostgresTables(store), leases, opened_as, retention)
-        self._put = self._put_and_ask
 
     @property
     def location(self) -> str:
@@ -172,9 +171,9 @@ class PostgresSaver(DurableSaver):
         """Refuse: it would need that nobody has the store open, on any machine."""
         raise ConfigurationError("a store in PostgreSQL keeps the keys that it was made with")
 
-    def _put_and_ask(self, transaction: Any, batches: Sequence[EncodedBatch]) -> None:
+    def _put(self, transaction: Any, batches: Sequence[EncodedBatch]) -> None:
         """Put batches, and ask what the next superstep has to know: that nothing is there yet."""
-        put(self._tables, transaction, batches)
+        super()._put(transaction, batches)
         for batch in batches:
             if batch.checkpoint is not None:
                 place = batch.address.thread_id, batch.address.namespace

@@ -26,7 +26,6 @@ from flowpregel._core.records import (
     Write,
     parted,
 )
-from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.arguments import arguments_key
 from flowpregel.checkpoint.langgraph_methods import metadata_of
@@ -35,7 +34,6 @@ from flowpregel.checkpoint.tables import (
     STORED,
     CheckpointRecord,
     NamespaceRecord,
-    Read,
     Tables,
     WritesRecord,
     checkpoint_key,
@@ -84,15 +82,12 @@ class Reader:
     """Reads checkpoints.
 
     Args:
-        tables: The store's records.
-        read: Runs a function in a read transaction.
-        codec: Decodes values.
+        tables: The store's.
     """
 
-    def __init__(self, tables: Tables, read: Read, codec: ValueCodec) -> None:
+    def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.read = read
-        self.codec = codec
+        self.read, self.codec = tables.read, tables.codec
 
     def load(
         self,

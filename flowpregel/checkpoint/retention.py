@@ -28,6 +28,9 @@ from flowpregel.checkpoint.tables import (
 )
 from flowpregel.errors import ConfigurationError
 
+_PIN = b"pin"
+"""What the key of a pin begins with, in ``meta``; that of a checkpoint follows."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
@@ -116,7 +119,7 @@ class Sweeper:
         return {
             each
             for each in beyond
-            if not self._tables.is_pinned(transaction, prefix, each)
+            if self._tables.meta.get(transaction, _PIN + checkpoint_key(prefix, each)) is None
             and (each in answered or not self._waits(transaction, prefix, each))
         }
 
@@ -141,6 +144,18 @@ class Sweeper:
 
 
 # ---------------------------------------------------------------- forgotten and copied
+
+
+def pin(tables: Tables, transaction: Any, address: Address, *, pinned: bool) -> None:
+    """Keep a checkpoint from being dropped by a `Retention`, or let go of it."""
+    namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+    if namespace is None or address.checkpoint_id is None:
+        return
+    key = _PIN + checkpoint_key(namespace.prefix, address.checkpoint_id)
+    if pinned:
+        tables.meta.put(transaction, key, b"")
+    else:
+        tables.meta.delete(transaction, key)
 
 
 def forget_checkpoints(
@@ -233,9 +248,7 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
 # ---------------------------------------------------------------- taken back
 
 
-def take_back(
-    tables: Tables, transaction: Any, codec: ValueCodec, address: Address, calls: Collection[str]
-) -> None:
+def take_back(tables: Tables, transaction: Any, address: Address, calls: Collection[str]) -> None:
     """Take results of calls back, those of the tasks that made them, and all later checkpoints.
 
     ::
@@ -252,7 +265,6 @@ def take_back(
     Args:
         tables: The store's records.
         transaction: A write transaction.
-        codec: The store's.
         address: The checkpoint that the calls left something on.
         calls: Their ids.
 
@@ -279,7 +291,7 @@ def take_back(
             answers = {at: write for at, write in task.writes.items() if write[0] == RESUME}
             task = task._replace(writes=answers, ran=None)
         elif task.path > first.get(caller_of(task.path), task.path):
-            task = _anywhere(task, codec)
+            task = _anywhere(task, tables.codec)
         else:
             continue
         tables.writes.put(transaction, key, tables.record_of(tuple(task)))

@@ -22,18 +22,16 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from flowpregel._core.records import Address, Version
 from flowpregel._lmdb.records import DATABASES, SealedStore
 from flowpregel.errors import ConfigurationError
-
-Read = Callable[[Callable[[Any], Any]], Any]
-"""Calls a function with a read transaction."""
 
 Place = bytes | int
 """Where a channel's value at a version is: here, encoded, or `EMPTY`, `STORED` or `DELTA`."""
@@ -46,13 +44,25 @@ VALUE_LENGTH = 33
 _END = b"\0\1"
 """Ends a checkpoint id; a NUL within one is followed by 255."""
 _NEXT = b"next namespace"
-_PIN = b"pin"
 _SOURCE = b"source"
 """What the keys of the sources of code begin with, in ``meta``; a digest follows."""
 _AT_ONCE = 100
 
 
 # ---------------------------------------------------------------- keys
+
+
+def thread_name(thread_id: Any) -> str:
+    """Return the text that *thread_id* is kept under: numbers and UUIDs are ids too.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if isinstance(thread_id, str):
+        return thread_id
+    if isinstance(thread_id, int | UUID) and not isinstance(thread_id, bool):
+        return str(thread_id)
+    raise ConfigurationError(f"thread_id must be text, not {thread_id!r}")
 
 
 def digest(name: str, size: int = 16) -> bytes:
@@ -181,6 +191,7 @@ class Tables:
 
     def __init__(self, store: SealedStore) -> None:
         table = store.table
+        self.read, self.write, self.codec = store.read, store.write, store.codec
         self.fields_of, self.record_of = store.codec.fields_of, store.codec.record_of
         self.meta = table(b"meta")
         self.threads = table(b"threads")
@@ -235,7 +246,7 @@ class Tables:
             if inside and each.fence < fence:
                 self.put_namespace(transaction, each._replace(fence=fence))
 
-    def used(self, read: Read, thread_id: str | None) -> Iterator[NamespaceRecord]:
+    def used(self, thread_id: str | None) -> Iterator[NamespaceRecord]:
         """Yield the namespaces (of a thread) with a checkpoint; a transaction per hundred."""
         prefix = b"" if thread_id is None else digest(thread_id)
         start = prefix or b"\0"
@@ -243,7 +254,7 @@ class Tables:
         def page(transaction: Any) -> list[tuple[bytes, bytes]]:
             return [*islice(self.threads.scan(transaction, prefix, start), _AT_ONCE)]
 
-        while found := read(page):
+        while found := self.read(page):
             records = [NamespaceRecord(*self.fields_of(data)) for _, data in found]
             yield from (each for each in records if each.checkpoints)
             start = found[-1][0] + b"\0"
@@ -356,21 +367,3 @@ class Tables:
         """Return the source of the task whose code has this digest; empty: it is not kept."""
         data = self.meta.get(transaction, _SOURCE + code.encode()) or b""
         return zlib.decompressobj().decompress(data).decode("utf-8", "ignore")
-
-    # ------------------------------------------------------------ pins
-
-    def pin(self, transaction: Any, address: Address, *, pinned: bool) -> None:
-        """Keep a checkpoint from being dropped by a `Retention`, or let go of it."""
-        namespace = self.namespace(transaction, address.thread_id, address.namespace)
-        if namespace is None or address.checkpoint_id is None:
-            return
-        key = _PIN + checkpoint_key(namespace.prefix, address.checkpoint_id)
-        if pinned:
-            self.meta.put(transaction, key, b"")
-        else:
-            self.meta.delete(transaction, key)
-
-    def is_pinned(self, transaction: Any, prefix: bytes, checkpoint_id: str) -> bool:
-        """Return whether a checkpoint is pinned."""
-        key = _PIN + checkpoint_key(prefix, checkpoint_id)
-        return self.meta.get(transaction, key) is not None

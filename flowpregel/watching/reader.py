@@ -122,7 +122,7 @@ class StoreReader:
 
     def runs(self) -> list[RunRow]:
         """Return all runs, the one that changed last first."""
-        found = [*self._tables.used(self._read, None)]
+        found = [*self._tables.used(None)]
         # Of threads that were deleted nothing is kept.
         prefixes = self._newest.keys() & {each.prefix for each in found}
         self._newest = {prefix: self._newest[prefix] for prefix in prefixes}
@@ -135,7 +135,7 @@ class StoreReader:
         return None if found is None else self._run_row(found)
 
     def _namespaces(self, thread_id: str) -> dict[str, NamespaceRecord]:
-        return {each.namespace: each for each in self._tables.used(self._read, thread_id)}
+        return {each.namespace: each for each in self._tables.used(thread_id)}
 
     def _run_row(self, namespace: NamespaceRecord) -> RunRow:
         owner = self._leases.owner(Address(namespace.thread_id))

@@ -19,13 +19,12 @@ from flowpregel.channels.folding import Overwrite
 from flowpregel.checkpoint import langgraph_methods as shapes
 from flowpregel.checkpoint.base import (
     BaseCheckpointSaver,
-    EncodedBatch,
     Lease,
     OnConflict,
     Strategy,
-    encode_batch,
 )
 from flowpregel.checkpoint.langgraph_methods import is_overridden
+from flowpregel.checkpoint.records import EncodedBatch, encode_batch
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.policies import TimeoutPolicy
 
