@@ -145,7 +145,10 @@ class Table:
     def get(self, transaction: Any, key: bytes) -> bytes | None:
         """Return a copy of the payload at *key*, or None."""
         record = transaction.get(key, db=self._databases[self.name])
-        return None if record is None else self._whole(transaction, key, record)
+        if record is None:
+            return None
+        kind, payload = self.opened(key, record)
+        return payload if kind == _WHOLE else self._joined(transaction, key, payload)
 
     def record(self, transaction: Any, key: bytes) -> bytes | None:
         """Return what is at *key* as it was sealed, of what is large its head; or None."""
@@ -201,7 +204,10 @@ class Table:
             while found and cursor.key().startswith(prefix):
                 key, record = cursor.item()
                 if record[SIZE:_HEAD] not in _PIECE_MARKS:
-                    yield key, self._whole(transaction, key, record)
+                    kind, payload = self.opened(key, record)
+                    if kind != _WHOLE:
+                        payload = self._joined(transaction, key, payload)
+                    yield key, payload
                 found = cursor.prev() if backwards else cursor.next()
 
     def keys(
@@ -284,12 +290,9 @@ class Table:
             ) from error
         return kind & ~_ENCRYPTED, opened
 
-    def _whole(self, transaction: Any, key: bytes, record: bytes) -> bytes:
-        """Return the payload of the *record* at *key*; a large one is made of its chunks."""
-        kind, payload = self.opened(key, record)
-        if kind == _WHOLE:
-            return payload
-        size, pieces = int.from_bytes(payload, "big"), []
+    def _joined(self, transaction: Any, key: bytes, head: bytes) -> bytes:
+        """Return the large payload at *key*, from its chunks."""
+        size, pieces = int.from_bytes(head, "big"), []
         for place, _ in _chunks(key, size):
             piece = self.record(transaction, place)
             if piece is None:

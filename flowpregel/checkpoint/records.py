@@ -25,6 +25,7 @@ from flowpregel._core.records import (
     Delta,
     Saved,
     TaskWrites,
+    Version,
 )
 from flowpregel.checkpoint import arguments, output, signals
 from flowpregel.checkpoint.base import (
@@ -354,26 +355,32 @@ def _put_checkpoint(
     """Put a checkpoint and what it changed; return the namespace as it is then."""
     if checkpoint.parent_id == checkpoint.id:
         raise ConfigurationError(f"checkpoint {checkpoint.id!r} cannot be its own parent")
-    parent = None
+    versions, values, deltas = checkpoint.channel_versions, checkpoint.values, checkpoint.deltas
+    before: Mapping[str, Version] = {}
+    theirs: Mapping[str, Place] = {}
     if checkpoint.parent_id is not None:
         parent = tables.checkpoint(transaction, namespace, checkpoint.parent_id)
-    places: dict[str, Place] = {}
-    for name, version in checkpoint.channel_versions.items():
-        if name in checkpoint.values:
-            places[name] = data = checkpoint.values[name]
+        if parent is not None:
+            before, theirs = parent.channel_versions, parent.places
+    # Those of the channels that have not moved since.
+    places = {name: at for name, at in theirs.items() if versions.get(name) == before.get(name)}
+    for name, version in versions.items():
+        if name in values:
+            places[name] = data = values[name]
             if not isinstance(data, bytes) or len(data) > LONGEST_INLINE:
                 places[name] = STORED
                 tables.values.put(transaction, value_key(namespace.prefix, version, name), data)
-        elif name in checkpoint.deltas:
-            previous, writes = checkpoint.deltas[name].previous, checkpoint.deltas[name].writes
-            base: Place = EMPTY
-            if previous is not None:
-                base = tables.place(transaction, namespace, parent, name, previous)
-            added = tables.record_of((previous, base, writes))
+        elif name in deltas:
+            previous, base = deltas[name].previous, theirs.get(name, EMPTY)
+            if previous is None:
+                base = EMPTY
+            elif previous != before.get(name):
+                base = tables.place(transaction, namespace, name, previous)
+            added = tables.record_of((previous, base, deltas[name].writes))
             tables.deltas.put(transaction, value_key(namespace.prefix, version, name), added)
             places[name] = DELTA
-        elif name not in checkpoint.changed:
-            places[name] = tables.place(transaction, namespace, parent, name, version)
+        elif name not in checkpoint.changed and version != before.get(name):
+            places[name] = tables.place(transaction, namespace, name, version)
     record = (*(getattr(checkpoint, name) for name in CheckpointRecord._fields[:-1]), places)
     key = checkpoint_key(namespace.prefix, checkpoint.id)
     is_new = tables.checkpoints.get(transaction, key) is None

@@ -302,24 +302,9 @@ class Tables:
     # ------------------------------------------------------------ values by version
 
     def place(
-        self,
-        transaction: Any,
-        namespace: NamespaceRecord,
-        near: CheckpointRecord | None,
-        channel: str,
-        version: Version | None,
+        self, transaction: Any, namespace: NamespaceRecord, channel: str, version: Version | None
     ) -> Place:
-        """Return where a channel's value at *version* is.
-
-        Args:
-            transaction: Open.
-            namespace: The channel's.
-            near: A checkpoint that is likely to know it.
-            channel: Its name.
-            version: One that a checkpoint made.
-        """
-        if near is not None and near.channel_versions.get(channel) == version:
-            return near.places.get(channel, EMPTY)
+        """Return where a channel's value is at a *version* that a checkpoint made."""
         key = value_key(namespace.prefix, version, channel)
         for table, place in ((self.deltas, DELTA), (self.values, STORED)):
             if table.get(transaction, key) is not None:
