@@ -25,7 +25,6 @@ from flowpregel._core.records import (
     Delta,
     Saved,
     TaskWrites,
-    Version,
 )
 from flowpregel.checkpoint import arguments, output, signals
 from flowpregel.checkpoint.base import (
@@ -50,7 +49,6 @@ from flowpregel.checkpoint.tables import (
     STORED,
     CheckpointRecord,
     NamespaceRecord,
-    Place,
     Tables,
     WritesRecord,
     checkpoint_key,
@@ -356,12 +354,11 @@ def _put_checkpoint(
     if checkpoint.parent_id == checkpoint.id:
         raise ConfigurationError(f"checkpoint {checkpoint.id!r} cannot be its own parent")
     versions, values, deltas = checkpoint.channel_versions, checkpoint.values, checkpoint.deltas
-    before: Mapping[str, Version] = {}
-    theirs: Mapping[str, Place] = {}
+    parent = None
     if checkpoint.parent_id is not None:
         parent = tables.checkpoint(transaction, namespace, checkpoint.parent_id)
-        if parent is not None:
-            before, theirs = parent.channel_versions, parent.places
+    before = {} if parent is None else parent.channel_versions
+    theirs = {} if parent is None else parent.places
     # Those of the channels that have not moved since.
     places = {name: at for name, at in theirs.items() if versions.get(name) == before.get(name)}
     for name, version in versions.items():
