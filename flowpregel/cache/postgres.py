@@ -9,7 +9,7 @@ from typing import Any
 from flowpregel._core.records import Address
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._postgres.leases import LeaseTable, OwnLease
-from flowpregel._postgres.opening import OpenDatabase
+from flowpregel._postgres.store import OpenDatabase
 from flowpregel.cache.base import FullKey
 from flowpregel.cache.memory import RecordCache, place_of
 

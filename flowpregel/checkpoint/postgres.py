@@ -20,8 +20,7 @@ from flowpregel._lmdb.locks import Owner
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import after
 from flowpregel._postgres.leases import LeaseTable, OwnLease, place_of
-from flowpregel._postgres.opening import OpenDatabase
-from flowpregel._postgres.tables import KINDS
+from flowpregel._postgres.store import KINDS, OpenDatabase
 from flowpregel.checkpoint.arguments import arguments_key
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import DurableSaver
