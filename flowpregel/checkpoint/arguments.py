@@ -10,8 +10,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from flowpregel._core.asked import FailedCall
+from flowpregel._core.records import Address
 from flowpregel._lmdb.codec import ValueCodec
-from flowpregel.checkpoint.tables import digest
+from flowpregel.checkpoint.tables import Tables, checkpoint_key, digest
 from flowpregel.errors import ValueEncodingError
 
 
@@ -86,6 +87,15 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
         kwargs = {name: kept(name, value) for name, value in call.given.kwargs.items()}
         return bytes(codec.record_of((call.home, args, kwargs)))
     return None
+
+
+def find(tables: Tables, transaction: Any, address: Address, task_id: str) -> bytes | None:
+    """Return what is kept of the arguments of a call that was made from *address*, encoded."""
+    namespace = tables.namespace(transaction, address)
+    if namespace is None or address.checkpoint_id is None:
+        return None
+    pending = checkpoint_key(namespace.prefix, address.checkpoint_id)
+    return tables.writes.get(transaction, arguments_key(pending, task_id))
 
 
 def decoded(data: bytes, codec: ValueCodec) -> KeptArguments:

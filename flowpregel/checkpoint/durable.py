@@ -99,7 +99,8 @@ class DurableSaver(RecordSaver):
         Raises:
             ValueEncodingError: An argument cannot be read back.
         """
-        data = self._read(partial(self._reader.arguments, address=address, task_id=task_id))
+        read = partial(arguments.find, self._tables, address=address, task_id=task_id)
+        data = self._read(read)
         return None if data is None else arguments.decoded(data, self._tables.codec)
 
     def keep_output(self, address: Address, part: CallOutput) -> None:

@@ -131,11 +131,8 @@ class OutputBuffer:
 
     def _put(self, transaction: Any, address: Address, output: CallOutput) -> None:
         """Put what a task has printed after what is there."""
-        tables, place = self._tables, (address.thread_id, address.namespace)
-        namespace = tables.namespace(transaction, *place)
-        if namespace is None:
-            namespace = tables.new_namespace(transaction, *place)
-            tables.put_namespace(transaction, namespace)
+        tables = self._tables
+        namespace = tables.ensure_namespace(transaction, address)
         key = output_key(namespace.prefix, output.checkpoint_id) + digest(output.task_id)
         if (known := tables.writes.get(transaction, key)) is not None:
             output = CallOutput(*tables.fields_of(known)).and_then(output, self._limit)
@@ -144,7 +141,7 @@ class OutputBuffer:
 
 def outputs(tables: Tables, address: Address, transaction: Any) -> list[CallOutput]:
     """Return what is kept of the tasks that started at *address*, the first to print first."""
-    namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+    namespace = tables.namespace(transaction, address)
     if namespace is None:
         return []
     found = tables.writes.scan(transaction, output_key(namespace.prefix, address.checkpoint_id))

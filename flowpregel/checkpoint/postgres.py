@@ -175,8 +175,7 @@ class PostgresSaver(DurableSaver):
         super()._put(transaction, batches)
         for batch in batches:
             if batch.checkpoint is not None:
-                place = batch.address.thread_id, batch.address.namespace
-                namespace = self._tables.namespace(transaction, *place)
+                namespace = self._tables.namespace(transaction, batch.address)
                 assert namespace is not None
                 key = checkpoint_key(namespace.prefix, batch.checkpoint.id)
                 newer, writes = KINDS[b"checkpoints"], KINDS[b"writes"]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from flowpregel._core.copies import Replayed
@@ -27,7 +28,6 @@ from flowpregel._core.records import (
     parted,
 )
 from flowpregel.channels.base import MISSING
-from flowpregel.checkpoint.arguments import arguments_key
 from flowpregel.checkpoint.langgraph_methods import metadata_of
 from flowpregel.checkpoint.tables import (
     DELTA,
@@ -144,7 +144,7 @@ class Reader:
         chains: dict[str, DeltaChain] = {}
 
         def page_of(transaction: Any) -> list[CopiedCheckpoint]:
-            namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
+            namespace = self.tables.namespace(transaction, address)
             if namespace is None:
                 return []
             page = []
@@ -164,14 +164,6 @@ class Reader:
 
     # ------------------------------------------------------------ in a transaction
 
-    def arguments(self, transaction: Any, address: Address, task_id: str) -> bytes | None:
-        """Return what is kept of a call's arguments, encoded."""
-        namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
-        if namespace is None or address.checkpoint_id is None:
-            return None
-        pending = checkpoint_key(namespace.prefix, address.checkpoint_id)
-        return self.tables.writes.get(transaction, arguments_key(pending, task_id))
-
     def find(
         self,
         transaction: Any,
@@ -181,7 +173,7 @@ class Reader:
         tasks: bool = True,
     ) -> CopiedCheckpoint | None:
         """Copy the checkpoint at *address*: the newest, if it names none."""
-        namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
+        namespace = self.tables.namespace(transaction, address)
         if namespace is None:
             return None
         wanted = address.checkpoint_id
@@ -267,7 +259,14 @@ class Reader:
             name: decode(data, f"a value of channel {name!r}")
             for name, data in copied.values.items()
         }
-        writes, ran = parted(self._writes(copied))
+        pending = []
+        for task_id, path, written, how in sorted(copied.tasks, key=attrgetter("path", "task_id")):
+            if how is not None:
+                pending.append((path, PendingWrite(task_id, RAN, how)))
+            for _, (channel, data) in sorted(written.items()):
+                value = decode(data, f"the write of task {task_id!r} to {channel!r}")
+                pending.append((path, PendingWrite(task_id, channel, value)))
+        writes, ran = parted(pending)
         prefix = checkpoint_key(namespace.prefix, copied.id)
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
@@ -298,16 +297,6 @@ class Reader:
         """Return whether the metadata, ``source`` and ``step`` of a checkpoint are these."""
         found = metadata_of(self._checkpoint(copied, {}))
         return all(found.get(key) == value for key, value in filter.items())
-
-    def _writes(self, copied: CopiedCheckpoint) -> Iterator[tuple[str, PendingWrite]]:
-        """Yield the pending writes by path, task and position, each with its path."""
-        tasks = sorted(copied.tasks, key=lambda each: (each.path, each.task_id))
-        for task_id, path, writes, ran in tasks:
-            if ran is not None:
-                yield path, PendingWrite(task_id, RAN, ran)
-            for _, (channel, data) in sorted(writes.items()):
-                what = f"the write of task {task_id!r} to {channel!r}"
-                yield path, PendingWrite(task_id, channel, self.codec.decode(data, what))
 
     def _deltas(self, chain: DeltaChain, end: int, channel: str) -> DeltaHistory:
         decode, what = self.codec.decode, f"what was added to channel {channel!r}"

@@ -158,14 +158,12 @@ class RecordSaver(BaseCheckpointSaver):
         """
         tables = self._tables
         for batch in batches:
-            thread = batch.address.thread_id, batch.address.namespace
-            before = tables.namespace(transaction, *thread)
-            namespace = before or tables.new_namespace(transaction, *thread)
+            before = tables.namespace(transaction, batch.address)
+            namespace = before or tables.new_namespace(transaction, batch.address)
             if batch.fence is not None:
                 if batch.fence < namespace.fence:
-                    raise LeaseLostError(*thread, "a newer run")
-                if batch.fence > namespace.fence:
-                    namespace = namespace._replace(fence=batch.fence)
+                    raise LeaseLostError(namespace.thread_id, namespace.namespace, "a newer run")
+                namespace = namespace._replace(fence=batch.fence)
             for code, source in batch.sources.items():
                 tables.put_source(transaction, code, source)
             for task in batch.writes:
@@ -244,11 +242,10 @@ class RecordSaver(BaseCheckpointSaver):
 
     def _fence(self, address: Address, fence: int) -> int:
         """Return the fence the store knows of *address*, putting one there if given."""
-        tables, place = self._tables, (address.thread_id, address.namespace)
         if fence:
-            self._write(lambda t: tables.fence_off(t, *place, fence))
+            self._write(partial(self._tables.fence_off, address=address, fence=fence))
             return fence
-        found = self._read(lambda t: tables.namespace(t, *place))
+        found = self._read(partial(self._tables.namespace, address=address))
         return 0 if found is None else found.fence
 
 

@@ -89,7 +89,7 @@ class Sweeper:
 
     def sweep(self, transaction: Any, address: Address) -> int:
         """Drop what is not to be kept of a namespace; return how many checkpoints."""
-        namespace = self._tables.namespace(transaction, address.thread_id, address.namespace)
+        namespace = self._tables.namespace(transaction, address)
         if namespace is None:
             return 0
         gone = self._beyond(transaction, namespace)
@@ -148,7 +148,7 @@ class Sweeper:
 
 def pin(tables: Tables, transaction: Any, address: Address, *, pinned: bool) -> None:
     """Keep a checkpoint from being dropped by a `Retention`, or let go of it."""
-    namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+    namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
         return
     key = _PIN + checkpoint_key(namespace.prefix, address.checkpoint_id)
@@ -171,7 +171,7 @@ def forget_checkpoints(
         address: The namespace's.
         gone: The ids; None: all but the newest.
     """
-    namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+    namespace = tables.namespace(transaction, address)
     if namespace is None:
         return 0
     prefix, known = namespace.prefix, dict(tables.newest_first(transaction, namespace))
@@ -237,8 +237,7 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
             "or delete_thread it first"
         )
     for namespace in found:
-        place = target, namespace.namespace
-        twin = tables.namespace(transaction, *place) or tables.new_namespace(transaction, *place)
+        twin = tables.ensure_namespace(transaction, Address(target, namespace.namespace))
         for table in tables.of_namespace:
             table.copy(transaction, namespace.prefix, twin.prefix)
         twin = namespace._replace(prefix=twin.prefix, thread_id=target, fence=twin.fence)
@@ -271,7 +270,7 @@ def take_back(tables: Tables, transaction: Any, address: Address, calls: Collect
     Raises:
         ConfigurationError: It has no such call.
     """
-    namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+    namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
         raise ConfigurationError(f"there is nothing to take back at {address}")
     pending = tables.writes.scan(

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowpregel._core.records import Address
 from flowpregel.checkpoint.tables import Tables, digest
 
 
 def send(tables: Tables, transaction: Any, thread_id: str, name: str, data: bytes) -> None:
     """Keep a value, encoded, behind those that were sent before; the thread may be to come."""
-    namespace = tables.namespace(transaction, thread_id, "")
-    if namespace is None:
-        namespace = tables.new_namespace(transaction, thread_id, "")
-        tables.put_namespace(transaction, namespace)
+    namespace = tables.ensure_namespace(transaction, Address(thread_id))
     place = _place(namespace.prefix, name)
     last = next(tables.writes.scan(transaction, place, backwards=True), (place + bytes(8), b""))[0]
     number = 1 + int.from_bytes(last[len(place) :], "big")
@@ -27,7 +25,7 @@ def unreceived(
     tables: Tables, transaction: Any, thread_id: str, name: str, receiver: str
 ) -> tuple[bytes, bytes] | None:
     """Return the key of what is *receiver*'s, or of the first that is nobody's, and the value."""
-    namespace = tables.namespace(transaction, thread_id, "")
+    namespace = tables.namespace(transaction, Address(thread_id))
     free = None
     if namespace is not None:
         for key, record in tables.writes.scan(transaction, _place(namespace.prefix, name)):

@@ -205,20 +205,30 @@ class Tables:
 
     # ------------------------------------------------------------ namespaces
 
-    def namespace(self, transaction: Any, thread_id: str, name: str) -> NamespaceRecord | None:
-        """Return a thread's namespace, or None if nothing was ever written to it."""
-        data = self.threads.get(transaction, namespace_key(thread_id, name))
+    def namespace(self, transaction: Any, address: Address) -> NamespaceRecord | None:
+        """Return the namespace of *address*, or None if nothing was ever written to it."""
+        key = namespace_key(address.thread_id, address.namespace)
+        data = self.threads.get(transaction, key)
         return None if data is None else NamespaceRecord(*self.fields_of(data))
 
-    def new_namespace(self, transaction: Any, thread_id: str, name: str) -> NamespaceRecord:
+    def new_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
         """Return a namespace that is to be put; it begins with the fences of those around it."""
-        prefix = self.new_prefix(transaction)
+        prefix, name = self.new_prefix(transaction), address.namespace
         fences = [
             outer.fence
-            for outer in self.namespaces(transaction, thread_id)
+            for outer in self.namespaces(transaction, address.thread_id)
             if not outer.namespace or name.startswith(outer.namespace + "|")
         ]
-        return NamespaceRecord(prefix, thread_id, name, time.time_ns(), max(fences, default=0))
+        fence = max(fences, default=0)
+        return NamespaceRecord(prefix, address.thread_id, name, time.time_ns(), fence)
+
+    def ensure_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
+        """Return the namespace of *address*, which is there from now on."""
+        found = self.namespace(transaction, address)
+        if found is None:
+            found = self.new_namespace(transaction, address)
+            self.put_namespace(transaction, found)
+        return found
 
     def new_prefix(self, transaction: Any) -> bytes:
         """Return what the keys of a new namespace begin with."""
@@ -237,11 +247,10 @@ class Tables:
         found = self.threads.scan(transaction, digest(thread_id))
         return [NamespaceRecord(*self.fields_of(data)) for _, data in found]
 
-    def fence_off(self, transaction: Any, thread_id: str, name: str, fence: int) -> None:
+    def fence_off(self, transaction: Any, address: Address, fence: int) -> None:
         """Let only leases from *fence* on write a namespace and those inside it."""
-        if self.namespace(transaction, thread_id, name) is None:
-            self.put_namespace(transaction, self.new_namespace(transaction, thread_id, name))
-        for each in self.namespaces(transaction, thread_id):
+        name = self.ensure_namespace(transaction, address).namespace
+        for each in self.namespaces(transaction, address.thread_id):
             inside = not name or each.namespace == name or each.namespace.startswith(name + "|")
             if inside and each.fence < fence:
                 self.put_namespace(transaction, each._replace(fence=fence))
@@ -290,14 +299,14 @@ class Tables:
         Raises:
             StoreCorruptError: It has.
         """
-        place = address.thread_id, address.namespace
-        namespace = self.namespace(transaction, *place)
+        namespace = self.namespace(transaction, address)
         if namespace is None:
             return
         found = sum(1 for _ in self.checkpoints.scan(transaction, namespace.prefix))
         if found != namespace.checkpoints:
             what = f"counts {namespace.checkpoints} checkpoints, and {found} are there"
-            raise self.threads.corrupt(namespace_key(*place), what)
+            key = namespace_key(address.thread_id, address.namespace)
+            raise self.threads.corrupt(key, what)
 
     # ------------------------------------------------------------ values by version
 
