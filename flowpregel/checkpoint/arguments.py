@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from flowpregel._core.asked import FailedCall
 from flowpregel._core.records import Address
 from flowpregel._lmdb.codec import ValueCodec
-from flowpregel.checkpoint.tables import Tables, checkpoint_key, digest
+from flowpregel.checkpoint.layout import Tables, checkpoint_key, digest
 from flowpregel.errors import ValueEncodingError
 
 

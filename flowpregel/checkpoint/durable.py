@@ -14,11 +14,11 @@ from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import StoreOnDisk
 from flowpregel.checkpoint import arguments, maintenance, output
 from flowpregel.checkpoint.base import Leases
+from flowpregel.checkpoint.layout import Tables, thread_name
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.records import RecordSaver
 from flowpregel.checkpoint.retention import Retention, Sweeper, pin, take_back
-from flowpregel.checkpoint.tables import Tables, thread_name
 from flowpregel.checkpoint.work import status_of
 
 

@@ -41,7 +41,7 @@ from flowpregel._interrupts import deliver, held
 from flowpregel._lmdb.locks import ASKED, FENCE, SHOWN, WATCHED, FileLock, Owner, held_at
 from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
-from flowpregel.checkpoint.tables import namespace_key
+from flowpregel.checkpoint.layout import namespace_key
 from flowpregel.errors import StoreCorruptError, StoreError, ThreadBusyError
 
 FOLDER = "leases"

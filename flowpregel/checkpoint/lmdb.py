@@ -14,10 +14,10 @@ from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.records import Seal
 from flowpregel._lmdb.store import OpenStore, open_store
 from flowpregel.checkpoint.durable import DurableSaver
+from flowpregel.checkpoint.layout import Tables
 from flowpregel.checkpoint.leases import LeaseFiles
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.retention import Retention
-from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import StoreError, StoreFullError
 
 __all__ = [

@@ -10,14 +10,9 @@ from typing import Any
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.records import Table
+from flowpregel.checkpoint import layout
+from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.reader import Reader
-from flowpregel.checkpoint.tables import (
-    CheckpointRecord,
-    NamespaceRecord,
-    Tables,
-    channel_in,
-    digest,
-)
 from flowpregel.checkpoint.work import Status
 from flowpregel.errors import StoreError
 
@@ -90,7 +85,7 @@ def count(tables: Tables, stats: Stats) -> None:
             if data is None:
                 continue
             record = CheckpointRecord(*tables.fields_of(data))
-            names.update((digest(name), name) for name in record.channel_versions)
+            names.update((layout.digest(name), name) for name in record.channel_versions)
             inside = {
                 name: len(place)
                 for name, place in record.places.items()
@@ -102,7 +97,7 @@ def count(tables: Tables, stats: Stats) -> None:
         stats.bytes_of_writes += sum(size for _, size in writes)
         for table in (tables.values, tables.deltas):
             for key, size in _sizes(tables, table, namespace.prefix):
-                channels[names.get(channel_in(key), "?")] += size
+                channels[names.get(layout.channel_in(key), "?")] += size
     stats.threads = len(threads)
     stats.bytes_of_channels = dict(channels)
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.tables import Tables, checkpoint_key, digest
+from flowpregel.checkpoint.layout import Tables, checkpoint_key, digest
 from flowpregel.errors import StoreError
 
 PERIOD: Final = 1.0

@@ -24,11 +24,11 @@ from flowpregel._postgres.store import KINDS, OpenDatabase
 from flowpregel.checkpoint.arguments import arguments_key
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import DurableSaver
+from flowpregel.checkpoint.layout import Tables, checkpoint_key
 from flowpregel.checkpoint.leases import REASON, WATCHED_FOR, LiveState, opened
 from flowpregel.checkpoint.output import output_key
 from flowpregel.checkpoint.records import EncodedBatch
 from flowpregel.checkpoint.retention import Retention
-from flowpregel.checkpoint.tables import Tables, checkpoint_key
 from flowpregel.errors import ConfigurationError, ThreadBusyError
 
 __all__ = ["PostgresSaver"]

@@ -28,18 +28,9 @@ from flowpregel._core.records import (
     parted,
 )
 from flowpregel.channels.base import MISSING
+from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.langgraph_methods import metadata_of
-from flowpregel.checkpoint.tables import (
-    DELTA,
-    STORED,
-    CheckpointRecord,
-    NamespaceRecord,
-    Tables,
-    WritesRecord,
-    checkpoint_key,
-    digest,
-    value_key,
-)
+from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables, WritesRecord
 
 _PAGE = 8
 """How many checkpoints of a history are read in one transaction."""
@@ -210,14 +201,14 @@ class Reader:
             chains: By channel, the deltas that were read before.
         """
         copied = CopiedCheckpoint(identifier, record, namespace)
-        stored = [name for name, place in record.places.items() if place == STORED]
+        stored = [name for name, place in record.places.items() if place == layout.STORED]
         versions = record.channel_versions
-        keys = [value_key(namespace.prefix, versions.get(name), name) for name in stored]
+        keys = [layout.value_key(namespace.prefix, versions.get(name), name) for name in stored]
         if keys:
             self.tables.values.expect(transaction, keys)
         for name, place in record.places.items():
             version = versions.get(name)
-            if place == DELTA:
+            if place == layout.DELTA:
                 chain = chains.get(name)
                 if chain is None or version not in chain.positions:
                     chain = chains[name] = self._chain(transaction, namespace.prefix, name, version)
@@ -232,7 +223,7 @@ class Reader:
         self, transaction: Any, copied: CopiedCheckpoint, *, lazy_results: bool = False
     ) -> None:
         """Add what tasks have left; of those that are finished calls, if *lazy_results*, little."""
-        prefix = checkpoint_key(copied.namespace.prefix, copied.id)
+        prefix = layout.checkpoint_key(copied.namespace.prefix, copied.id)
         for _, data in self.tables.writes.scan(transaction, prefix):
             task = WritesRecord(*self.tables.fields_of(data))
             if not (lazy_results and dict(task.writes.values()).keys() == _FINISHED_CALL):
@@ -267,7 +258,7 @@ class Reader:
                 value = decode(data, f"the write of task {task_id!r} to {channel!r}")
                 pending.append((path, PendingWrite(task_id, channel, value)))
         writes, ran = parted(pending)
-        prefix = checkpoint_key(namespace.prefix, copied.id)
+        prefix = layout.checkpoint_key(namespace.prefix, copied.id)
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
             checkpoint=self._checkpoint(copied, values),
@@ -356,7 +347,7 @@ class LeftCalls:
         """Return the writes of a call that has finished, or the *only* one of them."""
         reader, record = self.reader, self.held.get(task_id)
         if record is None and len(self.held) < len(self.ids):
-            key = self.prefix + digest(task_id)
+            key = self.prefix + layout.digest(task_id)
             if (data := reader.read(partial(reader.tables.writes.get, key=key))) is not None:
                 record = WritesRecord(*reader.tables.fields_of(data))
         writes = {} if record is None else dict(record.writes.values())

@@ -26,7 +26,7 @@ from flowpregel._core.records import (
     Saved,
     TaskWrites,
 )
-from flowpregel.checkpoint import arguments, output, signals
+from flowpregel.checkpoint import arguments, layout, output, signals
 from flowpregel.checkpoint.base import (
     WRITES_IDX_MAP,
     BaseCheckpointSaver,
@@ -35,6 +35,13 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
 )
+from flowpregel.checkpoint.layout import (
+    NamespaceRecord,
+    Tables,
+    checkpoint_key,
+    thread_name,
+    value_key,
+)
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.retention import (
     Retention,
@@ -42,19 +49,6 @@ from flowpregel.checkpoint.retention import (
     copy_thread,
     forget_checkpoints,
     forget_thread,
-)
-from flowpregel.checkpoint.tables import (
-    DELTA,
-    EMPTY,
-    STORED,
-    CheckpointRecord,
-    NamespaceRecord,
-    Tables,
-    WritesRecord,
-    checkpoint_key,
-    digest,
-    thread_name,
-    value_key,
 )
 from flowpregel.errors import ConfigurationError, LeaseLostError
 
@@ -325,11 +319,11 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
     The arguments of a call that failed are kept beside them, until it has finished.
     """
     pending = checkpoint_key(prefix, task.checkpoint_id)
-    key = pending + digest(task.task_id)
+    key = pending + layout.digest(task.task_id)
     known: dict[int, tuple[str, bytes]] = {}
     ran = None if task.ran is None else tuple(task.ran)
     if (data := tables.writes.get(transaction, key)) is not None:
-        old = WritesRecord(*tables.fields_of(data))
+        old = layout.WritesRecord(*tables.fields_of(data))
         known, ran = dict(old.writes), ran or old.ran
         if not CONTROL_WRITES.issuperset(channel for channel, _ in task.writes):
             tables.writes.delete(transaction, arguments.arguments_key(pending, task.task_id))
@@ -362,20 +356,20 @@ def _put_checkpoint(
         if name in values:
             places[name] = data = values[name]
             if not isinstance(data, bytes) or len(data) > LONGEST_INLINE:
-                places[name] = STORED
+                places[name] = layout.STORED
                 tables.values.put(transaction, value_key(namespace.prefix, version, name), data)
         elif name in deltas:
-            previous, base = deltas[name].previous, theirs.get(name, EMPTY)
+            previous, base = deltas[name].previous, theirs.get(name, layout.EMPTY)
             if previous is None:
-                base = EMPTY
+                base = layout.EMPTY
             elif previous != before.get(name):
                 base = tables.place(transaction, namespace, name, previous)
             added = tables.record_of((previous, base, deltas[name].writes))
             tables.deltas.put(transaction, value_key(namespace.prefix, version, name), added)
-            places[name] = DELTA
+            places[name] = layout.DELTA
         elif name not in checkpoint.changed and version != before.get(name):
             places[name] = tables.place(transaction, namespace, name, version)
-    record = (*(getattr(checkpoint, name) for name in CheckpointRecord._fields[:-1]), places)
+    record = (*(getattr(checkpoint, name) for name in layout.CheckpointRecord._fields[:-1]), places)
     key = checkpoint_key(namespace.prefix, checkpoint.id)
     is_new = tables.checkpoints.get(transaction, key) is None
     tables.checkpoints.put(transaction, key, tables.record_of(record))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.tables import Tables, digest
+from flowpregel.checkpoint.layout import Tables, digest
 
 
 def send(tables: Tables, transaction: Any, thread_id: str, name: str, data: bytes) -> None:

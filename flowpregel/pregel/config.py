@@ -11,7 +11,7 @@ from uuid import UUID
 from flowpregel._core.program import names
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.base import OnConflict
-from flowpregel.checkpoint.tables import thread_name
+from flowpregel.checkpoint.layout import thread_name
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
 from flowpregel.pregel.definition import GraphDefinition, Where

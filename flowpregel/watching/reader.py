@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import Owner
 from flowpregel.checkpoint.base import FLOW
-from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord
+from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.crash_report import cpu_of, memory_of
 from flowpregel.watching.inert import InertCodec

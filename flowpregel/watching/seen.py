@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.records import SIZE
-from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord, checkpoint_key
+from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, checkpoint_key
 from flowpregel.watching.known import DIGEST, KnownTask, KnownTasks
 from flowpregel.watching.rows import CallState
 from flowpregel.watching.tasks import Place, TaskRecords

@@ -13,8 +13,8 @@ from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.arguments import arguments_key, decoded
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
+from flowpregel.checkpoint.layout import Tables, WritesRecord, digest
 from flowpregel.checkpoint.output import CallOutput, output_key
-from flowpregel.checkpoint.tables import Tables, WritesRecord, digest
 from flowpregel.checkpoint.work import Work, work_from
 from flowpregel.watching.preview import plain, question
 from flowpregel.watching.rows import CallRow, CallState
