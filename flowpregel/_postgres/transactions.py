@@ -35,7 +35,7 @@ _MOST_BYTES = 1 << 20
 """Of records that are kept in mind for one scope; and as many keys at 16 bytes each."""
 _LARGEST = 1 << 16
 _AHEAD = 64
-"""Deltas that are read with one: whoever wants one wants those before it."""
+"""Deltas that are read with one that is asked for alone: who wants it wants those before it."""
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # A process that is stopped while it has a lock must not keep it.
 _WRITING = (
@@ -127,7 +127,7 @@ class Transaction:
         missing = [key for key in keys if key not in self._found]
         if not missing:
             return
-        if missing[0][:1] == DELTAS:
+        if len(missing) == 1 and missing[0][:1] == DELTAS:
             before = missing[0][:9], missing[0] + b"\0"
             rows = self.ask(_PAGE.format("key, record", "DESC", _AHEAD), *before)
         else:

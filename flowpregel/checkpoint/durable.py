@@ -55,13 +55,10 @@ class DurableSaver(RecordSaver):
         self._store = store
         self.path: str = store.environment.path
         """The store, as messages name it."""
+        self.location = self.path
+        """What it is opened by: the path of a folder, or a URL."""
         self.options = options
         """How the store was opened."""
-
-    @property
-    def location(self) -> str:
-        """What the store is opened by: the path of a folder, or a URL."""
-        return self.path
 
     @abstractmethod
     def opened_to_look(self, codec: Codec) -> tuple[StoreOnDisk, LeasesOfAll]:
@@ -146,10 +143,7 @@ class DurableSaver(RecordSaver):
 
     def stats(self) -> Stats:
         """Return how much is kept, and for what; reads everything once."""
-        used, map_size = self._store.environment.sizes()
-        stats = Stats(bytes=used, map_size=map_size)
-        maintenance.count(self._tables, stats)
-        return stats
+        return maintenance.count(self._tables, *self._store.environment.sizes())
 
     def sweep(self, retention: Retention, thread_ids: Sequence[str] | None = None) -> int:
         """Drop at once the history that *retention* does not keep; return how many checkpoints.
@@ -171,8 +165,7 @@ class DurableSaver(RecordSaver):
         Checks every record's checksum, and whether every checkpoint's parts are there. Nothing
         is decoded.
         """
-        records, problems = maintenance.verify(self._tables, self._reader)
-        return Verification(records=records, problems=tuple(problems))
+        return maintenance.verify(self._tables, self._reader)
 
     def close(self) -> None:
         self._output.flush()

@@ -72,9 +72,10 @@ class Verification:
 # ---------------------------------------------------------------- stats
 
 
-def count(tables: Tables, stats: Stats) -> None:
-    """Add what is kept in *tables* to *stats*."""
-    threads, channels = set(), Counter(stats.bytes_of_channels)
+def count(tables: Tables, used: int, map_size: int) -> Stats:
+    """Return how much is kept in *tables*, of which *used* bytes are taken up."""
+    stats = Stats(bytes=used, map_size=map_size)
+    threads, channels = set(), Counter[str]()
     for namespace in tables.used(None):
         threads.add(namespace.thread_id)
         stats.namespaces += 1
@@ -86,13 +87,11 @@ def count(tables: Tables, stats: Stats) -> None:
                 continue
             record = CheckpointRecord(*tables.fields_of(data))
             names.update((layout.digest(name), name) for name in record.channel_versions)
-            inside = {
-                name: len(place)
-                for name, place in record.places.items()
-                if isinstance(place, bytes)
-            }
-            channels.update(inside)
-            stats.bytes_of_checkpoints += size - sum(inside.values())
+            stats.bytes_of_checkpoints += size
+            for name, place in record.places.items():
+                if isinstance(place, bytes):
+                    channels[name] += len(place)
+                    stats.bytes_of_checkpoints -= len(place)
         writes = _sizes(tables, tables.writes, namespace.prefix)
         stats.bytes_of_writes += sum(size for _, size in writes)
         for table in (tables.values, tables.deltas):
@@ -100,6 +99,7 @@ def count(tables: Tables, stats: Stats) -> None:
                 channels[names.get(layout.channel_in(key), "?")] += size
     stats.threads = len(threads)
     stats.bytes_of_channels = dict(channels)
+    return stats
 
 
 def _sizes(tables: Tables, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, int]]:
@@ -121,8 +121,8 @@ def _sizes(tables: Tables, table: Table, prefix: bytes = b"") -> Iterator[tuple[
 # ---------------------------------------------------------------- verify
 
 
-def verify(tables: Tables, reader: Reader) -> tuple[int, list[str]]:
-    """Read every record, and every checkpoint; return how many records, and what does not hold."""
+def verify(tables: Tables, reader: Reader) -> Verification:
+    """Read every record, and every checkpoint; return how many, and what does not hold."""
     total, problems = 0, []
     for table in tables.all:
         for key, _ in _sizes(tables, table):
@@ -147,7 +147,7 @@ def verify(tables: Tables, reader: Reader) -> tuple[int, list[str]]:
                 )
             except StoreError as error:
                 problems.append(f"{where}, checkpoint {identifier}: {error}")
-    return total, problems
+    return Verification(records=total, problems=tuple(problems))
 
 
 def _ids(tables: Tables, namespace: NamespaceRecord, transaction: Any) -> list[str]:

@@ -139,17 +139,14 @@ class PostgresSaver(DurableSaver):
         if not lease_ttl > 0:
             raise ConfigurationError(f"lease_ttl is {lease_ttl!r}; give seconds greater than 0")
         opened_as = options or StoreOptions()
-        self._url, self._ttl = url, lease_ttl
+        self._ttl = lease_ttl
         store = OpenDatabase(url, readonly=readonly, codec=codec, options=opened_as)
         leases = PostgresLeases(store, lease_ttl)
         super().__init__(store, PostgresTables(store), leases, opened_as, retention)
-
-    @property
-    def location(self) -> str:
-        return self._url
+        self.location = url
 
     def opened_to_look(self, codec: Codec) -> tuple[OpenDatabase, PostgresLeases]:
-        store = OpenDatabase(self._url, readonly=True, codec=codec, options=self.options)
+        store = OpenDatabase(self.location, readonly=True, codec=codec, options=self.options)
         return store, PostgresLeases(store, self._ttl)
 
     def abandoned(self) -> list[Address]:
