@@ -17,6 +17,7 @@ import json
 import os
 import random
 import socket
+import stat
 import threading
 import time
 import weakref
@@ -26,7 +27,6 @@ from dataclasses import asdict, dataclass
 
 from flowpregel import _interrupts
 from flowpregel._lmdb.errors import of_system
-from flowpregel._lmdb.files import open_file
 from flowpregel.errors import StoreBusyError, StoreError
 
 _FIRST_PAUSE = 0.00005
@@ -70,6 +70,38 @@ def _owner_in(data: bytes) -> Owner | None:
     with suppress(ValueError, TypeError):
         return Owner(**json.loads(data))
     return None
+
+
+def open_file(path: str, flags: int) -> int:
+    """Return a descriptor of a store's file, which is made with mode 0600 if *flags* say so.
+
+    Raises:
+        StoreError: It, or the folder it is in, is a link, or it is no file.
+        OSError: It cannot be opened.
+    """
+    folder, name = os.path.split(path)
+    kept = os.O_CLOEXEC | os.O_NOFOLLOW
+    place = getattr(os, "O_PATH", os.O_RDONLY)  # it may be one that must not be listed
+    inside = -1
+    try:
+        inside = os.open(folder, place | os.O_DIRECTORY | kept)
+        # Not blocking: it may be a pipe, which nobody else opens.
+        file = os.open(name, flags | os.O_NONBLOCK | kept, 0o600, dir_fd=inside)
+    except OSError as error:
+        linked = path if inside >= 0 else folder
+        if os.path.islink(linked):
+            raise StoreError(
+                f"{linked} is a symbolic link, and a store has none; nothing was changed: "
+                "remove the link if you know who made it"
+            ) from error
+        raise
+    finally:
+        if inside >= 0:
+            os.close(inside)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise StoreError(f"{path} is no plain file, as all of a store are")
+    return file
 
 
 class FileLock:

@@ -324,13 +324,9 @@ class Tables:
         return EMPTY
 
     def value(
-        self, transaction: Any, prefix: bytes, channel: str, version: Version | None, place: Place
-    ) -> bytes | None:
-        """Return a channel's value, encoded, from its *place*; None: it is empty."""
-        if isinstance(place, bytes):
-            return place
-        if place == EMPTY:
-            return None
+        self, transaction: Any, prefix: bytes, channel: str, version: Version | None
+    ) -> bytes:
+        """Return a channel's value, encoded, which is `STORED`."""
         key = value_key(prefix, version, channel)
         data = self.values.get(transaction, key)
         if data is None:

@@ -208,15 +208,16 @@ class Reader:
             self.tables.values.expect(transaction, keys)
         for name, place in record.places.items():
             version = versions.get(name)
-            if place == layout.DELTA:
+            if isinstance(place, bytes):
+                copied.values[name] = place
+            elif place == layout.STORED:
+                value = self.tables.value(transaction, namespace.prefix, name, version)
+                copied.values[name] = value
+            elif place == layout.DELTA:
                 chain = chains.get(name)
                 if chain is None or version not in chain.positions:
                     chain = chains[name] = self._chain(transaction, namespace.prefix, name, version)
                 copied.deltas[name] = chain, chain.positions[version]
-                continue
-            data = self.tables.value(transaction, namespace.prefix, name, version, place)
-            if data is not None:
-                copied.values[name] = data
         return copied
 
     def _copy_tasks(
@@ -238,7 +239,9 @@ class Reader:
     ) -> DeltaChain:
         found = [*self.tables.chain(transaction, prefix, channel, version)]
         _, oldest = found[-1]
-        seed = self.tables.value(transaction, prefix, channel, oldest.previous, oldest.base)
+        seed = oldest.base if isinstance(oldest.base, bytes) else None
+        if oldest.base == layout.STORED:
+            seed = self.tables.value(transaction, prefix, channel, oldest.previous)
         positions = {each: len(found) - at for at, (each, _) in enumerate(found)}
         return DeltaChain(seed, [delta.writes for _, delta in reversed(found)], positions)
 
