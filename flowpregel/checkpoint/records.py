@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from flowpregel._code.digest import SOURCES
@@ -56,6 +57,8 @@ LONGEST_INLINE = 128
 """Bytes: a larger value is kept once per version, not in each checkpoint that has it."""
 _LONGEST_SOURCE = 1 << 16
 """Bytes that are kept of the source of a task or a body, compressed."""
+_KEPT_FIELDS = attrgetter(*layout.CheckpointRecord._fields[:-1])
+"""Takes out of a checkpoint what stands in its record; the places of its values follow."""
 
 Encode: TypeAlias = Callable[[Any, str], Any]
 """Returns what a saver keeps of a value; the text says what it is, for an error's message."""
@@ -280,7 +283,8 @@ def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
         what = f"the write of task {task.task_id!r} to"
         writes = [(name, encode_once(value, f"{what} {name!r}")) for name, value in task.writes]
         if writes:
-            tasks.append(replace(task, writes=tuple(writes)))
+            place = task.checkpoint_id, task.task_id, task.path
+            tasks.append(TaskWrites(*place, tuple(writes), task.ran, task.failed))
     made = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
     if (given := batch.checkpoint) is not None:
         step = f"(step {given.step})"
@@ -369,7 +373,7 @@ def _put_checkpoint(
             places[name] = layout.DELTA
         elif name not in checkpoint.changed and version != before.get(name):
             places[name] = tables.place(transaction, namespace, name, version)
-    record = (*(getattr(checkpoint, name) for name in layout.CheckpointRecord._fields[:-1]), places)
+    record = (*_KEPT_FIELDS(checkpoint), places)
     key = checkpoint_key(namespace.prefix, checkpoint.id)
     is_new = tables.checkpoints.get(transaction, key) is None
     tables.checkpoints.put(transaction, key, tables.record_of(record))
