@@ -323,19 +323,10 @@ class LeftCalls:
     ids: Mapping[int, str]
     held: Mapping[str, WritesRecord]
 
-    def result(self, task_id: str) -> Sequence[Write]:
-        """Return what is kept of a call, empty if it has not finished.
-
-        Raises:
-            StoreCorruptError: Its record is damaged.
-            ValueEncodingError: Its result cannot be read back.
-        """
-        return self._decoded(task_id)
-
     def record_at(self, path: str) -> Sequence[Write]:
         """Return which call has this path, without its result; empty: there is no such."""
         task_id = self.ids.get(hash(path))
-        return () if task_id is None else self._decoded(task_id, CALLED)
+        return () if task_id is None else self.result(task_id, CALLED)
 
     def count(self) -> int:
         """Return how many there are."""
@@ -344,10 +335,19 @@ class LeftCalls:
     def records(self) -> Iterator[Sequence[Write]]:
         """Yield which calls they are, one after the other and without their results."""
         for task_id in self.ids.values():
-            yield self._decoded(task_id, CALLED)
+            yield self.result(task_id, CALLED)
 
-    def _decoded(self, task_id: str, only: str | None = None) -> Sequence[Write]:
-        """Return the writes of a call that has finished, or the *only* one of them."""
+    def result(self, task_id: str, only: str | None = None) -> Sequence[Write]:
+        """Return what is kept of a call, empty if it has not finished.
+
+        Args:
+            task_id: The call's.
+            only: Just the write to this name.
+
+        Raises:
+            StoreCorruptError: Its record is damaged.
+            ValueEncodingError: Its result cannot be read back.
+        """
         reader, record = self.reader, self.held.get(task_id)
         if record is None and len(self.held) < len(self.ids):
             key = self.prefix + layout.digest(task_id)
