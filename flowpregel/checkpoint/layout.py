@@ -38,6 +38,9 @@ Place = bytes | int
 EMPTY, STORED, DELTA = range(3)
 """Nowhere, in ``values``, or in ``deltas``."""
 
+ARGUMENTS, SIGNALS, OUTPUT = b"\0\2", b"\0\3", b"\0\4"
+"""What lies beside pending writes; no checkpoint id, as it is in a key, begins like this."""
+
 LONGEST_ID = 400
 VALUE_LENGTH = 33
 """Bytes of what `value_key` returns; the keys of chunks are longer."""
@@ -95,6 +98,16 @@ def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
             f"at most {LONGEST_ID} can be kept"
         )
     return prefix + encoded.replace(b"\0", b"\0\xff") + _END
+
+
+def beside(kind: bytes, pending: bytes) -> bytes:
+    """Return what the keys in ``writes`` begin with of what lies beside pending writes.
+
+    Args:
+        kind: `ARGUMENTS`, `SIGNALS` or `OUTPUT`.
+        pending: What the keys of pending writes begin with: a checkpoint's, or a namespace's.
+    """
+    return pending[:8] + kind + pending[8:]
 
 
 def id_in(key: bytes) -> str:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.layout import Tables, checkpoint_key, digest
+from flowpregel.checkpoint.layout import OUTPUT, Tables, beside, checkpoint_key, digest
 from flowpregel.errors import StoreError
 
 PERIOD: Final = 1.0
@@ -133,7 +133,8 @@ class OutputBuffer:
         """Put what a task has printed after what is there."""
         tables = self._tables
         namespace = tables.ensure_namespace(transaction, address)
-        key = output_key(namespace.prefix, output.checkpoint_id) + digest(output.task_id)
+        pending = checkpoint_key(namespace.prefix, output.checkpoint_id)
+        key = beside(OUTPUT, pending) + digest(output.task_id)
         if (known := tables.writes.get(transaction, key)) is not None:
             output = CallOutput(*tables.fields_of(known)).and_then(output, self._limit)
         tables.writes.put(transaction, key, tables.record_of(tuple(output)))
@@ -144,13 +145,9 @@ def outputs(tables: Tables, address: Address, transaction: Any) -> list[CallOutp
     namespace = tables.namespace(transaction, address)
     if namespace is None:
         return []
-    found = tables.writes.scan(transaction, output_key(namespace.prefix, address.checkpoint_id))
+    pending = namespace.prefix
+    if address.checkpoint_id is not None:
+        pending = checkpoint_key(pending, address.checkpoint_id)
+    found = tables.writes.scan(transaction, beside(OUTPUT, pending))
     kept = [CallOutput(*tables.fields_of(data)) for _, data in found]
     return sorted(kept, key=lambda output: output.began)
-
-
-def output_key(prefix: bytes, checkpoint_id: str | None) -> bytes:
-    """Return what the keys of output begin with in ``writes``: of a checkpoint, or all (None)."""
-    place = b"" if checkpoint_id is None else checkpoint_key(prefix, checkpoint_id)[len(prefix) :]
-    # No checkpoint id, as it is in a key, begins like this.
-    return prefix + b"\0\4" + place

@@ -21,12 +21,10 @@ from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import after
 from flowpregel._postgres.leases import LeaseTable, OwnLease, place_of
 from flowpregel._postgres.store import KINDS, OpenDatabase
-from flowpregel.checkpoint.arguments import arguments_key
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.checkpoint.layout import Tables, checkpoint_key
+from flowpregel.checkpoint.layout import ARGUMENTS, OUTPUT, Tables, beside, checkpoint_key
 from flowpregel.checkpoint.leases import REASON, WATCHED_FOR, LiveState, opened
-from flowpregel.checkpoint.output import output_key
 from flowpregel.checkpoint.records import EncodedBatch
 from flowpregel.checkpoint.retention import Retention
 from flowpregel.errors import ConfigurationError, ThreadBusyError
@@ -176,14 +174,7 @@ class PostgresSaver(DurableSaver):
                 assert namespace is not None
                 key = checkpoint_key(namespace.prefix, batch.checkpoint.id)
                 newer, writes = KINDS[b"checkpoints"], KINDS[b"writes"]
-                given = writes + arguments_key(key)
-                printed = writes + output_key(namespace.prefix, batch.checkpoint.id)
-                transaction.expect_empty(
-                    namespace.prefix,
-                    [
-                        (newer + key + b"\0", newer + after(namespace.prefix)),
-                        (writes + key, writes + after(key)),
-                        (given, after(given)),
-                        (printed, after(printed)),
-                    ],
-                )
+                given, printed = beside(ARGUMENTS, key), beside(OUTPUT, key)
+                left = [(writes + each, writes + after(each)) for each in (key, given, printed)]
+                later = newer + key + b"\0", newer + after(namespace.prefix)
+                transaction.expect_empty(namespace.prefix, [later, *left])

@@ -323,14 +323,15 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
     The arguments of a call that failed are kept beside them, until it has finished.
     """
     pending = checkpoint_key(prefix, task.checkpoint_id)
-    key = pending + layout.digest(task.task_id)
+    place = layout.digest(task.task_id)
+    key, arguments_key = pending + place, layout.beside(layout.ARGUMENTS, pending) + place
     known: dict[int, tuple[str, bytes]] = {}
     ran = None if task.ran is None else tuple(task.ran)
     if (data := tables.writes.get(transaction, key)) is not None:
         old = layout.WritesRecord(*tables.fields_of(data))
         known, ran = dict(old.writes), ran or old.ran
         if not CONTROL_WRITES.issuperset(channel for channel, _ in task.writes):
-            tables.writes.delete(transaction, arguments.arguments_key(pending, task.task_id))
+            tables.writes.delete(transaction, arguments_key)
     for index, write in enumerate(task.writes):
         position = WRITES_IDX_MAP.get(write[0], index)
         if position < 0 or position not in known:
@@ -339,7 +340,7 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
             known.pop(WRITES_IDX_MAP[SAVED], None)
     tables.writes.put(transaction, key, tables.record_of((task.task_id, task.path, known, ran)))
     if isinstance(task.failed, bytes):
-        tables.writes.put(transaction, arguments.arguments_key(pending, task.task_id), task.failed)
+        tables.writes.put(transaction, arguments_key, task.failed)
 
 
 def _put_checkpoint(

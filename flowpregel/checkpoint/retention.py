@@ -12,10 +12,8 @@ from flowpregel._core.ids import caller_of
 from flowpregel._core.records import CALLED, INTERRUPT, RESUME, Address
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.checkpoint import layout
-from flowpregel.checkpoint.arguments import arguments_key
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables, WritesRecord
-from flowpregel.checkpoint.output import output_key
 from flowpregel.errors import ConfigurationError
 
 _PIN = b"pin"
@@ -116,7 +114,7 @@ class Sweeper:
         """Return the bytes of a checkpoint, its pending writes, and what it changed."""
         tables, key = self._tables, layout.checkpoint_key(prefix, identifier)
         found = [tables.checkpoints.get(transaction, key)]
-        for place in (key, arguments_key(key)):
+        for place in (key, layout.beside(layout.ARGUMENTS, key)):
             found += [data for _, data in tables.writes.scan(transaction, place)]
         for name in record.changed:
             place = layout.value_key(prefix, record.channel_versions.get(name), name)
@@ -169,8 +167,8 @@ def forget_checkpoints(
         key = layout.checkpoint_key(prefix, identifier)
         tables.checkpoints.delete(transaction, key)
         tables.writes.drop(transaction, key)
-        tables.writes.drop(transaction, arguments_key(key))
-        tables.writes.drop(transaction, output_key(prefix, identifier))
+        tables.writes.drop(transaction, layout.beside(layout.ARGUMENTS, key))
+        tables.writes.drop(transaction, layout.beside(layout.OUTPUT, key))
         del known[identifier]
     needed: set[bytes] = set()
     for record in known.values():

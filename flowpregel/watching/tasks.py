@@ -11,10 +11,10 @@ from flowpregel._core.asked import CallRecord, Ran
 from flowpregel._core.calls import line_of
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.arguments import arguments_key, decoded
+from flowpregel.checkpoint.arguments import decoded
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
-from flowpregel.checkpoint.layout import Tables, WritesRecord, digest
-from flowpregel.checkpoint.output import CallOutput, output_key
+from flowpregel.checkpoint.layout import ARGUMENTS, OUTPUT, Tables, WritesRecord, beside, digest
+from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.work import Work, work_from
 from flowpregel.watching.preview import plain, question
 from flowpregel.watching.rows import CallRow, CallState
@@ -115,7 +115,7 @@ class TaskRecords:
     def _detail(self, place: Place, record: WritesRecord) -> dict[str, Any]:
         """Return what a row does not tell of a task."""
         work = self._work(place, record, whole=True)
-        (data,) = self._payloads([arguments_key(place.key, record.task_id)])
+        (data,) = self._payloads([beside(ARGUMENTS, place.key) + digest(record.task_id)])
         kept = None if data is None else decoded(data, self.codec)
         arguments = kept and {str(at): each for at, each in enumerate(kept.args)} | kept.kwargs
         failed = work.ran.failed if work.ran else ()
@@ -129,7 +129,7 @@ class TaskRecords:
 
     def output(self, places: Iterable[Place], call_id: str) -> str:
         """Return what a task has printed and logged; empty: nothing."""
-        keys = [output_key(at.key[:8], at.address.checkpoint_id) + digest(call_id) for at in places]
+        keys = [beside(OUTPUT, at.key) + digest(call_id) for at in places]
         kept = (CallOutput(*self.tables.fields_of(data)) for data in self._payloads(keys) if data)
         return "".join(output.text for output in kept)
 
