@@ -120,8 +120,14 @@ class KeptInStore:
 class StoreOnDisk(SealedStore, Protocol):
     """One that other processes use too."""
 
-    environment: Any
-    """Has `Environment.path`, `sizes`, `read` and `mark`."""
+    path: str
+    """Its folder or database, for messages."""
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the bytes that it takes up, and those of its address space."""
+
+    def mark(self) -> int:
+        """Return a number that is the same as long as nothing is committed."""
 
 
 class Table:

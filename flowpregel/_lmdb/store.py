@@ -60,6 +60,7 @@ class OpenStore:
         self, environment: Environment, seal: Seal, codec: ValueCodec, timeout: float
     ) -> None:
         self.environment = environment
+        self.path, self.sizes, self.mark = environment.path, environment.sizes, environment.mark
         self.read = environment.read
         self.write = partial(environment.write, timeout=timeout)
         self.seal = seal

@@ -53,7 +53,7 @@ class DurableSaver(RecordSaver):
         kept = options.kept_arguments, options.kept_output
         super().__init__(tables, leases, retention, kept)
         self._store = store
-        self.path: str = store.environment.path
+        self.path: str = store.path
         """The store, as messages name it."""
         self.location = self.path
         """What it is opened by: the path of a folder, or a URL."""
@@ -139,11 +139,11 @@ class DurableSaver(RecordSaver):
 
     def size(self) -> int:
         """Return the bytes that the store takes up on disk."""
-        return int(self._store.environment.sizes()[0])
+        return int(self._store.sizes()[0])
 
     def stats(self) -> Stats:
         """Return how much is kept, and for what; reads everything once."""
-        return maintenance.count(self._tables, *self._store.environment.sizes())
+        return maintenance.count(self._tables, *self._store.sizes())
 
     def sweep(self, retention: Retention, thread_ids: Sequence[str] | None = None) -> int:
         """Drop at once the history that *retention* does not keep; return how many checkpoints.

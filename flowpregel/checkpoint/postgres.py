@@ -19,8 +19,9 @@ from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.locks import Owner
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import after
+from flowpregel._postgres.database import Database
 from flowpregel._postgres.leases import LeaseTable, OwnLease, place_of
-from flowpregel._postgres.store import KINDS, OpenDatabase
+from flowpregel._postgres.tables import KINDS
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.layout import ARGUMENTS, OUTPUT, Tables, beside, checkpoint_key
@@ -52,8 +53,8 @@ class PostgresLeases(LeaseTable):
         ttl: Seconds after which a lease is out that is not renewed.
     """
 
-    def __init__(self, store: OpenDatabase, ttl: float) -> None:
-        super().__init__(store.environment, ttl)
+    def __init__(self, store: Database, ttl: float) -> None:
+        super().__init__(store, ttl)
         self._live = store.table(b"live")
         """Seals what the runs show, as the store's records are."""
         self.held: set[tuple[str, int]] = set()
@@ -138,13 +139,13 @@ class PostgresSaver(DurableSaver):
             raise ConfigurationError(f"lease_ttl is {lease_ttl!r}; give seconds greater than 0")
         opened_as = options or StoreOptions()
         self._ttl = lease_ttl
-        store = OpenDatabase(url, readonly=readonly, codec=codec, options=opened_as)
+        store = Database(url, readonly=readonly, codec=codec, options=opened_as)
         leases = PostgresLeases(store, lease_ttl)
         super().__init__(store, PostgresTables(store), leases, opened_as, retention)
         self.location = url
 
-    def opened_to_look(self, codec: Codec) -> tuple[OpenDatabase, PostgresLeases]:
-        store = OpenDatabase(self.location, readonly=True, codec=codec, options=self.options)
+    def opened_to_look(self, codec: Codec) -> tuple[Database, PostgresLeases]:
+        store = Database(self.location, readonly=True, codec=codec, options=self.options)
         return store, PostgresLeases(store, self._ttl)
 
     def abandoned(self) -> list[Address]:

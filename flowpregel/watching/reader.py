@@ -116,7 +116,7 @@ class StoreReader:
 
         For a moment after a commit it is another each time. It takes some microseconds.
         """
-        return int(self._store.environment.mark())
+        return int(self._store.mark())
 
     # ------------------------------------------------------------ runs
 

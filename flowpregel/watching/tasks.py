@@ -54,7 +54,7 @@ class TaskRecords:
     def __init__(self, store: StoreOnDisk) -> None:
         self.tables = Tables(store)
         self.table = self.tables.writes
-        self.read: Callable[[Callable[[Any], Any]], Any] = store.environment.read
+        self.read: Callable[[Callable[[Any], Any]], Any] = store.read
         self.codec = store.codec
 
     def record(self, data: bytes) -> WritesRecord:

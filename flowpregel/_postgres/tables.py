@@ -1,4 +1,4 @@
-"""A store in PostgreSQL: how it is opened, or made, and its records, sealed as those on disk are.
+"""The tables of a store in PostgreSQL; its records are sealed as those on disk are.
 
 Everything is in a schema of its own::
 
@@ -18,14 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
-
-from flowpregel._lmdb.codec import Codec, ValueCodec
-from flowpregel._lmdb.options import Header, StoreOptions, seal_for
-from flowpregel._lmdb.records import HEADER, Seal, Table, after
-from flowpregel._postgres.database import Database
+from flowpregel._lmdb.records import Seal, Table, after
 from flowpregel._postgres.transactions import CACHE, DELTAS, STORE, THREADS
-from flowpregel.errors import StoreError, ValueEncodingError
+from flowpregel.errors import ValueEncodingError
 
 KINDS = {
     b"meta": b"m", b"threads": THREADS, b"checkpoints": b"c", b"values": b"v",
@@ -37,7 +32,7 @@ _LARGEST = 1_000_000_000
 """PostgreSQL's own limit for a field is a little above."""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
 # Two who make one at once would meet in the server's catalogs.
-_MAKE = """
+MAKE = """
     SELECT pg_advisory_xact_lock(1718382455);
     CREATE SCHEMA IF NOT EXISTS flowpregel;
     CREATE SEQUENCE IF NOT EXISTS flowpregel.fences;
@@ -82,83 +77,6 @@ _MAKE = """
     INSERT INTO flowpregel.records VALUES (decode('{}', 'hex'), decode('{}', 'hex'))
         ON CONFLICT DO NOTHING;
 """
-_HEADER = KINDS[b"meta"] + HEADER
-
-
-class OpenDatabase:
-    """A store in PostgreSQL. It is opened when it is first used; `close` gives it back.
-
-    Args:
-        url: As psycopg takes it.
-        readonly: Only read; there must be a store.
-        codec: Encodes values; None is `PythonCodec`.
-        options: The rarely needed.
-
-    Raises:
-        ConfigurationError: It is no URL.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        readonly: bool = False,
-        codec: Codec | None = None,
-        options: StoreOptions | None = None,
-    ) -> None:
-        self._options = options = options or StoreOptions()
-        self.environment = Database(
-            url, readonly=readonly, patience=options.lock_timeout, opening=self._open
-        )
-        self.read, self.write = self.environment.read, self.environment.write
-        self.codec = ValueCodec(codec, options.compression)
-        self._seal = Seal.__new__(Seal)
-        """Gets its keys when the store is opened."""
-
-    def table(self, name: bytes) -> Table:
-        """Return the table that has *name*."""
-        return PostgresTable(name, self.environment.path, self._seal)
-
-    def close(self) -> None:
-        """Close the connections; may be called again."""
-        self.environment.close()
-
-    def _open(self) -> None:
-        """Read the header, which is made if there is none, and check it.
-
-        Raises:
-            StoreForeignError: It is sealed, or encrypted, under another key.
-            StoreError: The server refuses; or there is no store, and none may be made.
-        """
-        database, options = self.environment, self._options
-        record = _header_of(database)
-        if record is None and database.readonly:
-            raise StoreError(f"there is no store at {database.path}, and readonly=True makes none")
-        if record is None:
-            _make(database, options)
-            record = _header_of(database) or b""
-        header = Header.read(record, database.path)
-        seal = seal_for(options, header)
-        header.check(record, database.path, seal, readonly=database.readonly)
-        vars(self._seal).update(vars(seal))
-
-
-def _header_of(database: Database) -> bytes | None:
-    try:
-        rows = database.execute("SELECT record FROM flowpregel.records WHERE key = %s", _HEADER)
-    except StoreError as error:
-        missing = psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName
-        if isinstance(error.__cause__, missing):
-            return None
-        raise
-    return rows[0][0] if rows else None
-
-
-def _make(database: Database, options: StoreOptions) -> None:
-    """Make the tables and the header, unless another process does so first."""
-    seal = seal_for(options)
-    header = Header.new(seal).to_bytes(seal)
-    database.execute(_MAKE.format(_HEADER.hex(), header.hex()))
 
 
 class PostgresTable(Table):
