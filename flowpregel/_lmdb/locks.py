@@ -31,7 +31,6 @@ from flowpregel.errors import StoreBusyError, StoreError
 
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.01
-_MOST_INSIDE = 100
 _NAME_SIZE = 256
 FENCE, ASKED, WATCHED, SHOWN = (_NAME_SIZE + 8 * number for number in range(4))
 """Where numbers stand in a lock's file, after the holder's name, and what the holder shows."""
@@ -293,12 +292,23 @@ class Presence:
             self._file = -1
 
 
-class Gate(threading.Semaphore):
-    """Let many OS threads in together, or one alone, which takes all their places."""
+class Gate:
+    """Let many OS threads in together, or one alone; those who want it alone go first."""
 
     def __init__(self) -> None:
-        super().__init__(_MOST_INSIDE)
-        self._turn = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())
+        self._inside = 0
+        self._closed = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closed)
+            self._inside += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -306,10 +316,12 @@ class Gate(threading.Semaphore):
 
         Must not be called by an OS thread that is inside.
         """
-        with self._turn:
-            for _ in range(_MOST_INSIDE):
-                self.acquire()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closed)
+            self._closed = True
             try:
+                self._changed.wait_for(lambda: not self._inside)
                 yield
             finally:
-                self.release(_MOST_INSIDE)
+                self._closed = False
+                self._changed.notify_all()
