@@ -322,16 +322,14 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
     there, and ends the use of what the task had saved.
     The arguments of a call that failed are kept beside them, until it has finished.
     """
-    pending = checkpoint_key(prefix, task.checkpoint_id)
-    place = layout.digest(task.task_id)
-    key, arguments_key = pending + place, layout.beside(layout.ARGUMENTS, pending) + place
+    key = checkpoint_key(prefix, task.checkpoint_id) + layout.digest(task.task_id)
     known: dict[int, tuple[str, bytes]] = {}
     ran = None if task.ran is None else tuple(task.ran)
     if (data := tables.writes.get(transaction, key)) is not None:
         old = layout.WritesRecord(*tables.fields_of(data))
         known, ran = dict(old.writes), ran or old.ran
         if not CONTROL_WRITES.issuperset(channel for channel, _ in task.writes):
-            tables.writes.delete(transaction, arguments_key)
+            tables.writes.delete(transaction, layout.beside(layout.ARGUMENTS, key))
     for index, write in enumerate(task.writes):
         position = WRITES_IDX_MAP.get(write[0], index)
         if position < 0 or position not in known:
@@ -340,7 +338,7 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
             known.pop(WRITES_IDX_MAP[SAVED], None)
     tables.writes.put(transaction, key, tables.record_of((task.task_id, task.path, known, ran)))
     if isinstance(task.failed, bytes):
-        tables.writes.put(transaction, arguments_key, task.failed)
+        tables.writes.put(transaction, layout.beside(layout.ARGUMENTS, key), task.failed)
 
 
 def _put_checkpoint(
