@@ -32,7 +32,7 @@ ROOMS: Final = {
     "executors/processes": Budget(18, 2953),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1717),  # 1,100, its tables in memory, a key that lies with the store
     "_postgres": Budget(5, 652),  # of the 1,600 for clusters and PostgreSQL
-    "checkpoint": Budget(16, 2052),  # 1,750: arguments of failed calls, `redo`, signals
+    "checkpoint": Budget(16, 2050),  # 1,750: arguments of failed calls, `redo`, signals
     "integrations": Budget(15, 1682),  # 400, LangChain, OpenTelemetry, Dask and Ray
     "store cache": Budget(9, 825),  # 900
     "pregel": Budget(21, 2671),  # 2,050, `flow.run`, and `flow.plan`
