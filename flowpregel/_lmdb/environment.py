@@ -112,12 +112,12 @@ class Environment:
 
         What it returns must be copies: nothing of the map may leave.
         """
-
-        def attempt() -> Result:
-            with self._live().begin() as transaction:
-                return work(transaction)
-
-        return self._repeated(attempt)
+        while True:
+            try:
+                with self._gate, self._live().begin() as transaction:
+                    return work(transaction)
+            except lmdb.Error as error:
+                self._overcome(error)
 
     @held()
     def write(self, work: Work[Any], *, timeout: float) -> Any:
@@ -161,8 +161,19 @@ class Environment:
 
     def _commit(self, group: Sequence[CommitRequest]) -> None:
         """Commit what is asked for in one transaction; note what came of it."""
+        results: list[Any] | None = None
         try:
-            results = self._repeated(lambda: self._attempt(group))
+            while results is None:
+                try:
+                    with self._gate:
+                        results = self._attempt(group)
+                except lmdb.Error as error:
+                    self._overcome(error)
+                except _CommitFailedError as failed:
+                    cause, number, made = failed.args
+                    if not self._has_landed(number):
+                        raise errors.of_commit(cause, self.path) from cause
+                    results = made
         except Exception as error:  # noqa: BLE001 - raised in the OS thread that asked
             if len(group) == 1:
                 group[0].ended.set_exception(error)
@@ -206,31 +217,21 @@ class Environment:
         fault("store.commit.after")
         return results
 
-    def _repeated(self, attempt: Callable[[], Result]) -> Result:
-        """Return ``attempt()``, repeated when the map has to change before it can succeed."""
-        while True:
-            try:
-                with self._gate:
-                    return attempt()
-            except lmdb.MapFullError:
+    def _overcome(self, error: lmdb.Error) -> None:
+        """Do what lets a transaction succeed that failed by *error*, or raise what that means."""
+        match error:
+            case lmdb.MapFullError():
                 self.grow()
-            except lmdb.MapResizedError:
+            case lmdb.MapResizedError():
                 with self._gate.alone():  # another process gave it another size
                     self._live().set_mapsize(0)
-            except lmdb.ReadersFullError:
+            case lmdb.ReadersFullError():
                 with self._gate:
                     if not self._live().reader_check():
-                        raise StoreBusyError(
-                            self.path, f"{files.READERS} readers that are all alive", 0.0
-                        ) from None
-            except lmdb.Error as error:
+                        holder = f"{files.READERS} readers that are all alive"
+                        raise StoreBusyError(self.path, holder, 0.0) from None
+            case _:
                 raise errors.of_lmdb(error, self.path) from error
-            except _CommitFailedError as failed:
-                cause, number, results = failed.args
-                if not self._has_landed(number):
-                    raise errors.of_commit(cause, self.path) from cause
-                landed: Result = results
-                return landed
 
     @contextmanager
     def _locked(self, timeout: float) -> Iterator[None]:
@@ -246,7 +247,7 @@ class Environment:
             lock.release()
 
     @contextmanager
-    def _exclusively(self, timeout: float) -> Iterator[None]:
+    def exclusively(self, timeout: float) -> Iterator[None]:
         """Keep out all others who write, of this process and of others."""
         if not self._writer.acquire(timeout=timeout):
             raise StoreBusyError(self.path, "another OS thread of this process", timeout)
@@ -351,7 +352,7 @@ class Environment:
         Raises:
             StoreBusyError: Another process has the store open.
         """
-        with self._exclusively(timeout), self._presence.alone() as is_only:
+        with self.exclusively(timeout), self._presence.alone() as is_only:
             if not is_only:
                 raise StoreBusyError(self.path, "another process that has it open", 0.0)
             with errors.named(self.path), files.draft_in(self.path, files.DRAFT) as draft:
@@ -364,12 +365,6 @@ class Environment:
                     finally:
                         self._map()
             files.close_to_others(self.path)
-
-    @held()
-    def structure(self, timeout: float) -> list[str]:
-        """Return what is wrong with the file's pages, as LMDB's own verifier finds it."""
-        with self._exclusively(timeout):
-            return files.unsound_pages(self.path)
 
     # ------------------------------------------------------------ open and close
 

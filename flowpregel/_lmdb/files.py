@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 import lmdb
 
 from flowpregel._lmdb.errors import DATA, named, of_commit
+from flowpregel._lmdb.locks import open_file
 from flowpregel._lmdb.records import DATABASES, HEADER
 from flowpregel.errors import StoreCorruptError, StoreError, StoreVersionError
 
@@ -69,38 +70,6 @@ def exists(folder: str) -> bool:
         os.stat(os.path.join(folder, DATA))
         return True
     return False
-
-
-def open_file(path: str, flags: int) -> int:
-    """Return a descriptor of a store's file, which is made with mode 0600 if *flags* say so.
-
-    Raises:
-        StoreError: It, or the folder it is in, is a link, or it is no file.
-        OSError: It cannot be opened.
-    """
-    folder, name = os.path.split(path)
-    kept = os.O_CLOEXEC | os.O_NOFOLLOW
-    place = getattr(os, "O_PATH", os.O_RDONLY)  # it may be one that must not be listed
-    inside = -1
-    try:
-        inside = os.open(folder, place | os.O_DIRECTORY | kept)
-        # Not blocking: it may be a pipe, which nobody else opens.
-        file = os.open(name, flags | os.O_NONBLOCK | kept, 0o600, dir_fd=inside)
-    except OSError as error:
-        linked = path if inside >= 0 else folder
-        if os.path.islink(linked):
-            raise StoreError(
-                f"{linked} is a symbolic link, and a store has none; nothing was changed: "
-                "remove the link if you know who made it"
-            ) from error
-        raise
-    finally:
-        if inside >= 0:
-            os.close(inside)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise StoreError(f"{path} is no plain file, as all of a store are")
-    return file
 
 
 def refuse_network(folder: str) -> None:

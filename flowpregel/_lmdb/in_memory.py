@@ -14,7 +14,7 @@ import pickle
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, TypeAlias
 
 from flowpregel._core.copies import bring_back, keep
@@ -122,8 +122,10 @@ class MemoryTable(Table):
         for key in takewhile(lambda key: key.startswith(prefix), found):
             yield key, self._records[key]
 
-    def keys(self, transaction: Any, prefix: bytes) -> list[bytes]:
-        return [key for key, _ in self.scan(transaction, prefix)]
+    def keys(
+        self, transaction: Any, prefix: bytes, start: bytes = b"", limit: int | None = None
+    ) -> list[bytes]:
+        return [key for key, _ in islice(self.scan(transaction, prefix, start), limit)]
 
     def drop(self, transaction: Undo, prefix: bytes) -> None:
         for key in self.keys(transaction, prefix):

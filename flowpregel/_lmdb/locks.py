@@ -17,6 +17,7 @@ import json
 import os
 import random
 import socket
+import stat
 import threading
 import time
 import weakref
@@ -26,7 +27,6 @@ from dataclasses import asdict, dataclass
 
 from flowpregel import _interrupts
 from flowpregel._lmdb.errors import of_system
-from flowpregel._lmdb.files import open_file
 from flowpregel.errors import StoreBusyError, StoreError
 
 _FIRST_PAUSE = 0.00005
@@ -69,6 +69,38 @@ def _owner_in(data: bytes) -> Owner | None:
     with suppress(ValueError, TypeError):
         return Owner(**json.loads(data))
     return None
+
+
+def open_file(path: str, flags: int) -> int:
+    """Return a descriptor of a store's file, which is made with mode 0600 if *flags* say so.
+
+    Raises:
+        StoreError: It, or the folder it is in, is a link, or it is no file.
+        OSError: It cannot be opened.
+    """
+    folder, name = os.path.split(path)
+    kept = os.O_CLOEXEC | os.O_NOFOLLOW
+    place = getattr(os, "O_PATH", os.O_RDONLY)  # it may be one that must not be listed
+    inside = -1
+    try:
+        inside = os.open(folder, place | os.O_DIRECTORY | kept)
+        # Not blocking: it may be a pipe, which nobody else opens.
+        file = os.open(name, flags | os.O_NONBLOCK | kept, 0o600, dir_fd=inside)
+    except OSError as error:
+        linked = path if inside >= 0 else folder
+        if os.path.islink(linked):
+            raise StoreError(
+                f"{linked} is a symbolic link, and a store has none; nothing was changed: "
+                "remove the link if you know who made it"
+            ) from error
+        raise
+    finally:
+        if inside >= 0:
+            os.close(inside)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise StoreError(f"{path} is no plain file, as all of a store are")
+    return file
 
 
 class FileLock:
@@ -144,14 +176,15 @@ class FileLock:
             return os.path.samestat(os.stat(self.path), os.fstat(self._file))
         return False
 
-    def unlink(self) -> None:
-        """Remove the file's name, if it is still this one's."""
-        if self._file >= 0 and self.is_current():
+    def close(self, *, remove: bool = False) -> None:
+        """Close the file, by which the lock is given up; may be called again.
+
+        Args:
+            remove: Remove its name before, if that is still this one's.
+        """
+        if remove and self._file >= 0 and self.is_current():
             with suppress(FileNotFoundError):
                 os.unlink(self.path)
-
-    def close(self) -> None:
-        """Close the file; the lock is given up with it."""
         with self._use:
             file, self._file = self._file, -1
             if file >= 0:
@@ -174,23 +207,16 @@ def _close_all() -> None:
 os.register_at_fork(after_in_child=_close_all)
 
 
-def holder_at(path: str) -> Owner | None:
-    """Return who holds the lock on the file at *path*, or None if nobody does."""
+def held_at(path: str) -> tuple[Owner | None, bytes]:
+    """Return who holds the lock on the file at *path*, and what that shows; None: nobody does."""
     with suppress(OSError), open(open_file(path, os.O_RDONLY), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return _owner_in(file.read(_NAME_SIZE))
-    return None
-
-
-def shown_at(path: str) -> bytes:
-    """Return what the holder of the lock on the file at *path* showed last; empty: nothing."""
-    with suppress(OSError), open(open_file(path, os.O_RDONLY), "rb") as file:
-        file.seek(SHOWN)
-        size = int.from_bytes(file.read(8), "big")
-        return file.read()[:size]
-    return b""
+            data = file.read()
+            size = int.from_bytes(data[SHOWN : SHOWN + 8], "big")
+            return _owner_in(data[:_NAME_SIZE]), data[SHOWN + 8 :][:size]
+    return None, b""
 
 
 class Presence:

@@ -3,7 +3,7 @@
 ::
 
     key            ► checksum (16), 0, payload
-    key            ► checksum (16), 1, chunks (4), bytes (8)        a large payload
+    key            ► checksum (16), 1, bytes (8)     a large payload
     key + n (4)    ► checksum (16), 2, n-th chunk
 
 Where payload or chunk is encrypted, 16 is added to the kind.
@@ -19,8 +19,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import struct
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -46,7 +44,6 @@ CHUNK = (1 << 20) - _PAGES_HEADER - SIZE - 1
 _WHOLE, _CHUNKED, _PIECE = 0, 1, 2
 _ENCRYPTED = 16
 _CHUNKED_MARKS, _PIECE_MARKS = (b"\1", b"\x11"), (b"\2", b"\x12")
-_COUNTS = struct.Struct(">IQ")
 _HEAD = SIZE + 1
 _NONCE = 12
 _CIPHERS = "cryptography.hazmat.primitives.ciphers.aead"
@@ -123,8 +120,14 @@ class KeptInStore:
 class StoreOnDisk(SealedStore, Protocol):
     """One that other processes use too."""
 
-    environment: Any
-    """Has `Environment.path`, `sizes`, `read` and `mark`."""
+    path: str
+    """Its folder or database, for messages."""
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the bytes that it takes up, and those of its address space."""
+
+    def mark(self) -> int:
+        """Return a number that is the same as long as nothing is committed."""
 
 
 class Table:
@@ -143,11 +146,6 @@ class Table:
         self._databases = databases
         self._seal = seal
 
-    @property
-    def handle(self) -> Any:
-        """LMDB's handle; another one after the file was opened again."""
-        return self._databases[self.name]
-
     # ------------------------------------------------------------ one record
 
     def get(self, transaction: Any, key: bytes) -> bytes | None:
@@ -160,7 +158,7 @@ class Table:
 
     def record(self, transaction: Any, key: bytes) -> bytes | None:
         """Return what is at *key* as it was sealed, of what is large its head; or None."""
-        found: bytes | None = transaction.get(key, db=self.handle)
+        found: bytes | None = transaction.get(key, db=self._databases[self.name])
         return found
 
     def expect(self, transaction: Any, keys: list[bytes]) -> None:
@@ -168,32 +166,33 @@ class Table:
 
     def put(self, transaction: Any, key: bytes, payload: bytes) -> None:
         """Keep *payload* (of any length) at *key* (of at most 500 bytes)."""
-        handle, kind = self._databases[self.name], _WHOLE
-        old = transaction.get(key, db=handle)
+        database, kind = self._databases[self.name], _WHOLE
+        old = transaction.get(key, db=database)
         if old is not None and old[SIZE:_HEAD] in _CHUNKED_MARKS:
             self.delete(transaction, key)
         if len(payload) > CHUNK:
             kind, view = _CHUNKED, memoryview(payload)
-            payload = _COUNTS.pack(-(-len(view) // CHUNK), len(view))
+            payload = len(view).to_bytes(8, "big")
             for place, start in _chunks(key, len(view)):
                 piece = self.sealed(place, _PIECE, view[start : start + CHUNK])
-                transaction.put(place, piece, db=handle)
+                transaction.put(place, piece, db=database)
         record = self.sealed(key, kind, payload)
         # LMDB fills a page to its end only where the greatest key is appended.
-        if not transaction.put(key, record, append=True, db=handle):
-            transaction.put(key, record, db=handle)
+        if not transaction.put(key, record, append=True, db=database):
+            transaction.put(key, record, db=database)
 
     def delete(self, transaction: Any, key: bytes) -> bool:
         """Drop what is at *key*; return whether there was something."""
-        record = transaction.get(key, db=self.handle)
+        record = self.record(transaction, key)
         if record is not None and record[SIZE:_HEAD] in _CHUNKED_MARKS:
-            for place, _ in _chunks(key, _COUNTS.unpack(self.opened(key, record)[1])[1]):
-                transaction.delete(place, db=self.handle)
+            size = int.from_bytes(self.opened(key, record)[1], "big")
+            for place, _ in _chunks(key, size):
+                self.discard(transaction, place)
         return self.discard(transaction, key)
 
     def discard(self, transaction: Any, key: bytes) -> bool:
         """Drop a key that `keys` returned: a record, or a chunk of one."""
-        return bool(transaction.delete(key, db=self.handle))
+        return bool(transaction.delete(key, db=self._databases[self.name]))
 
     # ------------------------------------------------------------ many records
 
@@ -204,7 +203,7 @@ class Table:
 
         With *backwards* the greatest key comes first, of those that are smaller than *start*.
         """
-        with transaction.cursor(db=self.handle) as cursor:
+        with transaction.cursor(db=self._databases[self.name]) as cursor:
             found = cursor.set_range(start or (after(prefix) if backwards else prefix))
             if backwards:
                 found = cursor.prev() if found else cursor.last()
@@ -217,28 +216,20 @@ class Table:
                     yield key, payload
                 found = cursor.prev() if backwards else cursor.next()
 
-    def keys(self, transaction: Any, prefix: bytes) -> list[bytes]:
-        """Return all keys that begin with *prefix*, those of chunks included."""
-        with transaction.cursor(db=self.handle) as cursor:
-            cursor.set_range(prefix)
-            found = cursor.iternext(keys=True, values=False)
-            return [*takewhile(lambda key: key.startswith(prefix), found)]
+    def keys(
+        self, transaction: Any, prefix: bytes, start: bytes = b"", limit: int | None = None
+    ) -> list[bytes]:
+        """Return all keys that begin with *prefix*, those of chunks included.
 
-    def keys_from(self, transaction: Any, prefix: bytes, start: bytes, limit: int) -> list[bytes]:
-        """Return the first *limit* keys that begin with *prefix*, from *start* on."""
-        with transaction.cursor(db=self.handle) as cursor:
-            found = cursor.iternext(values=False) if cursor.set_range(start) else ()
-            keys = [*islice(found, limit)]
-        return keys[: bisect_left(keys, after(prefix))]
-
-    def sizes(
-        self, transaction: Any, prefix: bytes, start: bytes, limit: int
-    ) -> list[tuple[bytes, int]]:
-        """Return the first *limit* keys with *prefix* from *start* on, and the bytes of each."""
-        with transaction.cursor(db=self.handle) as cursor:
-            rows = cursor.iternext() if cursor.set_range(start) else ()
-            found = [(key, len(key) + len(data)) for key, data in islice(rows, limit)]
-        return [each for each in found if each[0].startswith(prefix)]
+        Args:
+            transaction: Open.
+            prefix: What they begin with.
+            start: Only those from this one on.
+            limit: At most this many, the smallest.
+        """
+        with transaction.cursor(db=self._databases[self.name]) as cursor:
+            found = cursor.iternext(values=False) if cursor.set_range(start or prefix) else ()
+            return [*takewhile(after(prefix).__gt__, islice(found, limit))]
 
     def copy(self, transaction: Any, source: bytes, target: bytes) -> None:
         """Copy everything whose key begins with *source* to keys that begin with *target*."""
@@ -247,7 +238,7 @@ class Table:
 
     def drop(self, transaction: Any, prefix: bytes) -> None:
         """Drop everything whose key begins with *prefix*."""
-        with transaction.cursor(db=self.handle) as cursor:
+        with transaction.cursor(db=self._databases[self.name]) as cursor:
             found = cursor.set_range(prefix)
             while found and cursor.key().startswith(prefix):
                 found = cursor.delete()
@@ -258,7 +249,7 @@ class Table:
         """Raise `StoreCorruptError` unless the record at *key*, if it is there, holds."""
         if not key:
             raise self.corrupt(key, "has no key")
-        record = transaction.get(key, db=self.handle)
+        record = self.record(transaction, key)
         if record is not None:
             with suppress(StoreForeignError):  # it may be encrypted, and nobody gave the key
                 self.opened(key, record)
@@ -305,17 +296,16 @@ class Table:
             ) from error
         return kind & ~_ENCRYPTED, opened
 
-    def _joined(self, transaction: Any, key: bytes, counts: bytes) -> bytes:
+    def _joined(self, transaction: Any, key: bytes, head: bytes) -> bytes:
         """Return the large payload at *key*, from its chunks."""
-        count, size = _COUNTS.unpack(counts)
-        pieces = []
+        size, pieces = int.from_bytes(head, "big"), []
         for place, _ in _chunks(key, size):
-            piece = transaction.get(place, db=self.handle)
+            piece = self.record(transaction, place)
             if piece is None:
                 raise self.corrupt(place, "is missing: a part of a large value")
             pieces.append(self.opened(place, piece)[1])
         payload = b"".join(pieces)
-        if len(payload) != size or len(pieces) != count:
+        if len(payload) != size:
             raise self.corrupt(key, "has not the length it says")
         return payload
 

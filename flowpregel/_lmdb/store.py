@@ -60,6 +60,7 @@ class OpenStore:
         self, environment: Environment, seal: Seal, codec: ValueCodec, timeout: float
     ) -> None:
         self.environment = environment
+        self.path, self.sizes, self.mark = environment.path, environment.sizes, environment.mark
         self.read = environment.read
         self.write = partial(environment.write, timeout=timeout)
         self.seal = seal
@@ -77,7 +78,7 @@ class OpenStore:
         told otherwise.
         """
         for table in (self.table(name) for name in DATABASES if name != b"meta"):
-            with transaction.cursor(db=table.handle) as cursor:
+            with transaction.cursor(db=self.environment.databases[table.name]) as cursor:
                 for key in cursor.iternext(values=False):
                     table.check(transaction, key)
 
@@ -294,12 +295,12 @@ def _seal_anew(path: str, header: Header, seal: Seal, old: Seal | None) -> None:
                 source.begin() as reading,
             ):
                 for name in DATABASES:
-                    known = None if old is None else Table(name, path, databases, old)
-                    table = Table(name, draft, new_databases, seal)
+                    known = None if old is None else Table(name, path, {}, old)
+                    table = Table(name, draft, {}, seal)
                     with reading.cursor(db=databases[name]) as cursor:
                         found = cursor.first()
                         while found:
-                            with target.begin(write=True) as writing:
+                            with target.begin(write=True, db=new_databases[name]) as writing:
                                 found = _copy_part(cursor, writing, known, table, seal)
             files.put_in_place(draft, path)
     finally:
@@ -317,8 +318,8 @@ def _copy_part(cursor: Any, writing: Any, old: Table | None, new: Table, seal: S
             else:
                 fresh = seal.of(new.name + key, record[SIZE:]) + record[SIZE:]
             # A tree that is damaged may not be in order; all that is in it is kept.
-            if not writing.put(key, fresh, append=True, db=new.handle):
-                writing.put(key, fresh, db=new.handle)
+            if not writing.put(key, fresh, append=True):
+                writing.put(key, fresh)
             size += len(record)
         found = cursor.next()
     return found

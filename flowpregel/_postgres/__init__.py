@@ -1,7 +1,7 @@
 """The one room in which PostgreSQL is handled: connections, transactions, tables of sealed records.
 
 Savers, stores and caches keep their records through it and never meet psycopg itself.
-The order to read it in: `database`, `transactions`, `tables`, `opening`, `leases`.
+The order to read it in: `database`, `transactions`, `tables`, `leases`.
 """
 
 from __future__ import annotations

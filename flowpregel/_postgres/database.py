@@ -1,8 +1,8 @@
-"""A store's database: connections, and transactions that are repeated when they are cut.
+"""A store in PostgreSQL: its header, connections, and transactions, repeated when they are cut.
 
 ::
 
-    Database (one an opening)
+    Database (one an opening; see `tables` for what is in it)
      ├── read(work)     one snapshot
      ├── write(work)    one transaction; see `transactions`
      └── execute(sql)   one statement that may be repeated: leases, sizes
@@ -28,6 +28,10 @@ from typing import Any, TypeVar
 
 from flowpregel._fault import fault
 from flowpregel._interrupts import deliver, held
+from flowpregel._lmdb.codec import Codec, ValueCodec
+from flowpregel._lmdb.options import Header, StoreOptions, seal_for
+from flowpregel._lmdb.records import HEADER, Seal, Table
+from flowpregel._postgres.tables import KINDS, MAKE, PostgresTable
 from flowpregel._postgres.transactions import (
     ConflictError,
     KnownScope,
@@ -53,6 +57,7 @@ except ImportError as error:
 
 Result = TypeVar("Result")
 
+_HEADER = KINDS[b"meta"] + HEADER
 _MOST_IDLE = 4
 _LONGEST_PAUSE = 0.5
 _NO_ROOM = ("53100", "53200", "54000")
@@ -72,32 +77,46 @@ _KEEPALIVES = {
 
 
 class Database:
-    """A database of PostgreSQL's in which a store is, or will be.
+    """A store in PostgreSQL. It is opened when it is first used; `close` gives it back.
 
     Args:
         url: As psycopg takes it.
-        readonly: Nothing may be written.
-        patience: Seconds to wait for others who write, and for a server that does not answer.
-        opening: Called before the first use.
+        readonly: Only read; there must be a store.
+        codec: Encodes values; None is `PythonCodec`.
+        options: The rarely needed.
+
+    Raises:
+        ConfigurationError: It is no URL.
     """
 
     def __init__(
-        self, url: str, *, readonly: bool, patience: float, opening: Callable[[], None]
+        self,
+        url: str,
+        *,
+        readonly: bool = False,
+        codec: Codec | None = None,
+        options: StoreOptions | None = None,
     ) -> None:
         self.url = url
         self.path = without_password(url)
         """The database, for messages."""
         self.readonly = readonly
-        self.patience = patience
-        self._opening: Callable[[], None] | None = opening
+        self._options = options or StoreOptions()
+        self.codec = ValueCodec(codec, self._options.compression)
+        self._seal = Seal.__new__(Seal)
+        """Gets its keys when the store is opened."""
+        self._is_open, self._is_opening = False, False
         self._pid = os.getpid()
         self._opens = threading.RLock()
-        self._is_opening = False
         self._lock = threading.Lock()
         self._idle: list[psycopg.Connection[Any]] = []
         """Connections that nobody uses."""
         self._close = weakref.finalize(self, _close_all, self._idle, self._pid)
         self._known: dict[bytes, KnownScope] = {}
+
+    def table(self, name: bytes) -> Table:
+        """Return the table that has *name*."""
+        return PostgresTable(name, self.path, self._seal)
 
     # ------------------------------------------------------------ transactions
 
@@ -127,10 +146,11 @@ class Database:
             raise StoreReadOnlyError(f"{self.path} was opened to be read only")
         tokens: set[bytes] = set()
         results: list[Any] = []
+        timeout = self._options.lock_timeout
         fault("store.commit.begin")
 
         def attempt(connection: psycopg.Connection[Any]) -> Any:
-            with WriteTransaction(connection, self._known, tokens, self.patience) as transaction:
+            with WriteTransaction(connection, self._known, tokens, timeout) as transaction:
                 try:
                     result = work(transaction)
                     results[:] = [result]
@@ -176,7 +196,8 @@ class Database:
         """Return ``attempt(connection)``, repeated while the server is away or others interfere."""
         self._open()
         # While it is being opened nothing is tried twice: what is wrong with a URL stays so.
-        until, pause = time.monotonic() + (0.0 if self._opening else self.patience), 0.01
+        patience = self._options.lock_timeout if self._is_open else 0.0
+        until, pause = time.monotonic() + patience, 0.01
         while True:
             try:
                 with self._connection() as connection:
@@ -192,18 +213,46 @@ class Database:
 
     def _open(self) -> None:
         """Open the store at its first use; what that itself asks for is let through."""
-        if self._opening is None:
-            return
         with self._opens:
-            opening = None if self._is_opening else self._opening
-            if opening is None:
+            if self._is_open or self._is_opening:
                 return
             self._is_opening = True
             try:
-                opening()
-                self._opening = None
+                self._check_header()
+                self._is_open = True
             finally:
                 self._is_opening = False
+
+    def _check_header(self) -> None:
+        """Read the header, which is made if there is none, and check it.
+
+        Raises:
+            StoreForeignError: It is sealed, or encrypted, under another key.
+            StoreError: The server refuses; or there is no store, and none may be made.
+        """
+        record = self._header()
+        if record is None and self.readonly:
+            raise StoreError(f"there is no store at {self.path}, and readonly=True makes none")
+        if record is None:
+            seal = seal_for(self._options)
+            header = Header.new(seal).to_bytes(seal)
+            # Tables and header, unless another process is faster.
+            self.execute(MAKE.format(_HEADER.hex(), header.hex()))
+            record = self._header() or b""
+        found = Header.read(record, self.path)
+        seal = seal_for(self._options, found)
+        found.check(record, self.path, seal, readonly=self.readonly)
+        vars(self._seal).update(vars(seal))
+
+    def _header(self) -> bytes | None:
+        try:
+            rows = self.execute("SELECT record FROM flowpregel.records WHERE key = %s", _HEADER)
+        except StoreError as error:
+            missing = psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName
+            if isinstance(error.__cause__, missing):
+                return None
+            raise
+        return rows[0][0] if rows else None
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
@@ -234,7 +283,7 @@ class Database:
         """Return our error for one of PostgreSQL's."""
         code, text = error.sqlstate or "", str(error).strip()
         if code == "55P03":
-            return StoreBusyError(self.path, "another transaction", self.patience)
+            return StoreBusyError(self.path, "another transaction", self._options.lock_timeout)
         if code in _NO_ROOM:
             return StoreFullError(f"{self.path}: {text}; nothing of this commit was kept")
         if code in _NO_RIGHTS:

@@ -142,8 +142,8 @@ class LeaseTable:
         return [Address(thread, namespace) for thread, namespace in names if thread]
 
     def _work(self) -> None:
-        """Renew our leases, for as long as there are any; those that are watched more often."""
-        watched, due = set[int](), 0.0
+        """Renew our leases, for as long as there are any; more often while one is watched."""
+        watched = set[int]()
         period = min(_LONGEST_PERIOD, self._ttl / 4)
         while True:
             time.sleep(min(period, _SHOWING_PERIOD) if watched else period)
@@ -152,10 +152,6 @@ class LeaseTable:
                 if not ours:
                     self._thread = None
                     return
-            if time.monotonic() < due:
-                ours = {fence: each for fence, each in ours.items() if fence in watched}
-            else:
-                due = time.monotonic() + period
             with suppress(StoreError):  # the server may be back before they are out
                 watched = self._renew(ours, watched)
 

@@ -1,10 +1,16 @@
-"""One kind of records in a store's database, sealed as those of an LMDB store are.
+"""The tables of a store in PostgreSQL; its records are sealed as those on disk are.
 
-::
+Everything is in a schema of its own::
 
-    kind (1) + key ► checksum (16), 0, payload
+    flowpregel.records   kind, key ► record    sealed; what an LMDB store has in its databases
+    flowpregel.scopes    scope ► revision      see `transactions`
+    flowpregel.leases    place ► whose it is, its fence, when it is out, and what it shows
+    flowpregel.fences    a sequence            each lease has a greater one
+    flowpregel.numbers   a sequence            of namespaces
+    flowpregel.change    a function            puts records, if the scopes have these revisions
 
-A record is one row however large it is: PostgreSQL itself cuts what is large into chunks.
+A record is one row however large it is: PostgreSQL itself cuts what is large into chunks. The key
+of its row begins with its kind (1).
 """
 
 from __future__ import annotations
@@ -25,7 +31,52 @@ _WHOLE = 0
 _LARGEST = 1_000_000_000
 """PostgreSQL's own limit for a field is a little above."""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
-_KEYS = "SELECT key FROM flowpregel.records WHERE key >= %s AND key < %s ORDER BY key LIMIT %s"
+# Two who make one at once would meet in the server's catalogs.
+MAKE = """
+    SELECT pg_advisory_xact_lock(1718382455);
+    CREATE SCHEMA IF NOT EXISTS flowpregel;
+    CREATE SEQUENCE IF NOT EXISTS flowpregel.fences;
+    CREATE SEQUENCE IF NOT EXISTS flowpregel.numbers;
+    CREATE TABLE IF NOT EXISTS flowpregel.records (key bytea PRIMARY KEY, record bytea NOT NULL);
+    ALTER TABLE flowpregel.records ALTER COLUMN record SET STORAGE EXTERNAL;
+    CREATE TABLE IF NOT EXISTS flowpregel.scopes (scope bytea PRIMARY KEY, revision bytea NOT NULL)
+        WITH (fillfactor = 50);
+    CREATE TABLE IF NOT EXISTS flowpregel.leases (
+        place bytea PRIMARY KEY, thread bytea NOT NULL, namespace bytea NOT NULL,
+        fence bigint NOT NULL, token bytea NOT NULL, owner text NOT NULL,
+        expires timestamptz NOT NULL, asked bool NOT NULL DEFAULT false,
+        watched timestamptz, shown bytea
+    ) WITH (fillfactor = 50);
+    CREATE OR REPLACE FUNCTION flowpregel.change(
+        token bytea, places bytea[], revisions bytea[], keys bytea[], records bytea[],
+        lows bytea[], highs bytea[]
+    ) RETURNS bool[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
+    #variable_conflict use_column
+    DECLARE are_empty bool[] := '{{}}';
+    BEGIN
+        FOR n IN 1 .. cardinality(places) LOOP
+            UPDATE flowpregel.scopes SET revision = token
+                WHERE scope = places[n] AND revision = revisions[n];
+            IF NOT FOUND THEN RAISE serialization_failure; END IF;
+        END LOOP;
+        FOR n IN 1 .. cardinality(lows) LOOP
+            are_empty := are_empty || NOT EXISTS (
+                SELECT FROM flowpregel.records WHERE key >= lows[n] AND key < highs[n]
+            );
+        END LOOP;
+        FOR n IN 1 .. cardinality(keys) LOOP
+            IF records[n] IS NULL THEN
+                DELETE FROM flowpregel.records WHERE key = keys[n];
+            ELSE
+                INSERT INTO flowpregel.records VALUES (keys[n], records[n])
+                    ON CONFLICT (key) DO UPDATE SET record = excluded.record;
+            END IF;
+        END LOOP;
+        RETURN are_empty;
+    END $$;
+    INSERT INTO flowpregel.records VALUES (decode('{}', 'hex'), decode('{}', 'hex'))
+        ON CONFLICT DO NOTHING;
+"""
 
 
 class PostgresTable(Table):
@@ -78,19 +129,11 @@ class PostgresTable(Table):
         for key, record in self._rows(transaction, low, high, "DESC" if backwards else "ASC"):
             yield key, self.opened(key, record)[1]
 
-    def keys(self, transaction: Any, prefix: bytes) -> list[bytes]:
-        return [key for key, _ in self._rows(transaction, prefix, after(prefix), "ASC")]
-
-    def keys_from(self, transaction: Any, prefix: bytes, start: bytes, limit: int) -> list[bytes]:
-        found = transaction.ask(_KEYS, self._kind + start, self._kind + after(prefix), limit)
-        return [key[1:] for (key,) in found]
-
-    def sizes(
-        self, transaction: Any, prefix: bytes, start: bytes, limit: int
-    ) -> list[tuple[bytes, int]]:
-        low, high = self._kind + start, self._kind + after(prefix)
-        page = transaction.page(low, high, min(limit, _LARGEST_PAGE), "ASC")
-        return [(key[1:], len(key) + len(record)) for key, record in page]
+    def keys(
+        self, transaction: Any, prefix: bytes, start: bytes = b"", limit: int | None = None
+    ) -> list[bytes]:
+        low, high = self._kind + (start or prefix), self._kind + after(prefix)
+        return [key[1:] for (key,) in transaction.page(low, high, limit, "ASC", "key")]
 
     def drop(self, transaction: Any, prefix: bytes) -> None:
         transaction.drop(self._kind + prefix, self._kind + after(prefix))

@@ -35,7 +35,7 @@ _MOST_BYTES = 1 << 20
 """Of records that are kept in mind for one scope; and as many keys at 16 bytes each."""
 _LARGEST = 1 << 16
 _AHEAD = 64
-"""Deltas that are read with one: whoever wants one wants those before it."""
+"""Deltas that are read with one that is asked for alone: who wants it wants those before it."""
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # A process that is stopped while it has a lock must not keep it.
 _WRITING = (
@@ -46,10 +46,7 @@ _LOCK = (
     "ON CONFLICT (scope) DO UPDATE SET revision = known.revision RETURNING revision"
 )
 _GET = "SELECT key, record FROM flowpregel.records WHERE key = ANY(%b::bytea[])"
-_PAGE = (
-    "SELECT key, record FROM flowpregel.records WHERE key >= %s AND key < %s "
-    "ORDER BY key {} LIMIT {}"
-)
+_PAGE = "SELECT {} FROM flowpregel.records WHERE key >= %s AND key < %s ORDER BY key {} LIMIT {}"
 _DROP = "DELETE FROM flowpregel.records WHERE key >= %s AND key < %s"
 _CHANGE = f"SELECT flowpregel.change(%b{6 * ', %b::bytea[]'})"
 
@@ -130,20 +127,27 @@ class Transaction:
         missing = [key for key in keys if key not in self._found]
         if not missing:
             return
-        if missing[0][:1] == DELTAS:
+        if len(missing) == 1 and missing[0][:1] == DELTAS:
             before = missing[0][:9], missing[0] + b"\0"
-            rows = self.ask(_PAGE.format("DESC", _AHEAD), *before)
+            rows = self.ask(_PAGE.format("key, record", "DESC", _AHEAD), *before)
         else:
             rows = self.ask(_GET, missing)
         self._found.update(dict.fromkeys(missing))
         self._found.update(rows)
 
-    def page(self, low: bytes, high: bytes, limit: int, order: str) -> list[tuple[bytes, bytes]]:
-        """Return the first *limit* (key, record) from *low* on, below *high*.
+    def page(
+        self, low: bytes, high: bytes, limit: int | None, order: str, what: str = "key, record"
+    ) -> list[Any]:
+        """Return *what* there is from the key *low* on, below *high*.
 
-        In the *order* ``DESC`` these are the greatest.
+        Args:
+            low: The first key.
+            high: The one behind the last.
+            limit: At most this many.
+            order: ``ASC``; with ``DESC`` they are the greatest.
+            what: Columns.
         """
-        return self.ask(_PAGE.format(order, limit), low, high)
+        return self.ask(_PAGE.format(what, order, limit or "ALL"), low, high)
 
     def ask(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a statement, inside the transaction."""
@@ -202,11 +206,13 @@ class WriteTransaction(Transaction):
                 return None
         return super().get(key)
 
-    def page(self, low: bytes, high: bytes, limit: int, order: str) -> list[tuple[bytes, bytes]]:
+    def page(
+        self, low: bytes, high: bytes, limit: int | None, order: str, what: str = "key, record"
+    ) -> list[Any]:
         """Return what `Transaction.page` does, with what this transaction has put."""
         self._meet(low)
         self._send()
-        return super().page(low, high, limit, order)
+        return super().page(low, high, limit, order, what)
 
     def put(self, key: bytes, record: bytes | None) -> None:
         """Put *record* at *key*; None: delete what is there."""

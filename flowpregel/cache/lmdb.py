@@ -51,12 +51,10 @@ class LMDBCache(RecordCache):
 
     @contextmanager
     def _claimed(self, name: str) -> Iterator[bool]:
-        file = FileLock(os.path.join(self._claims, name))
+        file, is_free = FileLock(os.path.join(self._claims, name)), False
         try:
             # Whoever had it may have removed the file since it was opened.
             is_free = file.acquire(0.0) and file.is_current()
             yield is_free
-            if is_free:
-                file.unlink()
         finally:
-            file.close()
+            file.close(remove=is_free)

@@ -8,8 +8,8 @@ from typing import Any
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.options import StoreOptions
+from flowpregel._postgres.database import Database
 from flowpregel._postgres.leases import LeaseTable, OwnLease
-from flowpregel._postgres.opening import OpenDatabase
 from flowpregel.cache.base import FullKey
 from flowpregel.cache.memory import RecordCache, place_of
 
@@ -32,9 +32,9 @@ class PostgresCache(RecordCache):
         ConfigurationError: It is no such URL, or the extra ``postgres`` is not installed.
     """
 
-    def _open(self, path: Any, options: StoreOptions | None) -> OpenDatabase:
-        store = OpenDatabase(path, options=options)
-        self._claims = LeaseTable(store.environment, _TTL)
+    def _open(self, path: Any, options: StoreOptions | None) -> Database:
+        store = Database(path, options=options)
+        self._claims = LeaseTable(store, _TTL)
         return store
 
     @contextmanager

@@ -10,8 +10,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from flowpregel._core.asked import FailedCall
+from flowpregel._core.records import Address
 from flowpregel._lmdb.codec import ValueCodec
-from flowpregel.checkpoint.tables import digest
+from flowpregel.checkpoint.layout import ARGUMENTS, Tables, beside, checkpoint_key, digest
 from flowpregel.errors import ValueEncodingError
 
 
@@ -34,17 +35,6 @@ class KeptArguments(NamedTuple):
         """The positions and names of arguments that were not kept, and why."""
         every: dict[Any, Any] = {**dict(enumerate(self.args)), **self.kwargs}
         return {place: each.why for place, each in every.items() if isinstance(each, NotKept)}
-
-
-def arguments_key(pending: bytes, task_id: str = "") -> bytes:
-    """Return the key of a call's arguments in ``writes``, beside all pending writes.
-
-    Args:
-        pending: What the keys of its checkpoint's pending writes begin with.
-        task_id: The call's id; without it, what the keys of all its checkpoint's begin with.
-    """
-    # No checkpoint id, as it is in a key, begins like this.
-    return pending[:8] + b"\0\2" + pending[8:] + (digest(task_id) if task_id else b"")
 
 
 def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
@@ -86,6 +76,15 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
         kwargs = {name: kept(name, value) for name, value in call.given.kwargs.items()}
         return bytes(codec.record_of((call.home, args, kwargs)))
     return None
+
+
+def find(tables: Tables, transaction: Any, address: Address, task_id: str) -> bytes | None:
+    """Return what is kept of the arguments of a call that was made from *address*, encoded."""
+    namespace = tables.namespace(transaction, address)
+    if namespace is None or address.checkpoint_id is None:
+        return None
+    pending = checkpoint_key(namespace.prefix, address.checkpoint_id)
+    return tables.writes.get(transaction, beside(ARGUMENTS, pending) + digest(task_id))
 
 
 def decoded(data: bytes, codec: ValueCodec) -> KeptArguments:

@@ -11,15 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, TypeAlias
-from uuid import UUID
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from flowpregel._core.copies import Resident
-from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved
+from flowpregel._core.records import Address, Batch, Saved
 from flowpregel.checkpoint.langgraph_methods import CheckpointTuple, LangGraphMethods, async_form
 from flowpregel.checkpoint.output import CallOutput
-from flowpregel.errors import ConfigurationError
 
 __all__ = [
     "WRITES_IDX_MAP", "BaseCheckpointSaver", "CallOutput", "CheckpointTuple", "Lease", "OnConflict",
@@ -66,6 +64,18 @@ class Lease:
     It is fit for JSON."""
     drawing: Callable[[], Mapping[str, Any]] | None = None
     """Returns the graph that the owner runs, as `Graph.outline` does; set as *live* is."""
+
+
+class Leases(Protocol):
+    """The leases that this process holds in one store."""
+
+    held: set[tuple[str, int]]
+    """The thread and the fence of each."""
+
+    def hold(
+        self, address: Address, on_conflict: OnConflict, fences: Fences
+    ) -> AbstractContextManager[Lease]:
+        """Hold the right to write at *address* while the context is open."""
 
 
 class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
@@ -243,94 +253,3 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
 
     def _not_offered(self, what: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} does not offer {what}")
-
-
-def thread_name(thread_id: Any) -> str:
-    """Return the text that *thread_id* is kept under: numbers and UUIDs are ids too.
-
-    Raises:
-        ConfigurationError: It is something else.
-    """
-    if isinstance(thread_id, str):
-        return thread_id
-    if isinstance(thread_id, int | UUID) and not isinstance(thread_id, bool):
-        return str(thread_id)
-    raise ConfigurationError(f"thread_id must be text, not {thread_id!r}")
-
-
-# ---------------------------------------------------------------- encoded
-
-
-Encode: TypeAlias = Callable[[Any, str], Any]
-"""Returns what a saver keeps of a value; the text says what it is, for an error's message."""
-
-
-@dataclass(slots=True)
-class EncodedBatch(Batch):
-    """A batch whose values are what a saver keeps of them, before anybody is shown them.
-
-    A saver may commit later than it is given a batch, and the run goes on meanwhile: with the
-    same objects, which it may change. What is encoded already no change can reach.
-    """
-
-    sources: dict[str, bytes] = field(default_factory=dict)
-    """By digest, the source of tasks whose calls are recorded, if it may not be kept yet."""
-
-
-def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
-    """Return *batch* with each value encoded; an object that is in it twice is encoded once.
-
-    Args:
-        batch: The batch.
-        encode: Encodes a value.
-
-    Raises:
-        ValueEncodingError: A value cannot be kept.
-    """
-    known: dict[int, Any] = {}  # by the id of an object, which *batch* keeps alive
-
-    def encode_once(value: Any, what: str) -> Any:
-        if id(value) not in known:
-            known[id(value)] = encode(value, what)
-        return known[id(value)]
-
-    tasks = []
-    for task in batch.writes:
-        what = f"the write of task {task.task_id!r} to"
-        writes = [(name, encode_once(value, f"{what} {name!r}")) for name, value in task.writes]
-        if writes:
-            tasks.append(replace(task, writes=tuple(writes)))
-    return EncodedBatch(
-        batch.address,
-        tuple(tasks),
-        None if batch.checkpoint is None else _encode_checkpoint(batch.checkpoint, encode_once),
-        batch.fence,
-    )
-
-
-def _encode_checkpoint(checkpoint: Checkpoint, encode: Encode) -> Checkpoint:
-    step = f"(step {checkpoint.step})"
-    return replace(
-        checkpoint,
-        channel_versions=dict(checkpoint.channel_versions),
-        # A run gives a node a new mapping and changes none, so the outer copy is enough.
-        versions_seen=dict(checkpoint.versions_seen),
-        values={
-            name: encode(value, f"the value of channel {name!r} {step}")
-            for name, value in checkpoint.values.items()
-        },
-        deltas={
-            name: Delta(
-                delta.previous,
-                tuple(
-                    encode(value, f"what was added to channel {name!r} {step}")
-                    for value in delta.writes
-                ),
-            )
-            for name, delta in checkpoint.deltas.items()
-        },
-        metadata={
-            name: encode(value, "the metadata of a checkpoint")
-            for name, value in checkpoint.metadata.items()
-        },
-    )

@@ -7,18 +7,18 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
-from flowpregel._core.records import Address
+from flowpregel._core.records import Address, Saved
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.locks import Owner
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import StoreOnDisk
 from flowpregel.checkpoint import arguments, maintenance, output
-from flowpregel.checkpoint.base import thread_name
+from flowpregel.checkpoint.base import Leases
+from flowpregel.checkpoint.layout import Tables, thread_name
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
-from flowpregel.checkpoint.records import Leases, RecordSaver
-from flowpregel.checkpoint.retention import Retention, Sweeper, take_back
-from flowpregel.checkpoint.tables import Tables
+from flowpregel.checkpoint.records import RecordSaver
+from flowpregel.checkpoint.retention import Retention, Sweeper, pin, take_back
 from flowpregel.checkpoint.work import status_of
 
 
@@ -51,20 +51,22 @@ class DurableSaver(RecordSaver):
         retention: Retention | None,
     ) -> None:
         kept = options.kept_arguments, options.kept_output
-        super().__init__(store, tables, leases, retention, kept)
-        self.path: str = store.environment.path
+        super().__init__(tables, leases, retention, kept)
+        self._store = store
+        self.path: str = store.path
         """The store, as messages name it."""
+        self.location = self.path
+        """What it is opened by: the path of a folder, or a URL."""
         self.options = options
         """How the store was opened."""
-
-    @property
-    def location(self) -> str:
-        """What the store is opened by: the path of a folder, or a URL."""
-        return self.path
 
     @abstractmethod
     def opened_to_look(self, codec: Codec) -> tuple[StoreOnDisk, LeasesOfAll]:
         """Open the store once more, to be read with *codec*; return that and who holds leases."""
+
+    def load_channels(self, address: Address) -> Saved | None:
+        """Return what `load` does, without what tasks have left on the checkpoint."""
+        return self._reader.load(address, tasks=False)
 
     # -------------------------------------------------------- runs
 
@@ -94,8 +96,9 @@ class DurableSaver(RecordSaver):
         Raises:
             ValueEncodingError: An argument cannot be read back.
         """
-        data = self._read(partial(self._reader.arguments, address=address, task_id=task_id))
-        return None if data is None else arguments.decoded(data, self._store.codec)
+        read = partial(arguments.find, self._tables, address=address, task_id=task_id)
+        data = self._read(read)
+        return None if data is None else arguments.decoded(data, self._tables.codec)
 
     def keep_output(self, address: Address, part: CallOutput) -> None:
         self._output.add(address, part)
@@ -118,12 +121,11 @@ class DurableSaver(RecordSaver):
             ConfigurationError: There is no such checkpoint.
         """
         with self.lease(address.thread_id, address.namespace):
-            codec = self._store.codec
-            self._make_room(lambda t: take_back(self._tables, t, codec, address, calls))
+            self._make_room(lambda t: take_back(self._tables, t, address, calls))
 
     def pin(self, address: Address, *, pinned: bool = True) -> None:
         """Keep the checkpoint at *address* from being dropped by a `Retention`, or let go."""
-        self._write(partial(self._tables.pin, address=address, pinned=pinned))
+        self._write(partial(pin, self._tables, address=address, pinned=pinned))
 
     # -------------------------------------------------------- looking after it
 
@@ -137,14 +139,11 @@ class DurableSaver(RecordSaver):
 
     def size(self) -> int:
         """Return the bytes that the store takes up on disk."""
-        return int(self._store.environment.sizes()[0])
+        return int(self._store.sizes()[0])
 
     def stats(self) -> Stats:
         """Return how much is kept, and for what; reads everything once."""
-        used, map_size = self._store.environment.sizes()
-        stats, read = Stats(bytes=used, map_size=map_size), self._read
-        maintenance.count(self._tables, read, self._tables.used(read, None), stats)
-        return stats
+        return maintenance.count(self._tables, *self._store.sizes())
 
     def sweep(self, retention: Retention, thread_ids: Sequence[str] | None = None) -> int:
         """Drop at once the history that *retention* does not keep; return how many checkpoints.
@@ -166,16 +165,14 @@ class DurableSaver(RecordSaver):
         Checks every record's checksum, and whether every checkpoint's parts are there. Nothing
         is decoded.
         """
-        used = self._tables.used(self._read, None)
-        records, problems = maintenance.verify(self._tables, self._reader, used)
-        return Verification(records=records, problems=tuple(problems))
+        return maintenance.verify(self._tables, self._reader)
 
     def close(self) -> None:
         self._output.flush()
         self._store.close()
 
     def _infos(self, thread_id: str | None) -> Iterator[ThreadInfo]:
-        for each in self._tables.used(self._read, thread_id):
+        for each in self._tables.used(thread_id):
             address = Address(each.thread_id, each.namespace)
             if not each.namespace and (newest := self.load(address)) is not None:
                 running = self._leases.owner(address) is not None

@@ -10,19 +10,14 @@ from typing import Any
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.records import Table
+from flowpregel.checkpoint import layout
+from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.reader import Reader
-from flowpregel.checkpoint.tables import (
-    CheckpointRecord,
-    NamespaceRecord,
-    Read,
-    Tables,
-    channel_in,
-    digest,
-)
 from flowpregel.checkpoint.work import Status
 from flowpregel.errors import StoreError
 
-_AT_ONCE = 2_000
+_AT_ONCE = 256
+"""Records of a page: a large one is read whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,77 +72,82 @@ class Verification:
 # ---------------------------------------------------------------- stats
 
 
-def count(tables: Tables, read: Read, namespaces: Iterator[NamespaceRecord], stats: Stats) -> None:
-    """Add what is in *namespaces* to *stats*."""
-    threads, channels = set(), Counter(stats.bytes_of_channels)
-    for namespace in namespaces:
+def count(tables: Tables, used: int, map_size: int) -> Stats:
+    """Return how much is kept in *tables*, of which *used* bytes are taken up."""
+    stats = Stats(bytes=used, map_size=map_size)
+    threads, channels = set(), Counter[str]()
+    for namespace in tables.used(None):
         threads.add(namespace.thread_id)
         stats.namespaces += 1
         stats.checkpoints += namespace.checkpoints
         names: dict[bytes, str] = {}
-        for key, size in _sizes(tables.checkpoints, read, namespace.prefix):
-            data = read(partial(tables.checkpoints.get, key=key))
+        for key, size in _sizes(tables, tables.checkpoints, namespace.prefix):
+            data = tables.read(partial(tables.checkpoints.get, key=key))
             if data is None:
                 continue
             record = CheckpointRecord(*tables.fields_of(data))
-            names.update((digest(name), name) for name in record.channel_versions)
-            inside = {
-                name: len(place)
-                for name, place in record.places.items()
-                if isinstance(place, bytes)
-            }
-            channels.update(inside)
-            stats.bytes_of_checkpoints += size - sum(inside.values())
-        writes = _sizes(tables.writes, read, namespace.prefix)
+            names.update((layout.digest(name), name) for name in record.channel_versions)
+            stats.bytes_of_checkpoints += size
+            for name, place in record.places.items():
+                if isinstance(place, bytes):
+                    channels[name] += len(place)
+                    stats.bytes_of_checkpoints -= len(place)
+        writes = _sizes(tables, tables.writes, namespace.prefix)
         stats.bytes_of_writes += sum(size for _, size in writes)
         for table in (tables.values, tables.deltas):
-            for key, size in _sizes(table, read, namespace.prefix):
-                channels[names.get(channel_in(key), "?")] += size
+            for key, size in _sizes(tables, table, namespace.prefix):
+                channels[names.get(layout.channel_in(key), "?")] += size
     stats.threads = len(threads)
     stats.bytes_of_channels = dict(channels)
+    return stats
 
 
-def _sizes(table: Table, read: Read, prefix: bytes = b"") -> Iterator[tuple[bytes, int]]:
+def _sizes(tables: Tables, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, int]]:
     """Yield the key and the bytes of each record, in a transaction for each page."""
     start = prefix
 
-    while page := read(partial(table.sizes, prefix=prefix, start=start, limit=_AT_ONCE)):
-        yield from page
-        start = page[-1][0] + b"\0"
+    def page(transaction: Any) -> list[tuple[bytes, int]]:
+        keys = table.keys(transaction, prefix, start, _AT_ONCE)
+        table.expect(transaction, keys)
+        # A record that has lost its key is counted, and is not there to be read.
+        records = [(key, table.record(transaction, key) if key else None) for key in keys]
+        return [(key, len(key) + len(record or b"")) for key, record in records]
+
+    while found := tables.read(page):
+        yield from found
+        start = found[-1][0] + b"\0"
 
 
 # ---------------------------------------------------------------- verify
 
 
-def verify(
-    tables: Tables, reader: Reader, namespaces: Iterator[NamespaceRecord]
-) -> tuple[int, list[str]]:
-    """Read every record, and every checkpoint; return how many records, and what does not hold."""
+def verify(tables: Tables, reader: Reader) -> Verification:
+    """Read every record, and every checkpoint; return how many, and what does not hold."""
     total, problems = 0, []
     for table in tables.all:
-        for key, _ in _sizes(table, reader.read):
+        for key, _ in _sizes(tables, table):
             total += 1
             try:
-                reader.read(partial(table.check, key=key))
+                tables.read(partial(table.check, key=key))
             except StoreError as error:
                 problems.append(str(error))
-    for namespace in namespaces:
+    for namespace in tables.used(None):
         address = Address(namespace.thread_id, namespace.namespace)
         where = f"thread {namespace.thread_id!r}"
         try:
-            reader.read(partial(tables.check_count, address=address))
-            found = reader.read(partial(_ids, tables, namespace))
+            tables.read(partial(tables.check_count, address=address))
+            found = tables.read(partial(_ids, tables, namespace))
         except StoreError as error:
             problems.append(f"{where}: {error}")
             continue
         for identifier in found:
             try:
-                reader.read(
+                tables.read(
                     partial(reader.find, address=replace(address, checkpoint_id=identifier))
                 )
             except StoreError as error:
                 problems.append(f"{where}, checkpoint {identifier}: {error}")
-    return total, problems
+    return Verification(records=total, problems=tuple(problems))
 
 
 def _ids(tables: Tables, namespace: NamespaceRecord, transaction: Any) -> list[str]:

@@ -10,8 +10,8 @@ from typing import ClassVar
 from flowpregel._core.records import Address
 from flowpregel._lmdb.in_memory import CopyingCodec, MemoryStore
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
+from flowpregel.checkpoint.layout import Tables
 from flowpregel.checkpoint.records import RecordSaver
-from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import ThreadBusyError
 
 __all__ = ["InMemorySaver", "MemorySaver"]
@@ -31,8 +31,7 @@ class InMemorySaver(RecordSaver):
     commits_at_once: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        store = MemoryStore(CopyingCodec())
-        super().__init__(store, Tables(store), MemoryLeases())
+        super().__init__(Tables(MemoryStore(CopyingCodec())), MemoryLeases())
 
 
 MemorySaver = InMemorySaver

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.tables import Tables, checkpoint_key, digest
+from flowpregel.checkpoint.layout import OUTPUT, Tables, beside, checkpoint_key, digest
 from flowpregel.errors import StoreError
 
 PERIOD: Final = 1.0
@@ -79,17 +79,13 @@ class OutputBuffer:
 
     Args:
         tables: The store's records.
-        write: Does its argument in a transaction.
         limit: The most bytes that are kept of a task; 0: nothing is.
     """
 
-    def __init__(
-        self, tables: Tables, write: Callable[[Callable[[Any], None]], None], limit: int
-    ) -> None:
+    def __init__(self, tables: Tables, limit: int) -> None:
         self.pending: dict[tuple[Address, str], CallOutput] = {}
         """By checkpoint and task."""
         self._tables = tables
-        self._write = write
         self._limit = limit
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
@@ -112,7 +108,7 @@ class OutputBuffer:
         """Write what is pending in a transaction of its own."""
         if self.pending:
             with suppress(StoreError):  # a run that cannot commit is told so
-                self._write(self.beside(lambda transaction: None))
+                self._tables.write(self.beside(lambda transaction: None))
 
     def beside(self, work: Callable[[Any], None]) -> Callable[[Any], None]:
         """Return what does *work* in a transaction and puts into it what is pending then."""
@@ -135,12 +131,10 @@ class OutputBuffer:
 
     def _put(self, transaction: Any, address: Address, output: CallOutput) -> None:
         """Put what a task has printed after what is there."""
-        tables, place = self._tables, (address.thread_id, address.namespace)
-        namespace = tables.namespace(transaction, *place)
-        if namespace is None:
-            namespace = tables.new_namespace(transaction, *place)
-            tables.put_namespace(transaction, namespace)
-        key = output_key(namespace.prefix, output.checkpoint_id) + digest(output.task_id)
+        tables = self._tables
+        namespace = tables.ensure_namespace(transaction, address)
+        pending = checkpoint_key(namespace.prefix, output.checkpoint_id)
+        key = beside(OUTPUT, pending) + digest(output.task_id)
         if (known := tables.writes.get(transaction, key)) is not None:
             output = CallOutput(*tables.fields_of(known)).and_then(output, self._limit)
         tables.writes.put(transaction, key, tables.record_of(tuple(output)))
@@ -148,16 +142,12 @@ class OutputBuffer:
 
 def outputs(tables: Tables, address: Address, transaction: Any) -> list[CallOutput]:
     """Return what is kept of the tasks that started at *address*, the first to print first."""
-    namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+    namespace = tables.namespace(transaction, address)
     if namespace is None:
         return []
-    found = tables.writes.scan(transaction, output_key(namespace.prefix, address.checkpoint_id))
+    pending = namespace.prefix
+    if address.checkpoint_id is not None:
+        pending = checkpoint_key(pending, address.checkpoint_id)
+    found = tables.writes.scan(transaction, beside(OUTPUT, pending))
     kept = [CallOutput(*tables.fields_of(data)) for _, data in found]
     return sorted(kept, key=lambda output: output.began)
-
-
-def output_key(prefix: bytes, checkpoint_id: str | None) -> bytes:
-    """Return what the keys of output begin with in ``writes``: of a checkpoint, or all (None)."""
-    place = b"" if checkpoint_id is None else checkpoint_key(prefix, checkpoint_id)[len(prefix) :]
-    # No checkpoint id, as it is in a key, begins like this.
-    return prefix + b"\0\4" + place

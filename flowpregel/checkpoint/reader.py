@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from flowpregel._core.copies import Replayed
@@ -26,22 +27,10 @@ from flowpregel._core.records import (
     Write,
     parted,
 )
-from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
-from flowpregel.checkpoint.arguments import arguments_key
+from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.langgraph_methods import metadata_of
-from flowpregel.checkpoint.tables import (
-    DELTA,
-    STORED,
-    CheckpointRecord,
-    NamespaceRecord,
-    Read,
-    Tables,
-    WritesRecord,
-    checkpoint_key,
-    digest,
-    value_key,
-)
+from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables, WritesRecord
 
 _PAGE = 8
 """How many checkpoints of a history are read in one transaction."""
@@ -84,15 +73,12 @@ class Reader:
     """Reads checkpoints.
 
     Args:
-        tables: The store's records.
-        read: Runs a function in a read transaction.
-        codec: Decodes values.
+        tables: The store's.
     """
 
-    def __init__(self, tables: Tables, read: Read, codec: ValueCodec) -> None:
+    def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.read = read
-        self.codec = codec
+        self.read, self.codec = tables.read, tables.codec
 
     def load(
         self,
@@ -149,7 +135,7 @@ class Reader:
         chains: dict[str, DeltaChain] = {}
 
         def page_of(transaction: Any) -> list[CopiedCheckpoint]:
-            namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
+            namespace = self.tables.namespace(transaction, address)
             if namespace is None:
                 return []
             page = []
@@ -169,14 +155,6 @@ class Reader:
 
     # ------------------------------------------------------------ in a transaction
 
-    def arguments(self, transaction: Any, address: Address, task_id: str) -> bytes | None:
-        """Return what is kept of a call's arguments, encoded."""
-        namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
-        if namespace is None or address.checkpoint_id is None:
-            return None
-        pending = checkpoint_key(namespace.prefix, address.checkpoint_id)
-        return self.tables.writes.get(transaction, arguments_key(pending, task_id))
-
     def find(
         self,
         transaction: Any,
@@ -186,7 +164,7 @@ class Reader:
         tasks: bool = True,
     ) -> CopiedCheckpoint | None:
         """Copy the checkpoint at *address*: the newest, if it names none."""
-        namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
+        namespace = self.tables.namespace(transaction, address)
         if namespace is None:
             return None
         wanted = address.checkpoint_id
@@ -223,29 +201,30 @@ class Reader:
             chains: By channel, the deltas that were read before.
         """
         copied = CopiedCheckpoint(identifier, record, namespace)
-        stored = [name for name, place in record.places.items() if place == STORED]
+        stored = [name for name, place in record.places.items() if place == layout.STORED]
         versions = record.channel_versions
-        keys = [value_key(namespace.prefix, versions.get(name), name) for name in stored]
+        keys = [layout.value_key(namespace.prefix, versions.get(name), name) for name in stored]
         if keys:
             self.tables.values.expect(transaction, keys)
         for name, place in record.places.items():
             version = versions.get(name)
-            if place == DELTA:
+            if isinstance(place, bytes):
+                copied.values[name] = place
+            elif place == layout.STORED:
+                value = self.tables.value(transaction, namespace.prefix, name, version)
+                copied.values[name] = value
+            elif place == layout.DELTA:
                 chain = chains.get(name)
                 if chain is None or version not in chain.positions:
                     chain = chains[name] = self._chain(transaction, namespace.prefix, name, version)
                 copied.deltas[name] = chain, chain.positions[version]
-                continue
-            data = self.tables.value(transaction, namespace.prefix, name, version, place)
-            if data is not None:
-                copied.values[name] = data
         return copied
 
     def _copy_tasks(
         self, transaction: Any, copied: CopiedCheckpoint, *, lazy_results: bool = False
     ) -> None:
         """Add what tasks have left; of those that are finished calls, if *lazy_results*, little."""
-        prefix = checkpoint_key(copied.namespace.prefix, copied.id)
+        prefix = layout.checkpoint_key(copied.namespace.prefix, copied.id)
         for _, data in self.tables.writes.scan(transaction, prefix):
             task = WritesRecord(*self.tables.fields_of(data))
             if not (lazy_results and dict(task.writes.values()).keys() == _FINISHED_CALL):
@@ -260,7 +239,9 @@ class Reader:
     ) -> DeltaChain:
         found = [*self.tables.chain(transaction, prefix, channel, version)]
         _, oldest = found[-1]
-        seed = self.tables.value(transaction, prefix, channel, oldest.previous, oldest.base)
+        seed = oldest.base if isinstance(oldest.base, bytes) else None
+        if oldest.base == layout.STORED:
+            seed = self.tables.value(transaction, prefix, channel, oldest.previous)
         positions = {each: len(found) - at for at, (each, _) in enumerate(found)}
         return DeltaChain(seed, [delta.writes for _, delta in reversed(found)], positions)
 
@@ -272,8 +253,15 @@ class Reader:
             name: decode(data, f"a value of channel {name!r}")
             for name, data in copied.values.items()
         }
-        writes, ran = parted(self._writes(copied))
-        prefix = checkpoint_key(namespace.prefix, copied.id)
+        pending = []
+        for task_id, path, written, how in sorted(copied.tasks, key=attrgetter("path", "task_id")):
+            if how is not None:
+                pending.append((path, PendingWrite(task_id, RAN, how)))
+            for _, (channel, data) in sorted(written.items()):
+                value = decode(data, f"the write of task {task_id!r} to {channel!r}")
+                pending.append((path, PendingWrite(task_id, channel, value)))
+        writes, ran = parted(pending)
+        prefix = layout.checkpoint_key(namespace.prefix, copied.id)
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
             checkpoint=self._checkpoint(copied, values),
@@ -303,16 +291,6 @@ class Reader:
         """Return whether the metadata, ``source`` and ``step`` of a checkpoint are these."""
         found = metadata_of(self._checkpoint(copied, {}))
         return all(found.get(key) == value for key, value in filter.items())
-
-    def _writes(self, copied: CopiedCheckpoint) -> Iterator[tuple[str, PendingWrite]]:
-        """Yield the pending writes by path, task and position, each with its path."""
-        tasks = sorted(copied.tasks, key=lambda each: (each.path, each.task_id))
-        for task_id, path, writes, ran in tasks:
-            if ran is not None:
-                yield path, PendingWrite(task_id, RAN, ran)
-            for _, (channel, data) in sorted(writes.items()):
-                what = f"the write of task {task_id!r} to {channel!r}"
-                yield path, PendingWrite(task_id, channel, self.codec.decode(data, what))
 
     def _deltas(self, chain: DeltaChain, end: int, channel: str) -> DeltaHistory:
         decode, what = self.codec.decode, f"what was added to channel {channel!r}"
@@ -345,19 +323,10 @@ class LeftCalls:
     ids: Mapping[int, str]
     held: Mapping[str, WritesRecord]
 
-    def result(self, task_id: str) -> Sequence[Write]:
-        """Return what is kept of a call, empty if it has not finished.
-
-        Raises:
-            StoreCorruptError: Its record is damaged.
-            ValueEncodingError: Its result cannot be read back.
-        """
-        return self._decoded(task_id)
-
     def record_at(self, path: str) -> Sequence[Write]:
         """Return which call has this path, without its result; empty: there is no such."""
         task_id = self.ids.get(hash(path))
-        return () if task_id is None else self._decoded(task_id, CALLED)
+        return () if task_id is None else self.result(task_id, CALLED)
 
     def count(self) -> int:
         """Return how many there are."""
@@ -366,13 +335,22 @@ class LeftCalls:
     def records(self) -> Iterator[Sequence[Write]]:
         """Yield which calls they are, one after the other and without their results."""
         for task_id in self.ids.values():
-            yield self._decoded(task_id, CALLED)
+            yield self.result(task_id, CALLED)
 
-    def _decoded(self, task_id: str, only: str | None = None) -> Sequence[Write]:
-        """Return the writes of a call that has finished, or the *only* one of them."""
+    def result(self, task_id: str, only: str | None = None) -> Sequence[Write]:
+        """Return what is kept of a call, empty if it has not finished.
+
+        Args:
+            task_id: The call's.
+            only: Just the write to this name.
+
+        Raises:
+            StoreCorruptError: Its record is damaged.
+            ValueEncodingError: Its result cannot be read back.
+        """
         reader, record = self.reader, self.held.get(task_id)
         if record is None and len(self.held) < len(self.ids):
-            key = self.prefix + digest(task_id)
+            key = self.prefix + layout.digest(task_id)
             if (data := reader.read(partial(reader.tables.writes.get, key=key))) is not None:
                 record = WritesRecord(*reader.tables.fields_of(data))
         writes = {} if record is None else dict(record.writes.values())

@@ -1,27 +1,47 @@
-"""What our savers have in common: checkpoints and pending writes as records in tables."""
+"""What our savers have in common: batches, encoded, become records in tables.
+
+What can fail for reasons of the user's is done when a batch is encoded: none of the user's code
+runs while a transaction is open.
+"""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 from flowpregel._code.digest import SOURCES
 from flowpregel._core.asked import CODE_DIGITS, FailedCall
-from flowpregel._core.records import CALLED, Address, Batch, Saved
-from flowpregel._lmdb.records import SealedStore
-from flowpregel.checkpoint import arguments, output, signals
+from flowpregel._core.records import (
+    CALLED,
+    CONTROL_WRITES,
+    SAVED,
+    Address,
+    Batch,
+    Checkpoint,
+    Delta,
+    Saved,
+    TaskWrites,
+)
+from flowpregel.checkpoint import arguments, layout, output, signals
 from flowpregel.checkpoint.base import (
+    WRITES_IDX_MAP,
     BaseCheckpointSaver,
-    EncodedBatch,
-    Fences,
     Lease,
+    Leases,
     OnConflict,
     Strategy,
-    encode_batch,
+)
+from flowpregel.checkpoint.layout import (
+    NamespaceRecord,
+    Tables,
+    checkpoint_key,
     thread_name,
+    value_key,
 )
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.retention import (
@@ -31,32 +51,24 @@ from flowpregel.checkpoint.retention import (
     forget_checkpoints,
     forget_thread,
 )
-from flowpregel.checkpoint.tables import Tables
-from flowpregel.checkpoint.writer import put
 from flowpregel.errors import ConfigurationError, LeaseLostError
 
-_LONGEST = 1 << 16
+LONGEST_INLINE = 128
+"""Bytes: a larger value is kept once per version, not in each checkpoint that has it."""
+_LONGEST_SOURCE = 1 << 16
 """Bytes that are kept of the source of a task or a body, compressed."""
+_KEPT_FIELDS = attrgetter(*layout.CheckpointRecord._fields[:-1])
+"""Takes out of a checkpoint what stands in its record; the places of its values follow."""
 
-
-class Leases(Protocol):
-    """The leases that this process holds in one store."""
-
-    held: set[tuple[str, int]]
-    """The thread and the fence of each."""
-
-    def hold(
-        self, address: Address, on_conflict: OnConflict, fences: Fences
-    ) -> AbstractContextManager[Lease]:
-        """Hold the right to write at *address* while the context is open."""
+Encode: TypeAlias = Callable[[Any, str], Any]
+"""Returns what a saver keeps of a value; the text says what it is, for an error's message."""
 
 
 class RecordSaver(BaseCheckpointSaver):
     """A saver that keeps records in tables.
 
     Args:
-        store: Where the records are.
-        tables: Its tables.
+        tables: Those of its store.
         leases: Those of this process in it.
         retention: How much history is kept; None: all of it.
         kept: The most bytes that are kept of the arguments of a failed call, and of output.
@@ -64,22 +76,19 @@ class RecordSaver(BaseCheckpointSaver):
 
     def __init__(
         self,
-        store: SealedStore,
         tables: Tables,
         leases: Leases,
         retention: Retention | None = None,
         kept: tuple[int, int] = (0, 0),
     ) -> None:
-        self._store = store
         self._tables = tables
         self._leases = leases
-        self._read, self._write = store.read, store.write
-        self._put: Callable[..., None] = partial(put, tables)
-        self._reader = Reader(tables, self._read, store.codec)
+        self._read, self._write = tables.read, tables.write
+        self._reader = Reader(tables)
         self._kept_arguments, kept_output = kept
         self._sources: set[str] = set()
         """The digests of the code whose source is kept for certain."""
-        self._output = output.OutputBuffer(tables, self._write, kept_output)
+        self._output = output.OutputBuffer(tables, kept_output)
         self._sweeper = None if retention is None else Sweeper(tables, retention)
 
     # -------------------------------------------------------- the contract
@@ -99,10 +108,6 @@ class RecordSaver(BaseCheckpointSaver):
     ) -> Iterator[Saved]:
         return self._reader.history(address, filter, before, limit)
 
-    def load_channels(self, address: Address) -> Saved | None:
-        """Return what `load` does, without what tasks have left on the checkpoint."""
-        return self._reader.load(address, tasks=False)
-
     def outline(self, address: Address) -> Iterator[Saved]:
         """Yield what `history` does, without what the channels held."""
         return self._reader.history(address, bare=True)
@@ -110,7 +115,7 @@ class RecordSaver(BaseCheckpointSaver):
     def prepare(self, batch: Batch) -> EncodedBatch:
         if isinstance(batch, EncodedBatch):
             return batch
-        codec = self._store.codec
+        codec = self._tables.codec
         made = encode_batch(batch, codec.encode)
         for task in batch.writes:
             channel, called = task.writes[-1] if task.writes else ("", None)
@@ -118,7 +123,7 @@ class RecordSaver(BaseCheckpointSaver):
             for code in codes:
                 if code in SOURCES and code not in self._sources:
                     source = zlib.compress(SOURCES[code].encode(errors="replace"))
-                    made.sources[code] = source[:_LONGEST]
+                    made.sources[code] = source[:_LONGEST_SOURCE]
         for task in made.writes:
             if isinstance(task.failed, FailedCall):
                 task.failed = arguments.encoded(task.failed, self._kept_arguments, codec)
@@ -142,8 +147,31 @@ class RecordSaver(BaseCheckpointSaver):
             if batch.checkpoint is not None and sweeper.is_due(batch.address):
                 self._write(partial(sweeper.sweep, address=batch.address))
 
+    def _put(self, transaction: Any, batches: Sequence[EncodedBatch]) -> None:
+        """Put batches into a transaction.
+
+        Raises:
+            LeaseLostError: The lease of one was taken over.
+        """
+        tables = self._tables
+        for batch in batches:
+            before = tables.namespace(transaction, batch.address)
+            namespace = before or tables.new_namespace(transaction, batch.address)
+            if batch.fence is not None:
+                if batch.fence < namespace.fence:
+                    raise LeaseLostError(namespace.thread_id, namespace.namespace, "a newer run")
+                namespace = namespace._replace(fence=batch.fence)
+            for code, source in batch.sources.items():
+                tables.put_source(transaction, code, source)
+            for task in batch.writes:
+                _put_task(tables, transaction, namespace.prefix, task)
+            if batch.checkpoint is not None:
+                namespace = _put_checkpoint(tables, transaction, namespace, batch.checkpoint)
+            if namespace != before:
+                tables.put_namespace(transaction, namespace)
+
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
-        for each in self._tables.used(self._read, thread_id):
+        for each in self._tables.used(thread_id):
             yield Address(each.thread_id, each.namespace)
 
     def lease(
@@ -159,7 +187,7 @@ class RecordSaver(BaseCheckpointSaver):
         return str(self._read(partial(self._tables.source, code=code)))
 
     def send_signal(self, thread_id: str, name: str, value: Any) -> None:
-        data = self._store.codec.encode(value, f"signal {name!r}")
+        data = self._tables.codec.encode(value, f"signal {name!r}")
         thread = thread_name(thread_id)
         self._write(partial(signals.send, self._tables, thread_id=thread, name=name, data=data))
 
@@ -169,12 +197,13 @@ class RecordSaver(BaseCheckpointSaver):
         if self._read(partial(signals.unreceived, self._tables, **asked)) is None:
             return None
         data = self._write(partial(signals.receive, self._tables, **asked))
-        return None if data is None else (self._store.codec.decode(data, f"signal {name!r}"),)
+        return None if data is None else (self._tables.codec.decode(data, f"signal {name!r}"),)
 
     # -------------------------------------------------------- what is forgotten and copied
 
     def delete_thread(self, thread_id: str) -> None:
-        self._make_room(partial(forget_thread, self._tables, thread_id=thread_name(thread_id)))
+        thread = thread_name(thread_id)
+        self._make_room(partial(forget_thread, self._tables, thread_id=thread))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)
@@ -210,9 +239,142 @@ class RecordSaver(BaseCheckpointSaver):
 
     def _fence(self, address: Address, fence: int) -> int:
         """Return the fence the store knows of *address*, putting one there if given."""
-        tables, place = self._tables, (address.thread_id, address.namespace)
         if fence:
-            self._write(lambda t: tables.fence_off(t, *place, fence))
+            self._write(partial(self._tables.fence_off, address=address, fence=fence))
             return fence
-        found = self._read(lambda t: tables.namespace(t, *place))
+        found = self._read(partial(self._tables.namespace, address=address))
         return 0 if found is None else found.fence
+
+
+# ---------------------------------------------------------------- encoded
+
+
+@dataclass(slots=True)
+class EncodedBatch(Batch):
+    """A batch whose values are what a saver keeps of them, before anybody is shown them.
+
+    A saver may commit later than it is given a batch, and the run goes on meanwhile: with the
+    same objects, which it may change. What is encoded already no change can reach.
+    """
+
+    sources: dict[str, bytes] = field(default_factory=dict)
+    """By digest, the source of tasks whose calls are recorded, if it may not be kept yet."""
+
+
+def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
+    """Return *batch* with each value encoded; an object that is in it twice is encoded once.
+
+    Args:
+        batch: The batch.
+        encode: Encodes a value.
+
+    Raises:
+        ValueEncodingError: A value cannot be kept.
+    """
+    known: dict[int, Any] = {}  # by the id of an object, which *batch* keeps alive
+
+    def encode_once(value: Any, what: str) -> Any:
+        if id(value) not in known:
+            known[id(value)] = encode(value, what)
+        return known[id(value)]
+
+    tasks = []
+    for task in batch.writes:
+        what = f"the write of task {task.task_id!r} to"
+        writes = [(name, encode_once(value, f"{what} {name!r}")) for name, value in task.writes]
+        if writes:
+            place = task.checkpoint_id, task.task_id, task.path
+            tasks.append(TaskWrites(*place, tuple(writes), task.ran, task.failed))
+    made = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
+    if (given := batch.checkpoint) is not None:
+        step = f"(step {given.step})"
+        values = {
+            name: encode_once(value, f"the value of channel {name!r} {step}")
+            for name, value in given.values.items()
+        }
+        deltas = {}
+        for name, delta in given.deltas.items():
+            what = f"what was added to channel {name!r} {step}"
+            added = tuple(encode_once(value, what) for value in delta.writes)
+            deltas[name] = Delta(delta.previous, added)
+        made.checkpoint = replace(
+            given,
+            channel_versions=dict(given.channel_versions),
+            # A run gives a node a new mapping and changes none, so the outer copy is enough.
+            versions_seen=dict(given.versions_seen),
+            values=values,
+            deltas=deltas,
+            metadata={
+                name: encode_once(value, "the metadata of a checkpoint")
+                for name, value in given.metadata.items()
+            },
+        )
+    return made
+
+
+# ---------------------------------------------------------------- put
+
+
+def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites) -> None:
+    """Put a task's pending writes on a checkpoint, with those that are there.
+
+    By position: control writes replace those of their kind; any other stays as it is once it is
+    there, and ends the use of what the task had saved.
+    The arguments of a call that failed are kept beside them, until it has finished.
+    """
+    key = checkpoint_key(prefix, task.checkpoint_id) + layout.digest(task.task_id)
+    known: dict[int, tuple[str, bytes]] = {}
+    ran = None if task.ran is None else tuple(task.ran)
+    if (data := tables.writes.get(transaction, key)) is not None:
+        old = layout.WritesRecord(*tables.fields_of(data))
+        known, ran = dict(old.writes), ran or old.ran
+        if not CONTROL_WRITES.issuperset(channel for channel, _ in task.writes):
+            tables.writes.delete(transaction, layout.beside(layout.ARGUMENTS, key))
+    for index, write in enumerate(task.writes):
+        position = WRITES_IDX_MAP.get(write[0], index)
+        if position < 0 or position not in known:
+            known[position] = write
+        if position >= 0:
+            known.pop(WRITES_IDX_MAP[SAVED], None)
+    tables.writes.put(transaction, key, tables.record_of((task.task_id, task.path, known, ran)))
+    if isinstance(task.failed, bytes):
+        tables.writes.put(transaction, layout.beside(layout.ARGUMENTS, key), task.failed)
+
+
+def _put_checkpoint(
+    tables: Tables, transaction: Any, namespace: NamespaceRecord, checkpoint: Checkpoint
+) -> NamespaceRecord:
+    """Put a checkpoint and what it changed; return the namespace as it is then."""
+    if checkpoint.parent_id == checkpoint.id:
+        raise ConfigurationError(f"checkpoint {checkpoint.id!r} cannot be its own parent")
+    versions, values, deltas = checkpoint.channel_versions, checkpoint.values, checkpoint.deltas
+    parent = None
+    if checkpoint.parent_id is not None:
+        parent = tables.checkpoint(transaction, namespace, checkpoint.parent_id)
+    before = {} if parent is None else parent.channel_versions
+    theirs = {} if parent is None else parent.places
+    # Those of the channels that have not moved since.
+    places = {name: at for name, at in theirs.items() if versions.get(name) == before.get(name)}
+    for name, version in versions.items():
+        if name in values:
+            places[name] = data = values[name]
+            if not isinstance(data, bytes) or len(data) > LONGEST_INLINE:
+                places[name] = layout.STORED
+                tables.values.put(transaction, value_key(namespace.prefix, version, name), data)
+        elif name in deltas:
+            previous, base = deltas[name].previous, theirs.get(name, layout.EMPTY)
+            if previous is None:
+                base = layout.EMPTY
+            elif previous != before.get(name):
+                base = tables.place(transaction, namespace, name, previous)
+            added = tables.record_of((previous, base, deltas[name].writes))
+            tables.deltas.put(transaction, value_key(namespace.prefix, version, name), added)
+            places[name] = layout.DELTA
+        elif name not in checkpoint.changed and version != before.get(name):
+            places[name] = tables.place(transaction, namespace, name, version)
+    record = (*_KEPT_FIELDS(checkpoint), places)
+    key = checkpoint_key(namespace.prefix, checkpoint.id)
+    is_new = tables.checkpoints.get(transaction, key) is None
+    tables.checkpoints.put(transaction, key, tables.record_of(record))
+    newest = max(namespace.newest or "", checkpoint.id)
+    return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + is_new)

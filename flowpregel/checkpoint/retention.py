@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,22 +11,13 @@ from flowpregel._core.asked import NOWHERE, CallRecord
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import CALLED, INTERRUPT, RESUME, Address
 from flowpregel._lmdb.codec import ValueCodec
-from flowpregel.checkpoint.arguments import arguments_key
+from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
-from flowpregel.checkpoint.output import output_key
-from flowpregel.checkpoint.tables import (
-    DELTA,
-    STORED,
-    VALUE_LENGTH,
-    CheckpointRecord,
-    NamespaceRecord,
-    Tables,
-    WritesRecord,
-    checkpoint_key,
-    namespace_key,
-    value_key,
-)
+from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables, WritesRecord
 from flowpregel.errors import ConfigurationError
+
+_PIN = b"pin"
+"""What the key of a pin begins with, in ``meta``; that of a checkpoint follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +53,11 @@ class Sweeper:
     Args:
         tables: The store's records.
         retention: What to keep.
-        clock: Returns wall-clock nanoseconds.
     """
 
-    def __init__(
-        self, tables: Tables, retention: Retention, clock: Callable[[], int] = time.time_ns
-    ) -> None:
+    def __init__(self, tables: Tables, retention: Retention) -> None:
         self._tables = tables
         self._retention = retention
-        self._clock = clock
         self._interval = max(32, (retention.keep_last or 0) // 2)
         """After so many commits a namespace is swept: in proportion to what is kept, so that
         sweeping costs each commit the same."""
@@ -86,7 +73,7 @@ class Sweeper:
 
     def sweep(self, transaction: Any, address: Address) -> int:
         """Drop what is not to be kept of a namespace; return how many checkpoints."""
-        namespace = self._tables.namespace(transaction, address.thread_id, address.namespace)
+        namespace = self._tables.namespace(transaction, address)
         if namespace is None:
             return 0
         gone = self._beyond(transaction, namespace)
@@ -95,7 +82,7 @@ class Sweeper:
     def _beyond(self, transaction: Any, namespace: NamespaceRecord) -> set[str]:
         """Return the ids of the checkpoints that are beyond a bound and that may go."""
         bounds, prefix = self._retention, namespace.prefix
-        oldest = 0 if bounds.max_age is None else self._clock() - int(bounds.max_age * 1e9)
+        oldest = 0 if bounds.max_age is None else time.time_ns() - int(bounds.max_age * 1e9)
         beyond: set[str] = set()
         answered: set[str | None] = set()
         """The parents of those that are kept: their questions were answered."""
@@ -113,10 +100,11 @@ class Sweeper:
                 beyond.add(identifier)
             else:
                 answered.add(record.parent_id)
+        pinned = {key[len(_PIN) :] for key in self._tables.meta.keys(transaction, _PIN + prefix)}
         return {
             each
             for each in beyond
-            if not self._tables.is_pinned(transaction, prefix, each)
+            if layout.checkpoint_key(prefix, each) not in pinned
             and (each in answered or not self._waits(transaction, prefix, each))
         }
 
@@ -124,23 +112,35 @@ class Sweeper:
         self, transaction: Any, prefix: bytes, identifier: str, record: CheckpointRecord
     ) -> int:
         """Return the bytes of a checkpoint, its pending writes, and what it changed."""
-        tables, key = self._tables, checkpoint_key(prefix, identifier)
+        tables, key = self._tables, layout.checkpoint_key(prefix, identifier)
         found = [tables.checkpoints.get(transaction, key)]
-        for place in (key, arguments_key(key)):
+        for place in (key, layout.beside(layout.ARGUMENTS, key)):
             found += [data for _, data in tables.writes.scan(transaction, place)]
         for name in record.changed:
-            place = value_key(prefix, record.channel_versions.get(name), name)
+            place = layout.value_key(prefix, record.channel_versions.get(name), name)
             found += [table.get(transaction, place) for table in (tables.values, tables.deltas)]
         return sum(len(data) for data in found if data is not None)
 
     def _waits(self, transaction: Any, prefix: bytes, identifier: str) -> bool:
         """Return whether a task of the checkpoint waits for an answer."""
-        found = self._tables.writes.scan(transaction, checkpoint_key(prefix, identifier))
+        found = self._tables.writes.scan(transaction, layout.checkpoint_key(prefix, identifier))
         tasks = [WritesRecord(*self._tables.fields_of(data)) for _, data in found]
         return any(name == INTERRUPT for task in tasks for name, _ in task.writes.values())
 
 
 # ---------------------------------------------------------------- forgotten and copied
+
+
+def pin(tables: Tables, transaction: Any, address: Address, *, pinned: bool) -> None:
+    """Keep a checkpoint from being dropped by a `Retention`, or let go of it."""
+    namespace = tables.namespace(transaction, address)
+    if namespace is None or address.checkpoint_id is None:
+        return
+    key = _PIN + layout.checkpoint_key(namespace.prefix, address.checkpoint_id)
+    if pinned:
+        tables.meta.put(transaction, key, b"")
+    else:
+        tables.meta.delete(transaction, key)
 
 
 def forget_checkpoints(
@@ -156,7 +156,7 @@ def forget_checkpoints(
         address: The namespace's.
         gone: The ids; None: all but the newest.
     """
-    namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+    namespace = tables.namespace(transaction, address)
     if namespace is None:
         return 0
     prefix, known = namespace.prefix, dict(tables.newest_first(transaction, namespace))
@@ -164,18 +164,18 @@ def forget_checkpoints(
     if not gone:
         return 0
     for identifier in gone:
-        key = checkpoint_key(prefix, identifier)
+        key = layout.checkpoint_key(prefix, identifier)
         tables.checkpoints.delete(transaction, key)
         tables.writes.drop(transaction, key)
-        tables.writes.drop(transaction, arguments_key(key))
-        tables.writes.drop(transaction, output_key(prefix, identifier))
+        tables.writes.drop(transaction, layout.beside(layout.ARGUMENTS, key))
+        tables.writes.drop(transaction, layout.beside(layout.OUTPUT, key))
         del known[identifier]
     needed: set[bytes] = set()
     for record in known.values():
         _add_needed(tables, transaction, prefix, record, needed)
     for table in (tables.values, tables.deltas):
         for key in table.keys(transaction, prefix):
-            if table.name + key[:VALUE_LENGTH] not in needed:
+            if table.name + key[: layout.VALUE_LENGTH] not in needed:
                 table.discard(transaction, key)
     newest = max(known, default=None)
     tables.put_namespace(transaction, namespace._replace(newest=newest, checkpoints=len(known)))
@@ -188,17 +188,17 @@ def _add_needed(
     """Add the values and deltas that a checkpoint needs to *needed*."""
     for name, place in record.places.items():
         version = record.channel_versions.get(name)
-        if place == STORED:
-            needed.add(tables.values.name + value_key(prefix, version, name))
-        if place != DELTA:
+        if place == layout.STORED:
+            needed.add(tables.values.name + layout.value_key(prefix, version, name))
+        if place != layout.DELTA:
             continue
         for each, delta in tables.chain(transaction, prefix, name, version):
-            key = tables.deltas.name + value_key(prefix, each, name)
+            key = tables.deltas.name + layout.value_key(prefix, each, name)
             if key in needed:
                 break
             needed.add(key)
-            if delta.base == STORED:
-                needed.add(tables.values.name + value_key(prefix, delta.previous, name))
+            if delta.base == layout.STORED:
+                needed.add(tables.values.name + layout.value_key(prefix, delta.previous, name))
 
 
 def forget_thread(tables: Tables, transaction: Any, thread_id: str) -> None:
@@ -206,7 +206,7 @@ def forget_thread(tables: Tables, transaction: Any, thread_id: str) -> None:
     for namespace in tables.namespaces(transaction, thread_id):
         for table in tables.of_namespace:
             table.drop(transaction, namespace.prefix)
-        tables.threads.delete(transaction, namespace_key(thread_id, namespace.namespace))
+        tables.threads.delete(transaction, layout.namespace_key(thread_id, namespace.namespace))
 
 
 def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> None:
@@ -222,8 +222,7 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
             "or delete_thread it first"
         )
     for namespace in found:
-        place = target, namespace.namespace
-        twin = tables.namespace(transaction, *place) or tables.new_namespace(transaction, *place)
+        twin = tables.ensure_namespace(transaction, Address(target, namespace.namespace))
         for table in tables.of_namespace:
             table.copy(transaction, namespace.prefix, twin.prefix)
         twin = namespace._replace(prefix=twin.prefix, thread_id=target, fence=twin.fence)
@@ -233,9 +232,7 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
 # ---------------------------------------------------------------- taken back
 
 
-def take_back(
-    tables: Tables, transaction: Any, codec: ValueCodec, address: Address, calls: Collection[str]
-) -> None:
+def take_back(tables: Tables, transaction: Any, address: Address, calls: Collection[str]) -> None:
     """Take results of calls back, those of the tasks that made them, and all later checkpoints.
 
     ::
@@ -252,18 +249,17 @@ def take_back(
     Args:
         tables: The store's records.
         transaction: A write transaction.
-        codec: The store's.
         address: The checkpoint that the calls left something on.
         calls: Their ids.
 
     Raises:
         ConfigurationError: It has no such call.
     """
-    namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+    namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
         raise ConfigurationError(f"there is nothing to take back at {address}")
     pending = tables.writes.scan(
-        transaction, checkpoint_key(namespace.prefix, address.checkpoint_id)
+        transaction, layout.checkpoint_key(namespace.prefix, address.checkpoint_id)
     )
     tasks = {key: WritesRecord(*tables.fields_of(data)) for key, data in pending}
     chosen = {task.path for task in tasks.values() if task.task_id in calls}
@@ -279,7 +275,7 @@ def take_back(
             answers = {at: write for at, write in task.writes.items() if write[0] == RESUME}
             task = task._replace(writes=answers, ran=None)
         elif task.path > first.get(caller_of(task.path), task.path):
-            task = _anywhere(task, codec)
+            task = _anywhere(task, tables.codec)
         else:
             continue
         tables.writes.put(transaction, key, tables.record_of(tuple(task)))

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowpregel.checkpoint.tables import Tables, digest
+from flowpregel._core.records import Address
+from flowpregel.checkpoint.layout import SIGNALS, Tables, beside, digest
 
 
 def send(tables: Tables, transaction: Any, thread_id: str, name: str, data: bytes) -> None:
     """Keep a value, encoded, behind those that were sent before; the thread may be to come."""
-    namespace = tables.namespace(transaction, thread_id, "")
-    if namespace is None:
-        namespace = tables.new_namespace(transaction, thread_id, "")
-        tables.put_namespace(transaction, namespace)
-    place = _place(namespace.prefix, name)
+    namespace = tables.ensure_namespace(transaction, Address(thread_id))
+    place = beside(SIGNALS, namespace.prefix) + digest(name)
     last = next(tables.writes.scan(transaction, place, backwards=True), (place + bytes(8), b""))[0]
     number = 1 + int.from_bytes(last[len(place) :], "big")
     record = tables.record_of((data, None))
@@ -27,10 +25,11 @@ def unreceived(
     tables: Tables, transaction: Any, thread_id: str, name: str, receiver: str
 ) -> tuple[bytes, bytes] | None:
     """Return the key of what is *receiver*'s, or of the first that is nobody's, and the value."""
-    namespace = tables.namespace(transaction, thread_id, "")
+    namespace = tables.namespace(transaction, Address(thread_id))
     free = None
     if namespace is not None:
-        for key, record in tables.writes.scan(transaction, _place(namespace.prefix, name)):
+        place = beside(SIGNALS, namespace.prefix) + digest(name)
+        for key, record in tables.writes.scan(transaction, place):
             data, received_by = tables.fields_of(record)
             if received_by == receiver:
                 return key, data
@@ -48,8 +47,3 @@ def receive(
         return None
     tables.writes.put(transaction, found[0], tables.record_of((found[1], receiver)))
     return found[1]
-
-
-def _place(prefix: bytes, name: str) -> bytes:
-    # No checkpoint id, as it is in a key, begins like this.
-    return prefix + b"\0\3" + digest(name)

@@ -10,7 +10,8 @@ from uuid import UUID
 
 from flowpregel._core.program import names
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.base import OnConflict, thread_name
+from flowpregel.checkpoint.base import OnConflict
+from flowpregel.checkpoint.layout import thread_name
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
 from flowpregel.pregel.definition import GraphDefinition, Where
@@ -179,7 +180,6 @@ def parse(config: Config | None) -> ParsedConfig:
         "metadata": metadata,
         "run_id": run_id,
     }
-    tags = [*_checked(config, "tags", ())]
     return ParsedConfig(
         thread_id=None if thread_id is None else thread_name(thread_id),
         checkpoint_id=_checked(configurable, "checkpoint_id"),
@@ -187,7 +187,7 @@ def parse(config: Config | None) -> ParsedConfig:
         checkpoint_map=configurable.get("checkpoint_map") or {},
         run_name=config.get("run_name"),
         callbacks=config.get("callbacks") or (),
-        shown={**checked, "tags": tags, "configurable": configurable},
+        shown={**checked, "tags": [*_checked(config, "tags", ())], "configurable": configurable},
         **checked,
     )
 

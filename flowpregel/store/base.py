@@ -26,22 +26,10 @@ from flowpregel._core.copies import Resident
 from flowpregel.errors import ConfigurationError, InvalidNamespaceError
 
 __all__ = [
-    "NOT_PROVIDED",
-    "BaseStore",
-    "GetOp",
-    "InvalidNamespaceError",
-    "Item",
-    "ListNamespacesOp",
-    "MatchCondition",
-    "NamespacePath",
-    "NotProvided",
-    "Op",
-    "PutOp",
-    "Result",
-    "SearchItem",
-    "SearchOp",
-    "TTLConfig",
-]
+    "NOT_PROVIDED", "BaseStore", "GetOp", "InvalidNamespaceError", "Item", "ListNamespacesOp",
+    "MatchCondition", "NamespacePath", "NotProvided", "Op", "PutOp", "Result", "SearchItem",
+    "SearchOp", "TTLConfig",
+]  # fmt: skip
 
 NamespacePath: TypeAlias = tuple[str, ...]
 """A namespace, or a pattern of one in which ``"*"`` is any label."""

@@ -1,4 +1,4 @@
-"""A long-term store on disk; its records are those of `flowpregel.store.items`."""
+"""A long-term store on disk; its records are those of `flowpregel.store.memory`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.store import OpenStore, open_store
-from flowpregel.store.items import ItemStore
+from flowpregel.store.memory import ItemStore
 
 __all__ = ["LMDBStore"]
 

@@ -1,12 +1,12 @@
-"""A long-term store in PostgreSQL; its records are those of `flowpregel.store.items`."""
+"""A long-term store in PostgreSQL; its records are those of `flowpregel.store.memory`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from flowpregel._lmdb.options import StoreOptions
-from flowpregel._postgres.opening import OpenDatabase
-from flowpregel.store.items import ItemStore
+from flowpregel._postgres.database import Database
+from flowpregel.store.memory import ItemStore
 
 __all__ = ["PostgresStore"]
 
@@ -26,5 +26,5 @@ class PostgresStore(ItemStore):
         ConfigurationError: It is no such URL, or the extra ``postgres`` is not installed.
     """
 
-    def _open(self, path: Any, options: StoreOptions | None) -> OpenDatabase:
-        return OpenDatabase(path, options=options)
+    def _open(self, path: Any, options: StoreOptions | None) -> Database:
+        return Database(path, options=options)

@@ -1,4 +1,4 @@
-"""Which items a search finds, and how well each fits: by filters, shared words or vectors."""
+"""What a store can be asked, and which items a search finds: by filters, words or vectors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict
 
-from flowpregel.errors import ConfigurationError
-from flowpregel.store.base import MatchCondition, PutOp
+from flowpregel.errors import ConfigurationError, InvalidNamespaceError
+from flowpregel.store.base import GetOp, ListNamespacesOp, MatchCondition, Op, PutOp, SearchOp
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "$eq": operator.eq,
@@ -21,6 +21,75 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 _WORD = re.compile(r"\w+")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\*|-?\d+)\]")
+
+
+def check(op: Op) -> None:
+    """Raise unless a store can do *op*.
+
+    Raises:
+        InvalidNamespaceError: A label is empty, no text, or has a ``.`` or NUL in it;
+            or what is put has no namespace, or one that begins with ``"langgraph"``.
+        ConfigurationError: A value is no dict, a bound is negative, or a filter has an
+            unknown comparison.
+    """
+    match op:
+        case GetOp():
+            check_labels(op.namespace)
+        case PutOp():
+            _check_put(op)
+        case SearchOp():
+            check_labels(op.namespace_prefix)
+            _check_bounds(op.limit, op.offset)
+            check_filter(op.filter)
+        case ListNamespacesOp():
+            for condition in op.match_conditions or ():
+                check_labels(condition.path)
+                if condition.match_type not in ("prefix", "suffix"):
+                    raise ConfigurationError(
+                        f"match_type is {condition.match_type!r}; use 'prefix' or 'suffix'"
+                    )
+            _check_bounds(op.limit, op.offset)
+        case _:
+            raise ConfigurationError(f"{op!r} is no operation of a store")
+
+
+def check_labels(namespace: Any) -> None:
+    """Raise `InvalidNamespaceError` unless *namespace* consists of possible labels."""
+    if not isinstance(namespace, tuple | list):
+        raise InvalidNamespaceError(
+            f"a namespace is a tuple of texts, not {namespace!r}; write ({namespace!r},)"
+        )
+    for label in namespace:
+        if not isinstance(label, str) or not label or "." in label or "\0" in label:
+            raise InvalidNamespaceError(
+                f"label {label!r} of namespace {tuple(namespace)!r} cannot be used; a label is "
+                "a text that is not empty and has no '.' and no NUL in it"
+            )
+
+
+def _check_put(op: PutOp) -> None:
+    check_labels(op.namespace)
+    if not op.namespace or op.namespace[0] == "langgraph":
+        raise InvalidNamespaceError(
+            f"nothing can be put under namespace {op.namespace!r}; use at least one label, "
+            "the first other than 'langgraph'"
+        )
+    if not isinstance(op.key, str):
+        raise ConfigurationError(f"a key is a text, not {op.key!r}")
+    if op.value is not None and not isinstance(op.value, dict):
+        raise ConfigurationError(
+            f"the value of {op.key!r} is a {type(op.value).__name__}; put a dict, or delete it"
+        )
+    ttl: Any = op.ttl
+    if ttl is not None and not (isinstance(ttl, int | float) and ttl > 0):
+        raise ConfigurationError(f"ttl is {ttl!r} minutes; use more than 0, or None for ever")
+
+
+def _check_bounds(*bounds: Any) -> None:
+    if not all(isinstance(each, int) and each >= 0 for each in bounds):
+        raise ConfigurationError(
+            f"limit is {bounds[0]!r} and offset {bounds[1]!r}; both are numbers of at least 0"
+        )
 
 
 def passes(value: Any, wanted: Any) -> bool:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import Owner
 from flowpregel.checkpoint.base import FLOW
-from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord
+from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.crash_report import cpu_of, memory_of
 from flowpregel.watching.inert import InertCodec
@@ -114,13 +114,13 @@ class StoreReader:
 
         For a moment after a commit it is another each time. It takes some microseconds.
         """
-        return int(self._store.environment.mark())
+        return int(self._store.mark())
 
     # ------------------------------------------------------------ runs
 
     def runs(self) -> list[RunRow]:
         """Return all runs, the one that changed last first."""
-        found = [*self._tables.used(self._read, None)]
+        found = [*self._tables.used(None)]
         # Of threads that were deleted nothing is kept.
         prefixes = self._newest.keys() & {each.prefix for each in found}
         self._newest = {prefix: self._newest[prefix] for prefix in prefixes}
@@ -133,7 +133,7 @@ class StoreReader:
         return None if found is None else self._run_row(found)
 
     def _namespaces(self, thread_id: str) -> dict[str, NamespaceRecord]:
-        return {each.namespace: each for each in self._tables.used(self._read, thread_id)}
+        return {each.namespace: each for each in self._tables.used(thread_id)}
 
     def _run_row(self, namespace: NamespaceRecord) -> RunRow:
         owner = self._leases.owner(Address(namespace.thread_id))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.records import SIZE
-from flowpregel.checkpoint.tables import CheckpointRecord, NamespaceRecord, checkpoint_key
+from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, checkpoint_key
 from flowpregel.watching.tasks import CallState, Place, TaskRecords
 
 _MISSING = CheckpointRecord(None, 0, 0, "", {}, {}, (), None, {}, {})
@@ -178,7 +178,7 @@ class SeenTasks:
         at_once = min(2 * most, _AT_ONCE)
         following: bytes | None = start
         while following is not None and most > 0:
-            keys = table.keys_from(transaction, self.place.key, following, at_once)
+            keys = table.keys(transaction, self.place.key, following, at_once)
             following = keys[-1] + b"\0" if len(keys) == at_once else None
             keys = [key for key in keys if len(key) == length]  # those of chunks are longer
             wanted = self._known.wanted(keys, with_done=not is_held)

@@ -14,9 +14,9 @@ from flowpregel._core.asked import Ran
 from flowpregel._core.calls import line_of
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.arguments import arguments_key, decoded
-from flowpregel.checkpoint.output import CallOutput, output_key
-from flowpregel.checkpoint.tables import Tables, WritesRecord, digest
+from flowpregel.checkpoint.arguments import decoded
+from flowpregel.checkpoint.layout import ARGUMENTS, OUTPUT, Tables, WritesRecord, beside, digest
+from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.work import Status, Work, work_from
 from flowpregel.watching.preview import plain, question
 
@@ -134,7 +134,7 @@ class TaskRecords:
     def __init__(self, store: StoreOnDisk) -> None:
         self.tables = Tables(store)
         self.table = self.tables.writes
-        self.read: Callable[[Callable[[Any], Any]], Any] = store.environment.read
+        self.read: Callable[[Callable[[Any], Any]], Any] = store.read
         self.codec = store.codec
 
     def record(self, data: bytes) -> WritesRecord:
@@ -174,7 +174,7 @@ class TaskRecords:
         for place, data in zip(places, self._payloads(keys), strict=True):
             if data and (row := self.row(place, record := self.record(data))) is not None:
                 work = self._work(place, record, whole=True)
-                (data,) = self._payloads([arguments_key(place.key, record.task_id)])
+                (data,) = self._payloads([beside(ARGUMENTS, place.key) + digest(record.task_id)])
                 kept = None if data is None else decoded(data, self.codec)
                 given = kept and {str(at): each for at, each in enumerate(kept.args)} | kept.kwargs
                 failed = work.ran.failed if work.ran else ()
@@ -190,7 +190,7 @@ class TaskRecords:
 
     def output(self, places: Iterable[Place], call_id: str) -> str:
         """Return what a task has printed and logged; empty: nothing."""
-        keys = [output_key(at.key[:8], at.address.checkpoint_id) + digest(call_id) for at in places]
+        keys = [beside(OUTPUT, at.key) + digest(call_id) for at in places]
         kept = (CallOutput(*self.tables.fields_of(data)) for data in self._payloads(keys) if data)
         return "".join(output.text for output in kept)
 

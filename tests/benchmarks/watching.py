@@ -22,9 +22,8 @@ from flowpregel import entrypoint, task
 from flowpregel._lmdb.codec import PythonCodec
 from flowpregel._lmdb.locks import FileLock
 from flowpregel.checkpoint.base import Lease
-from flowpregel.checkpoint.live import LiveState
+from flowpregel.checkpoint.leases import HeldLease, LiveState
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.checkpoint.lmdb.leases import HeldLease
 from flowpregel.watching.reader import StoreReader
 from tests.benchmarks.work import folder
 from tests.runs.watched import job, until

@@ -30,11 +30,11 @@ ROOMS: Final = {
     "_engine": Budget(6, 1066),  # 800, and results that are computed once
     "executors": Budget(9, 1102),  # 800, 200 for `shared`, and futures that are misused
     "executors/processes": Budget(18, 2953),  # 14 files, 1,900, the guard, resources of tasks
-    "_lmdb": Budget(9, 1734),  # 1,100, its tables in memory, a key that lies with the store
-    "_postgres": Budget(6, 682),  # of the 1,600 for clusters and PostgreSQL
-    "checkpoint": Budget(21, 2170),  # 1,750: arguments of failed calls, `redo`, signals
+    "_lmdb": Budget(9, 1717),  # 1,100, its tables in memory, a key that lies with the store
+    "_postgres": Budget(5, 652),  # of the 1,600 for clusters and PostgreSQL
+    "checkpoint": Budget(16, 2050),  # 1,750: arguments of failed calls, `redo`, signals
     "integrations": Budget(14, 1671),  # 400, LangChain, OpenTelemetry, Dask and Ray
-    "store cache": Budget(10, 847),  # 900
+    "store cache": Budget(9, 825),  # 900
     "pregel": Budget(21, 2671),  # 2,050, `flow.run`, and `flow.plan`
     "graph func": Budget(20, 2210),  # 1,300, `flow.run`, `File`, futures as arguments, waiting
     "cli": Budget(10, 1442),  # 1,000, check, debug, why, retry, redo, wake; values shown inertly

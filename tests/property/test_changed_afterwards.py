@@ -23,9 +23,10 @@ from hypothesis import strategies as st
 from flowpregel import END, START, Send, StateGraph, interrupt
 from flowpregel._core.records import Batch
 from flowpregel.channels import DeltaChannel
-from flowpregel.checkpoint.base import BaseCheckpointSaver, EncodedBatch
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.checkpoint.records import EncodedBatch
 from flowpregel.context import get_stream_writer
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.func import entrypoint, task

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from flowpregel._lmdb.locks import ASKED, FENCE, FileLock
 from flowpregel.checkpoint.base import Lease
+from flowpregel.checkpoint.leases import HeldLease, LeaseWatch
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.checkpoint.lmdb.leases import LeaseWatch
 from flowpregel.cli.app import app as command
 from flowpregel.cli.console import Code
 from flowpregel.errors import TaskCancelled
@@ -68,11 +68,11 @@ def test_a_request_reaches_no_later_run(tmp_path: Path) -> None:
         file.write(FENCE, fence)
         lease = Lease(fence)
         lease.stop = lambda _, fence=fence: told.append(str(fence))  # type: ignore[misc]
-        watch.add(file, lease)
+        watch.add(HeldLease(file, lease, None))
         if fence == 5:
             file.write(ASKED, 5)
         watch.look()
-        watch.drop(fence)
+        watch.drop(file)
     file.close()
 
     assert ["5"] == told
@@ -86,13 +86,13 @@ def test_a_run_that_cannot_be_told_yet_is_told_when_it_can(tmp_path: Path) -> No
     file.acquire(0)
     file.write(FENCE, 5)
     lease = Lease(5)
-    watch.add(file, lease)
+    watch.add(HeldLease(file, lease, None))
     file.write(ASKED, 5)
 
     watch.look()
     lease.stop = told.append
     watch.look()
-    watch.drop(5)
+    watch.drop(file)
     file.close()
 
     assert 1 == len(told)

@@ -73,7 +73,9 @@ class CountingDatabase(Database):
 @contextmanager
 def counting(url: str) -> Iterator[CountingDatabase]:
     """Open the store that is there once more."""
-    database = CountingDatabase(url, readonly=False, patience=30, opening=lambda: None)
+    database = CountingDatabase(url)
+    database.sizes()  # which opens it
+    database.count = 0
     yield database
     database.close()
 

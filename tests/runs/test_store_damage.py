@@ -12,8 +12,8 @@ import pytest
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
 from flowpregel._lmdb import records as tables
 from flowpregel._lmdb.records import DATABASES
+from flowpregel.checkpoint.layout import EMPTY, DeltaRecord
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
-from flowpregel.checkpoint.tables import EMPTY, DeltaRecord
 from flowpregel.errors import StoreCorruptError, StoreError, StoreForeignError
 from tests.runs.stores import KEY, commit, id_of, step
 

@@ -13,9 +13,9 @@ import pytest
 from flowpregel import entrypoint, task
 from flowpregel._core.asked import Ran
 from flowpregel._core.records import ERROR, Address, Batch, Checkpoint, TaskWrites
+from flowpregel.checkpoint.layout import digest
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.output import CallOutput
-from flowpregel.checkpoint.tables import digest
 from flowpregel.ui.pages import Pages
 from flowpregel.watching.reader import StoreReader
 from flowpregel.watching.seen import SeenCheckpoint

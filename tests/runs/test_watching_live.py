@@ -12,9 +12,8 @@ import pytest
 
 from flowpregel._lmdb.codec import PythonCodec
 from flowpregel.checkpoint.base import Lease
-from flowpregel.checkpoint.live import LiveState
+from flowpregel.checkpoint.leases import WATCH, LiveState
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
-from flowpregel.checkpoint.lmdb.leases import WATCH
 from flowpregel.graph import StateGraph
 from tests.runs.watched import job, reading, until
 

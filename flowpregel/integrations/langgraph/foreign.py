@@ -20,6 +20,7 @@ from flowpregel.checkpoint import base
 from flowpregel.checkpoint import langgraph_methods as shapes
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.langgraph_methods import is_overridden
+from flowpregel.checkpoint.records import EncodedBatch, encode_batch
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.policies import TimeoutPolicy
 
@@ -141,9 +142,7 @@ class ForeignSaver(BaseCheckpointSaver):
             yield _saved_of(item, newest)
 
     def prepare(self, batch: Batch) -> Batch:
-        return (
-            batch if isinstance(batch, base.EncodedBatch) else base.encode_batch(batch, self._copy)
-        )
+        return batch if isinstance(batch, EncodedBatch) else encode_batch(batch, self._copy)
 
     def commit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flowpregel.checkpoint import tables as keys
+from flowpregel.checkpoint import layout as keys
 
 ONE = (1).to_bytes(8, "big")
 IDS = st.text(max_size=40) | st.text("a\0\1\xff", max_size=4)

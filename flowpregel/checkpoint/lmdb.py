@@ -7,17 +7,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from flowpregel._interrupts import held
 from flowpregel._lmdb import files
-from flowpregel._lmdb.codec import Codec
+from flowpregel._lmdb.codec import Codec, PythonCodec
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.records import Seal
 from flowpregel._lmdb.store import OpenStore, open_store
 from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.checkpoint.lmdb.leases import LeaseFiles
-from flowpregel.checkpoint.maintenance import Verification
+from flowpregel.checkpoint.layout import Tables
+from flowpregel.checkpoint.leases import LeaseFiles
+from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.retention import Retention
-from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import StoreError, StoreFullError
+
+__all__ = [
+    "Codec", "LMDBSaver", "PythonCodec", "Retention", "Stats", "StoreOptions", "ThreadInfo",
+    "Verification",
+]  # fmt: skip
 
 
 class LMDBSaver(DurableSaver):
@@ -47,6 +53,8 @@ class LMDBSaver(DurableSaver):
         []
     """
 
+    _store: OpenStore
+
     def __init__(  # noqa: PLR0913 - a public face: each is a choice of its own
         self,
         path: str | os.PathLike[str],
@@ -59,12 +67,11 @@ class LMDBSaver(DurableSaver):
         options: StoreOptions | None = None,
     ) -> None:
         opened_as = options or StoreOptions()
-        self._opened = store = open_store(
+        store = open_store(
             path, map_size=map_size, readonly=readonly, lock=lock, codec=codec, options=opened_as
         )
-        self._environment = environment = store.environment
-        files_of = LeaseFiles(environment.path, store.table(b"live"))
-        leases = environment.shared.setdefault("leases", files_of)
+        files_of = LeaseFiles(store.environment.path, store.table(b"live"))
+        leases = store.environment.shared.setdefault("leases", files_of)
         super().__init__(store, Tables(store), leases, opened_as, retention)
 
     def opened_to_look(self, codec: Codec) -> tuple[OpenStore, LeaseFiles]:
@@ -84,10 +91,11 @@ class LMDBSaver(DurableSaver):
         there, and the pages of the file. Nothing is decoded. Writers wait while
         the pages are looked at.
         """
-        found, environment = super().verify(), self._environment
-        if environment.readonly:
+        found = super().verify()
+        if self._store.environment.readonly:
             return found
-        pages = environment.structure(self.options.lock_timeout)
+        with held(), self._store.environment.exclusively(self.options.lock_timeout):
+            pages = files.unsound_pages(self.path)
         return replace(found, problems=(*found.problems, *pages))
 
     def backup(self, path: str | os.PathLike[str]) -> None:
@@ -101,7 +109,7 @@ class LMDBSaver(DurableSaver):
             StoreFullError: There is no room.
         """
         target = files.real_path(path)
-        if files.exists(target) or not files.create(target, self._environment.copy):
+        if files.exists(target) or not files.create(target, self._store.environment.copy):
             raise StoreError(f"there is a store at {target} already; give a new folder")
         files.close_to_others(target)
 
@@ -111,7 +119,7 @@ class LMDBSaver(DurableSaver):
         Raises:
             StoreBusyError: Another process has the store open.
         """
-        self._environment.replace(self.options.lock_timeout)
+        self._store.environment.replace(self.options.lock_timeout)
 
     def change_keys(self, *, encryption_key: bytes | None, key: bytes | None = None) -> None:
         """Write every record anew under other keys, into a new file, and close the saver.
@@ -140,12 +148,12 @@ class LMDBSaver(DurableSaver):
         """
         # Made for its checks of both keys: while nothing is closed yet.
         StoreOptions(encryption_key=encryption_key, trust=key)
-        same = self._opened.seal
+        same = self._store.seal
         if key is None:
             new = Seal(same.key, encryption_key, is_kept=same.is_kept)
         else:
             new = Seal(key, encryption_key)
-        self._opened.seal_anew(new)
+        self._store.seal_anew(new)
 
     def _make_room(self, work: Callable[[Any], Any]) -> Any:
         """Do *work*, which drops something; on a full disk, with the room of the ballast."""

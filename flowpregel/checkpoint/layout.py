@@ -22,23 +22,24 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from flowpregel._core.records import Address, Version
 from flowpregel._lmdb.records import DATABASES, SealedStore
 from flowpregel.errors import ConfigurationError
 
-Read = Callable[[Callable[[Any], Any]], Any]
-"""Calls a function with a read transaction."""
-
 Place = bytes | int
 """Where a channel's value at a version is: here, encoded, or `EMPTY`, `STORED` or `DELTA`."""
 EMPTY, STORED, DELTA = range(3)
 """Nowhere, in ``values``, or in ``deltas``."""
+
+ARGUMENTS, SIGNALS, OUTPUT = b"\0\2", b"\0\3", b"\0\4"
+"""What lies beside pending writes; no checkpoint id, as it is in a key, begins like this."""
 
 LONGEST_ID = 400
 VALUE_LENGTH = 33
@@ -46,13 +47,25 @@ VALUE_LENGTH = 33
 _END = b"\0\1"
 """Ends a checkpoint id; a NUL within one is followed by 255."""
 _NEXT = b"next namespace"
-_PIN = b"pin"
 _SOURCE = b"source"
 """What the keys of the sources of code begin with, in ``meta``; a digest follows."""
 _AT_ONCE = 100
 
 
 # ---------------------------------------------------------------- keys
+
+
+def thread_name(thread_id: Any) -> str:
+    """Return the text that *thread_id* is kept under: numbers and UUIDs are ids too.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if isinstance(thread_id, str):
+        return thread_id
+    if isinstance(thread_id, int | UUID) and not isinstance(thread_id, bool):
+        return str(thread_id)
+    raise ConfigurationError(f"thread_id must be text, not {thread_id!r}")
 
 
 def digest(name: str, size: int = 16) -> bytes:
@@ -85,6 +98,16 @@ def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
             f"at most {LONGEST_ID} can be kept"
         )
     return prefix + encoded.replace(b"\0", b"\0\xff") + _END
+
+
+def beside(kind: bytes, pending: bytes) -> bytes:
+    """Return what the keys in ``writes`` begin with of what lies beside pending writes.
+
+    Args:
+        kind: `ARGUMENTS`, `SIGNALS` or `OUTPUT`.
+        pending: What the keys of pending writes begin with: a checkpoint's, or a namespace's.
+    """
+    return pending[:8] + kind + pending[8:]
 
 
 def id_in(key: bytes) -> str:
@@ -181,6 +204,7 @@ class Tables:
 
     def __init__(self, store: SealedStore) -> None:
         table = store.table
+        self.read, self.write, self.codec = store.read, store.write, store.codec
         self.fields_of, self.record_of = store.codec.fields_of, store.codec.record_of
         self.meta = table(b"meta")
         self.threads = table(b"threads")
@@ -194,20 +218,30 @@ class Tables:
 
     # ------------------------------------------------------------ namespaces
 
-    def namespace(self, transaction: Any, thread_id: str, name: str) -> NamespaceRecord | None:
-        """Return a thread's namespace, or None if nothing was ever written to it."""
-        data = self.threads.get(transaction, namespace_key(thread_id, name))
+    def namespace(self, transaction: Any, address: Address) -> NamespaceRecord | None:
+        """Return the namespace of *address*, or None if nothing was ever written to it."""
+        key = namespace_key(address.thread_id, address.namespace)
+        data = self.threads.get(transaction, key)
         return None if data is None else NamespaceRecord(*self.fields_of(data))
 
-    def new_namespace(self, transaction: Any, thread_id: str, name: str) -> NamespaceRecord:
+    def new_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
         """Return a namespace that is to be put; it begins with the fences of those around it."""
-        prefix = self.new_prefix(transaction)
+        prefix, name = self.new_prefix(transaction), address.namespace
         fences = [
             outer.fence
-            for outer in self.namespaces(transaction, thread_id)
+            for outer in self.namespaces(transaction, address.thread_id)
             if not outer.namespace or name.startswith(outer.namespace + "|")
         ]
-        return NamespaceRecord(prefix, thread_id, name, time.time_ns(), max(fences, default=0))
+        fence = max(fences, default=0)
+        return NamespaceRecord(prefix, address.thread_id, name, time.time_ns(), fence)
+
+    def ensure_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
+        """Return the namespace of *address*, which is there from now on."""
+        found = self.namespace(transaction, address)
+        if found is None:
+            found = self.new_namespace(transaction, address)
+            self.put_namespace(transaction, found)
+        return found
 
     def new_prefix(self, transaction: Any) -> bytes:
         """Return what the keys of a new namespace begin with."""
@@ -226,16 +260,15 @@ class Tables:
         found = self.threads.scan(transaction, digest(thread_id))
         return [NamespaceRecord(*self.fields_of(data)) for _, data in found]
 
-    def fence_off(self, transaction: Any, thread_id: str, name: str, fence: int) -> None:
+    def fence_off(self, transaction: Any, address: Address, fence: int) -> None:
         """Let only leases from *fence* on write a namespace and those inside it."""
-        if self.namespace(transaction, thread_id, name) is None:
-            self.put_namespace(transaction, self.new_namespace(transaction, thread_id, name))
-        for each in self.namespaces(transaction, thread_id):
+        name = self.ensure_namespace(transaction, address).namespace
+        for each in self.namespaces(transaction, address.thread_id):
             inside = not name or each.namespace == name or each.namespace.startswith(name + "|")
             if inside and each.fence < fence:
                 self.put_namespace(transaction, each._replace(fence=fence))
 
-    def used(self, read: Read, thread_id: str | None) -> Iterator[NamespaceRecord]:
+    def used(self, thread_id: str | None) -> Iterator[NamespaceRecord]:
         """Yield the namespaces (of a thread) with a checkpoint; a transaction per hundred."""
         prefix = b"" if thread_id is None else digest(thread_id)
         start = prefix or b"\0"
@@ -243,7 +276,7 @@ class Tables:
         def page(transaction: Any) -> list[tuple[bytes, bytes]]:
             return [*islice(self.threads.scan(transaction, prefix, start), _AT_ONCE)]
 
-        while found := read(page):
+        while found := self.read(page):
             records = [NamespaceRecord(*self.fields_of(data)) for _, data in found]
             yield from (each for each in records if each.checkpoints)
             start = found[-1][0] + b"\0"
@@ -279,36 +312,21 @@ class Tables:
         Raises:
             StoreCorruptError: It has.
         """
-        place = address.thread_id, address.namespace
-        namespace = self.namespace(transaction, *place)
+        namespace = self.namespace(transaction, address)
         if namespace is None:
             return
         found = sum(1 for _ in self.checkpoints.scan(transaction, namespace.prefix))
         if found != namespace.checkpoints:
             what = f"counts {namespace.checkpoints} checkpoints, and {found} are there"
-            raise self.threads.corrupt(namespace_key(*place), what)
+            key = namespace_key(address.thread_id, address.namespace)
+            raise self.threads.corrupt(key, what)
 
     # ------------------------------------------------------------ values by version
 
     def place(
-        self,
-        transaction: Any,
-        namespace: NamespaceRecord,
-        near: CheckpointRecord | None,
-        channel: str,
-        version: Version | None,
+        self, transaction: Any, namespace: NamespaceRecord, channel: str, version: Version | None
     ) -> Place:
-        """Return where a channel's value at *version* is.
-
-        Args:
-            transaction: Open.
-            namespace: The channel's.
-            near: A checkpoint that is likely to know it.
-            channel: Its name.
-            version: One that a checkpoint made.
-        """
-        if near is not None and near.channel_versions.get(channel) == version:
-            return near.places.get(channel, EMPTY)
+        """Return where a channel's value is at a *version* that a checkpoint made."""
         key = value_key(namespace.prefix, version, channel)
         for table, place in ((self.deltas, DELTA), (self.values, STORED)):
             if table.get(transaction, key) is not None:
@@ -319,13 +337,9 @@ class Tables:
         return EMPTY
 
     def value(
-        self, transaction: Any, prefix: bytes, channel: str, version: Version | None, place: Place
-    ) -> bytes | None:
-        """Return a channel's value, encoded, from its *place*; None: it is empty."""
-        if isinstance(place, bytes):
-            return place
-        if place == EMPTY:
-            return None
+        self, transaction: Any, prefix: bytes, channel: str, version: Version | None
+    ) -> bytes:
+        """Return a channel's value, encoded, which is `STORED`."""
         key = value_key(prefix, version, channel)
         data = self.values.get(transaction, key)
         if data is None:
@@ -356,21 +370,3 @@ class Tables:
         """Return the source of the task whose code has this digest; empty: it is not kept."""
         data = self.meta.get(transaction, _SOURCE + code.encode()) or b""
         return zlib.decompressobj().decompress(data).decode("utf-8", "ignore")
-
-    # ------------------------------------------------------------ pins
-
-    def pin(self, transaction: Any, address: Address, *, pinned: bool) -> None:
-        """Keep a checkpoint from being dropped by a `Retention`, or let go of it."""
-        namespace = self.namespace(transaction, address.thread_id, address.namespace)
-        if namespace is None or address.checkpoint_id is None:
-            return
-        key = _PIN + checkpoint_key(namespace.prefix, address.checkpoint_id)
-        if pinned:
-            self.meta.put(transaction, key, b"")
-        else:
-            self.meta.delete(transaction, key)
-
-    def is_pinned(self, transaction: Any, prefix: bytes, checkpoint_id: str) -> bool:
-        """Return whether a checkpoint is pinned."""
-        key = _PIN + checkpoint_key(prefix, checkpoint_id)
-        return self.meta.get(transaction, key) is not None

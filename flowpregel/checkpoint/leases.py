@@ -27,36 +27,31 @@ dead one has shown is taken for nothing.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowpregel._core.records import Address
 from flowpregel._interrupts import deliver, held
-from flowpregel._lmdb.locks import (
-    ASKED,
-    FENCE,
-    SHOWN,
-    WATCHED,
-    FileLock,
-    Owner,
-    holder_at,
-    shown_at,
-)
+from flowpregel._lmdb.locks import ASKED, FENCE, SHOWN, WATCHED, FileLock, Owner, held_at
 from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
-from flowpregel.checkpoint.live import WATCHED_FOR, LiveState, opened
-from flowpregel.checkpoint.tables import namespace_key
-from flowpregel.errors import StoreError, ThreadBusyError
+from flowpregel.checkpoint.layout import namespace_key
+from flowpregel.errors import StoreCorruptError, StoreError, ThreadBusyError
 
 FOLDER = "leases"
 PERIOD: Final = 0.2
 """Seconds between two reads of the requests to stop."""
 REASON: Final = "it was cancelled from outside"
+WATCHED_FOR: Final = 5
+"""Seconds for which a run is watched by somebody who has asked what it does."""
+_SHARE: Final = 100
+"""The part of its time that a run has for those who watch it: one of so many."""
 _LONGEST_PAUSE = 0.05
 
 
@@ -71,11 +66,9 @@ class LeaseFiles:
     def __init__(self, path: str, table: Table) -> None:
         self._path = os.path.join(path, FOLDER)
         self._table = table
-        self._lock = threading.Lock()
         self.held: set[tuple[str, int]] = set()
         """The thread and the fence of each; whether another run has taken one over is seen in
         the transaction."""
-        self._last = 0
 
     @contextmanager
     def hold(self, address: Address, on_conflict: OnConflict, fences: Fences) -> Iterator[Lease]:
@@ -90,9 +83,7 @@ class LeaseFiles:
                 file, replaced = self._acquire(address, on_conflict)
                 # An owner that gives it up removes the file.
                 left = file.read(FENCE)
-                known = max(replaced or 0, left, fences(address, 0))
-                with self._lock:
-                    fence = self._last = max(time.time_ns(), known + 1, self._last + 1)
+                fence = max(time.time_ns(), 1 + max(replaced or 0, left, fences(address, 0)))
                 self.held.add((address.thread_id, fence))
                 file.write(FENCE, fence)
                 file.write(SHOWN, 0)
@@ -100,19 +91,18 @@ class LeaseFiles:
                     fences(address, fence)
                 lease = Lease(fence, is_inherited=replaced is None and left > 0)
                 place = os.path.basename(file.path).encode()
-                WATCH.add(file, lease, LiveState(lease, self._table, place))
+                WATCH.add(HeldLease(file, lease, LiveState(lease, self._table, place)))
             yield lease
         finally:
             with held():
                 self.held.discard((address.thread_id, fence))
-                WATCH.drop(fence)
                 if file is not None:
-                    file.unlink()
-                    file.close()
+                    WATCH.drop(file)
+                    file.close(remove=True)
 
     def owner(self, address: Address) -> Owner | None:
         """Return who holds the lease at *address*; None: nobody does."""
-        return holder_at(self.file(address))
+        return held_at(self.file(address))[0]
 
     def ask_to_stop(self, address: Address) -> Owner | None:
         """Ask the run that holds the lease at *address* to stop; return whose it is.
@@ -137,14 +127,15 @@ class LeaseFiles:
         From now on it shows that, for some seconds. None: nobody holds it, or nothing can be
         read yet, as it is being written.
         """
-        owner, path = self.owner(address), self.file(address)
+        path = self.file(address)
+        owner, shown = held_at(path)
         if owner is None:
             return None
         with suppress(PermissionError):  # who may not write sees what others ask for
             file = FileLock(path)
             file.write(WATCHED, time.time_ns() + WATCHED_FOR * 10**9)
             file.close()
-        state = opened(self._table, os.path.basename(path).encode(), shown_at(path))
+        state = opened(self._table, os.path.basename(path).encode(), shown)
         return None if state is None else (owner, state)
 
     def file(self, address: Address) -> str:
@@ -171,12 +162,48 @@ class LeaseFiles:
                     pass  # it has the lock, and its name is yet to be written
                 elif on_conflict == "takeover":
                     replaced = max(replaced or 0, file.read(FENCE))
-                    file.unlink()
+                    file.close(remove=True)
                 elif on_conflict == "raise":
                     raise ThreadBusyError(address.thread_id, address.namespace, str(owner))
             deliver()
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+@dataclass(slots=True, eq=False)
+class LiveState:
+    """Tells what the owner of a lease does: sealed, and with a hundredth of the time."""
+
+    lease: Lease
+    table: Table
+    """Seals it as the store's records are."""
+    place: bytes
+    """What stands for the lease where it is sealed."""
+    started: int = field(default_factory=time.time_ns)
+    """Since when the lease is held: wall-clock nanoseconds."""
+    due: float = 0.0
+    """When it may tell something again: monotonic seconds."""
+
+    def sealed(self) -> bytes | None:
+        """Return what the owner does now; None: it cannot tell, or has only just done so."""
+        if self.lease.live is None or time.monotonic() < self.due:
+            return None
+        began = time.thread_time()
+        state = {**self.lease.live(), "drawing": self.lease.drawing and self.lease.drawing()}
+        state |= {"started": self.started, "at": time.time_ns()}
+        data = self.table.sealed(self.place, 0, json.dumps(state).encode())
+        self.due = time.monotonic() + _SHARE * (time.thread_time() - began)
+        return data
+
+
+def opened(table: Table, place: bytes, data: bytes) -> dict[str, Any] | None:
+    """Return what `LiveState.sealed` told; None: it is being written, or comes from elsewhere."""
+    with suppress(StoreCorruptError):
+        _, told = table.opened(place, data)
+        # JSON has no infinite numbers, though Python writes them.
+        state: dict[str, Any] = json.loads(told, parse_constant=lambda _: None)
+        return state
+    return None
 
 
 @dataclass(slots=True, eq=False)
@@ -187,11 +214,6 @@ class HeldLease:
     lease: Lease
     live: LiveState | None
     """What its run shows; None: nothing."""
-
-    @property
-    def is_asked_to_stop(self) -> bool:
-        """Whether somebody has asked, and the owner can be told."""
-        return self.lease.stop is not None and self.file.read(ASKED) == self.lease.fence
 
     def show(self) -> None:
         """Show what its run does, if somebody watches."""
@@ -210,34 +232,36 @@ class LeaseWatch:
     def renew(self) -> None:
         """Begin anew: in a fork, nobody here holds anything."""
         self._lock = threading.Lock()
-        self._held: dict[int, HeldLease] = {}
+        self._held: dict[FileLock, HeldLease] = {}
         self._thread: threading.Thread | None = None
 
-    def add(self, file: FileLock, lease: Lease, live: LiveState | None = None) -> None:
-        """Watch a lease that is held from now on; *live* is what its run shows."""
-        assert lease.fence is not None
+    def add(self, lease: HeldLease) -> None:
+        """Watch a lease that is held from now on."""
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._work, name="flowpregel-leases", daemon=True)
                 thread.start()  # which waits for the lock
                 self._thread = thread
-            self._held[lease.fence] = HeldLease(file, lease, live)
+            self._held[lease.file] = lease
 
-    def drop(self, fence: int) -> None:
-        """Watch a lease no more; its file may be closed when this returns."""
+    def drop(self, file: FileLock) -> None:
+        """Watch the lease of *file* no more; it may be closed when this returns."""
         with self._lock:
-            self._held.pop(fence, None)
+            self._held.pop(file, None)
 
     def look(self) -> None:
         """Tell the owners that are asked to stop, and show what those do that are watched."""
+        stops = []
         with self._lock:
             held = [*self._held.items()]
-            asked = [fence for fence, each in held if each.is_asked_to_stop]
-            for fence in asked:
-                del self._held[fence]
-        for fence, each in held:
-            if fence in asked and each.lease.stop is not None:
-                each.lease.stop(REASON)
+            for file, each in held:
+                stop = each.lease.stop
+                if stop is not None and file.read(ASKED) == each.lease.fence:
+                    stops.append(stop)
+                    del self._held[file]
+        for stop in stops:
+            stop(REASON)
+        for _, each in held:
             # A run may end meanwhile, or be changing what is read: the next time will do.
             with suppress(Exception):
                 each.show()
