@@ -180,6 +180,10 @@ class UnknownInterruptError(_DetailedError, RuntimeError):
     pending_ids: Sequence[str] = ()
     text = "{message}"
 
+    def __post_init__(self) -> None:
+        self.interrupt_ids, self.pending_ids = tuple(self.interrupt_ids), tuple(self.pending_ids)
+        super().__post_init__()
+
 
 class NodeTimeoutError(_DetailedError):
     """A task ran longer than its `TimeoutPolicy` allows (times in seconds)."""

@@ -27,7 +27,7 @@ from flowpregel.events import (
 )
 from flowpregel.graph.compile import Checkpointer
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy, default_retry_on
-from flowpregel.pregel.opening import as_checkpointer as ensure_valid_checkpointer
+from flowpregel.pregel.naming import as_checkpointer as ensure_valid_checkpointer
 from flowpregel.pregel.snapshot import GraphOutput, PregelTask, StateSnapshot
 from flowpregel.pregel.threads import StateUpdate
 

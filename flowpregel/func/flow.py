@@ -22,7 +22,7 @@ from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.func.parameters import FlowParameters
 from flowpregel.pregel.config import STOP_GRACE
 from flowpregel.pregel.dry_replay import DryRun, dry_replay
-from flowpregel.pregel.identity import Once, folder_of
+from flowpregel.pregel.naming import Once, folder_of
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
 

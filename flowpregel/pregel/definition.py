@@ -26,10 +26,9 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
-from flowpregel.pregel.identity import Once
 from flowpregel.pregel.jsonschema import json_schema_of, model_of
+from flowpregel.pregel.naming import Once, as_cache, as_checkpointer, cache_at
 from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
-from flowpregel.pregel.opening import as_cache, as_checkpointer, cache_at
 
 Where: TypeAlias = Literal["*"] | Sequence[str]
 START: Final = "__start__"

@@ -38,7 +38,7 @@ from flowpregel.pregel import progress
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition, keys_of
 from flowpregel.pregel.hooks import message_stream, run_hooks
-from flowpregel.pregel.identity import Once
+from flowpregel.pregel.naming import Once
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.resume import for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
