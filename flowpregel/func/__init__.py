@@ -11,7 +11,7 @@ from flowpregel.func.options import TaskOptions
 from flowpregel.func.tasks import TaskFunction
 from flowpregel.func.waiting import asleep, signal, sleep
 from flowpregel.pregel.dry_replay import DryRun
-from flowpregel.pregel.hooks import RunEnd
+from flowpregel.pregel.progress import RunEnd
 
 __all__ = [
     "CommandResult",

@@ -34,12 +34,11 @@ from flowpregel._tracebacks import UsersFrames, callers_level
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
-from flowpregel.pregel import progress
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition, keys_of
-from flowpregel.pregel.hooks import message_stream, run_hooks
 from flowpregel.pregel.naming import Once
 from flowpregel.pregel.node import policies_of
+from flowpregel.pregel.progress import MODES, ProgressView, message_stream, run_hooks
 from flowpregel.pregel.resume import for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
 from flowpregel.stopping import RunControl
@@ -105,8 +104,8 @@ class GraphRun:
         """Whether several modes were asked for, so that each item names its own."""
         self.subgraphs: bool = wanted["subgraphs"]
         """Whether nested graphs stream too, so that each item names its namespace."""
-        self._view = progress.ProgressView(graph.name) if wanted["progress"] else None
-        modes = frozenset((*self.modes, *self._printed, *(progress.MODES if self._view else ())))
+        self._view = ProgressView(graph.name) if wanted["progress"] else None
+        modes = frozenset((*self.modes, *self._printed, *(MODES if self._view else ())))
         self.options = Options(
             durability=Durability(wanted["durability"]),
             recursion_limit=config.recursion_limit,
