@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from flowpregel.context import interrupt, report_progress
     from flowpregel.executors.shared import Shared, shared
     from flowpregel.func import File, asleep, entrypoint, shell, signal, sleep, task
+    from flowpregel.func.decorator import map as map
     from flowpregel.func.joblib_backend import joblib_backend as joblib_backend
-    from flowpregel.func.sweep import map as map
     from flowpregel.graph import END, START, CompiledStateGraph, StateGraph
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
     from flowpregel.pregel import NodeBuilder, Pregel
@@ -72,7 +72,7 @@ _HOMES = {
     "executors.shared": ("Shared", "shared"),
     "func": ("File", "asleep", "entrypoint", "shell", "signal", "sleep", "task"),
     "func.joblib_backend": ("joblib_backend",),
-    "func.sweep": ("map",),
+    "func.decorator": ("map",),
     "graph": ("END", "START", "CompiledStateGraph", "StateGraph"),
     "policies": ("CachePolicy", "RetryPolicy", "TimeoutPolicy"),
     "pregel": ("NodeBuilder", "Pregel"),
