@@ -158,3 +158,7 @@ class HoldingChannel(BaseChannel[Value, Update]):
         new = copy(self)
         new.value = saved
         return new
+
+    def copy(self) -> Self:
+        """Return a channel of its own with the same value."""
+        return copy(self)
