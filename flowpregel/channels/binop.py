@@ -87,5 +87,6 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
         """Return a channel of its own with a shallow copy of the value."""
         return self.from_checkpoint(self.value)
 
-    def _identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[Any, ...]:
+        """Return what makes two declarations the same, the type of the value first."""
         return (self.typ, identity_of(self.operator))

@@ -47,7 +47,8 @@ class GuardedChannel(HoldingChannel[Value, Value]):
         self.value = values[-1]
         return True
 
-    def _identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[Any, ...]:
+        """Return what makes two declarations the same, the type of the value first."""
         return (self.typ, self.guard)
 
 

@@ -84,7 +84,8 @@ class Topic(BaseChannel[list[Value], Value | list[Value]]):
         new.values = new.seen.unseen(items) if self.unique and self.accumulate else list(items)
         return new
 
-    def _identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[Any, ...]:
+        """Return what makes two declarations the same, the type of the value first."""
         return (self.typ, self.unique, self.accumulate)
 
 

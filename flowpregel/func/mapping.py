@@ -41,15 +41,16 @@ R = TypeVar("R")
 MadeCall: TypeAlias = tuple[CallFuture[Any], int | None]
 """The future of a call, and how many items it has; None: it is no chunk, but a call by itself."""
 
-_LEAST: Final = 16
+WINDOW: Final = max(16, 4 * (os.cpu_count() or 1))
+"""How many calls of a stream are under way, if nothing else is said."""
 
 
-def check_map(method: str, chunksize: Any, errors: Any, shares: Any) -> None:
+def check_map(method: str, chunksize: Any, errors: Any, shares: Any, window: Any = 1) -> None:
     """Refuse options of a map that cannot be.
 
     Args:
         method: What was called.
-        chunksize, errors: As they were given.
+        chunksize, errors, window: As they were given.
         shares: How the task shares its results; None: it does not.
 
     Raises:
@@ -57,28 +58,14 @@ def check_map(method: str, chunksize: Any, errors: Any, shares: Any) -> None:
     """
     if errors not in ("raise", "return"):
         raise ConfigurationError(f"{method}(errors={errors!r}): use 'raise' or 'return'")
-    if not isinstance(chunksize, int) or chunksize < 1:
-        raise ConfigurationError(
-            f"{method}(chunksize={chunksize!r}): use a whole number, at least 1"
-        )
+    for name, number in (("chunksize", chunksize), ("window", window)):
+        if not isinstance(number, int) or number < 1:
+            raise ConfigurationError(f"{method}({name}={number!r}): use a whole number, at least 1")
     if chunksize != 1 and shares is not None:
         raise ConfigurationError(
             f"{method}(chunksize={chunksize}): the task shares its results, which is for single "
             f"calls: use {method}() without chunksize"
         )
-
-
-def checked_window(window: Any) -> int:
-    """Return how many calls of a stream may be under way.
-
-    Raises:
-        ConfigurationError: *window* is no such number.
-    """
-    if window is None:
-        return max(_LEAST, 4 * (os.cpu_count() or 1))
-    if not isinstance(window, int) or window < 1:
-        raise ConfigurationError(f"imap(window={window!r}): use a whole number, at least 1")
-    return window
 
 
 class AbandonedCalls:

@@ -18,7 +18,6 @@ from flowpregel._core.callee import unwrapped
 from flowpregel._core.commands import Command
 from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
 from flowpregel.channels.base import BaseChannel
-from flowpregel.channels.folding import identity_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import ManagedValue, managed_value
 from flowpregel.pregel.definition import END, START
@@ -153,16 +152,8 @@ def conflict(first: BaseChannel[Any, Any], second: BaseChannel[Any, Any]) -> boo
     """
     if isinstance(second, LastValue):
         return False
-    return type(first) is not type(second) or _folding(first) != _folding(second)
-
-
-def _folding(channel: BaseChannel[Any, Any]) -> Any:
-    match channel:
-        case BinaryOperatorAggregate():
-            return identity_of(channel.operator)
-        case DeltaChannel():
-            return identity_of(channel.reducer), channel.snapshot_frequency
-    return None
+    # All but the type of the value, which an annotation may spell in several ways.
+    return type(first) is not type(second) or first.identity()[1:] != second.identity()[1:]
 
 
 # ---------------------------------------------------------------- of functions
