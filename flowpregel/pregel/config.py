@@ -307,14 +307,14 @@ def options_of(
     return options
 
 
-def context_of(schema: type[Any] | None, context: Any) -> Any:
+def context_of(schema: type[Any], context: Any) -> Any:
     """Return *context* in the form that its schema gives it.
 
     Raises:
         ConfigurationError: It does not fit.
     """
     makes_objects = hasattr(schema, "__dataclass_fields__") or hasattr(schema, "model_validate")
-    if schema is None or not makes_objects or not isinstance(context, Mapping):
+    if not makes_objects or not isinstance(context, Mapping):
         return context
     try:
         return schema(**context)

@@ -140,11 +140,11 @@ class GraphDefinition:
     def program(self) -> Program:
         """What the core runs; compiled when first asked for."""
         contexts = [key for key, item in self.channels.items() if isinstance(item, Context)]
-        shares = self.cache_policy is not None
+        retry, cache = policies_of(self.retry_policy), self.cache_policy
         program = compile_program(
             name=self.name,
             nodes={
-                key: node.compile(key, shares=shares, contexts=contexts)
+                key: node.compile(key, retry=retry, cache=cache, contexts=contexts)
                 for key, node in self.nodes.items()
             },
             channels=self.channels,

@@ -133,19 +133,26 @@ class PregelNode:
         parts = {each.name: getattr(self, each.name) for each in fields(PregelNode)}
         return PregelNode(**{**parts, **changes})
 
-    def compile(self, name: str, *, shares: bool = False, contexts: Collection[str] = ()) -> Node:
+    def compile(
+        self,
+        name: str,
+        *,
+        retry: tuple[RetryPolicy, ...] = (),
+        cache: CachePolicy | None = None,
+        contexts: Collection[str] = (),
+    ) -> Node:
         """Return what the core runs.
 
         Args:
             name: The name of the node.
-            shares: Whether its results are shared even if it has no policy of its own.
+            retry, cache: The policies of its graph, for a node that has none of its own.
             contexts: The `Context` channels of its graph.
 
         Raises:
             ConfigurationError: A step cannot be called.
         """
         graph = self.bound if not self.then and is_graph(self.bound) else None
-        shares = shares or self.cache_policy is not None
+        cache = self.cache_policy or cache
         return Node(
             name=name,
             steps=() if graph is not None else tuple(map(callee_of, self.steps)),
@@ -158,10 +165,10 @@ class PregelNode:
             mapper=self.mapper,
             writers=tuple(self.writers),
             reads=tuple(self.reads),
-            retry=policies_of(self.retry_policy),
-            cache=self.cache_policy,
+            retry=policies_of(self.retry_policy) or retry,
+            cache=cache,
             # Where its results are shared: what it calls, and where it writes.
-            space=(*space_of(name, self.steps), *self.written) if shares else (),
+            space=() if cache is None else (*space_of(name, self.steps), *self.written),
             timeout=TimeoutPolicy.coerce(self.timeout),
             handler=self.error_handler,
             executor=self.executor,

@@ -37,7 +37,6 @@ from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, Thr
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition, keys_of
 from flowpregel.pregel.naming import Once
-from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import MODES, ProgressView, message_stream, run_hooks
 from flowpregel.pregel.resume import for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
@@ -90,7 +89,8 @@ class GraphRun:
             config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
         self.graph, self.given, self.config = graph, given, config
         self._hooks: Any = partial(run_hooks, self) if config.callbacks else nullcontext
-        self.context = context_of(graph.context_schema, wanted["context"])
+        schema, context = graph.context_schema, wanted["context"]
+        self.context = context if schema is None else context_of(schema, context)
         self.control: RunControl | None = wanted["control"]
         self.resume: Literal["auto"] | Once | None = wanted["resume"]
         self.on_conflict: OnConflict = wanted["on_conflict"]
@@ -115,8 +115,6 @@ class GraphRun:
             modes=modes,
             messages=message_stream(config.shown["metadata"]) if "messages" in modes else None,
             step_timeout=graph.step_timeout,
-            retry=policies_of(graph.retry_policy),
-            cache=graph.cache_policy,
             drain=lambda: None if self.control is None else self.control.drain_reason,
             on_code_change=wanted["on_code_change"],
             fail_fast=wanted["fail_fast"],
@@ -330,8 +328,6 @@ def nested_run(
         output_channels=graph.program.output_channels,
         modes=around.modes,
         step_timeout=graph.step_timeout,
-        retry=policies_of(graph.retry_policy),
-        cache=graph.cache_policy,
         metadata={**outer.metadata, "parents": parents},
         fence=None,
         now=now(),
