@@ -35,7 +35,7 @@ from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
-from flowpregel.pregel.definition import GraphDefinition, keys_of
+from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.naming import Once
 from flowpregel.pregel.progress import MODES, ProgressView, message_stream, run_hooks
 from flowpregel.pregel.resume import for_saver, kept_result, start_of
@@ -111,7 +111,7 @@ class GraphRun:
             recursion_limit=config.recursion_limit,
             interrupt_before=wanted["interrupt_before"],
             interrupt_after=wanted["interrupt_after"],
-            output_channels=keys_of(wanted["output_keys"]),
+            output_channels=wanted["output_keys"],
             modes=modes,
             messages=message_stream(config.shown["metadata"]) if "messages" in modes else None,
             step_timeout=graph.step_timeout,
