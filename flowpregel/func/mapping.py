@@ -160,13 +160,11 @@ class ResultStream(Generic[R]):
         In a run that goes on these are the ones that had ended when it was here before: the
         answer to "which have ended, of those that are under way" is recorded like a call.
         """
-        self._take_posted()
-        while not self._ended:
+        while not self._take_posted():
             first, _ = next(iter(self._under_way.values()))
             self._awaited = first.sibling(is_call=False)
             if not self._posted:
                 yield self._awaited, 0
-            self._take_posted()
         for future in [self._under_way[index][0] for index in self._ended]:
             if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
                 yield future, 0  # the body ends with it, and there is nothing to record
@@ -182,10 +180,12 @@ class ResultStream(Generic[R]):
         self._next.extend(ended)
         self._ended = [index for index in self._ended if index not in ended]
 
-    def _take_posted(self) -> None:
+    def _take_posted(self) -> list[int]:
+        """Return the calls that have ended, and whose turn was not recorded."""
         posted = [self._posted.popleft() for _ in range(len(self._posted))]
         # Of those whose turn was recorded, some are told of later.
         self._ended += [index for index in posted if index in self._under_way]
+        return self._ended
 
 
 def _results(result: Any, size: int | None) -> Iterable[Any]:
