@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from flowpregel.context import interrupt, report_progress
     from flowpregel.executors.shared import Shared, shared
     from flowpregel.func import File, asleep, entrypoint, shell, signal, sleep, task
+    from flowpregel.func.decorator import map as map
     from flowpregel.func.joblib_backend import joblib_backend as joblib_backend
-    from flowpregel.func.sweep import map as map
     from flowpregel.graph import END, START, CompiledStateGraph, StateGraph
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
     from flowpregel.pregel import NodeBuilder, Pregel
@@ -24,39 +24,12 @@ if TYPE_CHECKING:
     from flowpregel.runtime import RunControl, Runtime, get_runtime
 
 __all__ = [
-    "END",
-    "START",
-    "CachePolicy",
-    "Command",
-    "CompiledStateGraph",
-    "File",
-    "InMemorySaver",
-    "Interrupt",
-    "LMDBSaver",
-    "NodeBuilder",
-    "Overwrite",
-    "Pregel",
-    "RetryPolicy",
-    "RunControl",
-    "Runtime",
-    "Send",
-    "Shared",
-    "StateGraph",
-    "TimeoutPolicy",
-    "__version__",
-    "asleep",
-    "carry",
-    "entrypoint",
-    "get_runtime",
-    "interrupt",
-    "progress",
-    "report_progress",
-    "shared",
-    "shell",
-    "signal",
-    "sleep",
-    "task",
-]
+    "END", "START", "CachePolicy", "Command", "CompiledStateGraph", "File", "InMemorySaver",
+    "Interrupt", "LMDBSaver", "NodeBuilder", "Overwrite", "Pregel", "RetryPolicy", "RunControl",
+    "Runtime", "Send", "Shared", "StateGraph", "TimeoutPolicy", "__version__", "asleep",
+    "carry", "entrypoint", "get_runtime", "interrupt", "progress", "report_progress", "shared",
+    "shell", "signal", "sleep", "task",
+]  # fmt: skip
 
 # Left out are `map`, since `from flowpregel import *` would hide Python's own, and
 # `joblib_backend`, which needs an extra.
@@ -72,7 +45,7 @@ _HOMES = {
     "executors.shared": ("Shared", "shared"),
     "func": ("File", "asleep", "entrypoint", "shell", "signal", "sleep", "task"),
     "func.joblib_backend": ("joblib_backend",),
-    "func.sweep": ("map",),
+    "func.decorator": ("map",),
     "graph": ("END", "START", "CompiledStateGraph", "StateGraph"),
     "policies": ("CachePolicy", "RetryPolicy", "TimeoutPolicy"),
     "pregel": ("NodeBuilder", "Pregel"),

@@ -1,62 +1,77 @@
-"""What a run raises that goes on, and the base of all errors; `flowpregel.errors` has them."""
+"""What a run raises that goes on, and the bases of all errors; `flowpregel.errors` has them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, dataclass_transform
 
 
 class FlowPregelError(Exception):
     """The base of every error flowpregel raises itself."""
 
 
+@dataclass_transform(eq_default=False)
+class _DetailedError(FlowPregelError):
+    """An error that is its fields, in the order of its constructor, and a text about them."""
+
+    text: ClassVar[str] = ""
+    """What it says, with the names of fields in braces."""
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+    """The names of its fields."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False, repr=False)(cls)
+
+    def __post_init__(self) -> None:
+        # However it was made, a pickle makes it anew of these.
+        self.args = tuple(getattr(self, name) for name in self.__match_args__)
+
+    def __str__(self) -> str:
+        return self.text.format(**vars(self))
+
+
 class RunNotice(UserWarning):
     """What the user of a run is to know, once: results of other code were used, for one."""
 
 
-class CodeChangedError(FlowPregelError):
+class CodeChangedError(_DetailedError):
     """With ``on_code_change="error"``, a recorded result is one of other code than now."""
 
-    def __init__(self, task: str, call: str, recorded: str, now: str) -> None:
-        super().__init__(task, call, recorded, now)
-        self.task, self.call, self.recorded, self.now = task, call, recorded, now
+    task: str
+    call: str
+    recorded: str
+    now: str
+    text = (
+        "the code of {task!r} has changed since {call} was recorded "
+        "(recorded {recorded:.8}, now {now:.8}): pass on_code_change='keep' to "
+        "use what is recorded, or 'rerun' to make it anew"
+    )
 
-    def __str__(self) -> str:
-        return (
-            f"the code of {self.task!r} has changed since {self.call} was recorded "
-            f"(recorded {self.recorded[:8]}, now {self.now[:8]}): pass on_code_change='keep' to "
-            "use what is recorded, or 'rerun' to make it anew"
-        )
 
-
-class ReplayMismatchError(FlowPregelError):
+class ReplayMismatchError(_DetailedError):
     """A body whose code and input are the same made another call than the one recorded."""
 
-    def __init__(self, recorded: str, called: str) -> None:
-        super().__init__(recorded, called)
-        self.recorded, self.called = recorded, called
-
-    def __str__(self) -> str:
-        return (
-            "the resumed body diverges from what was recorded, though its code and its input "
-            "are the same\n"
-            f"  recorded: {self.recorded}\n"
-            f"  now:      {self.called}\n"
-            "make the body deterministic: what it calls may depend on its input and on results, "
-            "not on the time, on chance, or on what changes outside"
-        )
+    recorded: str
+    called: str
+    text = (
+        "the resumed body diverges from what was recorded, though its code and its input "
+        "are the same\n"
+        "  recorded: {recorded}\n"
+        "  now:      {called}\n"
+        "make the body deterministic: what it calls may depend on its input and on results, "
+        "not on the time, on chance, or on what changes outside"
+    )
 
 
-class InputMismatchError(FlowPregelError):
-    """A run that was to go on was started with other input than it is now given.
+class InputMismatchError(_DetailedError):
+    """A run that was to go on was started with other input than it is now given."""
 
-    *thread_id* names its thread, *why* says what is different, *adopts* whether it may go on
-    with the new input.
-    """
-
-    def __init__(self, thread_id: str, why: str, adopts: bool = False) -> None:
-        super().__init__(thread_id, why, adopts)
-        self.thread_id, self.why, self.adopts = thread_id, why, adopts
+    thread_id: str
+    why: str
+    """What is different."""
+    adopts: bool = False
+    """Whether it may go on with the new input."""
 
     def __str__(self) -> str:
         if self.adopts:
@@ -72,41 +87,33 @@ class InputMismatchError(FlowPregelError):
         )
 
 
-class FlowMismatchError(FlowPregelError):
-    """Under the id of a run is kept the work of another workflow.
+class FlowMismatchError(_DetailedError):
+    """Under the id of a run is kept the work of another workflow."""
 
-    *recorded* names that one, *flow* the one that was to run.
-    """
-
-    def __init__(self, thread_id: str, recorded: str, flow: str) -> None:
-        super().__init__(thread_id, recorded, flow)
-        self.thread_id, self.recorded, self.flow = thread_id, recorded, flow
-
-    def __str__(self) -> str:
-        return (
-            f"the run {self.thread_id!r} is one of workflow {self.recorded!r}, not of "
-            f"{self.flow!r}: use another id; or, if that is its old name, write "
-            f"@entrypoint(..., adopts={self.recorded!r})"
-        )
+    thread_id: str
+    recorded: str
+    """The name of that one."""
+    flow: str
+    """The name of the one that was to run."""
+    text = (
+        "the run {thread_id!r} is one of workflow {recorded!r}, not of "
+        "{flow!r}: use another id; or, if that is its old name, write "
+        "@entrypoint(..., adopts={recorded!r})"
+    )
 
 
-class RunDiedError(FlowPregelError):
+class RunDiedError(_DetailedError):
     """The process of a run ended before the run did; told to its ``on_failure=``, never raised."""
 
-    def __init__(self, thread_id: str) -> None:
-        super().__init__(thread_id)
-        self.thread_id = thread_id
-
-    def __str__(self) -> str:
-        return f"the process that had the run {self.thread_id!r} ended before the run did"
+    thread_id: str
+    text = "the process that had the run {thread_id!r} ended before the run did"
 
 
-class UnansweredError(FlowPregelError):
+class UnansweredError(_DetailedError):
     """A run stopped to ask; *interrupts* are its questions, *thread_id* is its id."""
 
-    def __init__(self, thread_id: str, interrupts: Sequence[Any]) -> None:
-        super().__init__(thread_id, tuple(interrupts))
-        self.thread_id, self.interrupts = thread_id, tuple(interrupts)
+    thread_id: str
+    interrupts: Sequence[Any]
 
     def __str__(self) -> str:
         asked = "; ".join(map(repr, self.interrupts))
@@ -116,19 +123,17 @@ class UnansweredError(FlowPregelError):
         )
 
 
-class ResourcesError(FlowPregelError):
-    """A task asks for more of a resource than it can ever get.
+class ResourcesError(_DetailedError):
+    """A task asks for more of a resource than it can ever get."""
 
-    *task* names it, *resource* what it lacks, *asked* how much of that it wants and *there* how
-    much there is; *holders* are the tasks that hold it and wait for this one or its like.
-    """
-
-    def __init__(
-        self, task: str, resource: str, asked: float, there: float, holders: Sequence[str] = ()
-    ) -> None:
-        super().__init__(task, resource, asked, there, holders)
-        self.task, self.resource, self.asked = task, resource, asked
-        self.there, self.holders = there, holders
+    task: str
+    resource: str
+    """What it lacks."""
+    asked: float
+    there: float
+    """How much of that there is."""
+    holders: Sequence[str] = ()
+    """The tasks that hold it and wait for this one or its like."""
 
     def __str__(self) -> str:
         name, asked, there = self.resource, f"{self.asked:,g}", f"{self.there:,g}"

@@ -342,7 +342,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     schema = response_schema if adapter is None else adapter.json_schema()
     question = Interrupt(value, interrupt_id(task.namespace, index), schema)
     if index == len(task.answers):
-        scope.question = GraphInterrupt([question])
+        scope.question = GraphInterrupt((question,))
         raise scope.question
     try:
         return adapter.validate_python(own_copy(task.answers[index]))

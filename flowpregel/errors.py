@@ -57,6 +57,7 @@ from flowpregel._run_errors import (
     RunDiedError,
     RunNotice,
     UnansweredError,
+    _DetailedError,
 )
 
 __all__ = [
@@ -83,20 +84,18 @@ class GraphBubbleUp(BaseException):
     """Control flow that leaves a task; never a failure, never retried."""
 
 
+@dataclass(eq=False, repr=False)
 class GraphInterrupt(GraphBubbleUp):
     """A task stopped to ask; *interrupts* are its open questions."""
 
-    def __init__(self, interrupts: Sequence[Any] = ()) -> None:
-        super().__init__(tuple(interrupts))
-        self.interrupts: tuple[Any, ...] = tuple(interrupts)
+    interrupts: Sequence[Any] = ()
 
 
+@dataclass(eq=False, repr=False)
 class ParentCommand(GraphBubbleUp):
     """A node returned a `Command` for the graph around its own."""
 
-    def __init__(self, command: Any) -> None:
-        super().__init__(command)
-        self.command = command
+    command: Any
 
 
 class TaskCancelled(GraphBubbleUp):
@@ -124,29 +123,21 @@ class InvalidNamespaceError(ConfigurationError):
     """A namespace of a store has a label that it cannot have, or none at all."""
 
 
-class GraphRecursionError(FlowPregelError, RecursionError):
+class GraphRecursionError(_DetailedError, RecursionError):
     """A run used up its supersteps; the state after the last one is kept."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self.limit = limit
-
-    def __str__(self) -> str:
-        return (
-            f"the run is not finished after {self.limit} supersteps (recursion_limit); "
-            "check that the cycle ends, or raise recursion_limit"
-        )
+    limit: int
+    text = (
+        "the run is not finished after {limit} supersteps (recursion_limit); "
+        "check that the cycle ends, or raise recursion_limit"
+    )
 
 
-class GraphDrained(FlowPregelError):
+class GraphDrained(_DetailedError):
     """A run stopped at a barrier because `RunControl.request_drain` asked it to."""
 
-    def __init__(self, reason: str = "shutdown") -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"Graph drained: {self.reason}; invoke(None) with the same thread_id goes on"
+    reason: str = "shutdown"
+    text = "Graph drained: {reason}; invoke(None) with the same thread_id goes on"
 
 
 class InvalidUpdateError(FlowPregelError):
@@ -179,99 +170,76 @@ def is_invalid_resume(error: BaseException) -> bool:
     return hasattr(error, INVALID_RESUME)
 
 
-class UnknownInterruptError(FlowPregelError, RuntimeError):
-    """An answer that fits no pending question.
+class UnknownInterruptError(_DetailedError, RuntimeError):
+    """An answer that fits no pending question."""
 
-    *reason* is ``"not_pending"`` (an id nobody asked, or that was answered),
-    ``"empty_map"`` or ``"ambiguous"`` (one value for several questions).
-    """
+    message: str
+    reason: Literal["not_pending", "empty_map", "ambiguous"] = "not_pending"
+    """An id nobody asked, or that was answered; none at all; one value for several questions."""
+    interrupt_ids: Sequence[str] = ()
+    pending_ids: Sequence[str] = ()
+    text = "{message}"
 
-    def __init__(
-        self,
-        message: str,
-        reason: Literal["not_pending", "empty_map", "ambiguous"] = "not_pending",
-        interrupt_ids: Sequence[str] = (),
-        pending_ids: Sequence[str] = (),
-    ) -> None:
-        super().__init__(message, reason, tuple(interrupt_ids), tuple(pending_ids))
-        self.message, self.reason = message, reason
-        self.interrupt_ids, self.pending_ids = tuple(interrupt_ids), tuple(pending_ids)
-
-    def __str__(self) -> str:
-        return self.message
+    def __post_init__(self) -> None:
+        self.interrupt_ids, self.pending_ids = tuple(self.interrupt_ids), tuple(self.pending_ids)
+        super().__post_init__()
 
 
-class NodeTimeoutError(FlowPregelError):
+class NodeTimeoutError(_DetailedError):
     """A task ran longer than its `TimeoutPolicy` allows (times in seconds)."""
 
-    def __init__(
-        self, node: str, elapsed: float, kind: Literal["run", "idle"], limit: float
-    ) -> None:
-        super().__init__(node, elapsed, kind, limit)
-        self.node, self.elapsed, self.kind, self.limit = node, elapsed, kind, limit
-        self.timeout, self.run_timeout = limit, limit if kind == "run" else None
-        self.idle_timeout = limit if kind == "idle" else None
+    node: str
+    elapsed: float
+    kind: Literal["run", "idle"]
+    limit: float
+    text = "Node {node!r} exceeded its {kind} timeout of {limit:.3f}s (elapsed: {elapsed:.3f}s)"
 
-    def __str__(self) -> str:
-        return (
-            f"Node {self.node!r} exceeded its {self.kind} timeout of {self.limit:.3f}s "
-            f"(elapsed: {self.elapsed:.3f}s)"
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.timeout, self.run_timeout = self.limit, self.limit if self.kind == "run" else None
+        self.idle_timeout = self.limit if self.kind == "idle" else None
 
 
-class NodeCancelledError(FlowPregelError):
+class NodeCancelledError(_DetailedError):
     """A task's own code raised a cancellation that nobody asked for."""
 
-    def __init__(self, node: str) -> None:
-        super().__init__(node)
-        self.node = node
-
-    def __str__(self) -> str:
-        return f"Node {self.node!r} was cancelled from within"
+    node: str
+    text = "Node {node!r} was cancelled from within"
 
 
-class TaskExitError(FlowPregelError):
+class TaskExitError(_DetailedError):
     """A task's code tried to end the program (``sys.exit``, ``KeyboardInterrupt``)."""
 
-    def __init__(self, node: str, what: str) -> None:
-        super().__init__(node, what)
-        self.node, self.what = node, what
-
-    def __str__(self) -> str:
-        return (
-            f"Node {self.node!r} tried to end the program: {self.what}; let it return, or raise "
-            "an exception"
-        )
+    node: str
+    what: str
+    text = "Node {node!r} tried to end the program: {what}; let it return, or raise an exception"
 
 
-class RecordedError(FlowPregelError):
+class RecordedError(_DetailedError):
     """Stands in a record for an exception that cannot be kept itself.
 
-    *kind* is the exception's class, *message* its text; whoever met the failure
-    when it happened was raised the exception itself.
+    Whoever met the failure when it happened was raised the exception itself.
     """
 
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(kind, message)
-        self.kind, self.message = kind, message
+    kind: str
+    """The exception's class."""
+    message: str
+    """Its text."""
+    text = "{kind}: {message} (the exception itself could not be kept)"
 
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.message} (the exception itself could not be kept)"
 
+class WorkerDiedError(_DetailedError):
+    """The process that ran a task ended before the task did."""
 
-class WorkerDiedError(FlowPregelError):
-    """The process that ran a task ended before the task did.
-
-    *task* names the task; *pid* its worker; *cause* says how it ended (a
-    signal's name, an exit code, the kernel's OOM killer); *report* holds what
-    else is known: peak memory, the last lines of the worker's stderr; *call* is the call
-    with short arguments, if the task is one.
-    """
-
-    def __init__(self, task: str, pid: int, cause: str, report: str = "", call: str = "") -> None:
-        super().__init__(task, pid, cause, report, call)
-        self.task, self.pid, self.cause, self.report = task, pid, cause, report
-        self.call = call
+    task: str
+    pid: int
+    """Its worker's."""
+    cause: str
+    """How that ended: a signal's name, an exit code, the kernel's OOM killer."""
+    report: str = ""
+    """What else is known: peak memory, the last lines of the worker's stderr."""
+    call: str = ""
+    """The call with short arguments, if the task is one."""
 
     def __str__(self) -> str:
         what = self.call or f"task {self.task!r}"
@@ -279,24 +247,25 @@ class WorkerDiedError(FlowPregelError):
         return f"{text}\n{self.report}" if self.report else text
 
 
-class CommandFailedError(FlowPregelError):
+class CommandFailedError(_DetailedError):
     """A command that `flowpregel.shell` ran failed; *output* is the end of its stdout."""
 
-    def __init__(self, command: str, exit_code: int, output: str) -> None:
-        super().__init__(command, exit_code, output)
-        self.command, self.exit_code, self.output = command, exit_code, output
+    command: str
+    exit_code: int
+    output: str
 
     def __str__(self) -> str:
         last = self.output[-200:].strip() or "(nothing)"
         return f"{self.command!r} ended with exit code {self.exit_code}; it wrote last: {last}"
 
 
-class TaskSerializationError(FlowPregelError):
+class TaskSerializationError(_DetailedError):
     """An input, a result or an error cannot travel to or from a worker."""
 
-    def __init__(self, task: str, what: str, path: str, cause: str) -> None:
-        super().__init__(task, what, path, cause)
-        self.task, self.what, self.path, self.cause = task, what, path, cause
+    task: str
+    what: str
+    path: str
+    cause: str
 
     def __str__(self) -> str:
         remedy = (
@@ -334,34 +303,28 @@ class StoreReadOnlyError(StoreError):
     """A store cannot be written: a read-only folder, missing rights, or a fork."""
 
 
-class StoreBusyError(StoreError):
+class StoreBusyError(_DetailedError, StoreError):
     """Someone else held a store's write lock for longer than we may wait (seconds)."""
 
-    def __init__(self, path: str, holder: str, waited: float) -> None:
-        super().__init__(path, holder, waited)
-        self.path, self.holder, self.waited = path, holder, waited
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} is held by {self.holder}; waited {self.waited:g} s: let it go on, "
-            "end it, or pass StoreOptions(lock_timeout=...)"
-        )
+    path: str
+    holder: str
+    waited: float
+    text = (
+        "{path} is held by {holder}; waited {waited:g} s: let it go on, "
+        "end it, or pass StoreOptions(lock_timeout=...)"
+    )
 
 
 class ValueEncodingError(StoreError):
     """A value cannot be kept; the message names where in the value."""
 
 
-class _OwnedByAnotherError(StoreError):
-    """*thread_id* and *namespace* name a thread, *owner* tells who runs it."""
-
-    def __init__(self, thread_id: str, namespace: str, owner: str) -> None:
-        super().__init__(thread_id, namespace, owner)
-        self.thread_id, self.namespace, self.owner = thread_id, namespace, owner
-
-
-class ThreadBusyError(_OwnedByAnotherError):
+class ThreadBusyError(_DetailedError, StoreError):
     """Another run is writing this thread: *owner* has the one of *thread_id*, *namespace*."""
+
+    thread_id: str
+    namespace: str
+    owner: str
 
     def __str__(self) -> str:
         where = f"thread {self.thread_id!r}"
@@ -372,14 +335,13 @@ class ThreadBusyError(_OwnedByAnotherError):
         )
 
 
-class LeaseLostError(_OwnedByAnotherError):
+class LeaseLostError(_DetailedError, StoreError):
     """This run's thread was taken over; its late commit was refused."""
 
-    def __str__(self) -> str:
-        return (
-            f"thread {self.thread_id!r} was taken over by {self.owner}; "
-            "nothing of this superstep was committed"
-        )
+    thread_id: str
+    namespace: str
+    owner: str
+    text = "thread {thread_id!r} was taken over by {owner}; nothing of this superstep was committed"
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def plan_call(
         _save(run, caller, call)
         return None
     if caller.body is None:
-        caller.body = BodyCalls(bool(caller.node.retry or run.options.retry))
+        caller.body = BodyCalls(bool(caller.node.retry))
     body: BodyCalls = caller.body
     if call.asked is not None and not body.caller:
         body.caller = digest_of_caller(caller)
@@ -258,9 +258,7 @@ def delay(run: Run, task: Task, outcome: Outcome, jitter: float) -> float | None
         return 0.0 if _answer_moved(run, task, outcome) else None
     error = outcome.error
     task.deaths += isinstance(error, errors.WorkerDiedError)
-    # A call has its own policies alone.
-    policies = task.node.retry or (() if task.kind is Kind.CALL else run.options.retry)
-    for policy in policies:
+    for policy in task.node.retry:
         if policy.matches(error):
             is_spent = task.deaths >= policy.max_worker_deaths
             return None if is_spent else policy.delay(task.attempt, jitter)
@@ -270,14 +268,13 @@ def delay(run: Run, task: Task, outcome: Outcome, jitter: float) -> float | None
 # ---------------------------------------------------------------- results of earlier runs
 
 
-def ask_cache(run: Run, task: Task) -> None:
+def ask_cache(task: Task) -> None:
     """Give *task* the key under which its result is shared, if it is.
 
     Raises:
         ConfigurationError: The input has no content to make a key of.
     """
-    # A call has its own policy alone; the run's is for other tasks.
-    policy = task.node.cache or (None if task.kind is Kind.CALL else run.options.cache)
+    policy = task.node.cache
     if policy is not None and task.cache_key is None:
         task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
 

@@ -11,7 +11,6 @@ from flowpregel._core.records import Address, Durability, Node, Saved, Version
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, BaseChannel
 from flowpregel.managed import managed_value
-from flowpregel.policies import CachePolicy, RetryPolicy
 
 Keys: TypeAlias = str | tuple[str, ...]
 """One channel, whose bare value is meant, or several, which make a dict."""
@@ -108,9 +107,6 @@ class Options:
     messages: Any = None
     """Makes the items of mode ``messages``, if that is read; opaque here."""
     step_timeout: float | None = None
-    retry: tuple[RetryPolicy, ...] = ()
-    """For nodes that have none of their own."""
-    cache: CachePolicy | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Kept with every checkpoint: the user's, ``run_id`` and ``parents``."""
     nested: Nested | None = None

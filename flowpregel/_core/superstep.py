@@ -117,8 +117,8 @@ class Superstep:
                 return
         for task in due:
             self._open[task.id] = task
-            if run.options.cache or task.node.cache:
-                calls.ask_cache(run, task)
+            if task.node.cache:
+                calls.ask_cache(task)
             if run.pending or run.answers:
                 calls.answer_from_pending(run, task)
         yield from run.flush()
@@ -239,7 +239,7 @@ class Superstep:
             self._submit((task,), self._effects)
         else:
             try:
-                calls.ask_cache(run, task)
+                calls.ask_cache(task)
             except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
                 self._settle(task, Raised(error))
             else:

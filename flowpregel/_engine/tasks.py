@@ -161,7 +161,7 @@ class TaskStarter:
                 continue
             if node.contexts:
                 self._entered.add(executor)
-            compares = around.has_saver or bool(node.retry or around.options.retry)
+            compares = around.has_saver or bool(node.retry)
             jobs = [
                 Job(
                     task, place, around, task.attempt, compares,

@@ -107,13 +107,16 @@ class BaseChannel(Generic[Value, Update], ABC):
         return False
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._identity() == other._identity()
+        return type(self) is type(other) and self.identity() == other.identity()
 
     def __hash__(self) -> int:
         return hash(type(self))
 
-    def _identity(self) -> tuple[Any, ...]:
-        """What makes two declarations of a state key the same; not the value."""
+    def identity(self) -> tuple[Any, ...]:
+        """Return what makes two declarations of a state key the same, not the value.
+
+        The type of the value comes first.
+        """
         return (self.typ,)
 
     def __repr__(self) -> str:
@@ -158,3 +161,7 @@ class HoldingChannel(BaseChannel[Value, Update]):
         new = copy(self)
         new.value = saved
         return new
+
+    def copy(self) -> Self:
+        """Return a channel of its own with the same value."""
+        return copy(self)

@@ -83,5 +83,10 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
         """Return a new channel that holds a shallow copy of *saved*."""
         return super().from_checkpoint(self._start() if saved is MISSING else detached(saved))
 
-    def _identity(self) -> tuple[Any, ...]:
+    def copy(self) -> Self:
+        """Return a channel of its own with a shallow copy of the value."""
+        return self.from_checkpoint(self.value)
+
+    def identity(self) -> tuple[Any, ...]:
+        """Return what makes two declarations the same, the type of the value first."""
         return (self.typ, identity_of(self.operator))

@@ -187,7 +187,8 @@ class Context(BaseChannel[Value, NoReturn]):
         """Return a channel that shares this one's context."""
         return copy(self)
 
-    def _identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[Any, ...]:
+        """Return what makes two declarations the same, the type of the value first."""
         return (self.typ, self.factory)
 
     def __getstate__(self) -> tuple[Any, ...]:

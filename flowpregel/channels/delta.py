@@ -116,5 +116,6 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         """Return a channel of its own with a shallow copy of the value."""
         return super().from_checkpoint(detached(self.value))
 
-    def _identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[Any, ...]:
+        """Return what makes two declarations the same, the type of the value first."""
         return (self.typ, self.snapshot_frequency, identity_of(self.reducer))

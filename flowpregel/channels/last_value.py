@@ -28,13 +28,16 @@ class GuardedChannel(HoldingChannel[Value, Value]):
         self.guard = guard
 
     def update(self, values: Sequence[Value]) -> bool:
-        """Take the write, if there is one.
+        """Take the write; without one, forget the value, if the channel reacts to silence.
 
         Raises:
             InvalidUpdateError: There are several, and the channel is guarded.
         """
         if not values:
-            return False
+            if not self.reacts_to_silence or self.value is MISSING:
+                return False
+            self.value = MISSING
+            return True
         if self.guard and len(values) != 1:
             raise InvalidUpdateError(
                 f"channel {self.key!r} can receive only one value per superstep, not "
@@ -44,7 +47,8 @@ class GuardedChannel(HoldingChannel[Value, Value]):
         self.value = values[-1]
         return True
 
-    def _identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[Any, ...]:
+        """Return what makes two declarations the same, the type of the value first."""
         return (self.typ, self.guard)
 
 
@@ -138,7 +142,7 @@ class LastValueAfterFinish(HoldingChannel[Value, Value]):
         return True
 
 
-class AnyValue(HoldingChannel[Value, Value]):
+class AnyValue(GuardedChannel[Value]):
     """Keeps one of a superstep's writes, the last; a superstep without a write empties it.
 
     It takes on trust that all writes of a superstep are equal.
@@ -153,11 +157,9 @@ class AnyValue(HoldingChannel[Value, Value]):
         (True, 3)
     """
 
-    def update(self, values: Sequence[Value]) -> bool:
-        """Keep the last write; without one, forget the value."""
-        held = self.value is not MISSING
-        self.value = values[-1] if values else MISSING
-        return held or bool(values)
+    def __init__(self, typ: Any, key: str = "") -> None:
+        super().__init__(typ, guard=False)
+        self.key = key
 
 
 class EphemeralValue(GuardedChannel[Value]):
@@ -175,18 +177,6 @@ class EphemeralValue(GuardedChannel[Value]):
         >>> channel.update([]), channel.is_available()
         (True, False)
     """
-
-    def update(self, values: Sequence[Value]) -> bool:
-        """Take the write; without one, forget the value.
-
-        Raises:
-            InvalidUpdateError: There are several, and the channel is guarded.
-        """
-        if values:
-            return super().update(values)
-        held = self.value is not MISSING
-        self.value = MISSING
-        return held
 
 
 class UntrackedValue(GuardedChannel[Value]):
@@ -213,7 +203,3 @@ class UntrackedValue(GuardedChannel[Value]):
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new, empty channel, whatever *saved* is."""
         return super().from_checkpoint(MISSING)
-
-    def copy(self) -> Self:
-        """Return a channel of its own with the same value."""
-        return super().from_checkpoint(self.value)

@@ -95,7 +95,8 @@ class NamedBarrierValue(BaseChannel[None, Name]):
         self.seen = set()
         return True
 
-    def _identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[Any, ...]:
+        """Return what makes two declarations the same, the type of the value first."""
         return (self.typ, self.names)
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar, Union
 
-from flowpregel.channels.base import MISSING, BaseChannel
+from flowpregel.channels.base import MISSING, HoldingChannel
 
 Value = TypeVar("Value")
 
 
-class Topic(BaseChannel[list[Value], Value | list[Value]]):
+class Topic(HoldingChannel[list[Value], Value | list[Value]]):
     """Keeps the list of what was written; a written list counts as its items.
 
     Args:
@@ -34,8 +33,6 @@ class Topic(BaseChannel[list[Value], Value | list[Value]]):
         super().__init__(typ)
         self.unique = unique
         self.accumulate = accumulate
-        self.values: list[Value] = []
-        self.seen = _Seen()
 
     @property
     def ValueType(self) -> Any:
@@ -55,60 +52,46 @@ class Topic(BaseChannel[list[Value], Value | list[Value]]):
                 items.extend(value)
             else:
                 items.append(value)
-        if self.accumulate:
-            fresh = self.seen.unseen(items) if self.unique else items
-            self.values.extend(fresh)
-            return bool(fresh)
-        held = bool(self.values)
-        self.values = _Seen().unseen(items) if self.unique else items
-        return held or bool(items)
+        held = [] if self.value is MISSING else self.value
+        kept = held if self.accumulate else []
+        added = _unseen(items, kept) if self.unique else items
+        self.value = [*kept, *added] or MISSING
+        return bool(added) or len(held) > len(kept)
 
     def get(self) -> list[Value]:
         """Return the items, in a list of its own."""
-        if not self.values:
-            raise self._empty()
-        return self.values.copy()
+        return super().get().copy()
 
-    def is_available(self) -> bool:
-        """Return whether it holds an item."""
-        return bool(self.values)
+    def checkpoint(self) -> Any:
+        """Return the items, in a list of its own, or `MISSING`."""
+        return copy(self.value)
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that holds the items *saved*."""
         if isinstance(saved, tuple):
             # LangGraph once saved a pair: every item there ever was, and the items.
             _, saved = saved
-        items = [] if saved is MISSING else saved
-        new = copy(self)
-        new.seen = _Seen()
-        new.values = new.seen.unseen(items) if self.unique and self.accumulate else list(items)
-        return new
+        return super().from_checkpoint(MISSING if saved is MISSING else [*saved] or MISSING)
 
-    def _identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[Any, ...]:
+        """Return what makes two declarations the same, the type of the value first."""
         return (self.typ, self.unique, self.accumulate)
 
 
-@dataclass(slots=True)
-class _Seen:
-    """The items there are, to recognise new ones by."""
-
-    hashed: set[Any] = field(default_factory=set)
-    others: list[Any] = field(default_factory=list)
-
-    def unseen(self, items: Iterable[Value]) -> list[Value]:
-        """Return those of *items* that are new, each once, and take note of them."""
-        return [item for item in items if self._is_new(item)]
-
-    def _is_new(self, item: Any) -> bool:
+def _unseen(items: list[Value], known: list[Value]) -> list[Value]:
+    """Return those of *items* that are not *known*, each once."""
+    hashed, others, found = set[Any](), list[Any](), list[Value]()
+    for number, item in enumerate((*known, *items)):
+        is_known = number < len(known)
         try:
-            count = len(self.hashed)
-            self.hashed.add(item)
-            return len(self.hashed) > count
+            is_new = item not in hashed
+            hashed.add(item)
         except TypeError:  # not hashable
-            if any(_equal(item, other) for other in self.others):
-                return False
-            self.others.append(item)
-            return True
+            is_new = is_known or not any(_equal(item, other) for other in others)
+            others.append(item)
+        if is_new and not is_known:
+            found.append(item)
+    return found
 
 
 def _equal(one: Any, other: Any) -> bool:

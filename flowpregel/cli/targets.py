@@ -43,7 +43,7 @@ def load_flow(name: str, folder: str = "") -> Pregel:
     Raises:
         ConfigurationError: There is none; the message lists those that exist.
     """
-    from flowpregel.pregel.identity import folder_of, labels_of  # noqa: PLC0415 - as above
+    from flowpregel.pregel.naming import folder_of, labels_of  # noqa: PLC0415 - as above
     from flowpregel.pregel.pregel import Pregel  # noqa: PLC0415 - keeps --help fast
 
     where, _, attribute = name.rpartition(":")

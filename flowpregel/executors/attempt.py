@@ -132,7 +132,7 @@ def outcome_of(job: Job, error: BaseException, refused: Interrupted | None = Non
         return replace(refused, refused=error)
     match error:
         case GraphInterrupt():
-            return Interrupted(error.interrupts)
+            return Interrupted(tuple(error.interrupts))
         case ParentCommand():
             return Escaped(error.command)
         case TaskCancelled():

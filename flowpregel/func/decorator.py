@@ -1,18 +1,29 @@
-"""`task`: makes a function a task."""
+"""`task` makes a function a task; `map` calls any function with many items, in one line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+import os
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from flowpregel._core.digest import digest_of, home_of
+from flowpregel._tracebacks import UsersFrames
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.context import report_progress
+from flowpregel.errors import ConfigurationError
+from flowpregel.func.entry import entrypoint
 from flowpregel.func.options import TaskOptions, checked_options
 from flowpregel.func.tasks import TaskFunction
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.pregel import progress as views
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_OF_THE_RUN = ("adopt", "on_conflict")
+"""The options of `map` that are those of its run."""
 
 
 class _Decorator(Protocol):
@@ -80,3 +91,74 @@ def task(func: Any = None, /, **options: Any) -> Any:
     """
     decorate = partial(TaskFunction, options=TaskOptions(**checked_options(options)))
     return decorate if func is None else decorate(func)
+
+
+def map(
+    function: Callable[..., R],
+    items: Iterable[Any],
+    *,
+    store: BaseCheckpointSaver | str | os.PathLike[str],
+    id: str,
+    chunksize: int = 1,
+    errors: Literal["raise", "return"] = "raise",
+    **options: Any,
+) -> list[R]:
+    """Call *function* with each item, in worker processes, and return the results in order.
+
+    Each call that ends is recorded. After a crash, a kill or a failure the same line goes on,
+    and what has ended is not called again; once all have ended it returns what is kept.
+
+    Args:
+        function: Takes one item. It needs no decorator.
+        items: Any iterable that ends.
+        store: Keeps the results: the path of a folder, or a saver.
+        id: Names these items, in the store.
+        chunksize: How many items are one call: for short ones.
+        errors: ``"return"``: the result of a call that failed is its exception.
+        options: ``progress``: whether to show a live view (default), or what wraps the stream
+            of results, such as ``tqdm`` or ``rich.progress.track``. ``adopt=True``: go on with
+            other items under the same id. ``on_conflict``: as for `Flow.run`. All others are
+            those of `task`: ``timeout``, ``retry_policy``, ``executor``, ...
+
+    Raises:
+        ConfigurationError: *items* or *store* is no such thing.
+        InputMismatchError: The id was used for other items, and ``adopt`` is not set.
+        FlowMismatchError: It was used for another function.
+        Exception: What the function raised.
+
+    Example:
+        >>> flowpregel.map(simulate, range(1000), store="runs.lmdb", id="a")  # doctest: +SKIP
+        [0.5, 1.0, ...]
+    """
+    if not isinstance(items, Iterable):
+        raise ConfigurationError(f"map(items={items!r}): use a list, or another iterable that ends")
+    if store is None:
+        raise ConfigurationError("map(store=None): use the path of a folder, such as 'runs.lmdb'")
+    given, show = [*items], options.pop("progress", True)
+    how = {name: options.pop(name) for name in _OF_THE_RUN if name in options}
+    called: TaskFunction[Any, R]
+    if isinstance(function, TaskFunction):
+        called = function.with_options(**options)
+    else:
+        called = TaskFunction(function, TaskOptions(**checked_options(options)))
+
+    def body(_: str) -> Any:
+        results: Iterable[Any] = called.imap(given, chunksize=chunksize, errors=errors)
+        track = show if callable(show) else _tracked
+        return entrypoint.final(value=[*track(results, total=len(given))], save=None)
+
+    # Whose run it is: the function's, wherever this is called from.
+    body.__module__ = home_of(called.func)[0]
+    body.__name__ = body.__qualname__ = f"map {called.name}"
+    # The items themselves are kept with the calls that fail, and nowhere else.
+    text = f"{len(given):,} items, {digest_of(given, 'the items', strict=False)}"
+    with UsersFrames(), views.progress() if show is True else nullcontext():
+        results: list[R] = entrypoint(checkpointer=store)(body).run(text, id=id, **how)
+        return results
+
+
+def _tracked(results: Iterable[Any], total: int) -> Iterable[Any]:
+    """Yield *results*; tell the live view how many there were."""
+    for done, result in enumerate(results, 1):
+        report_progress(done, total)
+        yield result

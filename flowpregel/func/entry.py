@@ -19,10 +19,11 @@ from flowpregel.executors.calls import refuse_futures
 from flowpregel.func.flow import Flow, once_of
 from flowpregel.func.parameters import FlowParameters, parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.pregel._write import ChannelWriteEntry
 from flowpregel.pregel.definition import END, START
-from flowpregel.pregel.hooks import EndHooks, Hook
 from flowpregel.pregel.jsonschema import hints_of
-from flowpregel.pregel.node import Channel, ChannelWriteEntry, PregelNode
+from flowpregel.pregel.node import Channel, PregelNode
+from flowpregel.pregel.progress import EndHooks, Hook
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -22,7 +22,7 @@ from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.func.parameters import FlowParameters
 from flowpregel.pregel.config import STOP_GRACE
 from flowpregel.pregel.dry_replay import DryRun, dry_replay
-from flowpregel.pregel.identity import Once, folder_of
+from flowpregel.pregel.naming import Once, folder_of
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
 
@@ -172,16 +172,13 @@ class Flow(Pregel, Generic[P, R]):
         def start(*args: Any, **kwargs: Any) -> Any:
             return RunHandle(self._planned(args, kwargs, stream_mode=_EVENTS))
 
-        method: Any = self._signed(start)
-        method.__signature__ = self._signature.replace(return_annotation=RunHandle)
-        signed: RunMethod[P, RunHandle[R]] = method
-        return signed
+        return self._signed(start, return_annotation=RunHandle)
 
-    def _signed(self, method: Any) -> RunMethod[P, Any]:
+    def _signed(self, method: Any, **changes: Any) -> RunMethod[P, Any]:
         """Return *method* with the docs of its property, and the signature that it takes."""
         method.__doc__ = getattr(type(self), method.__name__).__doc__
         method.__qualname__ = f"{self.name}.{method.__name__}"
-        method.__signature__ = self._signature
+        method.__signature__ = self._signature.replace(**changes)
         signed: RunMethod[P, Any] = method
         return signed
 

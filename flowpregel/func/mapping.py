@@ -41,15 +41,16 @@ R = TypeVar("R")
 MadeCall: TypeAlias = tuple[CallFuture[Any], int | None]
 """The future of a call, and how many items it has; None: it is no chunk, but a call by itself."""
 
-_LEAST: Final = 16
+WINDOW: Final = max(16, 4 * (os.cpu_count() or 1))
+"""How many calls of a stream are under way, if nothing else is said."""
 
 
-def check_map(method: str, chunksize: Any, errors: Any, shares: Any) -> None:
+def check_map(method: str, chunksize: Any, errors: Any, shares: Any, window: Any = 1) -> None:
     """Refuse options of a map that cannot be.
 
     Args:
         method: What was called.
-        chunksize, errors: As they were given.
+        chunksize, errors, window: As they were given.
         shares: How the task shares its results; None: it does not.
 
     Raises:
@@ -57,28 +58,14 @@ def check_map(method: str, chunksize: Any, errors: Any, shares: Any) -> None:
     """
     if errors not in ("raise", "return"):
         raise ConfigurationError(f"{method}(errors={errors!r}): use 'raise' or 'return'")
-    if not isinstance(chunksize, int) or chunksize < 1:
-        raise ConfigurationError(
-            f"{method}(chunksize={chunksize!r}): use a whole number, at least 1"
-        )
+    for name, number in (("chunksize", chunksize), ("window", window)):
+        if not isinstance(number, int) or number < 1:
+            raise ConfigurationError(f"{method}({name}={number!r}): use a whole number, at least 1")
     if chunksize != 1 and shares is not None:
         raise ConfigurationError(
             f"{method}(chunksize={chunksize}): the task shares its results, which is for single "
             f"calls: use {method}() without chunksize"
         )
-
-
-def checked_window(window: Any) -> int:
-    """Return how many calls of a stream may be under way.
-
-    Raises:
-        ConfigurationError: *window* is no such number.
-    """
-    if window is None:
-        return max(_LEAST, 4 * (os.cpu_count() or 1))
-    if not isinstance(window, int) or window < 1:
-        raise ConfigurationError(f"imap(window={window!r}): use a whole number, at least 1")
-    return window
 
 
 class AbandonedCalls:
@@ -173,13 +160,11 @@ class ResultStream(Generic[R]):
         In a run that goes on these are the ones that had ended when it was here before: the
         answer to "which have ended, of those that are under way" is recorded like a call.
         """
-        self._take_posted()
-        while not self._ended:
+        while not self._take_posted():
             first, _ = next(iter(self._under_way.values()))
             self._awaited = first.sibling(is_call=False)
             if not self._posted:
                 yield self._awaited, 0
-            self._take_posted()
         for future in [self._under_way[index][0] for index in self._ended]:
             if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
                 yield future, 0  # the body ends with it, and there is nothing to record
@@ -195,10 +180,12 @@ class ResultStream(Generic[R]):
         self._next.extend(ended)
         self._ended = [index for index in self._ended if index not in ended]
 
-    def _take_posted(self) -> None:
+    def _take_posted(self) -> list[int]:
+        """Return the calls that have ended, and whose turn was not recorded."""
         posted = [self._posted.popleft() for _ in range(len(self._posted))]
         # Of those whose turn was recorded, some are told of later.
         self._ended += [index for index in posted if index in self._under_way]
+        return self._ended
 
 
 def _results(result: Any, size: int | None) -> Iterable[Any]:

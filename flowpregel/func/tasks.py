@@ -194,12 +194,11 @@ class TaskFunction(Generic[P, R]):
         Example:
             >>> total = sum(measure.imap(read_lines(), chunksize=1000))  # doctest: +SKIP
         """
-        mapping.check_map("imap", chunksize, errors, self.options.shares)
+        window = mapping.WINDOW if window is None else window
+        mapping.check_map("imap", chunksize, errors, self.options.shares, window)
         scope = current.get() or self._outside()
         made = self._made(zip(*iterables, strict=True), chunksize, errors)
-        return ResultStream(
-            made, mapping.checked_window(window), scope, None if ordered else self.name
-        )
+        return ResultStream(made, window, scope, None if ordered else self.name)
 
     def _made(self, items: Iterable[Any], size: int, errors: str) -> Iterator[MadeCall]:
         """Make the calls of a map, each when it is asked for."""

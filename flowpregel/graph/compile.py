@@ -34,13 +34,11 @@ from flowpregel.channels import (
 )
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.schema import ROOT, Schema, is_model
-from flowpregel.graph.spec import GraphSpec, NodeSpec
+from flowpregel.graph.spec import ROOT, GraphSpec, NodeSpec, Schema, is_model
 from flowpregel.graph.writes import TRIGGER, BranchWriter, NodeWriter, check_input
-from flowpregel.pregel.called import is_graph
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.drawing import Edge, Graph, graph_of
-from flowpregel.pregel.node import TAG_HIDDEN, PregelNode
+from flowpregel.pregel.node import TAG_HIDDEN, PregelNode, is_graph
 from flowpregel.pregel.pregel import Pregel
 
 Checkpointer: TypeAlias = BaseCheckpointSaver | str | os.PathLike[str] | bool | None

@@ -1,18 +1,201 @@
-"""What a `StateGraph` consists of until it is compiled, and whether its parts fit together."""
+"""What a `StateGraph` consists of until it is compiled, and whether its parts fit together.
+
+Its schemas are what annotations say: the channels of a state, a node's input, where it leads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import GenericAlias
-from typing import Any, ClassVar, Self
+import copy
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
+from types import GenericAlias, UnionType
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
+from flowpregel._core.callee import unwrapped
+from flowpregel._core.commands import Command
+from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
 from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.schema import Schema, conflict, schema_of
-from flowpregel.managed import ManagedValue
+from flowpregel.managed import ManagedValue, managed_value
 from flowpregel.pregel.definition import END, START
+from flowpregel.pregel.jsonschema import hints_of
 from flowpregel.pregel.node import PregelNode
+
+ROOT: Final = "__root__"
+"""The channel of a state that is one plain value."""
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schema:
+    """What a class, or a plain type, says about a state."""
+
+    typ: Any
+    channels: Mapping[str, BaseChannel[Any, Any]]
+    managed: Mapping[str, type[ManagedValue[Any]]]
+    keys: tuple[str, ...]
+    """The names of both, in the order in which they are declared."""
+    mapper: Callable[[Mapping[str, Any]], Any] | None
+    """Turns a dict of values into what nodes get; None leaves the dict."""
+
+    @property
+    def selection(self) -> str | tuple[str, ...]:
+        """What a node reads: the one channel of a plain value, or the keys of a dict."""
+        return ROOT if self.keys == (ROOT,) else self.keys
+
+    @property
+    def required(self) -> frozenset[str]:
+        """The keys that an object of the class cannot be made without."""
+        if is_model(self.typ):
+            model_fields = self.typ.model_fields.items()
+            return frozenset(key for key, each in model_fields if each.is_required())
+        has_fields = is_dataclass(self.typ)
+        taken = inspect.signature(self.typ).parameters.items() if has_fields else ()
+        return frozenset(key for key, each in taken if each.default is each.empty)
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        return getattr(self.typ, "__name__", str(self.typ))
+
+
+def _made(typ: Any, values: Mapping[str, Any]) -> Any:
+    """Return an object of a dataclass or pydantic model."""
+    return typ(**values)
+
+
+def schema_of(typ: Any) -> Schema:
+    """Look at *typ*: a TypedDict, a dataclass, a pydantic model, or any other type.
+
+    Raises:
+        ConfigurationError: A key's annotation cannot be a channel; the message
+            names the key.
+    """
+    if not isinstance(typ, type) or not hasattr(typ, "__annotations__"):
+        return Schema(typ, {ROOT: _channel_of(ROOT, typ)}, {}, (ROOT,), None)
+    hints = typing.get_type_hints(typ, include_extras=True)
+    is_object = is_dataclass(typ) or is_model(typ)
+    if is_model(typ):
+        names: Any = typ.model_fields  # type: ignore[attr-defined]
+    elif is_dataclass(typ):
+        names = [field.name for field in fields(typ)]
+    else:
+        names = [key for key, hint in hints.items() if typing.get_origin(hint) is not ClassVar]
+    channels: dict[str, BaseChannel[Any, Any]] = {}
+    managed: dict[str, type[ManagedValue[Any]]] = {}
+    for key in names:
+        value = managed_value(_bare(hints[key]))
+        if value is not None:
+            managed[key] = value
+        elif key != "__slots__":
+            channels[key] = _channel_of(key, hints[key])
+    mapper = partial(_made, typ) if is_object else None
+    return Schema(typ, channels, managed, (*channels, *managed), mapper)
+
+
+def is_model(typ: Any) -> bool:
+    """Return whether *typ* is a pydantic model."""
+    return isinstance(typ, type) and hasattr(typ, "model_fields") and hasattr(typ, "model_validate")
+
+
+def _bare(annotation: Any) -> Any:
+    """Return *annotation* without ``Required`` and ``NotRequired`` around it."""
+    while typing.get_origin(annotation) in (typing.Required, typing.NotRequired):
+        annotation = typing.get_args(annotation)[0]
+    return annotation
+
+
+def _channel_of(key: str, annotation: Any) -> BaseChannel[Any, Any]:
+    annotation = _bare(annotation)
+    channel = _declared(key, annotation) or LastValue(annotation)
+    channel.key = key
+    return channel
+
+
+def _declared(key: str, annotation: Any) -> BaseChannel[Any, Any] | None:
+    """Return the channel that ``Annotated[type, ...]`` asks for, or None."""
+    if typing.get_origin(annotation) is not Annotated:
+        return None
+    typ, *extras = typing.get_args(annotation)
+    for extra in extras:
+        if isinstance(extra, DeltaChannel):
+            frequency = extra.snapshot_frequency
+            return type(extra)(extra.reducer, _bare(typ), snapshot_frequency=frequency)
+        if isinstance(extra, BaseChannel):
+            return copy.copy(extra)
+        if isinstance(extra, type) and issubclass(extra, BaseChannel):
+            return extra(typ)
+    if callable(extras[-1]):
+        _check_reducer(key, extras[-1])
+        return BinaryOperatorAggregate(typ, extras[-1])
+    return None
+
+
+def _check_reducer(key: str, reducer: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(reducer)
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return
+    if sum(item.kind in _POSITIONAL for item in signature.parameters.values()) != 2:
+        raise ConfigurationError(
+            f"Invalid reducer signature of state key {key!r}. Expected (a, b) -> c. Got {signature}"
+        )
+
+
+def conflict(first: BaseChannel[Any, Any], second: BaseChannel[Any, Any]) -> bool:
+    """Return whether two declarations of one state key cannot both hold.
+
+    A key that is declared plainly takes the channel that another schema gave it.
+    """
+    if isinstance(second, LastValue):
+        return False
+    # All but the type of the value, which an annotation may spell in several ways.
+    return type(first) is not type(second) or first.identity()[1:] != second.identity()[1:]
+
+
+# ---------------------------------------------------------------- of functions
+
+
+def _function_of(target: Any) -> Callable[..., Any] | None:
+    """Return the function or method whose annotations describe *target*, or None."""
+    target = unwrapped(target)
+    if inspect.isfunction(target) or inspect.ismethod(target):
+        return target
+    call = getattr(target, "__call__", None)  # noqa: B004 - the method itself is looked at
+    return call if inspect.ismethod(call) and not isinstance(target, type) else None
+
+
+def input_schema_of(target: Any) -> type[Any] | None:
+    """Return the annotated class of the first parameter, if it has keys of its own."""
+    function = _function_of(target)
+    if function is None:
+        return None
+    first = next(iter(inspect.signature(function).parameters), "")
+    hint = hints_of(function).get(first)
+    return hint if isinstance(hint, type) and hints_of(hint) else None
+
+
+def destinations_of(action: Any) -> dict[str, str | None]:
+    """Return the nodes of an annotation ``-> Command[Literal["a", "b"]]``, without labels."""
+    returned = hints_of(_function_of(action)).get("return")
+    is_union = typing.get_origin(returned) in (typing.Union, UnionType)
+    for option in typing.get_args(returned) if is_union else (returned,):
+        target = typing.get_args(option)[0] if typing.get_origin(option) is Command else None
+        if typing.get_origin(target) is Literal:
+            return dict.fromkeys(typing.get_args(target))
+    return {}
+
+
+def literals_of(path: Any) -> tuple[Any, ...]:
+    """Return the values of an annotation ``-> Literal["a", "b"]``."""
+    returned = hints_of(_function_of(path)).get("return")
+    return typing.get_args(returned) if typing.get_origin(returned) is Literal else ()
+
+
+# ---------------------------------------------------------------- the parts
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

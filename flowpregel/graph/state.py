@@ -9,11 +9,17 @@ from typing import Any, Self
 from flowpregel._core.callee import callee_of, name_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.compile import CompiledStateGraph
-from flowpregel.graph.schema import destinations_of, input_schema_of, literals_of
-from flowpregel.graph.spec import BranchSpec, GraphSpec, NodeSpec
+from flowpregel.graph.spec import (
+    BranchSpec,
+    GraphSpec,
+    NodeSpec,
+    destinations_of,
+    input_schema_of,
+    literals_of,
+)
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.called import is_graph
 from flowpregel.pregel.definition import END, START, Where
+from flowpregel.pregel.node import is_graph
 
 __all__ = ["CompiledStateGraph", "StateGraph"]
 

@@ -18,7 +18,7 @@ from flowpregel.channels.base import MISSING
 from flowpregel.context import Scope
 from flowpregel.errors import ConfigurationError, InvalidUpdateError, ParentCommand
 from flowpregel.executors.attempt import call
-from flowpregel.graph.schema import ROOT
+from flowpregel.graph.spec import ROOT
 from flowpregel.pregel.definition import END, START
 
 TRIGGER: Final = "branch:to:"

@@ -13,13 +13,17 @@ from flowpregel._core.records import Address
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.checkpoint.layout import thread_name
 from flowpregel.errors import ConfigurationError
-from flowpregel.events import StreamMode
 from flowpregel.pregel.definition import GraphDefinition, Where
 from flowpregel.pregel.progress import progress_is_on
 from flowpregel.stopping import RunControl
 
 Config: TypeAlias = Mapping[str, Any]
 """A config as a user writes it."""
+StreamMode: TypeAlias = Literal[
+    "values", "updates", "recorded", "custom", "messages", "progress", "notices", "checkpoints",
+    "tasks", "debug",
+]  # fmt: skip
+"""What of a run is streamed."""
 
 DEFAULT_RECURSION_LIMIT = 10_000
 STOP_GRACE: Final = 20.0
@@ -307,14 +311,14 @@ def options_of(
     return options
 
 
-def context_of(schema: type[Any] | None, context: Any) -> Any:
+def context_of(schema: type[Any], context: Any) -> Any:
     """Return *context* in the form that its schema gives it.
 
     Raises:
         ConfigurationError: It does not fit.
     """
     makes_objects = hasattr(schema, "__dataclass_fields__") or hasattr(schema, "model_validate")
-    if schema is None or not makes_objects or not isinstance(context, Mapping):
+    if not makes_objects or not isinstance(context, Mapping):
         return context
     try:
         return schema(**context)

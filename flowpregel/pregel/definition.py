@@ -26,10 +26,9 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
-from flowpregel.pregel.identity import Once
 from flowpregel.pregel.jsonschema import json_schema_of, model_of
+from flowpregel.pregel.naming import Once, as_cache, as_checkpointer, cache_at
 from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
-from flowpregel.pregel.opening import as_cache, as_checkpointer, cache_at
 
 Where: TypeAlias = Literal["*"] | Sequence[str]
 START: Final = "__start__"
@@ -76,7 +75,8 @@ class GraphDefinition:
             key: node.build() if isinstance(node, NodeBuilder) else node
             for key, node in self.nodes.items()
         }
-        self.channels = _with_topic(self.channels or {})
+        channels = self.channels or {}
+        self.channels = {**channels, TASKS: channels.get(TASKS, Topic(object))}
         self.output_channels = keys_of(self.output_channels)
         self.input_channels = keys_of(self.input_channels)
         self.stream_channels = self.stream_channels and keys_of(self.stream_channels)
@@ -140,11 +140,11 @@ class GraphDefinition:
     def program(self) -> Program:
         """What the core runs; compiled when first asked for."""
         contexts = [key for key, item in self.channels.items() if isinstance(item, Context)]
-        shares = self.cache_policy is not None
+        retry, cache = policies_of(self.retry_policy), self.cache_policy
         program = compile_program(
             name=self.name,
             nodes={
-                key: node.compile(key, shares=shares, contexts=contexts)
+                key: node.compile(key, retry=retry, cache=cache, contexts=contexts)
                 for key, node in self.nodes.items()
             },
             channels=self.channels,
@@ -255,12 +255,15 @@ class GraphDefinition:
     output_schema = property(get_output_schema)
 
     def _input(self) -> Any:
-        types = {key: self.channels[key].UpdateType for key in names(self.input_channels)}
-        return _typed_dict(types) if self.InputType is None else self.InputType
+        return self.InputType or self._typed_dict(self.input_channels, "UpdateType")
 
     def _output(self) -> Any:
-        types = {key: self.channels[key].ValueType for key in names(self.output_channels)}
-        return _typed_dict(types) if self.OutputType is None else self.OutputType
+        return self.OutputType or self._typed_dict(self.output_channels, "ValueType")
+
+    def _typed_dict(self, keys: Sequence[str], kind: str) -> Any:
+        """Return a class with these keys, of which none has to be there."""
+        types = {key: getattr(self.channels[key], kind) for key in keys}
+        return TypedDict("Values", types, total=False)  # type: ignore[operator]
 
     # ------------------------------------------------------------ copies, shared results
 
@@ -307,14 +310,6 @@ class GraphDefinition:
             cache.clear([self.program.nodes[name].space for name in nodes or self.nodes])
 
 
-def _with_topic(channels: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *channels* with the reserved one that holds each superstep's Sends."""
-    topic = channels.get(TASKS, Topic(object, accumulate=False))
-    if not isinstance(topic, Topic):
-        raise ConfigurationError(f"channel {TASKS!r} is reserved and must be a Topic")
-    return {**channels, TASKS: topic}
-
-
 def keys_of(keys: str | Sequence[str]) -> Keys:
     """Return one channel name, or several as a tuple."""
     return keys if isinstance(keys, str) else tuple(keys)
@@ -324,12 +319,9 @@ _CACHES: WeakKeyDictionary[InMemorySaver, InMemoryCache] = WeakKeyDictionary()
 """Where results are shared by the runs that a saver keeps in memory."""
 
 
-def _typed_dict(types: dict[str, Any]) -> Any:
-    """Return a TypedDict class with these keys, of which none has to be there."""
-    return TypedDict("Values", types, total=False)  # type: ignore[operator]
-
-
 def _check_parts(channels: Mapping[str, Any], nodes: Mapping[str, Any]) -> None:
+    if not isinstance(channels[TASKS], Topic):
+        raise ConfigurationError(f"channel {TASKS!r} is reserved and must be a Topic")
     for key, item in channels.items():
         if key in RESERVED:
             raise ConfigurationError(f"Channel name {key!r} is reserved")

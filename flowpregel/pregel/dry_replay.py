@@ -115,7 +115,7 @@ def dry_replay(asked: GraphRun) -> DryRun:
     begun = start_of(graph.program, graph.saver, asked.given, config, resume=asked.resume)
     if begun.over is not None:
         return DryRun(is_done=True)
-    options = replace(asked.options, loaded=begun.loaded or (None,), retry=(), now=now())
+    options = replace(asked.options, loaded=begun.loaded or (None,), now=now())
     token = is_dry.set(True)
     try:
         around = RunContext(

@@ -1,8 +1,7 @@
 """JSON Schema of Python annotations: what a graph takes and gives, for programs and forms.
 
-pydantic writes the schema, or msgspec where pydantic is not installed; both are
-imported when they are first needed. An annotation that JSON Schema cannot express is
-shown as ``{}``, which allows any value.
+pydantic writes the schema; it is imported when it is first needed. An annotation that
+JSON Schema cannot express is shown as ``{}``, which allows any value.
 """
 
 from __future__ import annotations
@@ -26,27 +25,19 @@ def json_schema_of(typ: Any, title: str) -> Schema:
         title: The title of the schema, unless *typ* is a pydantic model.
 
     Raises:
-        ConfigurationError: Neither pydantic nor msgspec is installed.
+        ConfigurationError: pydantic is not installed.
 
     Example:
         >>> json_schema_of(int, "Number")
         {'title': 'Number', 'type': 'integer'}
     """
     model = model_of(typ, title)
-    if hasattr(model, "model_json_schema"):
-        schema: Schema = model.model_json_schema(schema_generator=_schema_generator())
-        return schema
-    try:
-        import msgspec.json  # noqa: PLC0415 - the alternative to pydantic
-    except ImportError as error:
+    if not hasattr(model, "model_json_schema"):
         raise ConfigurationError(
-            "a JSON Schema needs pydantic or msgspec, and neither is installed; "
-            "get one with: pip install pydantic"
-        ) from error
-    schema = msgspec.json.schema(typ, schema_hook=lambda _: {})
-    if "$ref" in schema:  # a class: what it says belongs at the top, as pydantic has it
-        schema |= schema["$defs"][schema.pop("$ref").rpartition("/")[2]]
-    return {"title": title} | schema | {"title": title}
+            "a JSON Schema needs pydantic, which is not installed: pip install pydantic"
+        )
+    schema: Schema = model.model_json_schema(schema_generator=_schema_generator())
+    return schema
 
 
 def model_of(typ: Any, name: str) -> Any:

@@ -1,85 +1,31 @@
-"""`PregelNode` and its writers, and two ways to make one: `NodeBuilder` and `Channel` pipes."""
+"""`PregelNode`, two ways to make one (`NodeBuilder`, `Channel` pipes), and the graphs it calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import dis
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from types import CodeType, ModuleType
 from typing import Any, Final, Literal, Self
 
-from flowpregel._core.callee import callee_of
+from flowpregel._core.callee import callee_of, unwrapped
 from flowpregel._core.digest import space_of
+from flowpregel._core.effects import StepContext
 from flowpregel._core.program import names
-from flowpregel._core.records import TASKS, Node, Write
-from flowpregel.channels.base import MISSING
-from flowpregel.errors import ConfigurationError, InvalidUpdateError
+from flowpregel._core.records import Kind, Node, Outcome, Raised, Returned, Task
+from flowpregel.context import Job, RunClient, RunInfo
+from flowpregel.errors import ConfigurationError, GraphInterrupt
+from flowpregel.executors.attempt import aperform, perform
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.called import acall_alone, call_alone, graphs_named_by, is_graph
+from flowpregel.pregel._write import ChannelWrite, ChannelWriteEntry
 
 TAG_HIDDEN: Final = "langsmith:hidden"
 """Marks a node that streams and breakpoints pass over."""
 TAG_NOSTREAM: Final = "nostream"
 """Marks what LangChain's models should not stream; kept for programs that move over."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelWriteEntry:
-    """One write that a node makes.
-
-    Args:
-        channel: The channel to write to.
-        value: What to write; by default the node's output.
-        skip_none: Whether to write nothing instead of None.
-        mapper: Makes the value to write from *value*.
-
-    Example:
-        >>> ChannelWriteEntry("length", mapper=len).writes_of("abc")
-        [('length', 3)]
-    """
-
-    channel: str
-    value: Any = MISSING
-    skip_none: bool = False
-    mapper: Callable[[Any], Any] | None = None
-
-    def __post_init__(self) -> None:
-        if self.channel == TASKS:
-            raise InvalidUpdateError(
-                f"{TASKS!r} is written by returning Send, not by a ChannelWriteEntry"
-            )
-
-    def writes_of(self, output: Any) -> list[Write]:
-        """Return the write for a node's *output*: one, or none."""
-        value = output if self.value is MISSING else self.value
-        if self.mapper is not None:
-            value = self.mapper(value)
-        return [] if self.skip_none and value is None else [(self.channel, value)]
-
-
-class ChannelWrite:
-    """Writes a node's output to channels; the end of a pipe.
-
-    Args:
-        writes: The entries, applied to the same output in this order. A `Send`
-            asks for a task.
-    """
-
-    __slots__ = ("writes",)
-
-    def __init__(self, writes: Sequence[ChannelWriteEntry]) -> None:
-        self.writes = list(writes)
-
-    def __call__(self, output: Any, scope: Any = None) -> list[Write]:
-        """Return the writes for a node's *output*."""
-        return [write for entry in self.writes for write in entry.writes_of(output)]
-
-    @property
-    def channels(self) -> tuple[str, ...]:
-        """The channels it writes to, for drawing and checking."""
-        return tuple(entry.channel for entry in self.writes)
-
-    def __repr__(self) -> str:
-        return f"ChannelWrite({', '.join(self.channels)})"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -163,11 +109,20 @@ class PregelNode:
 
     def invoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
         """Return what it calls makes of *input*, outside of a run; nothing is written."""
-        return call_alone(self.steps, input, config)
+        if is_graph(self.bound):
+            return self.bound.invoke(input, config)
+        return _result_of(perform(self._job(input, config), RunClient()))
 
     async def ainvoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
         """`invoke`, with the async forms of what it calls."""
-        return await acall_alone(self.steps, input, config)
+        if is_graph(self.bound):
+            return await self.bound.ainvoke(input, config)
+        return _result_of(await aperform(self._job(input, config), RunClient()))
+
+    def _job(self, given: Any, config: Mapping[str, Any] | None) -> Job:
+        node = Node(name="node", steps=tuple(map(callee_of, self.steps)))
+        place = StepContext("", "", step=0, stop=1)
+        return Job(Task("", node, Kind.CALL, given, ""), place, RunInfo(config=config or {}))
 
     def _with_step(self, step: Any) -> dict[str, Any]:
         callee_of(step)  # raises if it cannot be called
@@ -178,19 +133,26 @@ class PregelNode:
         parts = {each.name: getattr(self, each.name) for each in fields(PregelNode)}
         return PregelNode(**{**parts, **changes})
 
-    def compile(self, name: str, *, shares: bool = False, contexts: Collection[str] = ()) -> Node:
+    def compile(
+        self,
+        name: str,
+        *,
+        retry: tuple[RetryPolicy, ...] = (),
+        cache: CachePolicy | None = None,
+        contexts: Collection[str] = (),
+    ) -> Node:
         """Return what the core runs.
 
         Args:
             name: The name of the node.
-            shares: Whether its results are shared even if it has no policy of its own.
+            retry, cache: The policies of its graph, for a node that has none of its own.
             contexts: The `Context` channels of its graph.
 
         Raises:
             ConfigurationError: A step cannot be called.
         """
         graph = self.bound if not self.then and is_graph(self.bound) else None
-        shares = shares or self.cache_policy is not None
+        cache = self.cache_policy or cache
         return Node(
             name=name,
             steps=() if graph is not None else tuple(map(callee_of, self.steps)),
@@ -203,10 +165,10 @@ class PregelNode:
             mapper=self.mapper,
             writers=tuple(self.writers),
             reads=tuple(self.reads),
-            retry=policies_of(self.retry_policy),
-            cache=self.cache_policy,
+            retry=policies_of(self.retry_policy) or retry,
+            cache=cache,
             # Where its results are shared: what it calls, and where it writes.
-            space=(*space_of(name, self.steps), *self.written) if shares else (),
+            space=() if cache is None else (*space_of(name, self.steps), *self.written),
             timeout=TimeoutPolicy.coerce(self.timeout),
             handler=self.error_handler,
             executor=self.executor,
@@ -361,3 +323,52 @@ class Channel:
             else:
                 found.append(ChannelWriteEntry(channel, value))
         return ChannelWrite(found)
+
+
+# ---------------------------------------------------------------- what it calls
+
+
+def is_graph(target: Any) -> bool:
+    """Return whether *target* is a compiled graph, which runs nested."""
+    return hasattr(type(target), "nested_run")
+
+
+def graphs_named_by(target: Any) -> Iterator[Any]:
+    """Yield the compiled graphs that the code of *target* names, in this order.
+
+    It names what it closes over, what its module has, and what the modules have that it names.
+
+    Args:
+        target: A function, perhaps wrapped; anything else names none.
+    """
+    function = inspect.unwrap(unwrapped(target))
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if isinstance(code, CodeType):
+        known = dict(function.__globals__)
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            with suppress(ValueError):  # a name that has no value yet
+                known[name] = cell.cell_contents
+        yield from _graphs_in(code, known)
+
+
+def _graphs_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[Any]:
+    value: Any = None
+    for instruction in dis.get_instructions(code):
+        name = instruction.argval
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
+            value = known.get(name)
+        elif isinstance(value, ModuleType) and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            value = vars(value).get(name)
+        else:
+            value = None
+        if is_graph(value):
+            yield value
+        elif isinstance(name, CodeType):
+            yield from _graphs_in(name, known)
+
+
+def _result_of(outcome: Outcome) -> Any:
+    if isinstance(outcome, Returned):
+        return outcome.writes[0][1]
+    raise outcome.error if isinstance(outcome, Raised) else GraphInterrupt

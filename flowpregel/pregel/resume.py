@@ -43,7 +43,7 @@ from flowpregel._core.run_state import Result
 from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
 from flowpregel.pregel.config import ParsedConfig
-from flowpregel.pregel.identity import Once, labels_of, node_of
+from flowpregel.pregel.naming import Once, labels_of, node_of
 from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
 DIGEST = "input_digest"

@@ -34,12 +34,10 @@ from flowpregel._tracebacks import UsersFrames, callers_level
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
-from flowpregel.pregel import progress
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
-from flowpregel.pregel.definition import GraphDefinition, keys_of
-from flowpregel.pregel.hooks import message_stream, run_hooks
-from flowpregel.pregel.identity import Once
-from flowpregel.pregel.node import policies_of
+from flowpregel.pregel.definition import GraphDefinition
+from flowpregel.pregel.naming import Once
+from flowpregel.pregel.progress import MODES, ProgressView, message_stream, run_hooks
 from flowpregel.pregel.resume import for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
 from flowpregel.stopping import RunControl
@@ -91,7 +89,8 @@ class GraphRun:
             config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
         self.graph, self.given, self.config = graph, given, config
         self._hooks: Any = partial(run_hooks, self) if config.callbacks else nullcontext
-        self.context = context_of(graph.context_schema, wanted["context"])
+        schema, context = graph.context_schema, wanted["context"]
+        self.context = context if schema is None else context_of(schema, context)
         self.control: RunControl | None = wanted["control"]
         self.resume: Literal["auto"] | Once | None = wanted["resume"]
         self.on_conflict: OnConflict = wanted["on_conflict"]
@@ -105,19 +104,17 @@ class GraphRun:
         """Whether several modes were asked for, so that each item names its own."""
         self.subgraphs: bool = wanted["subgraphs"]
         """Whether nested graphs stream too, so that each item names its namespace."""
-        self._view = progress.ProgressView(graph.name) if wanted["progress"] else None
-        modes = frozenset((*self.modes, *self._printed, *(progress.MODES if self._view else ())))
+        self._view = ProgressView(graph.name) if wanted["progress"] else None
+        modes = frozenset((*self.modes, *self._printed, *(MODES if self._view else ())))
         self.options = Options(
             durability=Durability(wanted["durability"]),
             recursion_limit=config.recursion_limit,
             interrupt_before=wanted["interrupt_before"],
             interrupt_after=wanted["interrupt_after"],
-            output_channels=keys_of(wanted["output_keys"]),
+            output_channels=wanted["output_keys"],
             modes=modes,
             messages=message_stream(config.shown["metadata"]) if "messages" in modes else None,
             step_timeout=graph.step_timeout,
-            retry=policies_of(graph.retry_policy),
-            cache=graph.cache_policy,
             drain=lambda: None if self.control is None else self.control.drain_reason,
             on_code_change=wanted["on_code_change"],
             fail_fast=wanted["fail_fast"],
@@ -331,8 +328,6 @@ def nested_run(
         output_channels=graph.program.output_channels,
         modes=around.modes,
         step_timeout=graph.step_timeout,
-        retry=policies_of(graph.retry_policy),
-        cache=graph.cache_policy,
         metadata={**outer.metadata, "parents": parents},
         fence=None,
         now=now(),

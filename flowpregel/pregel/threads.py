@@ -104,22 +104,18 @@ def update(
     graph, saver, parsed = opened(graph, config)
     address = parsed.address
     with held(), saver.lease(address.thread_id, address.namespace) as lease:
-        options = for_saver(Options(namespace=address.namespace, fence=lease.fence), saver)
         waiting = deque([StateUpdate(*update) for update in updates] for updates in supersteps)
         while waiting:
             updates, saved = waiting.popleft(), saver.load(address)
             parents = {} if saved is None else saved.checkpoint.metadata.get("parents")
-            batch = edited(
-                graph.program,
-                replace(
-                    options,
-                    address=replace(address, checkpoint_id=None),
-                    metadata={**parsed.metadata, **({"parents": parents} if parents else {})},
-                    now=now(),
-                ),
-                saved,
-                updates,
+            options = Options(
+                address=replace(address, checkpoint_id=None),
+                namespace=address.namespace,
+                metadata={**parsed.metadata, **({"parents": parents} if parents else {})},
+                fence=lease.fence,
+                now=now(),
             )
+            batch = edited(graph.program, for_saver(options, saver), saved, updates)
             saver.commit((batch,))
             assert batch.checkpoint is not None
             address = replace(address, checkpoint_id=batch.checkpoint.id)

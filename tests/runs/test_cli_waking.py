@@ -17,7 +17,7 @@ from flowpregel.cli import running
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.errors import UnansweredError
-from flowpregel.func import waiting
+from flowpregel.func import provided
 from tests.runs.cli_flows import FLOWS, wait
 
 
@@ -33,12 +33,12 @@ def invoke(tmp_path: Path) -> Any:
 
 def start(invoke: Any, flow: str, given: Any, thread: str) -> None:
     """Begin a run that stops where it would wait, as after a kill."""
-    token = waiting.pauses.set(True)
+    token = provided.pauses.set(True)
     try:
         words = ["run", f"{FLOWS}:{flow}", "--id", thread, "--input", json.dumps(given)]
         assert Code.WAITING == invoke(*words, "--quiet").exit_code
     finally:
-        waiting.pauses.reset(token)
+        provided.pauses.reset(token)
 
 
 def status_of(invoke: Any, thread: str) -> str:
@@ -57,7 +57,7 @@ def test_only_runs_whose_time_has_come_are_woken(
     now = time.time() + 3600
     clock = SimpleNamespace(time=lambda: now)
     monkeypatch.setattr(running, "time", clock)
-    monkeypatch.setattr(waiting, "time", clock)
+    monkeypatch.setattr(provided, "time", clock)
 
     late = invoke("wake", "--quiet")
 
@@ -75,10 +75,10 @@ def test_what_is_wrong_with_a_run_does_not_keep_the_others_waiting(
         flow = wait.copy({"checkpointer": saver})
         stopped = replace(flow.once, flow="no.such.module:flow")
         flow.once = stopped
-        token = waiting.pauses.set(True)
+        token = provided.pauses.set(True)
         with pytest.raises(UnansweredError):
             flow.run(["go"], id="a")
-        waiting.pauses.reset(token)
+        provided.pauses.reset(token)
     invoke("signal", "b", "go", "1")
 
     woken = invoke("wake", "--quiet")

@@ -18,7 +18,7 @@ from flowpregel._core.records import Address
 from flowpregel.channels import LastValue
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.pregel import NodeBuilder
-from flowpregel.pregel.node import ChannelWriteEntry
+from flowpregel.pregel._write import ChannelWriteEntry
 from tests.graphs import graph
 from tests.runs.pooling import wait_until
 

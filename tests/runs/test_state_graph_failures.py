@@ -63,6 +63,17 @@ def test_a_node_is_tried_again_by_its_policy(drive: Drive, executor: str) -> Non
     assert 3 == flaky.calls
 
 
+def test_the_policies_of_a_graph_are_for_nodes_that_have_none(drive: Drive) -> None:
+    """One of a node's own decides alone."""
+    graphs = one(Flaky(2)), one(Flaky(1), retry_policy=RetryPolicy(max_attempts=1))
+    retried = {"retry_policy": AT_ONCE}
+    by_default, by_its_own = (each.compile(executor="inline").copy(retried) for each in graphs)
+
+    assert {"items": ["ok"]} == drive.invoke(by_default, {"items": []})
+    with pytest.raises(ConnectionError):
+        drive.invoke(by_its_own, {"items": []})
+
+
 def test_an_error_is_raised_as_itself_with_the_name_of_its_node(drive: Drive) -> None:
     """A note says which task it was."""
     with pytest.raises(ConnectionError, match="0 to go") as raised:

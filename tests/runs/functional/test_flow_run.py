@@ -21,7 +21,7 @@ from flowpregel.errors import (
     UnansweredError,
 )
 from flowpregel.func import entrypoint, task
-from flowpregel.pregel.identity import Once
+from flowpregel.pregel.naming import Once
 from tests.runs.functional.flows import run
 from tests.runs.notes import Notes
 

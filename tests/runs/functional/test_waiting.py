@@ -20,7 +20,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.checkpoint.work import work_of
 from flowpregel.errors import ConfigurationError, UnansweredError
-from flowpregel.func import Flow, entrypoint, task, waiting
+from flowpregel.func import Flow, entrypoint, provided, task
 from flowpregel.stopping import pauses
 from tests.runs.functional.flows import run
 
@@ -42,8 +42,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         clock.now += clock.tick
         return clock.now
 
-    monkeypatch.setattr(waiting, "time", SimpleNamespace(time=look))
-    monkeypatch.setattr(waiting, "_LONGEST", 0.001)
+    monkeypatch.setattr(provided, "time", SimpleNamespace(time=look))
+    monkeypatch.setattr(provided, "_LONGEST", 0.001)
     return clock
 
 
@@ -61,7 +61,7 @@ def nap(saver: Any) -> Flow[[float], list[float]]:
     @entrypoint(checkpointer=saver, executor="inline")
     def flow(seconds: float) -> list[float]:
         sleep(seconds)
-        return [waiting.time.time(), seconds]
+        return [provided.time.time(), seconds]
 
     return flow
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
 import pytest
 
 from flowpregel._code.digest import code_digest
 from flowpregel._core import ids
-from flowpregel._core.calls import ask_cache
 from flowpregel._core.commands import Send
-from flowpregel._core.plan import PUSHED
-from flowpregel._core.program import Options
-from flowpregel._core.records import Kind, Node, Task, add_failed_calls, failed_calls
+from flowpregel._core.records import add_failed_calls, failed_calls
 from flowpregel.channels import DeltaChannel
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import GraphRecursionError
 from flowpregel.graph import END, START, StateGraph
-from flowpregel.policies import CachePolicy
 
 
 def test_an_error_goes_back_to_what_it_groups_follows_and_was_raised_in_the_place_of() -> None:
@@ -72,16 +67,6 @@ def test_a_function_that_closes_over_what_is_not_there_yet_has_a_digest() -> Non
     made = make()
 
     assert digests != [code_digest(made).digest]
-
-
-def test_a_runs_own_cache_policy_is_not_that_of_calls() -> None:
-    """Nothing is looked up for them."""
-    call = Task(id="1", node=Node(name="n"), kind=Kind.CALL, input=1, path="p", triggers=PUSHED)
-    run: Any = SimpleNamespace(options=Options(cache=CachePolicy()))
-
-    ask_cache(run, call)
-
-    assert call.cache_key is None
 
 
 def added(total: int, writes: Sequence[int]) -> int:

@@ -62,17 +62,6 @@ def test_each_attempt_waits_as_long_as_its_policy_says() -> None:
     assert [3] == [*driver.seen.attempts.values()]
 
 
-def test_the_policies_of_a_run_are_for_nodes_that_have_none() -> None:
-    """The second attempt returns."""
-    failure = Raised(ValueError("boom"))
-    options = Options(retry=(PATIENT,))
-    schedule = Schedule(ends(n=[failure, None]))
-
-    result = CrashDriver(program(node("n")), None, options, schedule=schedule).run(1)
-
-    assert ["1"] == result.values
-
-
 def test_the_first_policy_that_matches_an_error_decides() -> None:
     """Here it is the second one, which does not wait."""
     other = RetryPolicy(retry_on=KeyError, initial_interval=50)

@@ -1,0 +1,288 @@
+"""What workflows are provided with: the tasks `shell`, `sleep` and `signal`; the argument `File`.
+
+`sleep` and `signal` are waiting that survives the end of the program: for a time, and for a value
+from elsewhere. Each is a call like others: recorded, waited for beside others, answered from its
+record. It takes no worker: it waits on an event loop of the process that drives the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import select
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from signal import SIGKILL, SIGTERM
+from typing import Any, Final
+
+from flowpregel._engine.nested import RunContext
+from flowpregel.context import current, current_scope, interrupt, nothing
+from flowpregel.errors import CommandFailedError, ConfigurationError, RunStopped
+from flowpregel.executors.calls import CallFuture
+from flowpregel.func.decorator import task
+from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL, StopSignal, pauses
+
+_LOOK_EVERY: Final = 0.05
+"""Seconds between two looks whether a command is to end."""
+_CHUNK: Final = 1 << 16
+_LONGEST: Final = 5.0
+"""Seconds between two looks at the clock, which may be set meanwhile."""
+_SIGNAL_EVERY: Final = 0.2
+"""Seconds between two looks for a signal."""
+_KNOWN: Final[dict[str, tuple[tuple[int, int, int], str]]] = {}
+"""By path: inode, size and time of a file that was read, and the digest of its content."""
+
+_TICK: Final = 2_000_000_000
+"""Nanoseconds that a file system's clock may stand still."""
+
+
+# ---------------------------------------------------------------- commands
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How a command ended."""
+
+    exit_code: int
+    """Negative: the signal that killed it."""
+    output: str
+    """The end of what it wrote to its stdout."""
+
+
+@task
+def shell(
+    command: str | Sequence[str],
+    *,
+    check: bool = True,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    keep: int = 1 << 20,
+) -> CommandResult:
+    """Run a command in a task; what it has started ends with it, and with its task.
+
+    Its stderr is that of the task. When its run is to end in time, it gets SIGTERM.
+
+    Args:
+        command: A text for the shell, or a program and its arguments.
+        check: Whether an exit code other than 0 is an error.
+        cwd: The folder it runs in.
+        env: Environment variables, beside those of the worker.
+        keep: How many bytes of its stdout are kept, of the last.
+
+    Raises:
+        CommandFailedError: It failed, and *check* is set.
+        RunStopped: It was told to end, and has not ended well.
+
+    Example:
+        >>> shell.func("echo hello").output
+        'hello\\n'
+    """
+    process = subprocess.Popen(
+        command,
+        shell=isinstance(command, str),
+        cwd=cwd,
+        env=None if env is None else {**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        output, was_told = _read(process, max(keep, 1))
+        code = process.wait()
+    finally:
+        _signal(process, SIGKILL)
+        process.wait()
+    text = command if isinstance(command, str) else shlex.join(command)
+    if code and was_told:
+        raise RunStopped(f"{text!r} was told to end")
+    if code and check:
+        raise CommandFailedError(text, code, output)
+    return CommandResult(code, output)
+
+
+def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, bool]:
+    """Return the last of what *process* writes, once it has ended; and whether it was told to."""
+    assert process.stdout is not None
+    output, was_told = bytearray(), False
+    scope = current.get()
+    stopping = StopSignal(nothing if scope is None else scope.ends.is_ending)
+    with process.stdout as pipe:
+        while True:
+            if stopping and not was_told:
+                was_told = True
+                _signal(process, SIGTERM)
+            if select.select([pipe], [], [], _LOOK_EVERY)[0]:
+                data = os.read(pipe.fileno(), _CHUNK)
+                if not data:
+                    break
+                output += data
+                if len(output) > 2 * keep:
+                    del output[:-keep]
+            elif process.poll() is not None:  # what it has left behind may write for ever
+                break
+    return output[-keep:].decode(errors="replace"), was_told
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to a process and to all that it has started, if there are any left."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+# ---------------------------------------------------------------- waiting
+
+
+def sleep(seconds: float | None = None, *, until: datetime | float | None = None) -> None:
+    """Wait inside a run; when that is killed and run again, it waits for what is left.
+
+    Args:
+        seconds: How long. When that ends is recorded at once.
+        until: When to end, in place of *seconds*: a time, local if it has no zone, or seconds
+            since the epoch. It must be the same when the run is run again.
+
+    Raises:
+        RuntimeError: Called outside of a run, or on an event loop: there `asleep` waits.
+        ConfigurationError: Neither or both were given, or no time.
+
+    Example:
+        >>> from flowpregel import entrypoint
+        >>> @entrypoint
+        ... def remind(seconds: float) -> str:
+        ...     sleep(seconds)
+        ...     return "now"
+        >>> remind.run(0.01)
+        'now'
+    """
+    _until(_due(seconds).result() if until is None else _time(until, seconds)).result()
+
+
+async def asleep(seconds: float | None = None, *, until: datetime | float | None = None) -> None:
+    """`sleep`, on the running event loop."""
+    await _until(await _due(seconds) if until is None else _time(until, seconds))
+
+
+def signal(name: str) -> CallFuture[Any]:
+    """Start to wait for a value that somebody sends to the run; return its future at once.
+
+    Values are sent by ``flow.signal(id, name, value)``, or ``flowpregel signal ID NAME
+    VALUE``, from any process, before the run waits for them or while it does. Each is
+    received once, in the order in which they were sent. Of several calls that wait at the same
+    time any may be the first: where that matters, wait for one after the other.
+
+    Args:
+        name: Which values.
+
+    Raises:
+        RuntimeError: Called outside of a run.
+        ConfigurationError: The run has no checkpointer that keeps signals (when its result
+            is asked for).
+
+    Example:
+        >>> approved = signal("approved").result()  # in a run  # doctest: +SKIP
+    """
+    return _received(name)
+
+
+def _time(until: datetime | float, seconds: float | None) -> float:
+    if seconds is not None:
+        raise ConfigurationError("sleep() takes seconds, or until, not both")
+    return until.timestamp() if isinstance(until, datetime) else float(until)
+
+
+@task(name="sleep", executor="inline", version="1")
+def _due(seconds: float | None) -> float:
+    """Return when a sleep ends, in seconds since the epoch; it is recorded."""
+    if not isinstance(seconds, int | float):
+        raise ConfigurationError(f"sleep({seconds!r}): use seconds, or until=")
+    return time.time() + seconds
+
+
+@task(name="sleep until", version="1")
+async def _until(due: float) -> None:
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+    while (left := due - time.time()) > 0:
+        if pauses.get():
+            interrupt({SLEEPS_UNTIL: datetime.fromtimestamp(due, UTC).isoformat()})
+        await asyncio.sleep(min(left, _LONGEST))
+
+
+@task(name="signal", version="1")
+async def _received(name: str) -> Any:
+    import asyncio  # noqa: PLC0415 - as above
+
+    job = current_scope("signal()").job
+    if not isinstance(job.run, RunContext) or job.run.committer is None:
+        raise ConfigurationError(
+            f"signal({name!r}): the run has no checkpointer to keep what is sent to it; write "
+            "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
+        )
+    saver, thread_id = job.run.committer.saver, str(job.run.thread_id)
+    while True:
+        found = await asyncio.to_thread(saver.receive_signal, thread_id, name, job.task.id)
+        if found is not None:
+            return found[0]
+        if pauses.get():
+            interrupt({AWAITS_SIGNAL: name})
+        await asyncio.sleep(_SIGNAL_EVERY)
+
+
+# ---------------------------------------------------------------- files
+
+
+class File(os.PathLike[str]):
+    """A path to a file whose content an argument is to be known by, wherever the file lies.
+
+    A call with a plain path is known by the path alone: the file may change, and its result is
+    still the recorded one. Pass it to `open`, `os` and `pathlib` like any path.
+
+    Args:
+        path: The file. It is read when a call with it is made, and not again
+            in this process as long as its inode, size and time are the same,
+            unless it was written in the last two seconds.
+
+    Example:
+        >>> from tempfile import NamedTemporaryFile
+        >>> with NamedTemporaryFile("w", suffix=".csv") as table:
+        ...     _ = table.write("a,b")
+        ...     table.flush()
+        ...     open(File(table.name)).read()
+        'a,b'
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"File({self.path!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, File) and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def __flowpregel_digest__(self) -> str:
+        """Return a digest of the content.
+
+        Raises:
+            OSError: There is no such file, or it cannot be read.
+        """
+        path = os.path.abspath(self.path)
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            state = status.st_ino, status.st_size, status.st_mtime_ns
+            known, digest = _KNOWN.get(path, (None, ""))
+            # A file that was just written may be written again within a tick of its clock.
+            if known != state or time.time_ns() - status.st_mtime_ns < _TICK:
+                digest = hashlib.file_digest(file, "blake2b").hexdigest()
+                _KNOWN[path] = state, digest
+        return digest
