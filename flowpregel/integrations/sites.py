@@ -175,6 +175,10 @@ class RemoteBatch:
         """Have the machine do something about *task* at the end of this turn."""
         self.site.orders.append((order, self.id, task.number, *more))
 
+    def answer(self, task: InFlight, request: int, body: bytes) -> None:
+        """Have the machine give *task* what it has asked for."""
+        self.order("answer", task, request, body)
+
     def unhold(self) -> None:
         """Hear the machine again, if it was held back."""
         self.site.is_held = False

@@ -1,65 +1,59 @@
-"""The pool: the tasks it was given and what becomes of them, and its workers."""
+"""The pool of this machine: which of its workers gets which task, and how workers come and go."""
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
+from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from math import inf
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from flowpregel._core.asked import Span
-from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, WorkerDiedError
 from flowpregel.executors.base import HOST, JobKey, Mailbox
-from flowpregel.executors.processes import crash_report, protocol
+from flowpregel.executors.processes import crash_report, messages, protocol
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
     InFlight,
     PoolLimits,
     StopReason,
-    TaskQueue,
     WorkerState,
     assign,
 )
 from flowpregel.executors.processes.guard import Guard
-from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.messages import JobEncoder
-from flowpregel.executors.processes.protocol import PLAIN, PoolSettings, WorkerKind
+from flowpregel.executors.processes.protocol import PLAIN, Frame, PoolSettings, WorkerKind
 from flowpregel.executors.processes.resources import ResourceBook
-from flowpregel.executors.processes.shared_memory import Arena, segments_for
-from flowpregel.executors.processes.worker_process import FrameHandler, WorkerProcess
+from flowpregel.executors.processes.shared_memory import Arena, released_in, segments_for
+from flowpregel.executors.processes.task_pool import CLOSED, TaskPool
+from flowpregel.executors.processes.worker_process import WorkerProcess
 
-CLOSED: Final = "this pool of worker processes was closed"
 _START_TRIES: Final = 3
 _SPARE: Final = 8
 
 
-class Pool:
-    """Workers, the tasks in flight on them, and those that wait; on the I/O thread.
+class Pool(TaskPool):
+    """Worker processes, the tasks in flight on them, and those that wait; on the I/O thread.
 
     Args:
         settings: How it is set up.
     """
 
     def __init__(self, settings: PoolSettings) -> None:
+        super().__init__(
+            Arena(settings.shared_limit // 2, segments=segments_for(2)), settings.grace
+        )
         self.settings = settings
-        self.arena = Arena(settings.shared_limit // 2, segments=segments_for(2))
-        self.loop = IOLoop(self._dispatch)
-        self.encoder = JobEncoder(self.arena)
-        self.handlers: dict[int, FrameHandler] = {protocol.READY: self._on_ready}
-        """What is called with a worker and a frame that it has sent, by kind."""
         self.workers: set[WorkerProcess] = set()
-        self._is_closing = False
-        """Whether it ends; what was taken before is withdrawn."""
-        self._tasks: dict[JobKey, InFlight] = {}
-        self._queue = TaskQueue()
-        self.events: defaultdict[Mailbox, list[Event]] = defaultdict(list)
-        """What is posted at the end of this turn of the loop."""
+        self.handlers |= {
+            protocol.READY: self._on_ready,
+            protocol.FAILED: self._on_failed,
+            protocol.RETURNED: self._on_returned,
+            protocol.LEFT: lambda worker, frame: worker.leaving.pop(frame.number).set_result(None),
+        }
         self.resources = ResourceBook(settings, self.loop, self.finish)
         self._numbers = count(1)
         # Where a worker is looked at after each task, the next may be another's.
@@ -74,19 +68,16 @@ class Pool:
     def start(self) -> None:
         """Start its OS thread."""
         self.loop.call_at(time.monotonic() + self.settings.idle_after, self._dismiss_unused)
-        self.loop.start()
+        super().start()
 
     # ------------------------------------------------ tasks in
 
     def admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
-        """Take *tasks*, which are packed, each to be sent as soon as a worker is free."""
+        """Take *tasks* of one run, packed: each is sent as soon as a worker is free."""
         for task in tasks:
-            self._tasks[task.job.key] = task
             if self.resources.count or task.job.task.node.resources is not None:
                 self.resources.note(task, self._tasks)
-            self._queue.add(task)
-            if self._is_closing:
-                self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
+        super().admit(tasks, mailbox)
         for worker in self.workers:
             if worker.held_by not in (None, mailbox):
                 # Its reader may be waiting for this run.
@@ -94,20 +85,15 @@ class Pool:
 
     def cancel(self, key: JobKey, kill: bool) -> None:
         """Withdraw a task that waits; if *kill*, stop it where it runs."""
-        task = self._tasks.get(key)
-        if task is not None and task.worker is None:
-            self.finish(task, Withdrawn())
-        elif task is not None and kill:
+        if (task := self.withdraw(key)) is not None and kill:
             self._stop(task, "cancel")
 
     def warn(self, key: JobKey) -> None:
         """Withdraw a task that has not begun; let one that runs know that its run is to end."""
-        task = self._tasks.get(key)
-        if task is not None and task.worker is not None:
+        if (task := self.withdraw(key)) is not None:
             self.recall(task.worker)
-            if task.worker is not None:
-                task.worker.warn(task.number)
-        self.cancel(key, kill=False)
+        if (task := self.withdraw(key)) is not None:
+            task.worker.warn(task.number)
 
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
@@ -130,9 +116,7 @@ class Pool:
                 self._start_worker(kind)
             can_send = bool(sends)
         self.loop.is_done = self._is_closing and not self.workers
-        events, self.events = self.events, defaultdict(list)
-        for mailbox, own in events.items():
-            mailbox.post(*own)
+        self._post_events()
 
     def _send(self, worker: WorkerProcess, tasks: Sequence[InFlight]) -> None:
         """Send *tasks* to *worker*, which is idle or has little left to do."""
@@ -183,13 +167,13 @@ class Pool:
         """Have *tasks*, which no worker has begun, wait again; end those that are to stop."""
         for task in tasks:
             task.worker.reads.difference_update(ref.id for ref in task.refs)
-            self._free_worker(task)
+            self._free(task)
             if task.stopping is None:
                 self._queue.add(task)
             else:
                 self.finish(task, task.stopped())
 
-    def _free_worker(self, task: InFlight) -> None:
+    def _free(self, task: InFlight) -> None:
         worker, task.worker = task.worker, None
         del worker.tasks[task.number]
         task.calls.clear()
@@ -223,23 +207,33 @@ class Pool:
         span: Span | None = None,
         caught: Collection[str] | None = None,
     ) -> None:
-        """End *task*: free its worker, tell its run."""
-        self._tasks.pop(task.job.key, None)
+        """End *task*: free its worker, and what it has taken; tell its run."""
         if task.needs is not None:
             self.resources.end(task)
         if task.worker is None:
-            self._queue.remove((task,))
             self.release_own((task,))
         else:
             task.worker.served += 1
-            self._free_worker(task)
-        self.events[task.mailbox].append(Ended(*task.job.key, outcome, span, caught))
+        super().finish(task, outcome, span, caught)
 
-    def release_own(self, tasks: Iterable[InFlight]) -> None:
-        """Release the shared memory of *tasks*, which no worker reads."""
-        for task in tasks:
-            self.arena.release(ref.id for ref in task.refs)
-            task.refs = ()
+    def _on_returned(self, worker: WorkerProcess, frame: Frame) -> None:
+        released = {*released_in(frame.body)}
+        self.arena.release(released)
+        worker.reads -= released
+
+    def leave(
+        self, contexts: Set[bytes], body: bytes, asked: Future[Sequence[Future[Any]]]
+    ) -> None:
+        """Have the workers leave *contexts*; set *asked* to the futures of when they have."""
+        workers = [each for each in self.workers if each.contexts & contexts]
+        for worker in workers:
+            worker.contexts -= contexts
+            number = next(self._numbers) & 0xFFFFFFFF
+            worker.leaving[number] = Future()
+            # One that was dismissed leaves all that it has entered.
+            if worker.state is not WorkerState.LEAVING:
+                worker.send(protocol.LEAVE, number, body)
+        asked.set_result([left for each in workers for left in each.leaving.values()])
 
     # ------------------------------------------------ how a task is stopped
 
@@ -298,11 +292,15 @@ class Pool:
         except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
             self.loop.call(partial(self._on_failed_start, error))
 
-    def _on_ready(self, worker: WorkerProcess, frame: protocol.Frame) -> None:
+    def _on_ready(self, worker: WorkerProcess, frame: Frame) -> None:
         self._failed_starts = 0
         worker.is_ready = True
         worker.heard = time.monotonic()
         self._keep = self.settings.size
+
+    def _on_failed(self, worker: WorkerProcess, frame: Frame) -> None:
+        outcome = messages.unpack_outcome(frame.body)
+        worker.failure = outcome.error if isinstance(outcome, Raised) else None
 
     def _on_failed_start(self, error: BaseException) -> None:
         """Note that a worker did not get ready; if that goes on, end all tasks that wait."""
@@ -379,6 +377,7 @@ class Pool:
 
     def release(self) -> None:
         """Give up what is left, after the I/O thread has ended."""
+        super().release()
         self._guard.close()
         self.arena.close()
         self.resources.close()

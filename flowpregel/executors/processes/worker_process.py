@@ -38,7 +38,7 @@ _PARTING: Final = 0.5
 """Seconds that a worker may live on without its link."""
 _START_TIMEOUT: Final = 120.0
 """Seconds that a worker may take to start; its initializer may load a model."""
-FrameHandler: TypeAlias = "Callable[[WorkerProcess, Frame], None]"
+FrameHandler: TypeAlias = "Callable[[WorkerProcess, Frame], object]"
 
 
 class Inherited:
@@ -295,6 +295,10 @@ class WorkerProcess:
             tokens += TOKEN.pack(task.number)
         os.write(self._tokens_write, tokens)
         self.send(protocol.TASKS, 0, pickle.dumps(orders, 5))
+
+    def answer(self, task: InFlight, request: int, body: bytes) -> None:
+        """Send it what *task*, which it runs, has asked for."""
+        self.send(protocol.ANSWER, request, body)
 
     def take_tokens(self) -> list[int]:
         """Take back the numbers of the tasks that it has not begun."""

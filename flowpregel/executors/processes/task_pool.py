@@ -1,30 +1,31 @@
-"""What the frames from workers mean, and what is done about them."""
+"""What any pool does with its tasks: takes them, acts on what workers send, tells their runs."""
 
 from __future__ import annotations
 
 import logging
 import pickle
 import time
-from collections.abc import Callable, Mapping, Set
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from flowpregel._core.asked import Span
-from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted
-from flowpregel._core.records import RETURN, Arguments, Outcome, Raised, Returned
+from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted, Ended, Event
+from flowpregel._core.records import RETURN, Arguments, Outcome, Raised, Returned, Withdrawn
 from flowpregel.context import nothing
-from flowpregel.errors import TaskSerializationError
-from flowpregel.executors.base import HOST, Backlog
+from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
+from flowpregel.executors.base import HOST, Backlog, JobKey, Mailbox
 from flowpregel.executors.processes import messages, protocol, serialization
-from flowpregel.executors.processes.assign import InFlight, WorkerState
-from flowpregel.executors.processes.pool import Pool
+from flowpregel.executors.processes.assign import InFlight, TaskQueue
+from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame
-from flowpregel.executors.processes.shared_memory import released_in
+from flowpregel.executors.processes.shared_memory import Arena
 from flowpregel.executors.processes.worker_io import TASK_FIELDS
-from flowpregel.executors.processes.worker_process import WorkerProcess
 
+CLOSED: Final = "this pool of worker processes was closed"
 _log: Final = logging.getLogger("flowpregel.worker")
 _FORMAT: Final = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 _CHUNK_COST: Final = 256
@@ -35,21 +36,34 @@ _STORE_THREADS: Final = 4
 _REQUESTS: Final = {protocol.SAVED: SAVE, protocol.CANCELLED: CANCEL}
 
 
-class MessageHandler:
-    """Acts on each frame that a worker has sent; on the I/O thread.
+class TaskPool(ABC):
+    """Tasks in flight on workers, wherever these are, and those that wait; on the I/O thread.
 
-    Its methods raise whatever keeps them from reading a frame: a user's class may raise anything.
+    Of a task that does not wait, `InFlight.worker` says where it is: a `WorkerProcess`, or what
+    stands for a worker on another machine. What acts on frames raises whatever keeps it from
+    reading them: a user's class may raise anything.
 
     Args:
-        pool: Whose workers.
+        arena: Takes large inputs.
+        grace: Seconds for which the end of something is waited for.
     """
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._requests = count(1)
+    def __init__(self, arena: Arena, grace: float) -> None:
+        self.arena = arena
+        self.grace = grace
+        self.loop = IOLoop(self._dispatch)
+        self.encoder = messages.JobEncoder(arena)
+        self.workers: set[Any] = set()
+        """Its worker processes, where it has any on this machine."""
+        self._tasks: dict[JobKey, InFlight] = {}
+        self._queue = TaskQueue()
+        self._events: defaultdict[Mailbox, list[Event]] = defaultdict(list)
+        """What is posted at the end of this turn of the loop."""
+        self._is_closing = False
+        """Whether it ends; what was taken before is withdrawn."""
         # A store may wait for a disk or another process.
         self._store_threads = ThreadPoolExecutor(_STORE_THREADS, "flowpregel-store")
-        self._actions: Mapping[int, Callable[[InFlight, Frame], object]] = {
+        self._actions: dict[int, Callable[[InFlight, Frame], object]] = {
             protocol.EMITTED: self._on_emitted,
             protocol.BEAT: nothing,
             protocol.CALLED: self._on_called,
@@ -57,26 +71,106 @@ class MessageHandler:
             **dict.fromkeys(_REQUESTS, self._on_request),
         }
         """What is done about what a running task has sent, by kind."""
-        pool.handlers |= {
-            protocol.FAILED: self._on_failed,
+        self.handlers: dict[int, Callable[[Any, Frame], object]] = {
             protocol.ENDED: self._on_ended,
-            protocol.RETURNED: self._on_returned,
-            protocol.LEFT: lambda worker, frame: worker.leaving.pop(frame.number).set_result(None),
             protocol.PRINTED: _on_printed,
             protocol.LOGGED: _on_logged,
             **dict.fromkeys(self._actions, self._on_running),
         }
+        """What is called with a worker and a frame that it has sent, by kind."""
 
-    def _on_failed(self, worker: WorkerProcess, frame: Frame) -> None:
-        outcome = messages.unpack_outcome(frame.body)
-        worker.failure = outcome.error if isinstance(outcome, Raised) else None
+    def start(self) -> None:
+        """Start its OS thread."""
+        self.loop.start()
 
-    def _on_returned(self, worker: WorkerProcess, frame: Frame) -> None:
-        released = {*released_in(frame.body)}
-        self._pool.arena.release(released)
-        worker.reads -= released
+    # ------------------------------------------------ tasks in and out
 
-    def _on_running(self, worker: WorkerProcess, frame: Frame) -> None:
+    def admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
+        """Take *tasks* of one run, packed: each is sent as soon as there is a place."""
+        for task in tasks:
+            self._tasks[task.job.key] = task
+            self._queue.add(task)
+            if self._is_closing:
+                self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
+
+    def withdraw(self, key: JobKey) -> InFlight | None:
+        """Withdraw a task that waits; return it if it does not: a worker has it."""
+        task = self._tasks.get(key)
+        if task is not None and task.worker is None:
+            self.finish(task, Withdrawn())
+            return None
+        return task
+
+    @abstractmethod
+    def cancel(self, key: JobKey, kill: bool) -> None:
+        """Withdraw a task that waits; if *kill*, stop it where it runs."""
+
+    @abstractmethod
+    def warn(self, key: JobKey) -> None:
+        """Withdraw a task that has not begun; let one that runs know that its run is to end."""
+
+    @abstractmethod
+    def _dispatch(self) -> None:
+        """Send waiting tasks where there is a place, and post events; ends each turn."""
+
+    def _post_events(self) -> None:
+        events, self._events = self._events, defaultdict(list)
+        for mailbox, own in events.items():
+            mailbox.post(*own)
+
+    def finish(
+        self,
+        task: InFlight,
+        outcome: Outcome,
+        span: Span | None = None,
+        caught: Collection[str] | None = None,
+    ) -> None:
+        """End *task*: free its worker, tell its run."""
+        self._tasks.pop(task.job.key, None)
+        if task.worker is None:
+            self._queue.remove((task,))
+        else:
+            self._free(task)
+        self._events[task.mailbox].append(Ended(*task.job.key, outcome, span, caught))
+
+    @abstractmethod
+    def _free(self, task: InFlight) -> None:
+        """Note that the worker of *task* no longer has it."""
+
+    def release_own(self, tasks: Iterable[InFlight]) -> None:
+        """Release the buffers of *tasks*, which nobody reads."""
+        for task in tasks:
+            self.arena.release(ref.id for ref in task.refs)
+            task.refs = ()
+
+    @abstractmethod
+    def recall(self, worker: Any) -> None:
+        """Note that a task of *worker* waits: take back those that it has not begun."""
+
+    @abstractmethod
+    def hold(self, worker: Any, task: InFlight) -> bool:
+        """Leave what *worker* sends unread; False: that would hold up another run than *task*'s."""
+
+    @abstractmethod
+    def leave(
+        self, contexts: Set[bytes], body: bytes, asked: Future[Sequence[Future[Any]]]
+    ) -> None:
+        """Have workers leave *contexts*; set *asked* to the futures of when they have.
+
+        *body* is what they are sent: these, and how the run ended.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all tasks and workers, and in the end the I/O thread."""
+
+    def release(self) -> None:
+        """Give up what is left, after the I/O thread has ended."""
+        self._store_threads.shutdown(wait=False, cancel_futures=True)
+
+    # ------------------------------------------------ what tasks send
+
+    def _on_running(self, worker: Any, frame: Frame) -> None:
         """Act on what a running task has sent."""
         task = worker.tasks.get(frame.number)
         if task is None:
@@ -86,10 +180,10 @@ class MessageHandler:
             task.alive = time.monotonic()
         self._act_on(worker, task, frame)
 
-    def _act_on(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
+    def _act_on(self, worker: Any, task: InFlight, frame: Frame) -> None:
         self._actions[frame.kind](task, frame)
 
-    def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
+    def _on_ended(self, worker: Any, frame: Frame) -> None:
         task = worker.tasks[frame.number]
         seconds, began, cpu, peak, size = RAN.unpack_from(frame.body)
         at, caught, name = RAN.size + size, None, task.job.task.name
@@ -106,17 +200,17 @@ class MessageHandler:
             outcome = task.stopped()
         worker.heard = time.monotonic()
         span = Span(began, seconds, "processes", worker.pid, cpu, peak, HOST)
-        self._pool.finish(task, outcome, span, caught)
+        self.finish(task, outcome, span, caught)
 
     def _on_emitted(self, task: InFlight, frame: Frame) -> None:
-        worker: WorkerProcess = task.worker
+        worker = task.worker
         emitted = Emitted(task.job.task.id, serialization.unpack(frame.body))
-        self._pool.events[task.mailbox].append(emitted)
+        self._events[task.mailbox].append(emitted)
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
         if backlog is None or not backlog.add(len(frame.body) + _CHUNK_COST):
             return
-        if self._pool.hold(worker, task):
-            if not backlog.hold(partial(self._pool.loop.call, worker.unhold)):
+        if self.hold(worker, task):
+            if not backlog.hold(partial(self.loop.call, worker.unhold)):
                 worker.unhold()
         else:
             backlog.limit = backlog.size + _TRY_AGAIN
@@ -124,15 +218,15 @@ class MessageHandler:
     # ------------------------------------------------ what tasks ask for
 
     def _on_called(self, task: InFlight, frame: Frame) -> None:
-        call = self._pool.encoder.decode_call(task, frame.body)
+        call = self.encoder.decode_call(task, frame.body)
         self._note_call(task, call.reply[1])
-        self._pool.events[task.mailbox].append(call)
+        self._events[task.mailbox].append(call)
 
     def _note_call(self, task: InFlight, request: int) -> None:
         """Note that *task* waits: its worker does not count now, and gets nothing behind it."""
         task.calls.add(request)
         task.code.seconds = float("inf")
-        self._pool.recall(task.worker)
+        self.recall(task.worker)
 
     def _on_request(self, task: InFlight, frame: Frame) -> None:
         (request,) = REQUEST.unpack_from(frame.body)
@@ -140,14 +234,13 @@ class MessageHandler:
         arguments = Arguments((serialization.unpack(given),) if given else (), {})
         node = _REQUESTS[frame.kind]
         asked = Call(*task.job.key, node, arguments, reply=(task, request))
-        self._pool.events[task.mailbox].append(asked)
+        self._events[task.mailbox].append(asked)
 
     def answer(self, task: InFlight, request: int, body: bytes) -> None:
         """Send what *task* waits for to its worker, if that still has it."""
-        if task.worker is None:
-            return
-        task.calls.discard(request)
-        task.worker.send(protocol.ANSWER, request, body)
+        if task.worker is not None:
+            task.calls.discard(request)
+            task.worker.answer(task, request, body)
 
     def _ask_store(self, task: InFlight, frame: Frame) -> None:
         (request,) = REQUEST.unpack_from(frame.body)
@@ -160,36 +253,18 @@ class MessageHandler:
         except Exception as error:  # noqa: BLE001 - the caller's to see
             outcome = Raised(error)
         answer = messages.pack_outcome(outcome, task.job.task.name)
-        self._pool.loop.call(partial(self.answer, task, request, answer))
-
-    # ------------------------------------------------ contexts
-
-    def leave(self, contexts: Set[bytes], body: bytes, asked: Future[list[Future[None]]]) -> None:
-        """Have the workers leave *contexts*; set *asked* to the futures of when they have."""
-        workers = [each for each in self._pool.workers if each.contexts & contexts]
-        for worker in workers:
-            worker.contexts -= contexts
-            number = next(self._requests) & 0xFFFFFFFF
-            worker.leaving[number] = Future()
-            # One that was dismissed leaves all that it has entered.
-            if worker.state is not WorkerState.LEAVING:
-                worker.send(protocol.LEAVE, number, body)
-        asked.set_result([left for each in workers for left in each.leaving.values()])
-
-    def close(self) -> None:
-        """End the OS threads that ask stores."""
-        self._store_threads.shutdown(wait=False, cancel_futures=True)
+        self.loop.call(partial(self.answer, task, request, answer))
 
 
 # ------------------------------------------------ what workers print and log
 
 
-def _on_printed(worker: WorkerProcess, frame: Frame) -> None:
+def _on_printed(worker: Any, frame: Frame) -> None:
     text, to_stderr = frame.body.decode(errors="replace"), bool(frame.flags & protocol.STDERR)
     worker.print(text, worker.tasks.get(frame.number), to_stderr)
 
 
-def _on_logged(worker: WorkerProcess, frame: Frame) -> None:
+def _on_logged(worker: Any, frame: Frame) -> None:
     """Give a worker's log record to the logger of its name, and have its text kept."""
     if frame.flags & protocol.STRUCTURED:
         text = _log_event(frame.body)
