@@ -119,7 +119,7 @@ class RemotePool(TaskPool):
 
     def _dispatch(self) -> None:
         """Give machines their batches and orders, and post events."""
-        while self._queue and (site := self.sites.next_for(self._queue)) is not None:
+        while self._queue.count and (site := self.sites.next_for(self._queue)) is not None:
             self._send(site)
         for site in self.sites.values():
             if site.orders or (site.poll is None and site.is_used):

@@ -115,7 +115,7 @@ class Sites(dict[str, Site]):
 
     def batch_size(self, queue: TaskQueue) -> int:
         """Return how many of the next tasks keep one place busy, and leave some for the others."""
-        most = len(queue) // (2 * sum(each.size for each in self.values()))
+        most = queue.count // (2 * sum(each.size for each in self.values()))
         count, seconds = 0, 0.0
         for task in queue:
             seconds += task.seconds

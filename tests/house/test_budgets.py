@@ -29,11 +29,11 @@ ROOMS: Final = {
     "_code": Budget(4, 660),  # a digest of code that survives every edit without a meaning
     "_engine": Budget(6, 1066),  # 800, and results that are computed once
     "executors": Budget(9, 1102),  # 800, 200 for `shared`, and futures that are misused
-    "executors/processes": Budget(18, 2953),  # 14 files, 1,900, the guard, resources of tasks
+    "executors/processes": Budget(16, 2966),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1734),  # 1,100, its tables in memory, a key that lies with the store
     "_postgres": Budget(6, 682),  # of the 1,600 for clusters and PostgreSQL
     "checkpoint": Budget(21, 2170),  # 1,750: arguments of failed calls, `redo`, signals
-    "integrations": Budget(15, 1682),  # 400, LangChain, OpenTelemetry, Dask and Ray
+    "integrations": Budget(15, 1642),  # 400, LangChain, OpenTelemetry, Dask and Ray
     "store cache": Budget(10, 847),  # 900
     "pregel": Budget(21, 2671),  # 2,050, `flow.run`, and `flow.plan`
     "graph func": Budget(20, 2210),  # 1,300, `flow.run`, `File`, futures as arguments, waiting

@@ -99,7 +99,7 @@ class Pool(TaskPool):
         """Give waiting tasks to workers, start workers that are missing, and post events."""
         now, can_send = time.monotonic(), not self._is_closing
         self._spread()
-        while can_send and (self._queue or len(self.workers) < self._keep):
+        while can_send and (self._queue.count or len(self.workers) < self._keep):
             workers = [each for each in self.workers if self.resources.count or each.kind == PLAIN]
             workers.sort(key=attrgetter("heard"), reverse=True)
             loads = [each.load(now) for each in workers]
@@ -126,17 +126,19 @@ class Pool(TaskPool):
         packed: list[InFlight] = []
         for task in tasks:
             try:
-                self._pack_for(worker, task)
+                if task.body is None:
+                    self.encoder.pack(task)
+                if task.refs:
+                    self._hand_over(worker, task)
             except FlowPregelError as error:
                 self.finish(task, Raised(error))
                 continue
+            worker.contexts.update(task.contexts)
             task.worker, task.number = worker, next(self._numbers) & 0xFFFFFFFF
             task.sent = task.alive = now
             packed.append(task)
         if not packed:
             return
-        if worker.reader.released:
-            worker.send(protocol.FREED, 0, worker.reader.take_released())
         worker.give(packed)
         for task in packed:
             if task.needs is not None:
@@ -144,10 +146,8 @@ class Pool(TaskPool):
             if task.job.task.timeout is not None:
                 self._look_at_clock(worker, task.number)
 
-    def _pack_for(self, worker: WorkerProcess, task: InFlight) -> None:
-        """Pack *task* if it is not packed, and give *worker* what it needs for it."""
-        if task.body is None:
-            self.encoder.pack(task)
+    def _hand_over(self, worker: WorkerProcess, task: InFlight) -> None:
+        """Give *worker* the shared memory of *task*, or send what is in there with it."""
         try:
             for ref in task.refs:
                 worker.door.send(ref.segment, self.arena.descriptor(ref))
@@ -155,7 +155,6 @@ class Pool(TaskPool):
             self.release_own((task,))
             self.encoder.pack(task, share=False)
         worker.reads.update(ref.id for ref in task.refs)
-        worker.contexts.update(task.contexts)
 
     # ------------------------------------------------ tasks back
 
@@ -184,15 +183,18 @@ class Pool(TaskPool):
         is_worn = (most_tasks is not None and worker.served >= most_tasks) or (
             most_rss is not None and crash_report.memory_of(worker.pid) > most_rss
         )
-        idle = [each.state for each in self.workers].count(WorkerState.IDLE)
+        most = 2 * self.settings.size + _SPARE
         # Spare ones: a worker whose task waits for calls is not counted.
-        if is_worn or idle > 2 * self.settings.size + _SPARE:
+        is_spare = len(self.workers) > most and (
+            [each.state for each in self.workers].count(WorkerState.IDLE) > most
+        )
+        if is_worn or is_spare:
             worker.dismiss()
 
     def _spread(self) -> None:
         """Take back what waits behind other tasks while a worker has nothing to do."""
         behind = [each for each in self.workers if len(each.tasks) > 1]
-        if behind and not self._queue:
+        if behind and not self._queue.count:
             states = [each.state for each in self.workers if each.kind == PLAIN]
             free = self.settings.size - states.count(WorkerState.BUSY)
             for worker in behind if free > 0 and WorkerState.IDLE in states else ():
