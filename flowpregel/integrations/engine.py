@@ -31,7 +31,7 @@ from flowpregel.executors.base import Capabilities, JobKey
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import InFlight
 from flowpregel.executors.processes.executor import PoolExecutor
-from flowpregel.executors.processes.protocol import Frame
+from flowpregel.executors.processes.protocol import Frame, PoolSettings
 from flowpregel.executors.processes.task_pool import TaskPool
 from flowpregel.integrations.sites import Buffers, RemoteBatch, Site, Sites
 
@@ -66,7 +66,7 @@ class RemotePool(TaskPool):
 
     def __init__(self, kind: str, timeout: float) -> None:
         self._buffers = Buffers()
-        super().__init__(self._buffers, LOST_AFTER)
+        super().__init__(PoolSettings(size=0, grace=LOST_AFTER), self._buffers)
         self._kind = kind
         self._timeout = timeout
         self._name = os.urandom(8).hex()

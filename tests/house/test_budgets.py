@@ -29,7 +29,7 @@ ROOMS: Final = {
     "_code": Budget(4, 660),  # a digest of code that survives every edit without a meaning
     "_engine": Budget(6, 1066),  # 800, and results that are computed once
     "executors": Budget(9, 1102),  # 800, 200 for `shared`, and futures that are misused
-    "executors/processes": Budget(16, 2966),  # 14 files, 1,900, the guard, resources of tasks
+    "executors/processes": Budget(16, 2951),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1734),  # 1,100, its tables in memory, a key that lies with the store
     "_postgres": Budget(6, 682),  # of the 1,600 for clusters and PostgreSQL
     "checkpoint": Budget(21, 2170),  # 1,750: arguments of failed calls, `redo`, signals

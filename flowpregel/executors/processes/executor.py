@@ -138,7 +138,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         """
         asked: Future[Sequence[Future[Any]]] = Future()
         self._pool.loop.call(partial(self._pool.leave, {*contexts}, body, asked))
-        concurrent.futures.wait(asked.result(), self._pool.grace)
+        concurrent.futures.wait(asked.result(), self._pool.settings.grace)
 
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""

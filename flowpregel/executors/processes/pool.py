@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
@@ -12,9 +12,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from flowpregel._core.asked import Span
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, WorkerDiedError
-from flowpregel.executors.base import HOST, JobKey, Mailbox
+from flowpregel.executors.base import HOST, JobKey
 from flowpregel.executors.processes import crash_report, messages, protocol
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
@@ -26,7 +26,6 @@ from flowpregel.executors.processes.assign import (
 )
 from flowpregel.executors.processes.guard import Guard
 from flowpregel.executors.processes.protocol import PLAIN, Frame, PoolSettings, WorkerKind
-from flowpregel.executors.processes.resources import ResourceBook
 from flowpregel.executors.processes.shared_memory import Arena, released_in, segments_for
 from flowpregel.executors.processes.task_pool import CLOSED, TaskPool
 from flowpregel.executors.processes.worker_process import WorkerProcess
@@ -43,10 +42,7 @@ class Pool(TaskPool):
     """
 
     def __init__(self, settings: PoolSettings) -> None:
-        super().__init__(
-            Arena(settings.shared_limit // 2, segments=segments_for(2)), settings.grace
-        )
-        self.settings = settings
+        super().__init__(settings, Arena(settings.shared_limit // 2, segments=segments_for(2)))
         self.workers: set[WorkerProcess] = set()
         self.handlers |= {
             protocol.READY: self._on_ready,
@@ -54,7 +50,6 @@ class Pool(TaskPool):
             protocol.RETURNED: self._on_returned,
             protocol.LEFT: lambda worker, frame: worker.leaving.pop(frame.number).set_result(None),
         }
-        self.resources = ResourceBook(settings, self.loop, self.finish)
         self._numbers = count(1)
         # Where a worker is looked at after each task, the next may be another's.
         each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
@@ -71,17 +66,6 @@ class Pool(TaskPool):
         super().start()
 
     # ------------------------------------------------ tasks in
-
-    def admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
-        """Take *tasks* of one run, packed: each is sent as soon as a worker is free."""
-        for task in tasks:
-            if self.resources.count or task.job.task.node.resources is not None:
-                self.resources.note(task, self._tasks)
-        super().admit(tasks, mailbox)
-        for worker in self.workers:
-            if worker.held_by not in (None, mailbox):
-                # Its reader may be waiting for this run.
-                worker.unhold()
 
     def cancel(self, key: JobKey, kill: bool) -> None:
         """Withdraw a task that waits; if *kill*, stop it where it runs."""
@@ -166,6 +150,7 @@ class Pool(TaskPool):
         """Have *tasks*, which no worker has begun, wait again; end those that are to stop."""
         for task in tasks:
             task.worker.reads.difference_update(ref.id for ref in task.refs)
+            task.worker.served -= 1
             self._free(task)
             if task.stopping is None:
                 self._queue.add(task)
@@ -201,22 +186,6 @@ class Pool(TaskPool):
                 self.recall(worker)
 
     # ------------------------------------------------ tasks out
-
-    def finish(
-        self,
-        task: InFlight,
-        outcome: Outcome,
-        span: Span | None = None,
-        caught: Collection[str] | None = None,
-    ) -> None:
-        """End *task*: free its worker, and what it has taken; tell its run."""
-        if task.needs is not None:
-            self.resources.end(task)
-        if task.worker is None:
-            self.release_own((task,))
-        else:
-            task.worker.served += 1
-        super().finish(task, outcome, span, caught)
 
     def _on_returned(self, worker: WorkerProcess, frame: Frame) -> None:
         released = {*released_in(frame.body)}
@@ -381,8 +350,6 @@ class Pool(TaskPool):
         """Give up what is left, after the I/O thread has ended."""
         super().release()
         self._guard.close()
-        self.arena.close()
-        self.resources.close()
 
 
 def _kill_stuck(worker: WorkerProcess, number: int) -> None:

@@ -21,7 +21,8 @@ from flowpregel.executors.base import HOST, Backlog, JobKey, Mailbox
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.assign import InFlight, TaskQueue
 from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame
+from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame, PoolSettings
+from flowpregel.executors.processes.resources import ResourceBook
 from flowpregel.executors.processes.shared_memory import Arena
 from flowpregel.executors.processes.worker_io import TASK_FIELDS
 
@@ -44,13 +45,13 @@ class TaskPool(ABC):
     reading them: a user's class may raise anything.
 
     Args:
+        settings: How it is set up.
         arena: Takes large inputs.
-        grace: Seconds for which the end of something is waited for.
     """
 
-    def __init__(self, arena: Arena, grace: float) -> None:
+    def __init__(self, settings: PoolSettings, arena: Arena) -> None:
+        self.settings = settings
         self.arena = arena
-        self.grace = grace
         self.loop = IOLoop(self._dispatch)
         self.encoder = messages.JobEncoder(arena)
         self.workers: set[Any] = set()
@@ -61,6 +62,7 @@ class TaskPool(ABC):
         """What is posted at the end of this turn of the loop."""
         self._is_closing = False
         """Whether it ends; what was taken before is withdrawn."""
+        self.resources = ResourceBook(settings, self.loop, self.finish)
         # A store may wait for a disk or another process.
         self._store_threads = ThreadPoolExecutor(_STORE_THREADS, "flowpregel-store")
         self._actions: dict[int, Callable[[InFlight, Frame], object]] = {
@@ -89,9 +91,15 @@ class TaskPool(ABC):
         """Take *tasks* of one run, packed: each is sent as soon as there is a place."""
         for task in tasks:
             self._tasks[task.job.key] = task
+            if self.resources.count or task.job.task.node.resources is not None:
+                self.resources.note(task, self._tasks)
             self._queue.add(task)
             if self._is_closing:
                 self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
+        for worker in self.workers:
+            if worker.held_by not in (None, mailbox):
+                # Its reader may be waiting for this run.
+                worker.unhold()
 
     def withdraw(self, key: JobKey) -> InFlight | None:
         """Withdraw a task that waits; return it if it does not: a worker has it."""
@@ -125,10 +133,13 @@ class TaskPool(ABC):
         span: Span | None = None,
         caught: Collection[str] | None = None,
     ) -> None:
-        """End *task*: free its worker, tell its run."""
+        """End *task*: free its worker, and what it has taken; tell its run."""
         self._tasks.pop(task.job.key, None)
+        if task.needs is not None:
+            self.resources.end(task)
         if task.worker is None:
             self._queue.remove((task,))
+            self.release_own((task,))
         else:
             self._free(task)
         self._events[task.mailbox].append(Ended(*task.job.key, outcome, span, caught))
@@ -167,6 +178,8 @@ class TaskPool(ABC):
     def release(self) -> None:
         """Give up what is left, after the I/O thread has ended."""
         self._store_threads.shutdown(wait=False, cancel_futures=True)
+        self.arena.close()
+        self.resources.close()
 
     # ------------------------------------------------ what tasks send
 

@@ -87,6 +87,7 @@ class WorkerProcess:
         self.tasks: dict[int, InFlight] = {}
         """The tasks it has by number, in the order in which it runs them."""
         self.served = 0
+        """How many tasks it has begun, or is about to."""
         self.kind = settings.kind
         self.heard = time.monotonic()
         """When it began to work, a task of it last ended, or it became idle."""
@@ -288,6 +289,7 @@ class WorkerProcess:
             self.send(protocol.FREED, 0, self.reader.take_released())
         # An idle one begins the first at once. What may be taken back needs a token.
         begun = 0 if self.tasks else tasks[0].number
+        self.served += len(tasks)
         orders, tokens = [], b""
         for task in tasks:
             self.tasks[task.number] = task
