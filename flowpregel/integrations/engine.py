@@ -4,7 +4,7 @@
 
     start(jobs) -> queue -> batches -> an engine's task -> the pool of a machine
                                                                  |
-    mailbox <- MessageHandler <------ frames of workers <--------+
+    mailbox <- RemotePool <---------- frames of workers <--------+
 
 The engine moves bytes. Which machine gets which batch is decided here: one that falls
 silent is given up, and its tasks go to another one if they may. What comes late from a
@@ -18,27 +18,21 @@ import pickle
 import threading
 import time
 from abc import abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from itertools import count
-from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from flowpregel._core.asked import Span
-from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
-from flowpregel.executors.base import Capabilities, JobKey, Mailbox
+from flowpregel.executors.base import Capabilities, JobKey
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.assign import InFlight, TaskQueue
-from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.message_handler import MessageHandler
-from flowpregel.executors.processes.messages import JobEncoder
-from flowpregel.executors.processes.pool import CLOSED
-from flowpregel.executors.processes.pool_executor import PoolExecutor
-from flowpregel.executors.processes.protocol import Frame
+from flowpregel.executors.processes.assign import InFlight
+from flowpregel.executors.processes.executor import PoolExecutor
+from flowpregel.executors.processes.protocol import Frame, PoolSettings
+from flowpregel.executors.processes.task_pool import TaskPool
 from flowpregel.integrations.sites import Buffers, RemoteBatch, Site, Sites
 
 LOST_AFTER: Final = 10.0
@@ -59,10 +53,10 @@ class EngineExecutor(PoolExecutor):
     capabilities = Capabilities(isolates=True, times_out=True, cancels=True)
 
     def __init__(self, pool: RemotePool) -> None:
-        super().__init__(cast(Any, pool), pool.handler, _ROOM * max(1, pool.size))
+        super().__init__(pool, _ROOM * max(1, pool.size))
 
 
-class RemotePool:
+class RemotePool(TaskPool):
     """Machines, the tasks in flight on them, and those that wait; on the I/O thread.
 
     Args:
@@ -70,25 +64,14 @@ class RemotePool:
         timeout: Seconds for which tasks wait if there is no machine at all.
     """
 
-    workers: Final = frozenset[Any]()
-    settings = SimpleNamespace(grace=LOST_AFTER)
-
     def __init__(self, kind: str, timeout: float) -> None:
+        self._buffers = Buffers()
+        super().__init__(PoolSettings(size=0, grace=LOST_AFTER), self._buffers)
         self._kind = kind
         self._timeout = timeout
         self._name = os.urandom(8).hex()
-        self._is_closing = False
         self.sites = Sites()
-        self._queue = TaskQueue()
-        self._tasks: dict[JobKey, InFlight] = {}
         self._batches = count(1)
-        self._buffers = Buffers()
-        # What the handler of messages knows a pool by.
-        self.loop = IOLoop(self._dispatch)
-        self.encoder = JobEncoder(self._buffers)
-        self.handlers: dict[int, Any] = {}
-        self.events: defaultdict[Mailbox, list[Event]] = defaultdict(list)
-        self.handler = EngineHandler(cast(Any, self))
         self._known = self._machines()
         """The machines; None: the engine is not connected."""
         self._known_at = self._connected = time.monotonic()
@@ -99,7 +82,7 @@ class RemotePool:
         """Start its OS threads."""
         self.loop.call(self._look_again)
         threading.Thread(target=self._keep_asking, name="flowpregel-machines", daemon=True).start()
-        self.loop.start()
+        super().start()
 
     # ------------------------------------------------ what an engine does
 
@@ -124,32 +107,19 @@ class RemotePool:
 
     # ------------------------------------------------ tasks in
 
-    def admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
-        """Take *tasks*, which are packed, each to be sent as soon as a machine has a place."""
-        for task in tasks:
-            self._tasks[task.job.key] = task
-            self._queue.add(task)
-            if self._is_closing:
-                self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
-
     def cancel(self, key: JobKey, kill: bool) -> None:
         """Withdraw a task that waits; if *kill*, stop it where it runs."""
-        self._order(key, "cancel", kill)
+        if (task := self.withdraw(key)) is not None:
+            task.worker.order("cancel", task, kill)
 
     def warn(self, key: JobKey) -> None:
         """Withdraw a task that waits; let one that runs know that its run is to end soon."""
-        self._order(key, "warn")
-
-    def _order(self, key: JobKey, order: str, *more: Any) -> None:
-        task = self._tasks.get(key)
-        if task is not None and task.worker is None:
-            self.finish(task, Withdrawn())
-        elif task is not None:
-            task.worker.order(order, task, *more)
+        if (task := self.withdraw(key)) is not None:
+            task.worker.order("warn", task)
 
     def _dispatch(self) -> None:
         """Give machines their batches and orders, and post events."""
-        while self._queue and (site := self.sites.next_for(self._queue)) is not None:
+        while self._queue.count and (site := self.sites.next_for(self._queue)) is not None:
             self._send(site)
         for site in self.sites.values():
             if site.orders or (site.poll is None and site.is_used):
@@ -157,9 +127,7 @@ class RemotePool:
                 asked = orders, site.epoch, site.taken, not site.is_held
                 site.poll = self.ask(self.call, site.address, "poll", *asked)
                 self._watch(site.poll, partial(self._on_polled, site, orders))
-        events, self.events = self.events, defaultdict(list)
-        for mailbox, own in events.items():
-            mailbox.post(*own)
+        self._post_events()
 
     def _send(self, site: Site) -> None:
         """Send as many tasks as keep a place on *site* busy for a while."""
@@ -259,25 +227,15 @@ class RemotePool:
         caught: Collection[str] | None = None,
     ) -> None:
         """End *task*: tell its run."""
-        self._tasks.pop(task.job.key, None)
-        if task.worker is None:
-            self._queue.remove((task,))
-        else:
-            if span is not None:
-                span = span._replace(executor=self._kind, host=task.worker.site.host)
-            self._free(task)
+        if span is not None and task.worker is not None:
+            span = span._replace(executor=self._kind, host=task.worker.site.host)
         self.release_own((task,))
         match outcome:
             # The machine does not know the call.
             case Raised(WorkerDiedError(call="") as died):
                 died.call = task.job.task.call
                 died.args = (*died.args[:4], died.call)
-        self.events[task.mailbox].append(Ended(*task.job.key, outcome, span, caught))
-
-    def release_own(self, tasks: Iterable[InFlight]) -> None:
-        """Keep the buffers of *tasks* no longer for them."""
-        for task in tasks:
-            self._buffers.release(ref.id for ref in task.refs)
+        super().finish(task, outcome, span, caught)
 
     def _free(self, task: InFlight) -> None:
         batch, task.worker = task.worker, None
@@ -297,6 +255,13 @@ class RemotePool:
         theirs = (each for other in site.batches.values() for each in other.tasks.values())
         site.is_held = all(each.mailbox is task.mailbox for each in theirs)
         return site.is_held
+
+    def leave(
+        self, contexts: Set[bytes], body: bytes, asked: Future[Sequence[Future[Any]]]
+    ) -> None:
+        """Have the machines leave *contexts*; set *asked* to the futures of when they have."""
+        used = [each.address for each in self.sites.values() if each.is_used]
+        asked.set_result([self.ask(self.call, each, "forget", [*contexts], body) for each in used])
 
     # ------------------------------------------------ machines that come and go
 
@@ -357,24 +322,3 @@ class RemotePool:
         self._dispatch()
         self.sites.clear()
         self.loop.is_done = True
-
-    def release(self) -> None:
-        """Give up what is left, after the I/O thread has ended."""
-
-
-class EngineHandler(MessageHandler):
-    """Acts on frames that came from machines."""
-
-    def answer(self, task: InFlight, request: int, body: bytes) -> None:
-        """Send what *task* waits for to the machine that has it."""
-        batch = task.worker
-        if batch is None:
-            return
-        task.calls.discard(request)
-        batch.order("answer", task, request, body)
-
-    def leave(self, contexts: Set[bytes], body: bytes, asked: Future[list[Future[Any]]]) -> None:
-        """Have the machines leave *contexts*; set *asked* to the futures of when they have."""
-        pool: Any = self._pool
-        used = [each.address for each in pool.sites.values() if each.is_used]
-        asked.set_result([pool.ask(pool.call, each, "forget", [*contexts], body) for each in used])

@@ -36,9 +36,9 @@ from flowpregel.executors.processes import ProcessExecutor, messages, protocol, 
 from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.crash_report import last_lines
 from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.messages import JobEncoder
-from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame
+from flowpregel.executors.processes.pool import Pool
+from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame, PoolSettings
 from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.shared_memory import fill
 from flowpregel.executors.processes.worker_process import WorkerProcess
@@ -174,12 +174,13 @@ class Home:
         self.answer(self._poll, empty=True)
 
 
-class RelayHandler(MessageHandler):
+class RelayPool(Pool):
     """Passes on what workers send to the coordinators whose tasks they run."""
 
-    def __init__(self, pool: Any) -> None:
-        super().__init__(pool)
-        pool.handlers |= dict.fromkeys((protocol.PRINTED, protocol.LOGGED), self._on_output)
+    def __init__(self, settings: PoolSettings) -> None:
+        super().__init__(settings)
+        self.encoder = PackedJobs(self.arena)
+        self.handlers |= dict.fromkeys((protocol.PRINTED, protocol.LOGGED), self._on_output)
 
     def _on_output(self, worker: WorkerProcess, frame: Frame) -> None:
         if frame.flags & protocol.STDERR and frame.kind == protocol.PRINTED:
@@ -193,7 +194,7 @@ class RelayHandler(MessageHandler):
             self._note_call(task, *REQUEST.unpack_from(frame.body))
         home: Any = task.mailbox
         home.relay(task, frame, worker.pid)
-        if home.size > _FULL and self._pool.hold(worker, task):
+        if home.size > _FULL and self.hold(worker, task):
             home.held.append(worker)
 
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
@@ -217,7 +218,7 @@ class RelayHandler(MessageHandler):
                 frame = frame._replace(body=frame.body[: at + 1] + result.data)
         home: Any = task.mailbox
         home.relay(task, frame, worker.pid, buffers)
-        self._pool.finish(task, _RELAYED)
+        self.finish(task, _RELAYED)
 
 
 class PackedJobs(JobEncoder):
@@ -239,12 +240,12 @@ class Machine(ProcessExecutor):
         size: How many tasks run at once.
     """
 
+    pool_class = RelayPool
+
     def __init__(self, size: int) -> None:
         super().__init__(size)
         # Dask makes its workers daemons, which may have no children. Ours end with them anyway.
         multiprocessing.current_process().daemon = False
-        self._handler = RelayHandler(self._pool)
-        self._pool.encoder = PackedJobs(self._pool.arena)
         self._threads = ThreadPoolExecutor(1, "flowpregel-leaving")
         self._homes: dict[str, Home] = {}
         self._codes: dict[bytes, NodeCode] = {}
@@ -338,7 +339,7 @@ class Machine(ProcessExecutor):
             elif order == "warn":
                 self._pool.warn(task.job.key)
             else:
-                self._handler.answer(task, *more)
+                self._pool.answer(task, *more)
 
     def _look(self) -> None:
         """End what belongs to coordinators that are gone; look again in a moment."""

@@ -115,7 +115,7 @@ class Sites(dict[str, Site]):
 
     def batch_size(self, queue: TaskQueue) -> int:
         """Return how many of the next tasks keep one place busy, and leave some for the others."""
-        most = len(queue) // (2 * sum(each.size for each in self.values()))
+        most = queue.count // (2 * sum(each.size for each in self.values()))
         count, seconds = 0, 0.0
         for task in queue:
             seconds += task.seconds
@@ -174,6 +174,10 @@ class RemoteBatch:
     def order(self, order: str, task: InFlight, *more: Any) -> None:
         """Have the machine do something about *task* at the end of this turn."""
         self.site.orders.append((order, self.id, task.number, *more))
+
+    def answer(self, task: InFlight, request: int, body: bytes) -> None:
+        """Have the machine give *task* what it has asked for."""
+        self.order("answer", task, request, body)
 
     def unhold(self) -> None:
         """Hear the machine again, if it was held back."""

@@ -171,7 +171,7 @@ def test_turns_are_taken_by_priority_and_by_run(tmp_path: Path) -> None:
         many = entrypoint(executor=pool)(lambda _: body("many", 20)).start(1)
         few = entrypoint(executor=pool)(lambda _: body("few", 2)).start(1)
         # Both have given their tasks to the pool.
-        while len(pool._pool._queue) < 24:  # noqa: SLF001 - nobody else has to know
+        while pool._pool._queue.count < 24:  # noqa: SLF001 - nobody else has to know
             time.sleep(0.01)
         go.touch()
         for handle in (gate, many, few):

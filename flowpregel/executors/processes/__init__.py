@@ -8,13 +8,13 @@
                                       |               process   |                 |
                                    timers              | link   |   emit, call,   |
                                       |                | status |   log, print    |
-    mailbox <--post(event)-- message_handler <---------+--------+-- link writer <-+
+    mailbox <--post(event)-- task_pool <---------------+--------+-- link writer <-+
 
-* `pool_executor`: the public face of any pool, for any OS thread. `executor`: that of a pool of
-  this machine. `io_loop`: the OS thread that does all else.
-* `pool`: the tasks, when and how they are stopped, and the workers. `assign`: what it decides.
-  `worker_process`: one worker, and its link.
-* `message_handler`: what the frames from workers mean. `crash_report`: how a worker ended.
+* `executor`: the public face of a pool, for any OS thread. `io_loop`: the OS thread that does all
+  else.
+* `task_pool`: what any pool does with its tasks, and what the frames from workers mean. `pool`:
+  that of this machine, with its workers. `assign`: what it decides. `worker_process`: one worker,
+  and its link. `crash_report`: how it ended.
 * `protocol`: what both ends share. `messages`, `serialization`, `shared_memory`: what is in a
   frame, or beside it.
 * In the worker: `worker` is its loop, `worker_io` what its tasks can reach, print and log.

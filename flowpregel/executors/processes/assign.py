@@ -7,6 +7,13 @@
 * A busy worker that has little left to do gets its next tasks ahead of time, so that it
   need not wait for a round trip.
 * A worker whose task waits for tasks that it called is not counted: its place is free.
+
+`assign_by_needs` takes its place while tasks are there that say what they take. It goes through the
+queue in its order. A task whose needs are free starts; one whose needs are not keeps what it lacks
+from those behind it, so that small tasks never starve a large one. A task that waits for its calls
+lends its CPUs, as it does its worker, and holds the rest. So that nobody waits for ever for what
+its own caller holds, the calls of a task that holds something are not kept from anything by those
+before them; and when nothing runs and nothing can start, the first of them is named, to be refused.
 """
 
 from __future__ import annotations
@@ -34,6 +41,7 @@ BATCH_SECONDS: Final = 0.010
 LARGEST_BATCH: Final = 1024
 OLDEST_EVERY: Final = 4
 """Where priorities differ: every how many turns the longest wait counts instead."""
+_ROUNDING: Final = 1e-6
 StopReason: TypeAlias = Literal["cancel", "run", "idle"]
 
 
@@ -71,6 +79,10 @@ class Needs:
     """Whether the memory is that of earlier calls: a guess, which nothing is refused for."""
     is_below: bool = False
     """Whether a task that waits for it holds something."""
+
+
+ONE_CPU: Final = Needs({"cpus": 1.0})
+"""What a task takes that says nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -144,7 +156,7 @@ class TaskQueue:
         self._levels: dict[int, dict[object, list[tuple[int, int, InFlight]]]] = {}
         """By priority and run; the run that has waited for its turn longest is the first."""
         self._turns = 1
-        self._count = 0
+        self.count = 0
 
     def __iter__(self) -> Iterator[InFlight]:
         levels, oldest = [self._levels[priority] for priority in sorted(self._levels)], None
@@ -158,12 +170,9 @@ class TaskQueue:
                     if nth < len(run) and run[nth][2] is not oldest:
                         yield run[nth][2]
 
-    def __len__(self) -> int:
-        return self._count
-
     def add(self, task: InFlight) -> None:
         """Have *task* wait for its turn."""
-        self._count += 1
+        self.count += 1
         runs = self._levels.setdefault(task.priority, {})
         insort(runs.setdefault(task.job.run.run_id, []), (-task.job.task.depth, task.id, task))
 
@@ -177,7 +186,7 @@ class TaskQueue:
             at = bisect_left(run, place)
             if run[at : at + 1] == [place]:
                 del run[at]
-                self._count -= 1
+                self.count -= 1
             if run:
                 level[run_id] = run
             elif not level:
@@ -240,8 +249,8 @@ def assign(
     states = [each.state for each in workers]
     running = states.count(WorkerState.BUSY)
     present = running + states.count(WorkerState.IDLE) + states.count(WorkerState.STARTING)
-    wanted = min(limits.size, max(limits.keep, running + len(queue)))
-    share, rest = divmod(len(queue), limits.size)
+    wanted = min(limits.size, max(limits.keep, running + queue.count))
+    share, rest = divmod(queue.count, limits.size)
     idle = [n for n, state in enumerate(states) if state is WorkerState.IDLE]
     places = [(n, 1, share + bool(rest)) for n in idle[: max(0, limits.size - running)]]
     if limits.batch > 1 and running:
@@ -266,3 +275,121 @@ def assign(
         if batch:
             sends.append((index, batch))
     return max(0, wanted - present), sends
+
+
+# ------------------------------------------------ tasks that say what they take
+
+
+@dataclass(slots=True)
+class Assignment:
+    """What the pool is to do now."""
+
+    starts: list[WorkerKind] = field(default_factory=list)
+    """The workers to start."""
+    sends: list[tuple[int, InFlight]] = field(default_factory=list)
+    """The index of a worker, and the task that it gets."""
+    lacking: set[str] = field(default_factory=set)
+    """The names of what tasks wait for."""
+    stuck: tuple[InFlight, str] | None = None
+    """A task, and the name of what it lacks, which tasks hold that wait for their calls."""
+
+
+class _Free:
+    """What has not been given away yet."""
+
+    def __init__(self, workers: Sequence[WorkerLoad], limits: PoolLimits) -> None:
+        self.amounts = dict(limits.amounts)
+        self._gpus = [*limits.gpus]
+        for worker in workers:
+            is_busy = worker.state is WorkerState.BUSY
+            for name, amount in worker.held.items():
+                if is_busy or name != "cpus":
+                    self.amounts[name] -= amount
+            if "gpus" in worker.held:
+                self._use(worker.kind)
+        states = [each.state for each in workers]
+        self._kinds = {
+            index: workers[index].kind
+            for state in (WorkerState.IDLE, WorkerState.STARTING)
+            for index in range(len(workers))
+            if states[index] is state
+        }
+        """Of the workers that have no task."""
+        self.places = limits.size - states.count(WorkerState.BUSY)
+        self.is_quiet = WorkerState.BUSY not in states
+        """Whether nothing runs."""
+        self.kept: set[str] = set()
+        """The names of what nobody gets, because tasks before lack it."""
+
+    def _use(self, kind: WorkerKind) -> None:
+        self._gpus = [gpu for gpu in self._gpus if gpu not in kind.gpus]
+
+    def take(self, needs: Needs) -> set[str]:
+        """Give away what a task needs; or return the names of what it cannot have now."""
+        wanted = needs.amounts if needs.rate is None else {**needs.amounts, needs.rate: 1}
+        kept = set() if needs.is_below else self.kept
+        lacking = {
+            name
+            for name, amount in wanted.items()
+            if name in kept or amount > self.amounts[name] + _ROUNDING
+        }
+        # A guess keeps no task from running alone.
+        if lacking and not (self.is_quiet and needs.is_measured and lacking == {"memory"}):
+            return lacking
+        self.places -= 1
+        self.is_quiet = False
+        for name, amount in wanted.items():
+            self.amounts[name] -= amount
+        return set()
+
+    def take_worker(self, needs: Needs) -> int | WorkerKind:
+        """Return the index of the worker that a task gets, or the kind of one to start."""
+        count = int(needs.amounts.get("gpus", 0))
+        found: int | WorkerKind
+        found = kind = WorkerKind(needs.threads, tuple(self._gpus[:count]))
+        for index, each in self._kinds.items():
+            is_free = len(each.gpus) == count and {*each.gpus} <= {*self._gpus}
+            if each.threads == needs.threads and is_free:
+                found, kind = index, self._kinds.pop(index)
+                break
+        if count:
+            self._use(kind)
+        return found
+
+
+def assign_by_needs(
+    queue: TaskQueue,
+    workers: Sequence[WorkerLoad],
+    limits: PoolLimits,
+    passing: Collection[str] = (),
+) -> Assignment:
+    """Return what to do next with the tasks of *queue*.
+
+    Args:
+        queue: The tasks that wait.
+        workers: What the workers do.
+        limits: How many there may be, and what there is of each resource.
+        passing: The names of what comes without a task's end: rates, places that other
+            programs hold.
+    """
+    free, result = _Free(workers, limits), Assignment()
+    blocked: list[tuple[InFlight, set[str]]] = []
+    for task in queue:
+        if free.places < 1:
+            break
+        needs = task.needs or ONE_CPU
+        if lacking := free.take(needs):
+            free.kept |= lacking
+            blocked.append((task, lacking))
+            continue
+        worker = free.take_worker(needs)
+        if isinstance(worker, WorkerKind):
+            result.starts.append(worker)
+        elif workers[worker].state is WorkerState.IDLE:
+            result.sends.append((worker, task))
+    result.lacking = free.kept
+    lasting = [(task, lacking - {*passing}) for task, lacking in blocked]
+    if free.is_quiet and all(lacking for _, lacking in lasting):
+        below = (each for each in lasting if each[0].needs and each[0].needs.is_below)
+        result.stuck = next(((task, min(lacking)) for task, lacking in below), None)
+    return result

@@ -63,8 +63,7 @@ class IOLoop:
         """Execute *command* on the I/O thread; after its end, at once."""
         self._commands.append(command)
         if self._is_finished:
-            self._execute()
-            _guarded(self._dispatch)
+            self._execute_late()
         elif not self._is_woken:
             self._is_woken = True
             with contextlib.suppress(OSError):
@@ -116,21 +115,22 @@ class IOLoop:
                 for event, action in self._watched.get(key.fd, {}).items():
                     if event & mask:
                         _guarded(action)
-            self._execute()
+            self._is_woken = False
+            while self._commands:
+                _guarded(self._commands.popleft())
             now = time.monotonic()
             while self._timers and self._timers[0][0] <= now:
                 _guarded(heapq.heappop(self._timers)[2])
             _guarded(self._dispatch)
         self._is_finished = True
-        self._execute()
-        _guarded(self._dispatch)
+        self._execute_late()
 
-    def _execute(self) -> None:
-        self._is_woken = False
+    def _execute_late(self) -> None:
         # After the loop's end, several OS threads may be here.
         with contextlib.suppress(IndexError):
             while True:
                 _guarded(self._commands.popleft())
+        _guarded(self._dispatch)
 
 
 def _guarded(action: Action) -> None:

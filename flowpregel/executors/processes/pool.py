@@ -1,66 +1,55 @@
-"""The pool: the tasks it was given and what becomes of them, and its workers."""
+"""The pool of this machine: which of its workers gets which task, and how workers come and go."""
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence, Set
+from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from math import inf
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from flowpregel._core.asked import Span
-from flowpregel._core.effects import Ended, Event
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, WorkerDiedError
-from flowpregel.executors.base import HOST, JobKey, Mailbox
-from flowpregel.executors.processes import crash_report, protocol
+from flowpregel.executors.base import HOST, JobKey
+from flowpregel.executors.processes import crash_report, messages, protocol
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
     InFlight,
     PoolLimits,
     StopReason,
-    TaskQueue,
     WorkerState,
     assign,
 )
 from flowpregel.executors.processes.guard import Guard
-from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.messages import JobEncoder
-from flowpregel.executors.processes.protocol import PLAIN, PoolSettings, WorkerKind
-from flowpregel.executors.processes.resources import ResourceBook
-from flowpregel.executors.processes.shared_memory import Arena, segments_for
-from flowpregel.executors.processes.worker_process import FrameHandler, WorkerProcess
+from flowpregel.executors.processes.protocol import PLAIN, Frame, PoolSettings, WorkerKind
+from flowpregel.executors.processes.shared_memory import Arena, released_in, segments_for
+from flowpregel.executors.processes.task_pool import CLOSED, TaskPool
+from flowpregel.executors.processes.worker_process import WorkerProcess
 
-CLOSED: Final = "this pool of worker processes was closed"
 _START_TRIES: Final = 3
 _SPARE: Final = 8
 
 
-class Pool:
-    """Workers, the tasks in flight on them, and those that wait; on the I/O thread.
+class Pool(TaskPool):
+    """Worker processes, the tasks in flight on them, and those that wait; on the I/O thread.
 
     Args:
         settings: How it is set up.
     """
 
     def __init__(self, settings: PoolSettings) -> None:
-        self.settings = settings
-        self.arena = Arena(settings.shared_limit // 2, segments=segments_for(2))
-        self.loop = IOLoop(self._dispatch)
-        self.encoder = JobEncoder(self.arena)
-        self.handlers: dict[int, FrameHandler] = {protocol.READY: self._on_ready}
-        """What is called with a worker and a frame that it has sent, by kind."""
+        super().__init__(settings, Arena(settings.shared_limit // 2, segments=segments_for(2)))
         self.workers: set[WorkerProcess] = set()
-        self._is_closing = False
-        """Whether it ends; what was taken before is withdrawn."""
-        self._tasks: dict[JobKey, InFlight] = {}
-        self._queue = TaskQueue()
-        self.events: defaultdict[Mailbox, list[Event]] = defaultdict(list)
-        """What is posted at the end of this turn of the loop."""
-        self.resources = ResourceBook(settings, self.loop, self.finish)
+        self.handlers |= {
+            protocol.READY: self._on_ready,
+            protocol.FAILED: self._on_failed,
+            protocol.RETURNED: self._on_returned,
+            protocol.LEFT: lambda worker, frame: worker.leaving.pop(frame.number).set_result(None),
+        }
         self._numbers = count(1)
         # Where a worker is looked at after each task, the next may be another's.
         each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
@@ -74,46 +63,27 @@ class Pool:
     def start(self) -> None:
         """Start its OS thread."""
         self.loop.call_at(time.monotonic() + self.settings.idle_after, self._dismiss_unused)
-        self.loop.start()
+        super().start()
 
     # ------------------------------------------------ tasks in
 
-    def admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
-        """Take *tasks*, which are packed, each to be sent as soon as a worker is free."""
-        for task in tasks:
-            self._tasks[task.job.key] = task
-            if self.resources.count or task.job.task.node.resources is not None:
-                self.resources.note(task, self._tasks)
-            self._queue.add(task)
-            if self._is_closing:
-                self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
-        for worker in self.workers:
-            if worker.held_by not in (None, mailbox):
-                # Its reader may be waiting for this run.
-                worker.unhold()
-
     def cancel(self, key: JobKey, kill: bool) -> None:
         """Withdraw a task that waits; if *kill*, stop it where it runs."""
-        task = self._tasks.get(key)
-        if task is not None and task.worker is None:
-            self.finish(task, Withdrawn())
-        elif task is not None and kill:
+        if (task := self.withdraw(key)) is not None and kill:
             self._stop(task, "cancel")
 
     def warn(self, key: JobKey) -> None:
         """Withdraw a task that has not begun; let one that runs know that its run is to end."""
-        task = self._tasks.get(key)
-        if task is not None and task.worker is not None:
+        if (task := self.withdraw(key)) is not None:
             self.recall(task.worker)
-            if task.worker is not None:
-                task.worker.warn(task.number)
-        self.cancel(key, kill=False)
+        if (task := self.withdraw(key)) is not None:
+            task.worker.warn(task.number)
 
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
         now, can_send = time.monotonic(), not self._is_closing
         self._spread()
-        while can_send and (self._queue or len(self.workers) < self._keep):
+        while can_send and (self._queue.count or len(self.workers) < self._keep):
             workers = [each for each in self.workers if self.resources.count or each.kind == PLAIN]
             workers.sort(key=attrgetter("heard"), reverse=True)
             loads = [each.load(now) for each in workers]
@@ -130,9 +100,7 @@ class Pool:
                 self._start_worker(kind)
             can_send = bool(sends)
         self.loop.is_done = self._is_closing and not self.workers
-        events, self.events = self.events, defaultdict(list)
-        for mailbox, own in events.items():
-            mailbox.post(*own)
+        self._post_events()
 
     def _send(self, worker: WorkerProcess, tasks: Sequence[InFlight]) -> None:
         """Send *tasks* to *worker*, which is idle or has little left to do."""
@@ -142,17 +110,19 @@ class Pool:
         packed: list[InFlight] = []
         for task in tasks:
             try:
-                self._pack_for(worker, task)
+                if task.body is None:
+                    self.encoder.pack(task)
+                if task.refs:
+                    self._hand_over(worker, task)
             except FlowPregelError as error:
                 self.finish(task, Raised(error))
                 continue
+            worker.contexts.update(task.contexts)
             task.worker, task.number = worker, next(self._numbers) & 0xFFFFFFFF
             task.sent = task.alive = now
             packed.append(task)
         if not packed:
             return
-        if worker.reader.released:
-            worker.send(protocol.FREED, 0, worker.reader.take_released())
         worker.give(packed)
         for task in packed:
             if task.needs is not None:
@@ -160,10 +130,8 @@ class Pool:
             if task.job.task.timeout is not None:
                 self._look_at_clock(worker, task.number)
 
-    def _pack_for(self, worker: WorkerProcess, task: InFlight) -> None:
-        """Pack *task* if it is not packed, and give *worker* what it needs for it."""
-        if task.body is None:
-            self.encoder.pack(task)
+    def _hand_over(self, worker: WorkerProcess, task: InFlight) -> None:
+        """Give *worker* the shared memory of *task*, or send what is in there with it."""
         try:
             for ref in task.refs:
                 worker.door.send(ref.segment, self.arena.descriptor(ref))
@@ -171,7 +139,6 @@ class Pool:
             self.release_own((task,))
             self.encoder.pack(task, share=False)
         worker.reads.update(ref.id for ref in task.refs)
-        worker.contexts.update(task.contexts)
 
     # ------------------------------------------------ tasks back
 
@@ -183,13 +150,14 @@ class Pool:
         """Have *tasks*, which no worker has begun, wait again; end those that are to stop."""
         for task in tasks:
             task.worker.reads.difference_update(ref.id for ref in task.refs)
-            self._free_worker(task)
+            task.worker.served -= 1
+            self._free(task)
             if task.stopping is None:
                 self._queue.add(task)
             else:
                 self.finish(task, task.stopped())
 
-    def _free_worker(self, task: InFlight) -> None:
+    def _free(self, task: InFlight) -> None:
         worker, task.worker = task.worker, None
         del worker.tasks[task.number]
         task.calls.clear()
@@ -200,15 +168,18 @@ class Pool:
         is_worn = (most_tasks is not None and worker.served >= most_tasks) or (
             most_rss is not None and crash_report.memory_of(worker.pid) > most_rss
         )
-        idle = [each.state for each in self.workers].count(WorkerState.IDLE)
+        most = 2 * self.settings.size + _SPARE
         # Spare ones: a worker whose task waits for calls is not counted.
-        if is_worn or idle > 2 * self.settings.size + _SPARE:
+        is_spare = len(self.workers) > most and (
+            [each.state for each in self.workers].count(WorkerState.IDLE) > most
+        )
+        if is_worn or is_spare:
             worker.dismiss()
 
     def _spread(self) -> None:
         """Take back what waits behind other tasks while a worker has nothing to do."""
         behind = [each for each in self.workers if len(each.tasks) > 1]
-        if behind and not self._queue:
+        if behind and not self._queue.count:
             states = [each.state for each in self.workers if each.kind == PLAIN]
             free = self.settings.size - states.count(WorkerState.BUSY)
             for worker in behind if free > 0 and WorkerState.IDLE in states else ():
@@ -216,30 +187,24 @@ class Pool:
 
     # ------------------------------------------------ tasks out
 
-    def finish(
-        self,
-        task: InFlight,
-        outcome: Outcome,
-        span: Span | None = None,
-        caught: Collection[str] | None = None,
-    ) -> None:
-        """End *task*: free its worker, tell its run."""
-        self._tasks.pop(task.job.key, None)
-        if task.needs is not None:
-            self.resources.end(task)
-        if task.worker is None:
-            self._queue.remove((task,))
-            self.release_own((task,))
-        else:
-            task.worker.served += 1
-            self._free_worker(task)
-        self.events[task.mailbox].append(Ended(*task.job.key, outcome, span, caught))
+    def _on_returned(self, worker: WorkerProcess, frame: Frame) -> None:
+        released = {*released_in(frame.body)}
+        self.arena.release(released)
+        worker.reads -= released
 
-    def release_own(self, tasks: Iterable[InFlight]) -> None:
-        """Release the shared memory of *tasks*, which no worker reads."""
-        for task in tasks:
-            self.arena.release(ref.id for ref in task.refs)
-            task.refs = ()
+    def leave(
+        self, contexts: Set[bytes], body: bytes, asked: Future[Sequence[Future[Any]]]
+    ) -> None:
+        """Have the workers leave *contexts*; set *asked* to the futures of when they have."""
+        workers = [each for each in self.workers if each.contexts & contexts]
+        for worker in workers:
+            worker.contexts -= contexts
+            number = next(self._numbers) & 0xFFFFFFFF
+            worker.leaving[number] = Future()
+            # One that was dismissed leaves all that it has entered.
+            if worker.state is not WorkerState.LEAVING:
+                worker.send(protocol.LEAVE, number, body)
+        asked.set_result([left for each in workers for left in each.leaving.values()])
 
     # ------------------------------------------------ how a task is stopped
 
@@ -298,11 +263,15 @@ class Pool:
         except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
             self.loop.call(partial(self._on_failed_start, error))
 
-    def _on_ready(self, worker: WorkerProcess, frame: protocol.Frame) -> None:
+    def _on_ready(self, worker: WorkerProcess, frame: Frame) -> None:
         self._failed_starts = 0
         worker.is_ready = True
         worker.heard = time.monotonic()
         self._keep = self.settings.size
+
+    def _on_failed(self, worker: WorkerProcess, frame: Frame) -> None:
+        outcome = messages.unpack_outcome(frame.body)
+        worker.failure = outcome.error if isinstance(outcome, Raised) else None
 
     def _on_failed_start(self, error: BaseException) -> None:
         """Note that a worker did not get ready; if that goes on, end all tasks that wait."""
@@ -379,9 +348,8 @@ class Pool:
 
     def release(self) -> None:
         """Give up what is left, after the I/O thread has ended."""
+        super().release()
         self._guard.close()
-        self.arena.close()
-        self.resources.close()
 
 
 def _kill_stuck(worker: WorkerProcess, number: int) -> None:

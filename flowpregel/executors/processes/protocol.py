@@ -10,6 +10,7 @@
 
 A task begins when its worker has taken its token. The coordinator recalls tasks by
 reading tokens back. A pipe hands out each byte once, so no task runs twice or is lost.
+The first task of an idle worker has none: it begins at once.
 
 A frame is a header of fixed size and a body whose meaning its kind defines. The header
 begins with the mark of its link, a random number. Bytes that user code writes to the
@@ -32,7 +33,8 @@ LONGEST: Final = 1 << 36
 # Down: from the coordinator to the worker.
 TASKS: Final = 2
 """Tasks to run, in order: a pickled list of (number, digest of its node, the pickle of the node's
-name and its own pickle, packed job). A node that was sent before is not sent again: empty."""
+name and its own pickle, packed job). A node that was sent before is not sent again: empty.
+*number* is that of the task that begins without a token; 0: none does."""
 ANSWER: Final = 3
 """The outcome of call or store request *number*."""
 FREED: Final = 4

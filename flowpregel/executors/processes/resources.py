@@ -19,13 +19,14 @@ from urllib.parse import quote
 from flowpregel._core.records import Raised
 from flowpregel.errors import ConfigurationError, ResourcesError
 from flowpregel.executors.base import JobKey
-from flowpregel.executors.processes.admission import ONE_CPU, assign_by_needs
 from flowpregel.executors.processes.assign import (
+    ONE_CPU,
     InFlight,
     Needs,
     PoolLimits,
     TaskQueue,
     WorkerLoad,
+    assign_by_needs,
 )
 from flowpregel.executors.processes.crash_report import forget_peak, peak_of
 from flowpregel.executors.processes.io_loop import IOLoop

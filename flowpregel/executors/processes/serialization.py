@@ -11,7 +11,7 @@ import io
 import pickle
 import sys
 from abc import ABCMeta
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache, partial
@@ -146,15 +146,28 @@ def pack(value: Any, share: Share | None = None) -> Message:
     data = dumps(value, None if share is None else large)
     if share is None or not (large or len(data) >= SHARE_FROM):
         return Message(_COUNT.pack(0) + data)
+    parts = (memoryview(data), *large)
+    return _joined((share(part) if part.nbytes >= SHARE_FROM else None) or part for part in parts)
+
+
+def _joined(parts: Iterable[BufferRef | memoryview]) -> Message:
+    """Return the message that consists of *parts*, some of them in shared memory."""
     refs: list[BufferRef] = []
     inside: list[memoryview] = []
-    for part in (memoryview(data), *large):
-        ref = share(part) if part.nbytes >= SHARE_FROM else None
-        refs.append(ref or BufferRef(0, 0, part.nbytes))
-        if ref is None:
+    for part in parts:
+        if isinstance(part, memoryview):
             inside.append(part)
+        refs.append(BufferRef(0, 0, part.nbytes) if isinstance(part, memoryview) else part)
     head = (_COUNT.pack(len(refs)), *(_REF.pack(*ref) for ref in refs))
     return Message(b"".join((*head, *inside)), [ref for ref in refs if ref.id])
+
+
+def _parted(view: memoryview, at: int, count: int) -> Iterator[BufferRef | memoryview]:
+    """Yield the *count* parts of a message, whose list begins *at*."""
+    end = at + count * _REF.size
+    for ref in map(BufferRef._make, _REF.iter_unpack(view[at:end])):
+        yield ref if ref.id else view[end : end + ref.size]
+        end += 0 if ref.id else ref.size
 
 
 def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) -> Any:
@@ -173,18 +186,15 @@ def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) 
     at += _COUNT.size
     if not count:
         return pickle.loads(view[at:])
-    end = at + count * _REF.size
     parts: list[Any] = []
-    for ref in map(BufferRef._make, _REF.iter_unpack(view[at:end])):
-        if not ref.id:
-            part = view[end : end + ref.size]
+    for part in _parted(view, at, count):
+        if isinstance(part, memoryview):
             # A task may write to a buffer.
             parts.append(bytearray(part) if parts else part)
-            end += ref.size
         elif open_ref is None:
             raise ValueError("the message names shared memory, and this end has none")
         else:
-            parts.append(open_ref(ref))
+            parts.append(open_ref(part))
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
@@ -201,19 +211,8 @@ def moved(data: bytes, move: Callable[[BufferRef], BufferRef | memoryview], at: 
     (count,) = _COUNT.unpack_from(view, at)
     if not count:
         return Message(data[at:])
-    start = at + _COUNT.size
-    end = start + count * _REF.size
-    refs: list[BufferRef] = []
-    inside: list[memoryview] = []
-    for ref in map(BufferRef._make, _REF.iter_unpack(view[start:end])):
-        part = move(ref) if ref.id else view[end : end + ref.size]
-        end += 0 if ref.id else ref.size
-        if isinstance(part, memoryview):
-            inside.append(part)
-            part = BufferRef(0, 0, ref.size)
-        refs.append(part)
-    head = (_COUNT.pack(count), *(_REF.pack(*ref) for ref in refs))
-    return Message(b"".join((*head, *inside, view[end:])), [ref for ref in refs if ref.id])
+    parts = _parted(view, at + _COUNT.size, count)
+    return _joined(move(part) if isinstance(part, BufferRef) else part for part in parts)
 
 
 # ------------------------------------------------ functions behind decorators

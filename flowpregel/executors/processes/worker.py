@@ -119,7 +119,7 @@ class Worker:
                     for number, digest, code, body in pickle.loads(frame.body):
                         if code:
                             self._nodes[digest] = pickle.loads(code)
-                        if self._tokens.take(number):
+                        if number == frame.number or self._tokens.take(number):
                             self._run_task(number, digest, body)
                         if self._reader.released:
                             returned = self._reader.take_released()

@@ -328,6 +328,13 @@ def _fields_of_task(job: Job | None) -> dict[str, Any]:
     return {"pid": os.getpid(), **dict(zip(TASK_FIELDS, values, strict=True))}
 
 
+def log_levels() -> dict[str, int]:
+    """Return the levels of this program's loggers that have one of their own, by name."""
+    loggers = tuple(logging.root.manager.loggerDict.items())
+    levels = {name: each.level for name, each in loggers if isinstance(each, logging.Logger)}
+    return {"": logging.root.level, **{name: level for name, level in levels.items() if level}}
+
+
 def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> tuple[Printed, Printed]:
     """Send this worker's log records and prints; return what takes the prints."""
     out, err = Printed(link, 1), Printed(link, 2)

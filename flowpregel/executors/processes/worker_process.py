@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import pickle
 import signal
@@ -17,18 +16,18 @@ from contextlib import ExitStack
 from functools import partial
 from math import inf
 from operator import methodcaller
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.admission import ONE_CPU
-from flowpregel.executors.processes.assign import InFlight, WorkerLoad, WorkerState
+from flowpregel.executors.processes.assign import ONE_CPU, InFlight, WorkerLoad, WorkerState
 from flowpregel.executors.processes.crash_report import last_lines, reap
 from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser
 from flowpregel.executors.processes.shared_memory import BufferReader, FdSocket, new_shared_file
 from flowpregel.executors.processes.worker import STOP_SIGNAL, main
+from flowpregel.executors.processes.worker_io import log_levels
 
 _CHUNK: Final = 1 << 16
 _SLOW_AFTER: Final = 0.020
@@ -38,7 +37,6 @@ _PARTING: Final = 0.5
 """Seconds that a worker may live on without its link."""
 _START_TIMEOUT: Final = 120.0
 """Seconds that a worker may take to start; its initializer may load a model."""
-FrameHandler: TypeAlias = "Callable[[WorkerProcess, Frame], None]"
 
 
 class Inherited:
@@ -77,7 +75,7 @@ class WorkerProcess:
         self,
         settings: protocol.PoolSettings,
         loop: IOLoop,
-        handlers: Mapping[int, FrameHandler],
+        handlers: Mapping[int, Callable[[Any, Frame], object]],
         guard: Guard,
         on_end: Callable[[WorkerProcess, int | None, int | None], None],
     ) -> None:
@@ -89,6 +87,7 @@ class WorkerProcess:
         self.tasks: dict[int, InFlight] = {}
         """The tasks it has by number, in the order in which it runs them."""
         self.served = 0
+        """How many tasks it has begun, or is about to."""
         self.kind = settings.kind
         self.heard = time.monotonic()
         """When it began to work, a task of it last ended, or it became idle."""
@@ -286,15 +285,25 @@ class WorkerProcess:
 
     def give(self, tasks: Sequence[InFlight]) -> None:
         """Send it *tasks*, which are packed, and let it begin them."""
+        if self.reader.released:
+            self.send(protocol.FREED, 0, self.reader.take_released())
+        # An idle one begins the first at once. What may be taken back needs a token.
+        begun = 0 if self.tasks else tasks[0].number
+        self.served += len(tasks)
         orders, tokens = [], b""
         for task in tasks:
             self.tasks[task.number] = task
             code = b"" if task.code.digest in self._known else task.code.data
             self._known.add(task.code.digest)
             orders.append((task.number, task.code.digest, code, task.body))
-            tokens += TOKEN.pack(task.number)
-        os.write(self._tokens_write, tokens)
-        self.send(protocol.TASKS, 0, pickle.dumps(orders, 5))
+            tokens += b"" if task.number == begun else TOKEN.pack(task.number)
+        if tokens:
+            os.write(self._tokens_write, tokens)
+        self.send(protocol.TASKS, begun, pickle.dumps(orders, 5))
+
+    def answer(self, task: InFlight, request: int, body: bytes) -> None:
+        """Send it what *task*, which it runs, has asked for."""
+        self.send(protocol.ANSWER, request, body)
 
     def take_tokens(self) -> list[int]:
         """Take back the numbers of the tasks that it has not begun."""
@@ -372,13 +381,6 @@ def print_output(task: InFlight | None, pid: int, text: str, to_stderr: bool) ->
     with contextlib.suppress(OSError, ValueError, AttributeError):
         stream.write("".join(f"{label} {line}\n" for line in text.splitlines()))
         stream.flush()
-
-
-def log_levels() -> dict[str, int]:
-    """Return the levels of this program's loggers that have one of their own, by name."""
-    loggers = tuple(logging.root.manager.loggerDict.items())
-    levels = {name: each.level for name, each in loggers if isinstance(each, logging.Logger)}
-    return {"": logging.root.level, **{name: level for name, level in levels.items() if level}}
 
 
 def _socket_pair(near: ExitStack, far: ExitStack) -> tuple[socket.socket, socket.socket]:

@@ -10,7 +10,6 @@ from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ConfigurationError
-from flowpregel.executors.processes.admission import assign_by_needs
 from flowpregel.executors.processes.assign import (
     OLDEST_EVERY,
     InFlight,
@@ -20,6 +19,7 @@ from flowpregel.executors.processes.assign import (
     TaskQueue,
     WorkerLoad,
     WorkerState,
+    assign_by_needs,
 )
 from flowpregel.executors.processes.protocol import PLAIN, WorkerKind
 from flowpregel.executors.processes.resources import StartLog, amounts_of
@@ -168,7 +168,7 @@ def test_all_tasks_are_taken_once_whatever_their_order() -> None:
     taken = [each.id for _ in range(15) for each in queue.take(7)]
 
     assert [*range(100)] == sorted(taken)
-    assert not queue
+    assert 0 == queue.count
 
 
 # ------------------------------------------------ rates, and what there is

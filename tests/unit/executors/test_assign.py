@@ -101,7 +101,7 @@ def test_called_tasks_go_before_their_callers_siblings() -> None:
 
     assert [deep, shallow] == queue.take(2)
     assert [later] == queue.take(10)
-    assert not queue
+    assert 0 == queue.count
 
 
 def test_tasks_that_were_taken_back_wait_first_and_in_their_order() -> None:
