@@ -41,7 +41,7 @@ class Callee:
     """Something to call, and how.
 
     Args:
-        func: Its sync form, or None.
+        func: Its sync form; None: it has an async form alone.
         coroutine: Its async form, or None.
         injections: The parameters the run fills in.
         name: What to call it in messages.
@@ -51,11 +51,6 @@ class Callee:
     coroutine: Callable[..., Any] | None
     injections: tuple[Injection, ...]
     name: str
-
-    @property
-    def is_async(self) -> bool:
-        """Whether it has an async form alone."""
-        return self.func is None
 
 
 def callee_of(target: Any, *, takes_input: bool = True) -> Callee:

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, NoReturn, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from flowpregel._core.asked import Ran
+from flowpregel._core.ids import Ran
 from flowpregel.errors import ConfigurationError, RecordedError, ValueEncodingError
 
 IMMUTABLE: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, Ran})

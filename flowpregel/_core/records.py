@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
-from flowpregel._core.asked import CallRecord, FailedAttempt, FailedCall, LeftResults, Ran, Span
 from flowpregel._core.callee import Callee
+from flowpregel._core.ids import CallRecord, FailedAttempt, FailedCall, LeftResults, Ran, Span
 from flowpregel._text import described
 from flowpregel._tracebacks import linked
 from flowpregel.errors import NodeError

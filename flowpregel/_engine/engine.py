@@ -155,12 +155,11 @@ class Engine:
         """Perform *request* on this OS thread."""
         self._tasks.flush()
         if isinstance(request, Wait):
-            if not self._inline.waiting or request.deadline == 0:
-                events = self._inbox.take(request.deadline)
-            elif not (events := self._inbox.drain()):
+            events = self._inbox.take(0 if self._inline.waiting else request.deadline)
+            if not events and self._inline.waiting and request.deadline != 0:
                 # Meanwhile this OS thread runs the tasks that are to run on it.
                 self._inline.work()
-                events = self._inbox.drain()
+                events = self._inbox.take(0)
             self._deliver(events)
             _interrupts.deliver()
             return

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from flowpregel._code.digest import SOURCES
-from flowpregel._core.asked import CODE_DIGITS, FailedCall
+from flowpregel._core.ids import CODE_DIGITS, FailedCall
 from flowpregel._core.records import CALLED, Address, Batch, Saved
 from flowpregel._lmdb.records import SealedStore
 from flowpregel.checkpoint import arguments, output, signals

@@ -14,9 +14,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from flowpregel._core.asked import Span
 from flowpregel._core.callee import Callee, Injection
 from flowpregel._core.copies import own_copy
+from flowpregel._core.ids import Span
 from flowpregel._core.records import (
     RETURN,
     Arguments,

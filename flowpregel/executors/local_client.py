@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, Final
 from weakref import ref
 
-from flowpregel._core.asked import Asked
 from flowpregel._core.copies import bring_back, keep
 from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted
+from flowpregel._core.ids import Asked
 from flowpregel._core.records import (
     Arguments,
     Node,

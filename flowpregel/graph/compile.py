@@ -246,7 +246,7 @@ class _WithAsyncForm:
 
 def _bound(action: Any, branches: list[BranchWriter]) -> Any:
     """Return what a node calls, with an async form if one of its branches has no other."""
-    if is_graph(action) or not any(branch.path.is_async for branch in branches):
+    if is_graph(action) or not any(branch.path.func is None for branch in branches):
         return action
     callee = callee_of(_same if action is None else action)
     if callee.func is None or callee.coroutine is not None:

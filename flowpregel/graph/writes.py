@@ -159,7 +159,7 @@ class BranchWriter:
             state = self.mapper(state)
         elif self.passes_on and isinstance(output, dict):
             state = {**output, **state}
-        if self.path.is_async:
+        if self.path.func is None:
             # Called when it is awaited: in a sync run nobody does, and nothing may be left over.
             return self._later(state, scope)
         return self._writes_of(call(self.path, state, scope))

@@ -26,8 +26,8 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
-from flowpregel._core.asked import Span
 from flowpregel._core.effects import Ended, Event
+from flowpregel._core.ids import Span
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.base import Capabilities, JobKey, Mailbox

@@ -26,8 +26,8 @@ from itertools import count
 from pickle import PickleBuffer
 from typing import Any, Final
 
-from flowpregel._core.asked import Span
 from flowpregel._core.effects import StepContext
+from flowpregel._core.ids import Span
 from flowpregel._core.records import Kind, Node, Returned, Task
 from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError

@@ -9,14 +9,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from flowpregel._core import copies, ids, records
+from flowpregel._core.barrier import Applied, Writes, apply, barrier_of, plan
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import Replayed
 from flowpregel._core.effects import StepContext
-from flowpregel._core.plan import plan
-from flowpregel._core.program import Program, State, load_state, read
+from flowpregel._core.program import Program, State, load_state, next_version, read
 from flowpregel._core.records import RUN_TASK_ID, Address, DeltaHistory, Saved, Task, Version, Write
 from flowpregel._core.stream_events import StreamEvents, interrupts_of, outputs
-from flowpregel._core.update import Applied, Writes, apply, barrier_of
 from flowpregel.channels import DeltaChannel
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.config import config_for
@@ -97,7 +96,7 @@ class OpenCheckpoint:
 def open_checkpoint(
     program: Program,
     saved: Saved,
-    next_version: Callable[[Version | None, int], Version] = ids.next_version,
+    next_version: Callable[[Version | None, int], Version] = next_version,
     now: int = 0,
 ) -> OpenCheckpoint:
     """Return a saved checkpoint's state and due tasks, the run's own writes applied.
@@ -149,7 +148,7 @@ def snapshot_of(
         if live:
             task.writes = tuple(outputs(opened.pending.get(task.id, ())))
     if done := [task for task in opened.tasks if task.writes]:
-        apply(program, opened.state, barrier_of(done), ids.next_version(opened.state.newest, 0))
+        apply(program, opened.state, barrier_of(done), next_version(opened.state.newest, 0))
     tasks = tuple(
         _shown(program, task, opened.pending.get(task.id, ()), live=live, state=state_of(task))
         for task in opened.tasks

@@ -7,9 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from flowpregel._core import records
-from flowpregel._core.asked import CallRecord, Ran
 from flowpregel._core.calls import line_of
-from flowpregel._core.ids import caller_of
+from flowpregel._core.ids import CallRecord, Ran, caller_of
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.arguments import arguments_key, decoded
 from flowpregel.checkpoint.base import WRITES_IDX_MAP

@@ -11,8 +11,8 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from flowpregel._core.asked import Span
 from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted
+from flowpregel._core.ids import Span
 from flowpregel._core.records import RETURN, Arguments, Outcome, Raised, Returned
 from flowpregel.context import nothing
 from flowpregel.errors import TaskSerializationError

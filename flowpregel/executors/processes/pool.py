@@ -11,8 +11,8 @@ from math import inf
 from operator import attrgetter
 from typing import Final
 
-from flowpregel._core.asked import Span
 from flowpregel._core.effects import Ended, Event
+from flowpregel._core.ids import Span
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, WorkerDiedError
 from flowpregel.executors.base import HOST, JobKey, Mailbox

@@ -26,7 +26,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, ClassVar, Final, cast
 
-from flowpregel._core.asked import Asked
+from flowpregel._core.ids import Asked
 from flowpregel._core.records import Arguments, Node
 from flowpregel.carried import carried_by
 from flowpregel.context import Job, RunClient

@@ -11,9 +11,9 @@ import pytest
 
 from flowpregel._code.digest import code_digest
 from flowpregel._core import ids
+from flowpregel._core.barrier import PUSHED
 from flowpregel._core.calls import ask_cache
 from flowpregel._core.commands import Send
-from flowpregel._core.plan import PUSHED
 from flowpregel._core.program import Options
 from flowpregel._core.records import Kind, Node, Task, add_failed_calls, failed_calls
 from flowpregel.channels import DeltaChannel
