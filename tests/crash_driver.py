@@ -60,7 +60,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Job, RunInfo
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import CallFuture
-from flowpregel.executors.local_client import LocalRunClient, caught_of
+from flowpregel.executors.local import LocalRunClient, caught_of
 
 __all__ = ["Crash", "CrashDriver", "Crashed", "Schedule", "Seen", "failing", "shuffled"]
 
@@ -338,7 +338,7 @@ class CrashDriver:
         if outcome is None:
             ends = LocalRunClient(job := self._job(task, setting), self, self._turn)
             outcome = job.variables.run(perform, job, ends)
-            caught = caught_of(outcome, ends.made)
+            caught = caught_of(outcome, ends.made) if ends.made.count else None
         if self._dropped:
             raise Crashed
         self.post(Ended(task.id, task.attempt, outcome, None, caught))

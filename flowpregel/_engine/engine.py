@@ -38,7 +38,7 @@ from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import Lease
 from flowpregel.errors import ParentCommand
 from flowpregel.executors.calls import CallFuture
-from flowpregel.executors.threads import InlineExecutor
+from flowpregel.executors.local import InlineExecutor
 
 _log: Final = logging.getLogger("flowpregel")
 

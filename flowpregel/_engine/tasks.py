@@ -21,7 +21,7 @@ from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
-from flowpregel.executors.threads import InlineExecutor, ThreadExecutor
+from flowpregel.executors.local import InlineExecutor, ThreadExecutor
 from flowpregel.policies import Resources
 
 NAMES: Final = ("processes", "threads", "inline")

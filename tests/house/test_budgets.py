@@ -28,7 +28,7 @@ ROOMS: Final = {
     "_core": Budget(16, 2681),  # 2,400, answers that are refused, results that are computed once
     "_code": Budget(4, 660),  # a digest of code that survives every edit without a meaning
     "_engine": Budget(6, 1060),  # 800, and results that are computed once
-    "executors": Budget(9, 1102),  # 800, 200 for `shared`, and futures that are misused
+    "executors": Budget(8, 1052),  # 800, 200 for `shared`, and futures that are misused
     "executors/processes": Budget(18, 2953),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1734),  # 1,100, its tables in memory, a key that lies with the store
     "_postgres": Budget(6, 682),  # of the 1,600 for clusters and PostgreSQL
