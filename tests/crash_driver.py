@@ -345,7 +345,7 @@ class CrashDriver:
 
     def _job(self, task: Task, setting: StepContext) -> Job:
         around = RunInfo(has_saver=self.saver is not None)
-        return Job(task, setting, around, task.attempt)
+        return Job(task, setting, around, (task.id, task.attempt))
 
 
 def shuffled(seed: int) -> Order:

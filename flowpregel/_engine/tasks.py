@@ -167,7 +167,7 @@ class TaskStarter:
             compares = around.has_saver or bool(node.retry or around.options.retry)
             jobs = [
                 Job(
-                    task, place, around, task.attempt, compares,
+                    task, place, around, (task.id, task.attempt), compares,
                     around.variables if task.variables is None else task.variables, executor, run,
                 )
                 for task in alike

@@ -32,7 +32,7 @@ from flowpregel.errors import (
     RunStopped,
     TaskCancelled,
 )
-from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL
+from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL
 from flowpregel.watching.preview import FULL, Limits, one_line, plain, question
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, note
 from flowpregel.cli.running import RUN_OPTIONS, RunRequest, given_value, perform, waits_outside
 from flowpregel.errors import ConfigurationError, FlowPregelError, ThreadBusyError
-from flowpregel.stopping import SLEEPS_UNTIL, pauses
+from flowpregel.runtime import SLEEPS_UNTIL, pauses
 
 _EVERY = "Go on looking for such runs, so often, until it is stopped."
 

@@ -15,7 +15,7 @@ from typing import Final
 from flowpregel.context import current, nothing
 from flowpregel.errors import CommandFailedError, RunStopped
 from flowpregel.func.decorator import task
-from flowpregel.stopping import StopSignal
+from flowpregel.runtime import StopSignal
 
 _LOOK_EVERY: Final = 0.05
 _CHUNK: Final = 1 << 16

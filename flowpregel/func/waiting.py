@@ -15,7 +15,7 @@ from flowpregel.context import current_scope, interrupt
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture
 from flowpregel.func.decorator import task
-from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
+from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
 
 _LONGEST: Final = 5.0
 """Seconds between two looks at the clock, which may be set meanwhile."""

@@ -277,7 +277,7 @@ class Machine(ProcessExecutor):
             planned.depth = depth
             code = self._codes.setdefault(digest, NodeCode(digest, codes[digest]))
             body, refs = serialization.moved(given, place)
-            job = Job(planned, StepContext("", "", 0, 0))
+            job = Job(planned, StepContext("", "", 0, 0), key=(key, 1))
             tasks[key] = InFlight(next(_task_ids), job, home, code, contexts, body, refs)
         self._pool.loop.call(partial(self._admit, home, batch, tasks, ended))
         return ended

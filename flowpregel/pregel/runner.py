@@ -42,7 +42,7 @@ from flowpregel.pregel.identity import Once
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.resume import for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
-from flowpregel.stopping import RunControl
+from flowpregel.runtime import RunControl
 
 _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
 """Options of an invocation that a graph may be given when another one calls it."""

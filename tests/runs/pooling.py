@@ -32,7 +32,7 @@ def job_of(
     task = Task(f"task-{next(_numbers)}", node, Kind.CALL, given, "")
     task.depth = depth
     task.timeout = TimeoutPolicy.coerce(timeout)
-    return Job(task, StepContext("", "", 0, 25), RunInfo(**of_run))
+    return Job(task, StepContext("", "", 0, 25), RunInfo(**of_run), (task.id, 1))
 
 
 class Run:

@@ -175,7 +175,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             node = _node_of.__wrapped__(fn)
         arguments = captured(Arguments(args, kwargs))
         called = Task(f"call-{next(self._numbers)}", node, Kind.CALL, arguments, "")
-        job = Job(called, StepContext("", "", 0, 0), variables=copy_context())
+        job = Job(called, StepContext("", "", 0, 0), key=(called.id, 1), variables=copy_context())
         future = PoolFuture(partial(self.cancel, job.key, kill=True))
         self.start((job,), future)
         self._open.add(future)
