@@ -112,7 +112,7 @@ def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
         # handler's writes come where those of that task would have.
         handled = task.parent if task.kind is Kind.HANDLER else None
         triggers = task.triggers if handled is None else ()
-        place = (handled or task).kind.value, task.path
+        place = (handled or task).kind, task.path
         placed.append((place, Writes(task.writes, task.node.name, triggers)))
     return [brought for _, brought in sorted(placed, key=itemgetter(0))]
 

@@ -61,8 +61,7 @@ def without_ids(namespace: str) -> str:
 
 def interrupt_id(namespace: str, index: int) -> str:
     """Return the id of the *index*-th question of the task at *namespace*: 32 hex digits."""
-    text = f"{namespace}|{index}"
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return digest(namespace, index)
 
 
 def is_interrupt_id(value: object) -> bool:

@@ -30,8 +30,8 @@ from flowpregel._core.commands import Command
 from flowpregel._core.effects import Event, Steps, Stopped, Wait, Wakeup
 from flowpregel._core.records import Kind
 from flowpregel._core.run_state import Result
+from flowpregel._engine.commits import SharedResults
 from flowpregel._engine.nested import ActiveRun, LoopInbox, RunContext, RunInbox, now, outcome_of
-from flowpregel._engine.shared_results import SharedResults
 from flowpregel._engine.tasks import TaskStarter
 from flowpregel.cache.base import BaseCache
 from flowpregel.channels.context import Context

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from flowpregel import errors
 from flowpregel._core import records
-from flowpregel._core.callee import Callee, Injection
+from flowpregel._core.commands import Callee, Injection
 from flowpregel._core.copies import own_copy
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned

@@ -26,7 +26,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
-from flowpregel._core.callee import Callee, callee_of
+from flowpregel._core.commands import Callee, callee_of
 from flowpregel._core.digest import arguments_digest
 from flowpregel._core.ids import Asked
 from flowpregel._core.records import Arguments, Node, Raised

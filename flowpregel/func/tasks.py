@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from flowpregel._code.digest import SOURCES, code_digest
-from flowpregel._core.callee import Callee, callee_of, is_generator_function, name_of
+from flowpregel._core.commands import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
 from flowpregel._core.ids import Asked
 from flowpregel._core.program import names

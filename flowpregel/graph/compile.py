@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, TypeAlias
 
-from flowpregel._core.callee import callee_of, name_of
+from flowpregel._core.commands import callee_of, name_of
 from flowpregel._core.program import names
 from flowpregel._core.records import Write
 from flowpregel._engine.drivers import elsewhere

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from flowpregel._core.callee import Callee
-from flowpregel._core.commands import Command, Send
+from flowpregel._core.commands import Callee, Command, Send
 from flowpregel._core.program import names
 from flowpregel._core.records import TASKS, Write
 from flowpregel.channels.base import MISSING

@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import CodeType, ModuleType
 from typing import Any
 
-from flowpregel._core.callee import callee_of, unwrapped
+from flowpregel._core.commands import callee_of, unwrapped
 from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Returned, Task
 from flowpregel.context import Job, RunClient, RunInfo

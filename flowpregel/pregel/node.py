@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Final, Literal, Self
 
-from flowpregel._core.callee import callee_of
+from flowpregel._core.commands import callee_of
 from flowpregel._core.digest import space_of
 from flowpregel._core.program import names
 from flowpregel._core.records import TASKS, Node, Write

@@ -261,14 +261,14 @@ def _nearer(
     if not isinstance(writes, Replayed) or not isinstance(declared, DeltaChannel):
         return found
     seed = seeds.get(name)
-    if seed is None or not writes.shares(seed.writes) or len(writes) < len(seed.writes):
+    if seed is None or writes.kept is not seed.writes.kept or len(writes) < len(seed.writes):
         if len(writes) < _FEWEST:
             return found
-        start = writes.until(len(writes) - _STEP)
+        start = replace(writes, stop=len(writes) - _STEP)
         channel = declared.from_checkpoint(found.seed)
         channel.key = name
         channel.replay(start)
         seed = _DeltaSeed(start, copies.keep(channel.value, f"channel {name!r}"))
     value = copies.bring_back(seed.kept, f"channel {name!r}")
     seeds[name] = seed
-    return DeltaHistory(value, writes.since(len(seed.writes)))
+    return DeltaHistory(value, replace(writes, start=len(seed.writes)))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from flowpregel._core.callee import Callee, callee_of
+from flowpregel._core.commands import Callee, callee_of
 from flowpregel._core.effects import Call, Emitted, Ended, StepContext
 from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned, Task
 from flowpregel._engine.nested import RunInbox

@@ -92,7 +92,7 @@ class MessageHandler:
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
         task = worker.tasks[frame.number]
         seconds, began, cpu, peak, size = RAN.unpack_from(frame.body)
-        at, caught, name = RAN.size + size, None, task.job.task.name
+        at, caught, name = RAN.size + size, None, task.job.task.node.name
         try:
             if frame.flags & protocol.CAUGHT:
                 caught = frame.body[RAN.size : at].decode().split()

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from itertools import count
 from typing import Any, Final, ParamSpec, TypeVar
 
-from flowpregel._core.callee import Callee, name_of
+from flowpregel._core.commands import Callee, name_of
 from flowpregel._core.effects import Call, Ended, Event, StepContext
 from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned, Task
 from flowpregel.context import Job

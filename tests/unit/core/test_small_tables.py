@@ -10,8 +10,7 @@ from typing import Any, Optional
 import pytest
 
 from flowpregel._core.barrier import PUSHED
-from flowpregel._core.callee import callee_of
-from flowpregel._core.commands import Command, Send
+from flowpregel._core.commands import Command, Send, callee_of
 from flowpregel._core.copies import StandIn, keepable, own_copy
 from flowpregel._core.program import next_version
 from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
