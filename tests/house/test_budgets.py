@@ -27,7 +27,7 @@ ROOMS: Final = {
     "channels": Budget(12, 653),  # 650
     "_core": Budget(15, 2670),  # 2,400, answers that are refused, results that are computed once
     "_code": Budget(4, 660),  # a digest of code that survives every edit without a meaning
-    "_engine": Budget(5, 1054),  # 800, and results that are computed once
+    "_engine": Budget(5, 1052),  # 800, and results that are computed once
     "executors": Budget(8, 1052),  # 800, 200 for `shared`, and futures that are misused
     "executors/processes": Budget(18, 2953),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1734),  # 1,100, its tables in memory, a key that lies with the store
