@@ -16,7 +16,6 @@ from flowpregel._core.ids import digest, interrupt_id
 from flowpregel._core.records import Interrupted, Task, Write
 from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
-from flowpregel.stopping import RunControl
 
 PROGRESS_EVERY: Final = 0.05
 """Seconds for which a report of progress without a new message is left out."""
@@ -37,7 +36,8 @@ class RunInfo:
     """Whether questions can be kept until they are answered."""
     store: Any = None
     """The long-term store, if there is one."""
-    control: RunControl | None = None
+    control: Any = None
+    """What may ask it to stop (a `RunControl`), if anything may."""
     executor: Any = None
     """Where nodes run that name no executor; unknown in a worker."""
     ending: list[str] = field(default_factory=list)
@@ -60,8 +60,9 @@ class Job:
     """The superstep that the task belongs to. Its channels, in a worker those named by
     ``node.reads``, are the run's own: a reader copies before it applies anything."""
     run: RunInfo = _NO_RUN
-    attempt: int = 1
-    """The attempt that it is; by now the task may be at its next one."""
+    key: tuple[str, int] = ("", 1)
+    """What its events are posted under: the task's id and the attempt that it is. By now the task
+    may be at its next one."""
     compares: bool = False
     """Whether the calls it makes are recorded, and compared with the record."""
     variables: Context = field(default_factory=Context)
@@ -70,11 +71,6 @@ class Job:
     """The `Executor` that it was given to, in the process that started it."""
     owner: Any = None
     """The active run whose task it is, in the same process; opaque here."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """What its events are posted under: names it once in the life of a program."""
-        return self.task.id, self.attempt
 
 
 def nothing(*_: Any) -> None:

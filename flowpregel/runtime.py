@@ -1,25 +1,88 @@
-"""What a run offers its tasks as one record: the `Runtime` that a parameter can ask for."""
+"""What a run offers its tasks: the `Runtime`, and what tells them, or the run, to stop."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from flowpregel._core.copies import own_copy
 from flowpregel.context import Scope, current_scope, nothing, report_progress
-from flowpregel.stopping import RunControl, StopSignal
 
 __all__ = [
     "ExecutionInfo", "RunControl", "Runtime", "StopSignal", "get_runtime", "report_progress",
 ]  # fmt: skip
 
 ContextT = TypeVar("ContextT")
+STOP_LOOK: Final = 0.05
+"""Seconds between two looks of a task that waits for the end of its run."""
+pauses: ContextVar[bool] = ContextVar("pauses", default=False)
+"""Whether runs that wait for a time or a signal stop until it is there, not to be kept waiting."""
+SLEEPS_UNTIL: Final = "sleeps_until"
+AWAITS_SIGNAL: Final = "waits_for_signal"
+"""What such a run stops with, in place of a question: a mapping of one of these."""
+
+
+class RunControl:
+    """Asks a run to stop at the next barrier; safe from any OS thread.
+
+    Example:
+        >>> control = RunControl()
+        >>> control.request_drain("deploy")
+        >>> control.drain_reason
+        'deploy'
+    """
+
+    __slots__ = ("_reason",)
+
+    def __init__(self) -> None:
+        self._reason: str | None = None
+
+    def request_drain(self, reason: str = "shutdown") -> None:
+        """Ask the run to stop when the tasks that are running have ended."""
+        self._reason = reason
+
+    @property
+    def drain_requested(self) -> bool:
+        """Whether the run was asked to stop."""
+        return self._reason is not None
+
+    @property
+    def drain_reason(self) -> str | None:
+        """Why, or None."""
+        return self._reason
+
+
+@dataclass(frozen=True, slots=True)
+class StopSignal:
+    """Whether the run was told to end soon: like a `threading.Event`, which the run sets.
+
+    Example:
+        >>> bool(StopSignal())
+        False
+    """
+
+    is_set: Callable[[], bool | None] = lambda: False
+
+    def __bool__(self) -> bool:
+        return bool(self.is_set())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, at most *timeout* seconds; return whether it is."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self.is_set():
+            left = STOP_LOOK if end is None else min(STOP_LOOK, end - time.monotonic())
+            if left <= 0:
+                return False
+            time.sleep(left)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +248,7 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
             task_id=task.id,
             thread_id=run.thread_id,
             run_id=run.run_id,
-            node_attempt=job.attempt,
+            node_attempt=job.key[1],
             node_first_attempt_time=(task.first_started or 0) / 1e9,
         ),
         control=run.control,

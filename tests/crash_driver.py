@@ -60,7 +60,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Job, RunInfo
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import CallFuture
-from flowpregel.executors.local_client import LocalRunClient, caught_of
+from flowpregel.executors.local import LocalRunClient, caught_of
 
 __all__ = ["Crash", "CrashDriver", "Crashed", "Schedule", "Seen", "failing", "shuffled"]
 
@@ -338,14 +338,14 @@ class CrashDriver:
         if outcome is None:
             ends = LocalRunClient(job := self._job(task, setting), self, self._turn)
             outcome = job.variables.run(perform, job, ends)
-            caught = caught_of(outcome, ends.made)
+            caught = caught_of(outcome, ends.made) if ends.made.count else None
         if self._dropped:
             raise Crashed
         self.post(Ended(task.id, task.attempt, outcome, None, caught))
 
     def _job(self, task: Task, setting: StepContext) -> Job:
         around = RunInfo(has_saver=self.saver is not None)
-        return Job(task, setting, around, task.attempt)
+        return Job(task, setting, around, (task.id, task.attempt))
 
 
 def shuffled(seed: int) -> Order:

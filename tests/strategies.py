@@ -16,9 +16,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from flowpregel import channels as ours
-from flowpregel._core.asked import Asked
-from flowpregel._core.callee import callee_of
-from flowpregel._core.commands import Send
+from flowpregel._core.commands import Send, callee_of
+from flowpregel._core.ids import Asked
 from flowpregel._core.records import TASKS, Arguments, Node
 from flowpregel.context import current_scope, interrupt
 from flowpregel.policies import RetryPolicy

@@ -9,23 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowpregel import errors
-from flowpregel._core import ids, records
-from flowpregel._core.asked import CallRecord, FailedCall, Ran, Span
+from flowpregel._core import ids, records, replay
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import SAVE, BodyCalls, Call, CallFailure, Resolve, StepContext
-from flowpregel._core.plan import DEEPEST, call_task, identify_call, too_deep
-from flowpregel._core.records import (
-    Arguments,
-    Interrupted,
-    Kind,
-    Outcome,
-    Raised,
-    Returned,
-    Task,
-    Write,
-)
-from flowpregel._core.replay import answer, digest_of_caller, forget
+from flowpregel._core.ids import CallRecord, FailedCall, Ran, Span
+from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import interrupts_of
 from flowpregel._tracebacks import whole_text
@@ -53,21 +42,21 @@ def plan_call(
         caller.body = BodyCalls(bool(caller.node.retry))
     body: BodyCalls = caller.body
     if call.asked is not None and not body.caller:
-        body.caller = digest_of_caller(caller)
-    identity, record = identify_call(caller, call, place)
+        body.caller = replay.digest_of_caller(caller)
+    identity, record = replay.identify_call(caller, call, place)
     outcome: Outcome | None = None
     if record is not None and identity not in running:
         identity, outcome = _answered(run, place, caller, call, identity, record)
     if outcome is None:
-        task = call_task(caller, call, place, identity, record)
+        task = replay.call_task(caller, call, place, identity, record)
         if (same := running.get(identity)) is not None:
             same.waiting.append(call)
             return None
-        if task.depth <= DEEPEST:
+        if task.depth <= replay.DEEPEST:
             run.going_on.anew += not task.node.hidden
             body.running += 1
             return task
-        outcome = fail_call(task, too_deep(task.name))
+        outcome = fail_call(task, replay.too_deep(task.name))
     run.after.append(Resolve(call, outcome))
     return None
 
@@ -77,12 +66,12 @@ def _answered(
 ) -> tuple[str, Outcome | None]:
     """Return `answer`, or how the call fails because of it."""
     try:
-        identity, outcome = answer(run, caller, call, identity, record)
+        identity, outcome = replay.answer(run, caller, call, identity, record)
     except (CodeChangedError, ReplayMismatchError) as error:
         return identity, Raised(error)  # what is recorded stays as it is
     if isinstance(outcome, Raised) and not isinstance(outcome.error, errors.TaskCancelled):
         # It may bring the body down only now: it was kept while another call asked.
-        outcome = fail_call(call_task(caller, call, place, identity, record), outcome.error)
+        outcome = fail_call(replay.call_task(caller, call, place, identity, record), outcome.error)
     if isinstance(outcome, Returned) and "recorded" in run.options.modes:
         run.after.extend(run.stream_events.updates(call.node, outcome.writes, "recorded"))
     return identity, outcome
@@ -189,7 +178,7 @@ def uncaught(run: Run, task: Task, error: BaseException) -> None:
     found = records.failed_calls(error)
     for task_id, failure in failures.items():
         if task_id in found or _is_unseen(body, failure):
-            forget(run, body, task_id, failure.task.path)
+            replay.forget(run, body, task_id, failure.task.path)
 
 
 def _is_unseen(body: BodyCalls, failure: CallFailure) -> bool:
@@ -330,7 +319,7 @@ def answer_from_pending(run: Run, task: Task) -> None:
 
 def _answer_moved(run: Run, task: Task, outcome: Outcome) -> bool:
     """Give *task* an answer to what was asked where its graph stood before, if it asks now."""
-    if not isinstance(outcome, Interrupted) or not outcome.interrupts:
+    if not isinstance(outcome, records.Interrupted) or not outcome.interrupts:
         return False
     run.answers[outcome.interrupts[0].id] = run.moved_answers.pop(0)
     answer_from_pending(run, task)

@@ -1,14 +1,29 @@
-"""What users give a run, and are given by it, beside plain values."""
+"""What users give a run, and are given by it, beside values: callables, commands, questions."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import inspect
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from flowpregel.errors import ConfigurationError
 from flowpregel.policies import TimeoutPolicy
 
 Destination = TypeVar("Destination", bound=Hashable)
+_ANY = frozenset[str]()
+_METHODS = ("invoke", "ainvoke")
+_INJECTED: dict[str, frozenset[str]] = {
+    "config": frozenset({"RunnableConfig", "Config", "dict", "Mapping", "Any"}),
+    "writer": frozenset({"StreamWriter", "Callable", "Any"}),
+    "store": frozenset({"BaseStore", "Any"}),
+    "error": frozenset({"NodeError", "Any"}),
+    "previous": _ANY,
+    "runtime": _ANY,
+    "context": _ANY,
+}
+"""What is given by name, and the names of the annotations it may have (none: any)."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -74,3 +89,127 @@ class Interrupt:
     value: Any
     id: str = "placeholder-id"
     response_schema: Any = field(default=None, compare=False)
+
+
+# ---------------------------------------------------------------- callables
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Injection:
+    """A parameter that the run fills in."""
+
+    name: str
+    index: int | None
+    """Its position, if it may be given by position."""
+    required: bool
+    optional: bool
+    """Whether its annotation allows None."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Callee:
+    """Something to call, and how.
+
+    Args:
+        func: Its sync form; None: it has an async form alone.
+        coroutine: Its async form, or None.
+        injections: The parameters the run fills in.
+        name: What to call it in messages.
+    """
+
+    func: Callable[..., Any] | None
+    coroutine: Callable[..., Any] | None
+    injections: tuple[Injection, ...]
+    name: str
+
+
+def callee_of(target: Any, *, takes_input: bool = True) -> Callee:
+    """Inspect *target*: a callable, or anything with ``invoke`` or ``ainvoke``.
+
+    Args:
+        target: What to call.
+        takes_input: Whether its first parameter is the node's input, which is
+            never filled in by name.
+
+    Raises:
+        ConfigurationError: *target* cannot be called.
+    """
+    # A Mock has every attribute that is asked for, and is meant to be called.
+    find = inspect.getattr_static if callable(target) else getattr
+    func, coroutine = (find(target, name, None) and getattr(target, name) for name in _METHODS)
+    if not callable(func) and not callable(coroutine):
+        if not callable(target):
+            raise ConfigurationError(
+                f"{target!r} cannot be a node: give a callable, or an object with invoke or ainvoke"
+            )
+        func, coroutine = (None, target) if is_coroutine_function(target) else (target, None)
+    return Callee(func, coroutine, injections_of(func or coroutine, takes_input), name_of(target))
+
+
+def unwrapped(target: Any) -> Any:
+    """Return what a `functools.partial`, or one of a partial, calls."""
+    while isinstance(target, partial):
+        target = target.func
+    return target
+
+
+def is_coroutine_function(target: Any) -> bool:
+    """Return whether calling *target* gives a coroutine."""
+    target = unwrapped(target)
+    call = getattr(target, "__call__", None)  # noqa: B004 - the method itself is inspected
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
+
+
+def is_generator_function(target: Any) -> bool:
+    """Return whether calling *target* gives a generator, sync or async."""
+    target = unwrapped(target)
+    if not inspect.isroutine(target) and not isinstance(target, type):
+        target = getattr(type(target), "__call__", target)  # noqa: B004 - it is inspected
+    return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
+
+
+def name_of(target: Any) -> str:
+    """Return the name of a callable, as its author wrote it."""
+    target = unwrapped(target)
+    names = (getattr(target, "__name__", None), getattr(target, "name", None))
+    return next((each for each in names if each and isinstance(each, str)), type(target).__name__)
+
+
+def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
+    """Return the parameters of *target* that the run fills in by name."""
+    try:
+        parameters = [*inspect.signature(target).parameters.values()]
+    except (TypeError, ValueError):
+        return ()
+    found = []
+    for index, parameter in enumerate(parameters):
+        if parameter.name not in _INJECTED or (takes_input and index == 0):
+            continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        names, allowed = _annotation_names(parameter.annotation), _INJECTED[parameter.name]
+        is_store = parameter.name == "store" and any(name.endswith("Store") for name in names)
+        if allowed and names and not names & allowed and not is_store:
+            continue
+        found.append(
+            Injection(
+                parameter.name,
+                None if parameter.kind is parameter.KEYWORD_ONLY else index,
+                parameter.default is parameter.empty,
+                not names or "None" in names or "Any" in names,
+            )
+        )
+    return tuple(found)
+
+
+def _annotation_names(annotation: Any) -> frozenset[str]:
+    """Return the bare class names in an annotation, written out or as text."""
+    if annotation is inspect.Parameter.empty:
+        return frozenset()
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    for mark in "|,[]()\"'":
+        text = text.replace(mark, " ")
+    words = {word.rsplit(".", 1)[-1] for word in text.split()}
+    if "Optional" in words or "NoneType" in words:
+        words.add("None")
+    return frozenset(words)

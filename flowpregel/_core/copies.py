@@ -13,12 +13,12 @@ import io
 import pickle
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from flowpregel._core.asked import Ran
+from flowpregel._core.ids import Ran
 from flowpregel.errors import ConfigurationError, RecordedError, ValueEncodingError
 
 IMMUTABLE: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, Ran})
@@ -150,18 +150,6 @@ class Replayed(Sequence[tuple[Any, ...]]):
     """The end of those that count."""
     decode: Decode
     start: int = 0
-
-    def since(self, start: int) -> Replayed:
-        """Return those from *start* on, which is counted from the first that was kept."""
-        return replace(self, start=start)
-
-    def until(self, end: int) -> Replayed:
-        """Return those before *end*, which is counted from the first that was kept."""
-        return replace(self, stop=end)
-
-    def shares(self, other: Replayed) -> bool:
-        """Return whether both are parts of what was kept of the same supersteps."""
-        return self.kept is other.kept
 
     def __getitem__(self, index: Any) -> Any:
         return tuple(self)[index]

@@ -19,7 +19,7 @@ from typing import Any
 
 from flowpregel._code.digest import code_digest
 from flowpregel._code.values import cells_of
-from flowpregel._core.callee import unwrapped
+from flowpregel._core.commands import unwrapped
 from flowpregel.errors import ConfigurationError
 
 _ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, complex})

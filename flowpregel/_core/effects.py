@@ -9,7 +9,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from flowpregel._core.asked import Asked, CallRecord, Span
+from flowpregel._core.ids import Asked, CallRecord, Span
 from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task, Write
 from flowpregel.errors import RunStopped, TaskCancelled
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
-from flowpregel._core.ids import next_version
 from flowpregel._core.records import Address, Durability, Node, Saved, Version
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, BaseChannel
@@ -88,6 +87,21 @@ class Nested:
     """Start from the newest checkpoint before this one: the parent is replayed."""
     addressed: bool = False
     """Whether the user addressed one of its own checkpoints."""
+
+
+def next_version(newest: Version | None, now: int) -> Version:
+    """Return a version newer than *newest*, unique among all branches of a thread.
+
+    Versions of two branches must differ although both follow the same
+    checkpoint, so they are times: a hybrid logical clock (Kulkarni et al.,
+    "Logical Physical Clocks", 2014).
+    """
+    if newest is None:
+        return now
+    if isinstance(newest, str):
+        counter = int(newest.split(".", 1)[0]) + 1
+        return f"{counter:032}.{now}"
+    return max(now, int(newest) + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

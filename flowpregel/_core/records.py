@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any, Literal, TypeAlias
 
-from flowpregel._core.asked import CallRecord, FailedAttempt, FailedCall, LeftResults, Ran, Span
-from flowpregel._core.callee import Callee
+from flowpregel._core.commands import Callee
+from flowpregel._core.ids import CallRecord, FailedAttempt, FailedCall, LeftResults, Ran, Span
 from flowpregel._text import described
 from flowpregel._tracebacks import linked
 from flowpregel.errors import NodeError
@@ -53,7 +53,7 @@ class Durability(Enum):
     EXIT = "exit"
 
 
-class Kind(Enum):
+class Kind(IntEnum):
     """What caused a task; writes are applied in this order, a HANDLER's for those of its task."""
 
     PULL = 0

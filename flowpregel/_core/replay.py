@@ -23,16 +23,19 @@ from typing import Any
 
 from flowpregel import errors
 from flowpregel._code.digest import SOURCES, code_of
-from flowpregel._core import ids
-from flowpregel._core.asked import CODE_DIGITS, NOWHERE, CallRecord
+from flowpregel._core import ids, records
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import BodyCalls, Call
-from flowpregel._core.records import CALLED, ERROR, Node, Outcome, Raised, Returned, Task, Write
+from flowpregel._core.effects import BodyCalls, Call, StepContext
+from flowpregel._core.ids import CODE_DIGITS, NOWHERE, CallRecord
+from flowpregel._core.records import CALLED, ERROR, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 
+DEEPEST = 1_000
+"""How deep tasks, or graphs, may be nested: as deep as Python's own calls are by default.
+In OS threads and worker processes no stack would end endless nesting."""
 FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
 
@@ -54,6 +57,64 @@ def digest_of_caller(caller: Task) -> str:
 def digest_of_call(record: CallRecord) -> str:
     """Return `digest_of_caller` for a call that makes calls itself."""
     return ids.digest(record.caller, record.name, record.arguments, record.code)
+
+
+def identify_call(caller: Task, call: Call, place: StepContext) -> tuple[str, CallRecord | None]:
+    """Count the next call that *caller* makes; return its id, and what is to be kept of it.
+
+    The id is made of the caller and of what it asks for; that of a call which is not
+    recorded, of its place among the calls of its caller.
+    """
+    body: BodyCalls = caller.body
+    around, asked = (place.checkpoint_id, place.namespace, place.step, caller.id), call.asked
+    body.made += 1
+    if asked is None:
+        return ids.task_id(*around, body.made - 1), None
+    question = asked[:2]
+    equal = body.equal.get(question, 0)
+    body.equal[question] = equal + 1
+    at = body.placed if asked.is_placed else NOWHERE
+    body.placed += asked.is_placed
+    return ids.task_id(*around, *question, equal), CallRecord(*asked[:4], at, body.caller)
+
+
+def call_task(
+    caller: Task, call: Call, place: StepContext, identity: str, record: CallRecord | None
+) -> Task:
+    """Return the task of the call that *caller* made last: see `identify_call`."""
+    body: BodyCalls = caller.body
+    node, index = call.node, body.made - 1
+    known_by: tuple[object, ...] = (index,)
+    if record is not None:
+        known_by = (*record[:2], body.equal[record[:2]] - 1)
+    if node.role == "graph":
+        namespace = f"{caller.namespace}|{body.graphs}" if body.graphs else caller.namespace
+        body.graphs += 1
+    else:
+        around = f"{place.namespace}|{node.name}" if place.namespace else node.name
+        namespace = f"{around}:{identity}"
+    return Task(
+        identity,
+        node,
+        records.Kind.CALL,
+        call.arguments,
+        ids.call_path(caller.path, index),
+        namespace=namespace,
+        parent=caller,
+        timeout=node.timeout,
+        depth=caller.depth + 1,
+        record=record,
+        stream=(*(caller.stream or (caller.path,)), *known_by),
+        variables=call.variables,
+        waiting=[call],
+    )
+
+
+def too_deep(name: str) -> RecursionError:
+    """Return the error for a task or a graph that is nested too deep."""
+    return RecursionError(
+        f"{name!r} is nested more than {DEEPEST:,} deep: does it call itself without end?"
+    )
 
 
 def answer(
@@ -119,7 +180,7 @@ def _recorded(run: Run, body: BodyCalls, task_id: str) -> Sequence[Write]:
     return kept
 
 
-def _adopted(run: Run, caller: Task, node: Node, record: CallRecord) -> Sequence[Write]:
+def _adopted(run: Run, caller: Task, node: records.Node, record: CallRecord) -> Sequence[Write]:
     """Return what is recorded of a call under a name that its task had before."""
     for name in node.adopts:
         equal = caller.body.equal[record[:2]] - 1
@@ -146,7 +207,7 @@ def check_chance(run: Run, caller: Task, record: CallRecord) -> None:
         or was[:2] == record[:2]
         or was[:2] in body.equal
         # Coroutines that run side by side may take turns in another order.
-        or any(step.is_async for step in caller.node.steps)
+        or any(step.func is None for step in caller.node.steps)
     ):
         return
     raise ReplayMismatchError(_shown(was), _shown(record))
@@ -179,11 +240,11 @@ def _note_change(run: Run, caller: Task, was: CallRecord, now: CallRecord) -> No
 def count_not_asked(run: Run) -> None:
     """Count the recorded calls that bodies which have changed did not ask for again."""
     kept = chain(run.pending.values(), run.left.records() if run.left else ())
-    records = [record for each in kept if (record := _record_in(each)) is not None]
+    found = [record for each in kept if (record := _record_in(each)) is not None]
     # What a recorded call called itself is not asked for where that is answered.
-    callers = {digest_of_call(record) for record in records}
+    callers = {digest_of_call(record) for record in found}
     # Without code are questions of the library itself, as those of `imap`.
-    asked = sum(each.code != "" and each.caller not in callers for each in records)
+    asked = sum(each.code != "" and each.caller not in callers for each in found)
     run.going_on.not_asked += asked - run.going_on.asked
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
 from flowpregel._core.effects import Steps
-from flowpregel._core.plan import breaks_before, plan
 from flowpregel._core.program import Options, Program, read
 from flowpregel._core.records import Task
 from flowpregel._core.replay import count_not_asked
 from flowpregel._core.run_state import Result, Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
-from flowpregel._core.update import barrier_of, changing
 from flowpregel.errors import GraphDrained, GraphRecursionError, InvalidUpdateError, ParentCommand
 
 observer: Callable[[Steps, Program, Options], Steps] | None = None

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpregel._core import ids, records
-from flowpregel._core.asked import CallRecord, FailedCall, LeftResults, Ran
+from flowpregel._core.barrier import Applied, Writes, apply
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext, Stopped
+from flowpregel._core.ids import CallRecord, FailedCall, LeftResults, Ran
 from flowpregel._core.program import Options, Program, State, read
 from flowpregel._core.records import Batch, Checkpoint, TaskWrites, Write
 from flowpregel._core.stream_events import StreamEvents
-from flowpregel._core.update import Applied, Writes, apply
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING
 from flowpregel.errors import INVALID_RESUME

@@ -13,15 +13,14 @@ from typing import Any, NoReturn
 
 from flowpregel import errors
 from flowpregel._core import calls, effects, records
-from flowpregel._core.asked import Span
+from flowpregel._core.barrier import check_writes, handler_task
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import BUSY, CacheKey, Call, Effect, Ended, StepContext, Steps, Wakeup
-from flowpregel._core.plan import handler_task
+from flowpregel._core.ids import Span
 from flowpregel._core.program import read
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
-from flowpregel._core.update import check_writes
 
 
 @dataclass(slots=True, eq=False)
@@ -284,7 +283,7 @@ class Superstep:
         run, body = self.run, task.body
         outcome = Withdrawn() if task.is_cancelled else event.outcome
         task.span = event.span
-        if isinstance(outcome, Returned):
+        if isinstance(outcome, Returned) and task.kind is not Kind.CALL:
             try:
                 check_writes(run.program, task.node, outcome.writes)
             except Exception as error:  # noqa: BLE001 - the task fails with it

@@ -1,18 +1,20 @@
-"""Commits to savers as durably as a run's mode says: at once, in the background, or on a loop."""
+"""Keeps what runs did: commits to savers, as durably as a run's mode says, and shared results."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from flowpregel._core.effects import Load
+from flowpregel._core.effects import BUSY, Load
 from flowpregel._core.records import CONTROL_WRITES, Batch, Durability, Saved
 from flowpregel._fault import fault
+from flowpregel.cache.base import BaseCache, FullKey
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import asyncio
@@ -42,8 +44,8 @@ class Committer:
     def commit(self, batch: Batch) -> None:
         """Commit *batch*, or hand it to the background writer.
 
-        The first batch of a run is always committed here, so that a store that
-        cannot be written is noticed before the first task runs.
+        The first of a run is always committed here: a store that cannot be written is noticed
+        before the first task runs.
         """
         fault("committer.commit.before")
         batch = self.saver.prepare(batch)
@@ -101,8 +103,8 @@ class Committer:
         Raises:
             Exception: What a commit in the background raised.
         """
-        writer, self._writer = self._writer, None
-        if writer is not None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
             writer.close()
 
 
@@ -165,8 +167,7 @@ def finished(batches: Iterable[Batch]) -> str:
 class BackgroundWriter:
     """Commits batches on an OS thread of its own; all that wait go in one transaction.
 
-    A transaction costs as much for one batch as for many. So a few batches wait
-    for others for a short time, unless the run waits for them.
+    A transaction costs as much for one as for many. So a few wait a short time for others.
 
     Args:
         saver: What to commit to.
@@ -273,18 +274,17 @@ _QUEUES: dict[
 ] = {}
 """What the runs on an event loop want committed to a saver, and the task that commits it.
 
-While one commit is under way on another OS thread, the loop moves its other
-runs. Their batches gather here and go together in the next commit. The task is
-referenced here, since an event loop does not keep its tasks alive.
+While one commit is under way on another OS thread, the loop moves its other runs. Their batches
+gather here and go together in the next commit. The task is referenced here, since an event loop
+does not keep its tasks alive.
 """
 
 
 def _commit_with_others(saver: BaseCheckpointSaver, batch: Batch) -> asyncio.Future[None]:
     """Have *batch* committed while the running event loop goes on; return its future.
 
-    It fails with what the saver raised for this batch. If it is cancelled while it
-    waits, the batch is not committed: its run ends and commits what it has left in
-    its own order, and nothing older may follow that.
+    It fails with what the saver raised for this batch. If it is cancelled while it waits, the
+    batch is not committed: its run ends and commits what it has left, and nothing older may follow.
     """
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
@@ -292,14 +292,12 @@ def _commit_with_others(saver: BaseCheckpointSaver, batch: Batch) -> asyncio.Fut
     done = loop.create_future()
     if (loop, saver) not in _QUEUES:
         waiting: Awaited = {}
-        _QUEUES[loop, saver] = waiting, loop.create_task(_commit_waiting(loop, saver, waiting))
+        _QUEUES[loop, saver] = waiting, loop.create_task(_commit_waiting(saver, waiting))
     _QUEUES[loop, saver][0][done] = batch
     return done
 
 
-async def _commit_waiting(
-    loop: asyncio.AbstractEventLoop, saver: BaseCheckpointSaver, waiting: Awaited
-) -> None:
+async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
     """Commit what waits until nothing does."""
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
@@ -317,7 +315,7 @@ async def _commit_waiting(
                 else:
                     done.set_exception(error)
     finally:
-        del _QUEUES[loop, saver]
+        del _QUEUES[asyncio.get_running_loop(), saver]
         # There are any only if the loop is ending, and this task with it.
         for done in (*group, *waiting):
             done.cancel()
@@ -336,3 +334,65 @@ def _commit_together(
         # One of them may be to blame: commit each on its own, so that the others are kept.
         return [_commit_together(saver, (each,))[0] for each in batches]
     return [None] * len(batches)
+
+
+# -------------------------------------------------------------------- results that runs share
+
+
+class SharedResults:
+    """What is not in the cache, one run computes: it claims the key, and the others wait.
+
+    Args:
+        cache: The cache; None: there is none.
+    """
+
+    def __init__(self, cache: BaseCache | None) -> None:
+        self._cache, self._claims = cache, dict[FullKey, ExitStack]()
+
+    def look(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
+        """Return the values of *keys*, `BUSY` for one that another computes.
+
+        Raises:
+            ConfigurationError: There is no cache.
+        """
+        if self._cache is None:
+            raise ConfigurationError(
+                f"{keys[0][0][2]!r} shares its results, and the run has nowhere to keep "
+                'them: give the entrypoint or the graph a checkpointer, or cache="results.lmdb"'
+            )
+        found = self._cache.get(keys)
+        missing = [key for key in keys if key not in found]
+        busy = {key: BUSY for key in missing if not self._claim(key)}
+        if missing:
+            # Again: before the claim, another was perhaps about to share it.
+            found |= self._cache.get(missing)
+            self._release([*found])
+        return busy | found
+
+    def share(self, entries: Mapping[FullKey, tuple[Any, float | None] | None]) -> None:
+        """Keep values, each with the seconds it may be used; None: there is none."""
+        kept = {key: entry for key, entry in entries.items() if entry is not None}
+        try:
+            if self._cache is not None:
+                self._cache.set(kept)
+        finally:
+            self._release([*entries])
+
+    def close(self) -> None:
+        """Leave what was being computed to others."""
+        self._release([*self._claims])
+
+    def _claim(self, key: FullKey) -> bool:
+        assert self._cache is not None
+        if key in self._claims:
+            return False
+        with ExitStack() as claim:
+            if claim.enter_context(self._cache.claim(key)):
+                self._claims[key] = claim.pop_all()
+                return True
+        return False
+
+    def _release(self, keys: Sequence[FullKey]) -> None:
+        for key in keys:
+            if key in self._claims:
+                self._claims.pop(key).close()

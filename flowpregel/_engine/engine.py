@@ -30,15 +30,15 @@ from flowpregel._core.commands import Command
 from flowpregel._core.effects import Event, Steps, Stopped, Wait, Wakeup
 from flowpregel._core.records import Kind
 from flowpregel._core.run_state import Result
+from flowpregel._engine.commits import SharedResults
 from flowpregel._engine.nested import ActiveRun, LoopInbox, RunContext, RunInbox, now, outcome_of
-from flowpregel._engine.shared_results import SharedResults
 from flowpregel._engine.tasks import TaskStarter
 from flowpregel.cache.base import BaseCache
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import Lease
 from flowpregel.errors import ParentCommand
 from flowpregel.executors.calls import CallFuture
-from flowpregel.executors.threads import InlineExecutor
+from flowpregel.executors.local import InlineExecutor
 
 _log: Final = logging.getLogger("flowpregel")
 
@@ -155,12 +155,11 @@ class Engine:
         """Perform *request* on this OS thread."""
         self._tasks.flush()
         if isinstance(request, Wait):
-            if not self._inline.waiting or request.deadline == 0:
-                events = self._inbox.take(request.deadline)
-            elif not (events := self._inbox.drain()):
+            events = self._inbox.take(0 if self._inline.waiting else request.deadline)
+            if not events and self._inline.waiting and request.deadline != 0:
                 # Meanwhile this OS thread runs the tasks that are to run on it.
                 self._inline.work()
-                events = self._inbox.drain()
+                events = self._inbox.take(0)
             self._deliver(events)
             _interrupts.deliver()
             return

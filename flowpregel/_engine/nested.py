@@ -13,9 +13,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel._core import records
-from flowpregel._core.asked import Span
 from flowpregel._core.effects import Ended, Event, StepContext, Steps, Stopped
-from flowpregel._core.ids import without_ids
+from flowpregel._core.ids import Span, without_ids
 from flowpregel._core.program import Options
 from flowpregel._core.records import Address, Outcome, Raised, Returned, Task
 from flowpregel._core.run_state import Result
@@ -179,25 +178,19 @@ class RunInbox:
         self._posted.put(events)
 
     def take(self, deadline: int | None) -> list[Event]:
-        """Wait for events until *deadline*, monotonic nanoseconds; return the first `MOST_AT_ONCE`.
+        """Return the first `MOST_AT_ONCE` events; wait for one until *deadline*, if there is none.
 
-        It may return none before that.
+        It may return none before that. 0 is not to wait; else it is monotonic nanoseconds, or None.
         """
-        if events := self.drain():
-            return events
-        seconds = LONGEST_WAIT
-        if deadline is not None:
-            seconds = min(seconds, max(0.0, (deadline - time.monotonic_ns()) / 1e9))
-        with waking(lambda: self._posted.put(())), suppress(Empty):
-            self._events.extend(self._posted.get(timeout=seconds))
-        return self.drain()
-
-    def drain(self) -> list[Event]:
-        """Return the first `MOST_AT_ONCE` events, without waiting."""
+        if not self._events and self._posted.empty():
+            if self.backlog.size:
+                self.backlog.clear()
+            if deadline != 0:
+                left = LONGEST_WAIT if deadline is None else (deadline - time.monotonic_ns()) / 1e9
+                with waking(lambda: self._posted.put(())), suppress(Empty):
+                    self._events.extend(self._posted.get(timeout=max(0.0, min(left, LONGEST_WAIT))))
         while len(self._events) < MOST_AT_ONCE and not self._posted.empty():
             self._events.extend(self._posted.get_nowait())
-        if not self._events and self.backlog.size:
-            self.backlog.clear()
         return [self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))]
 
 
@@ -224,7 +217,7 @@ class LoopInbox(RunInbox):
 
     async def take_on_loop(self, deadline: int | None) -> list[Event]:
         """`take`, while the loop goes on."""
-        if events := self.drain():
+        if events := self.take(0):
             return events
         is_over, timer = False, None
 
@@ -244,7 +237,7 @@ class LoopInbox(RunInbox):
         finally:
             if timer is not None:
                 timer.cancel()
-        return self.drain()
+        return self.take(0)
 
 
 # -------------------------------------------------------------------- for those who watch

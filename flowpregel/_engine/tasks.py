@@ -6,21 +6,22 @@ import concurrent.futures
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
 from flowpregel import executors
 from flowpregel._core.effects import REQUESTS, Call, Emitted, Ended, Event, StepContext, Stopped
-from flowpregel._core.plan import DEEPEST, too_deep
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
+from flowpregel._core.replay import DEEPEST, too_deep
 from flowpregel._engine.nested import ActiveRun, live_state
 from flowpregel._fault import fault
 from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
-from flowpregel.executors.threads import InlineExecutor, ThreadExecutor
+from flowpregel.executors.local import InlineExecutor, ThreadExecutor
 from flowpregel.policies import Resources
 
 NAMES: Final = ("processes", "threads", "inline")
@@ -115,6 +116,7 @@ class TaskStarter:
         self._give_up = give_up
         self._made: dict[object, Executor] = {}
         """The executors that end with the run, made when first needed."""
+        self._place_of = lru_cache(self._place_for)
         self._threads_limit = limit
         self._limits: dict[tuple[Executor, Resources | None] | None, ConcurrencyLimit] = {}
         """Under None that of the whole run, if it has one; else those of executors with `room`."""
@@ -150,8 +152,9 @@ class TaskStarter:
             if stopping is not None or node.role == "graph":
                 self._nest(run, alike, place, stopping)
                 continue
+            is_below = parent is not None and parent.node.role != "body"
             try:
-                executor = self._executor_for(node, around.executor)
+                executor, limit = self._place_of(node, around.executor, is_below)
                 times_out = any(task.timeout for task in alike)
                 if times_out or node.resources is not None:
                     _check(node, executor, times_out=times_out)
@@ -164,13 +167,11 @@ class TaskStarter:
             compares = around.has_saver or bool(node.retry)
             jobs = [
                 Job(
-                    task, place, around, task.attempt, compares,
+                    task, place, around, (task.id, task.attempt), compares,
                     around.variables if task.variables is None else task.variables, executor, run,
                 )
                 for task in alike
             ]  # fmt: skip
-            is_below = parent is not None and parent.node.role != "body"
-            limit = self._limit_for(node, executor, is_below=is_below)
             for job in jobs:
                 self._jobs[job.task.id] = job
                 fault("task.submitted", job.task.id)
@@ -210,6 +211,24 @@ class TaskStarter:
         where = "loop" if self._is_async else "inline"
         node = replace(task.node, role="leaf", graph=None, steps=(), executor=where)
         self.start(parent, [replace(task, node=node, input=value)], setting)
+
+    def _place_for(
+        self, node: Node, default: Any, is_below: bool
+    ) -> tuple[Executor, ConcurrencyLimit | None]:
+        """Return where tasks of *node* run, and what decides when they go there; None: at once.
+
+        Those below another task go to a pool at once: that one perhaps runs there.
+        """
+        executor = self._executor_for(node, default)
+        if node.role != "leaf":
+            return executor, None
+        if executor.room is None or None in self._limits:
+            return executor, self._limits.get(None)
+        if is_below:
+            return executor, None
+        # What waits for a resource is in no other task's way.
+        limit = ConcurrencyLimit(executor.room)
+        return executor, self._limits.setdefault((executor, node.resources), limit)
 
     def _executor_for(self, node: Node, default: Any) -> Executor:
         """Return where an attempt of *node* runs, by *default* where the run says.
@@ -254,25 +273,6 @@ class TaskStarter:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
-
-    def _limit_for(
-        self, node: Node, executor: Executor, *, is_below: bool
-    ) -> ConcurrencyLimit | None:
-        """Return what decides when tasks of *node* go to *executor*; None: at once.
-
-        Those below another task go to a pool at once: that one perhaps runs there.
-        """
-        if node.role != "leaf":
-            return None
-        if executor.room is None or None in self._limits:
-            return self._limits.get(None)
-        if is_below:
-            return None
-        # What waits for a resource is in no other task's way.
-        kind = executor, node.resources
-        if kind not in self._limits:
-            self._limits[kind] = ConcurrencyLimit(executor.room)
-        return self._limits[kind]
 
     def flush(self) -> None:
         """Give the executors the jobs that were started."""

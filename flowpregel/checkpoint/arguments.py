@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from flowpregel._core.asked import FailedCall
+from flowpregel._core.ids import FailedCall
 from flowpregel._core.records import Address
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.checkpoint.layout import ARGUMENTS, Tables, beside, checkpoint_key, digest

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from flowpregel._code.digest import SOURCES
-from flowpregel._core.asked import CODE_DIGITS, FailedCall
+from flowpregel._core.ids import CODE_DIGITS, FailedCall
 from flowpregel._core.records import (
     CALLED,
     CONTROL_WRITES,

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from flowpregel._core.asked import NOWHERE, CallRecord
-from flowpregel._core.ids import caller_of
+from flowpregel._core.ids import NOWHERE, CallRecord, caller_of
 from flowpregel._core.records import CALLED, INTERRUPT, RESUME, Address
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.checkpoint import layout

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core import records
-from flowpregel._core.asked import Asked, Ran
+from flowpregel._core.ids import Asked, Ran
 from flowpregel._core.records import Address, Saved
 
 Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from flowpregel._core.asked import Ran
+from flowpregel._core.ids import Ran
 from flowpregel._core.records import Address, Saved
 from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW

@@ -30,7 +30,7 @@ from flowpregel.checkpoint.work import work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, code_of, note
 from flowpregel.errors import ConfigurationError
-from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
+from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
 from flowpregel.watching.preview import FULL, Limits, one_line, plain, question
 
 if TYPE_CHECKING:

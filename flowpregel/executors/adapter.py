@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from flowpregel._core.asked import Span
 from flowpregel._core.effects import Ended
+from flowpregel._core.ids import Span
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.channels.context import contexts_in
 from flowpregel.context import Job, RunClient

@@ -14,30 +14,15 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from flowpregel._core.asked import Span
-from flowpregel._core.callee import Callee, Injection
+from flowpregel import errors
+from flowpregel._core import records
+from flowpregel._core.commands import Callee, Injection
 from flowpregel._core.copies import own_copy
-from flowpregel._core.records import (
-    RETURN,
-    Arguments,
-    Escaped,
-    Interrupted,
-    Kind,
-    Outcome,
-    Raised,
-    Returned,
-    Withdrawn,
-)
+from flowpregel._core.ids import Span
+from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned
 from flowpregel._fault import fault
 from flowpregel.context import Job, RunClient, Scope, config_of, current
-from flowpregel.errors import (
-    ConfigurationError,
-    GraphInterrupt,
-    NodeCancelledError,
-    ParentCommand,
-    TaskCancelled,
-    TaskExitError,
-)
+from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import HOST
 from flowpregel.executors.calls import RETURN_RESULTS, refuse_futures
 from flowpregel.executors.shared import with_values
@@ -126,22 +111,24 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             scope.files.remove()
 
 
-def outcome_of(job: Job, error: BaseException, refused: Interrupted | None = None) -> Outcome:
+def outcome_of(
+    job: Job, error: BaseException, refused: records.Interrupted | None = None
+) -> Outcome:
     """Say how an attempt ended that *error* left, after an answer was *refused* or not."""
     if refused is not None and isinstance(error, Exception):
         return replace(refused, refused=error)
     match error:
-        case GraphInterrupt():
-            return Interrupted(tuple(error.interrupts))
+        case errors.GraphInterrupt():
+            return records.Interrupted(tuple(error.interrupts))
         case ParentCommand():
-            return Escaped(error.command)
+            return records.Escaped(error.command)
         case TaskCancelled():
-            return Withdrawn()
+            return records.Withdrawn()
         case Exception():
             return Raised(error)
         case SystemExit() | KeyboardInterrupt():
-            return Raised(TaskExitError(job.task.name, repr(error)))
-    cancelled = NodeCancelledError(job.task.name)
+            return Raised(errors.TaskExitError(job.task.name, repr(error)))
+    cancelled = errors.NodeCancelledError(job.task.name)
     cancelled.__cause__ = error
     return Raised(cancelled)
 
@@ -193,7 +180,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
         raise scope.question
     if task.kind is Kind.CALL:
         refuse_futures(value)
-        scope.writes = [(RETURN, value)]
+        scope.writes = [(records.RETURN, value)]
         return
     for writer in node.writers:
         written = writer(value, scope)
@@ -254,7 +241,7 @@ def _inject(wanted: Injection, callee: Callee, scope: Scope, kwargs: dict[str, A
     if value is None and not wanted.required:
         return
     if value is None and wanted.name in ("store", "error") and not wanted.optional:
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"{callee.name!r} asks for {wanted.name!r}, which this run does not have"
         )
     kwargs[wanted.name] = value

@@ -9,15 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeVar, cast
 
-from flowpregel._core.records import (
-    RETURN,
-    Escaped,
-    Interrupted,
-    Outcome,
-    Raised,
-    Returned,
-    Withdrawn,
-)
+from flowpregel._core import records
+from flowpregel._core.records import Outcome, Raised
 from flowpregel.context import current, nothing
 from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
 
@@ -153,11 +146,11 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         # A body that was stopped has been told so already.
         with suppress(concurrent.futures.InvalidStateError):
             match outcome:
-                case Returned(writes):
+                case records.Returned(writes):
                     if self._open_calls is not None:
                         # Only the holders of the future need the result from now on.
                         self._open_calls.discard(self)
-                    value: Any = dict(writes).get(RETURN)
+                    value: Any = dict(writes).get(records.RETURN)
                     self.set_result(value)
                 case Raised(TaskCancelled()):
                     # Until the body cancels it again it is what it was then: not done.
@@ -166,12 +159,12 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                         self.cancel()
                 case Raised(error):
                     self.set_exception(error)
-                case Interrupted(interrupts):
+                case records.Interrupted(interrupts):
                     self.set_exception(GraphInterrupt(interrupts))
-                case Escaped(command):
+                case records.Escaped(command):
                     # The graph around the called one is the caller's.
                     self.set_exception(ParentCommand(replace(command, graph=None)))
-                case Withdrawn():
+                case records.Withdrawn():
                     self.set_exception(TaskCancelled("the call was withdrawn"))
 
     def __await__(self) -> Generator[Any, Any, ResultT]:

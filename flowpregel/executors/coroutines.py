@@ -14,10 +14,10 @@ from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Job
 from flowpregel.errors import NodeTimeoutError
-from flowpregel.executors.attempt import Stopwatch, aperform, outcome_of
+from flowpregel.executors.attempt import aperform, outcome_of
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.calls import OpenCalls
-from flowpregel.executors.local_client import LocalRunClient, caught_of, stop_calls
+from flowpregel.executors.local import LocalRunClient, stop_calls
 
 
 class CoroutineExecutor(Executor):
@@ -92,18 +92,16 @@ class CoroutineExecutor(Executor):
     async def _run(self, job: Job, mailbox: Mailbox) -> None:
         client = LocalRunClient(job, mailbox)
         calls = self._calls[job.key] = client.made
-        watch = Stopwatch()
         try:
             outcome = await _timed(job, client)
         except asyncio.CancelledError:
             outcome = Withdrawn()
         except BaseException as error:  # noqa: BLE001 - how it ended is the result
             outcome = outcome_of(job, error)
-        caught = caught_of(outcome, calls)
         # A future that is kept must not keep the body alive.
         calls.home = None
         del self._calls[job.key]
-        mailbox.post(Ended(*job.key, outcome, watch.stop("coroutines"), caught))
+        client.end(outcome, "coroutines")
 
 
 async def _timed(job: Job, client: LocalRunClient) -> Outcome:

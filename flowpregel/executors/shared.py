@@ -25,17 +25,8 @@ from flowpregel._core.digest import digest_of
 from flowpregel._core.records import Arguments, Node
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Executor, default_executor
+from flowpregel.executors.processes import shared_memory as memory
 from flowpregel.executors.processes.serialization import SHARE_FROM, dumps, find_culprit
-from flowpregel.executors.processes.shared_memory import (
-    Arena,
-    PrivateMapping,
-    allocate_alone,
-    copy_on_write,
-    default_limit,
-    fill,
-    origin_of,
-    segments_for,
-)
 
 T = TypeVar("T")
 _made_here: Final[WeakValueDictionary[bytes, Shared[Any]]] = WeakValueDictionary()
@@ -59,12 +50,12 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
     def put(data: memoryview) -> Any:
         if data.nbytes < SHARE_FROM:
             return data
-        if origin_of(data) is not None:  # of a shared value, which does not change
+        if memory.origin_of(data) is not None:  # of a shared value, which does not change
             return data.obj
         buffer = allocate(data.nbytes)
         if buffer is None:
             return bytearray(data)
-        fill(buffer, data)
+        memory.fill(buffer, data)
         return buffer
 
     large: list[memoryview] = []
@@ -74,7 +65,7 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
 
 def read_parts(parts: Parts) -> Any:
     """Return the value; it may be written to, and *parts* stay as they are."""
-    data, *buffers = map(copy_on_write, parts)
+    data, *buffers = map(memory.copy_on_write, parts)
     return pickle.loads(data, buffers=buffers)
 
 
@@ -154,9 +145,9 @@ def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
 
 
 @cache
-def arena() -> Arena:
+def arena() -> memory.Arena:
     """Return the memory for arguments of calls that this process makes."""
-    return Arena(default_limit() // 2, segments=segments_for(2))
+    return memory.Arena(memory.default_limit() // 2, segments=memory.segments_for(2))
 
 
 # A forked process writes to memory of its own.
@@ -218,7 +209,8 @@ class Shared(Generic[T]):
         pickled_handles.get([]).append(self)
         parts = self._open_parts
         if self._key not in _made_here:
-            parts = [copy_on_write(each) for each in parts]  # a task may have written to these
+            # A task may have written to these.
+            parts = [*map(memory.copy_on_write, parts)]
         wrap = PickleBuffer if protocol >= 5 else bytes
         return _received, (self._key, self._type, self._digest, *map(wrap, parts))
 
@@ -273,7 +265,7 @@ def shared(value: T) -> Shared[T]:
 def _allocate(size: int) -> Any:
     """Return memory for a value: small memory is kept for other values, larger memory is not."""
     buffer = arena().allocate(size) if size <= _KEPT_UP_TO else None
-    return buffer or allocate_alone(size)
+    return buffer or memory.allocate_alone(size)
 
 
 def with_values(arguments: Arguments) -> Arguments:
@@ -306,7 +298,8 @@ def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[
     if (own := _made_here.get(key)) is not None:
         return own
     made: Shared[Any] = Shared(key, kind, digest, parts)
-    if all(isinstance(origin_of(memoryview(each)), PrivateMapping) for each in parts[1:]):
+    origins = [memory.origin_of(memoryview(each)) for each in parts[1:]]
+    if all(isinstance(each, memory.PrivateMapping) for each in origins):
         made._unused = parts  # noqa: SLF001 - its maker
     return made
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
 
-from flowpregel._core.callee import is_coroutine_function, is_generator_function, name_of
+from flowpregel._core.commands import is_coroutine_function, is_generator_function, name_of
 from flowpregel._core.program import names
 from flowpregel._core.records import PREVIOUS
 from flowpregel.channels import EphemeralValue, LastValue

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 from joblib import cpu_count, parallel_config
 from joblib.parallel import BatchedCalls, ParallelBackendBase, SequentialBackend
 
-from flowpregel._core.callee import name_of
+from flowpregel._core.commands import name_of
 from flowpregel._core.digest import digest_of
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import current_scope

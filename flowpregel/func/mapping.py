@@ -26,9 +26,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
-from flowpregel._core.asked import Asked
-from flowpregel._core.callee import Callee, callee_of
+from flowpregel._core.commands import Callee, callee_of
 from flowpregel._core.digest import arguments_digest
+from flowpregel._core.ids import Asked
 from flowpregel._core.records import Arguments, Node, Raised
 from flowpregel._text import described
 from flowpregel.context import Scope, current_scope

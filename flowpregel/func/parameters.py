@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flowpregel._core.callee import injections_of
-from flowpregel._core.commands import Command
+from flowpregel._core.commands import Command, injections_of
 from flowpregel._core.records import Arguments
 from flowpregel.errors import ConfigurationError
 

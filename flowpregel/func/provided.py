@@ -25,7 +25,7 @@ from flowpregel.context import current, current_scope, interrupt, nothing
 from flowpregel.errors import CommandFailedError, ConfigurationError, RunStopped
 from flowpregel.executors.calls import CallFuture
 from flowpregel.func.decorator import task
-from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL, StopSignal, pauses
+from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, StopSignal, pauses
 
 _LOOK_EVERY: Final = 0.05
 """Seconds between two looks whether a command is to end."""

@@ -13,9 +13,9 @@ from operator import attrgetter
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from flowpregel._code.digest import SOURCES, code_digest
-from flowpregel._core.asked import Asked
-from flowpregel._core.callee import Callee, callee_of, is_generator_function, name_of
+from flowpregel._core.commands import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
+from flowpregel._core.ids import Asked
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
 from flowpregel._text import described
@@ -254,7 +254,7 @@ class TaskFunction(Generic[P, R]):
         options = self.options
         callee = callee_of(self.func, takes_input=False)
         if self._home is not None:
-            form = "coroutine" if callee.is_async else "func"
+            form = "coroutine" if callee.func is None else "func"
             callee = replace(callee, **{form: _ByName(self)})  # type: ignore[arg-type]
         return Node(
             name=self.name,
@@ -277,7 +277,7 @@ class TaskFunction(Generic[P, R]):
         """What the core runs for a chunk: many calls as one."""
         (callee,) = self.node.steps
         chunked = mapping.ChunkedCall(callee, self._redacted)
-        func, coroutine = (None, chunked.in_coroutine) if callee.is_async else (chunked, None)
+        func, coroutine = (chunked, None) if callee.func else (None, chunked.in_coroutine)
         step = Callee(func, coroutine, (), callee.name)
         # Its arguments are the index of the first item, and the items.
         redacted = frozenset({1} if self._redacted else ())

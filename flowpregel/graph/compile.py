@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, TypeAlias
 
-from flowpregel._core.callee import callee_of, name_of
+from flowpregel._core.commands import callee_of, name_of
 from flowpregel._core.program import names
 from flowpregel._core.records import Write
 from flowpregel._engine.drivers import elsewhere
@@ -244,7 +244,7 @@ class _WithAsyncForm:
 
 def _bound(action: Any, branches: list[BranchWriter]) -> Any:
     """Return what a node calls, with an async form if one of its branches has no other."""
-    if is_graph(action) or not any(branch.path.is_async for branch in branches):
+    if is_graph(action) or not any(branch.path.func is None for branch in branches):
         return action
     callee = callee_of(_same if action is None else action)
     if callee.func is None or callee.coroutine is not None:

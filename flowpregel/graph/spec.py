@@ -14,8 +14,7 @@ from functools import partial
 from types import GenericAlias, UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from flowpregel._core.callee import unwrapped
-from flowpregel._core.commands import Command
+from flowpregel._core.commands import Command, unwrapped
 from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
 from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
-from flowpregel._core.callee import callee_of, name_of
+from flowpregel._core.commands import callee_of, name_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.compile import CompiledStateGraph
 from flowpregel.graph.spec import (

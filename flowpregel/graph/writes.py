@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from flowpregel._core.callee import Callee
-from flowpregel._core.commands import Command, Send
+from flowpregel._core.commands import Callee, Command, Send
 from flowpregel._core.program import names
 from flowpregel._core.records import TASKS, Write
 from flowpregel.channels.base import MISSING
@@ -159,7 +158,7 @@ class BranchWriter:
             state = self.mapper(state)
         elif self.passes_on and isinstance(output, dict):
             state = {**output, **state}
-        if self.path.is_async:
+        if self.path.func is None:
             # Called when it is awaited: in a sync run nobody does, and nothing may be left over.
             return self._later(state, scope)
         return self._writes_of(call(self.path, state, scope))

@@ -24,7 +24,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from flowpregel._core.asked import Span
+from flowpregel._core.ids import Span
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.base import Capabilities, JobKey

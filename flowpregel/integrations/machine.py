@@ -26,8 +26,8 @@ from itertools import count
 from pickle import PickleBuffer
 from typing import Any, Final
 
-from flowpregel._core.asked import Span
 from flowpregel._core.effects import StepContext
+from flowpregel._core.ids import Span
 from flowpregel._core.records import Kind, Node, Returned, Task
 from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError
@@ -278,7 +278,7 @@ class Machine(ProcessExecutor):
             planned.depth = depth
             code = self._codes.setdefault(digest, NodeCode(digest, codes[digest]))
             body, refs = serialization.moved(given, place)
-            job = Job(planned, StepContext("", "", 0, 0))
+            job = Job(planned, StepContext("", "", 0, 0), key=(key, 1))
             tasks[key] = InFlight(next(_task_ids), job, home, code, contexts, body, refs)
         self._pool.loop.call(partial(self._admit, home, batch, tasks, ended))
         return ended

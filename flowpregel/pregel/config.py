@@ -15,7 +15,7 @@ from flowpregel.checkpoint.layout import thread_name
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.definition import GraphDefinition, Where
 from flowpregel.pregel.progress import progress_is_on
-from flowpregel.stopping import RunControl
+from flowpregel.runtime import RunControl
 
 Config: TypeAlias = Mapping[str, Any]
 """A config as a user writes it."""

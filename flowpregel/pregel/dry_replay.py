@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from flowpregel._code.digest import SOURCES
 from flowpregel._core import effects
+from flowpregel._core.barrier import plan
 from flowpregel._core.effects import Steps
-from flowpregel._core.plan import plan
 from flowpregel._core.program import Options
 from flowpregel._core.records import Address, Interrupted, Saved
 from flowpregel._core.replay import count_not_asked

@@ -11,7 +11,7 @@ from datetime import timedelta
 from types import CodeType, ModuleType
 from typing import Any, Final, Literal, Self
 
-from flowpregel._core.callee import callee_of, unwrapped
+from flowpregel._core.commands import callee_of, unwrapped
 from flowpregel._core.digest import space_of
 from flowpregel._core.effects import StepContext
 from flowpregel._core.program import names

@@ -40,7 +40,7 @@ from flowpregel.pregel.naming import Once
 from flowpregel.pregel.progress import MODES, ProgressView, message_stream, run_hooks
 from flowpregel.pregel.resume import for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
-from flowpregel.stopping import RunControl
+from flowpregel.runtime import RunControl
 
 _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
 """Options of an invocation that a graph may be given when another one calls it."""

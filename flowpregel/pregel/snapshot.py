@@ -9,14 +9,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from flowpregel._core import copies, ids, records
+from flowpregel._core.barrier import Applied, Writes, apply, barrier_of, plan
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import Replayed
 from flowpregel._core.effects import StepContext
-from flowpregel._core.plan import plan
-from flowpregel._core.program import Program, State, load_state, read
+from flowpregel._core.program import Program, State, load_state, next_version, read
 from flowpregel._core.records import RUN_TASK_ID, Address, DeltaHistory, Saved, Task, Version, Write
 from flowpregel._core.stream_events import StreamEvents, interrupts_of, outputs
-from flowpregel._core.update import Applied, Writes, apply, barrier_of
 from flowpregel.channels import DeltaChannel
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.config import config_for
@@ -97,7 +96,7 @@ class OpenCheckpoint:
 def open_checkpoint(
     program: Program,
     saved: Saved,
-    next_version: Callable[[Version | None, int], Version] = ids.next_version,
+    next_version: Callable[[Version | None, int], Version] = next_version,
     now: int = 0,
 ) -> OpenCheckpoint:
     """Return a saved checkpoint's state and due tasks, the run's own writes applied.
@@ -149,7 +148,7 @@ def snapshot_of(
         if live:
             task.writes = tuple(outputs(opened.pending.get(task.id, ())))
     if done := [task for task in opened.tasks if task.writes]:
-        apply(program, opened.state, barrier_of(done), ids.next_version(opened.state.newest, 0))
+        apply(program, opened.state, barrier_of(done), next_version(opened.state.newest, 0))
     tasks = tuple(
         _shown(program, task, opened.pending.get(task.id, ()), live=live, state=state_of(task))
         for task in opened.tasks
@@ -262,14 +261,14 @@ def _nearer(
     if not isinstance(writes, Replayed) or not isinstance(declared, DeltaChannel):
         return found
     seed = seeds.get(name)
-    if seed is None or not writes.shares(seed.writes) or len(writes) < len(seed.writes):
+    if seed is None or writes.kept is not seed.writes.kept or len(writes) < len(seed.writes):
         if len(writes) < _FEWEST:
             return found
-        start = writes.until(len(writes) - _STEP)
+        start = replace(writes, stop=len(writes) - _STEP)
         channel = declared.from_checkpoint(found.seed)
         channel.key = name
         channel.replay(start)
         seed = _DeltaSeed(start, copies.keep(channel.value, f"channel {name!r}"))
     value = copies.bring_back(seed.kept, f"channel {name!r}")
     seeds[name] = seed
-    return DeltaHistory(value, writes.since(len(seed.writes)))
+    return DeltaHistory(value, replace(writes, start=len(seed.writes)))

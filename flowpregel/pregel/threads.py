@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids, records
+from flowpregel._core.barrier import Applied, Writes, barrier_of, check_writes
 from flowpregel._core.effects import Commit, StepContext
 from flowpregel._core.program import Options, Program, State, new_state
 from flowpregel._core.records import INPUT, INTERRUPT, TASKS, Node, Saved, Task
 from flowpregel._core.run_state import Run
 from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
-from flowpregel._core.update import Applied, Writes, barrier_of, check_writes
 from flowpregel._engine.drivers import run_to_end
 from flowpregel._engine.nested import now
 from flowpregel._interrupts import held

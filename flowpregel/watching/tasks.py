@@ -10,9 +10,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from flowpregel._core import records
-from flowpregel._core.asked import Ran
 from flowpregel._core.calls import line_of
-from flowpregel._core.ids import caller_of
+from flowpregel._core.ids import Ran, caller_of
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.arguments import decoded
 from flowpregel.checkpoint.layout import ARGUMENTS, OUTPUT, Tables, WritesRecord, beside, digest

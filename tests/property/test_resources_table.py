@@ -117,7 +117,7 @@ class Machine:
         above = None if parent is None else parent.job.task
         task = Task(str(number), node, Kind.CALL, None, "", parent=above)
         task.depth = 0 if above is None else above.depth + 1
-        job = Job(task, StepContext("", "", 0, 1), RunInfo(run_id=run))
+        job = Job(task, StepContext("", "", 0, 1), RunInfo(run_id=run), (task.id, 1))
         nobody: Any = None
         given = InFlight(number, job, nobody, NodeCode(b"", b""))
         self.tasks[job.key], self.left[given] = given, [*plan.groups]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from flowpregel._core.callee import Callee, callee_of
+from flowpregel._core.commands import Callee, callee_of
 from flowpregel._core.effects import Call, Emitted, Ended, StepContext
 from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned, Task
 from flowpregel._engine.nested import RunInbox
@@ -32,7 +32,7 @@ def job_of(
     task = Task(f"task-{next(_numbers)}", node, Kind.CALL, given, "")
     task.depth = depth
     task.timeout = TimeoutPolicy.coerce(timeout)
-    return Job(task, StepContext("", "", 0, 25), RunInfo(**of_run))
+    return Job(task, StepContext("", "", 0, 25), RunInfo(**of_run), (task.id, 1))
 
 
 class Run:

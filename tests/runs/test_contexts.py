@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowpregel.channels import Context, LastValue
-from flowpregel.executors.threads import ThreadExecutor
+from flowpregel.executors.local import ThreadExecutor
 from flowpregel.pregel import NodeBuilder, Pregel
 
 

@@ -74,7 +74,7 @@ def test_a_task_that_ends_after_its_loop_was_closed_disturbs_nobody() -> None:
     thread.start()
     thread.join()
 
-    assert [Ended("t", 1, Withdrawn())] == mailbox.drain()
+    assert [Ended("t", 1, Withdrawn())] == mailbox.take(0)
 
 
 # -------------------------------------------------------------------- failing siblings

@@ -11,7 +11,7 @@ from itertools import chain, count
 import pytest
 
 from flowpregel import entrypoint, task
-from flowpregel._core.asked import Ran
+from flowpregel._core.ids import Ran
 from flowpregel._core.records import ERROR, Address, Batch, Checkpoint, TaskWrites
 from flowpregel.checkpoint.layout import digest
 from flowpregel.checkpoint.lmdb import LMDBSaver

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, ClassVar, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from flowpregel._core.callee import Callee, name_of
+from flowpregel._core.commands import Callee, name_of
 from flowpregel._core.effects import Call, Ended, Event, StepContext
 from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned, Task
 from flowpregel.context import Job
@@ -184,7 +184,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             node = _node_of.__wrapped__(fn)
         arguments = captured(Arguments(args, kwargs))
         called = Task(f"call-{next(self._numbers)}", node, Kind.CALL, arguments, "")
-        job = Job(called, StepContext("", "", 0, 0), variables=copy_context())
+        job = Job(called, StepContext("", "", 0, 0), key=(called.id, 1), variables=copy_context())
         future = PoolFuture(partial(self.cancel, job.key, kill=True))
         self.start((job,), future)
         self._open.add(future)

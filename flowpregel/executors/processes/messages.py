@@ -129,7 +129,7 @@ def pack_job(job: Job, share: Share | None) -> Message:
             _place_values(place),
             _run_values(run),
             run.store is not None,
-            job.attempt,
+            job.key,
             job.compares,
             read,
             carried_by(job.variables, run.config),
@@ -166,14 +166,14 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    task, place, run, has_store, attempt, compares, read, carried = unpack(data, open_ref)
+    task, place, run, has_store, key, compares, read, carried = unpack(data, open_ref)
     return Job(
         Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
         StepContext(*place, *read),
         RunInfo(
             store=StoreProxy(ask) if has_store else None, **dict(zip(_RUN_FIELDS, run, strict=True))
         ),
-        attempt,
+        key,
         compares,
         variables_of(carried),
     )

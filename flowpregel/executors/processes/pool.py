@@ -11,7 +11,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any, Final
 
-from flowpregel._core.asked import Span
+from flowpregel._core.ids import Span
 from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, WorkerDiedError
 from flowpregel.executors.base import HOST, JobKey

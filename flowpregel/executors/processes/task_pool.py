@@ -12,8 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-from flowpregel._core.asked import Span
 from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted, Ended, Event
+from flowpregel._core.ids import Span
 from flowpregel._core.records import RETURN, Arguments, Outcome, Raised, Returned, Withdrawn
 from flowpregel.context import nothing
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
@@ -199,7 +199,7 @@ class TaskPool(ABC):
     def _on_ended(self, worker: Any, frame: Frame) -> None:
         task = worker.tasks[frame.number]
         seconds, began, cpu, peak, size = RAN.unpack_from(frame.body)
-        at, caught, name = RAN.size + size, None, task.job.task.name
+        at, caught, name = RAN.size + size, None, task.job.task.node.name
         try:
             if frame.flags & protocol.CAUGHT:
                 caught = frame.body[RAN.size : at].decode().split()

@@ -32,7 +32,7 @@ from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.local_client import caught_of
+from flowpregel.executors.local import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.crash_report import RSS_UNIT
 from flowpregel.executors.processes.guard import MARK, end_marked
@@ -164,7 +164,7 @@ class Worker:
                 printed.flush()
         fault("task.send.before")
         flags = protocol.STOPPED if self._stopped else 0
-        caught = caught_of(outcome, client.made)
+        caught = caught_of(outcome, client.made) if client.made.count else None
         flags |= 0 if caught is None else protocol.CAUGHT
         ids = " ".join(caught or ()).encode()
         seconds, cpu = time.monotonic() - began, time.process_time() - cpu

@@ -26,7 +26,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, ClassVar, Final, cast
 
-from flowpregel._core.asked import Asked
+from flowpregel._core.ids import Asked
 from flowpregel._core.records import Arguments, Node
 from flowpregel.carried import carried_by
 from flowpregel.context import Job, RunClient
@@ -40,7 +40,9 @@ _LONGEST_LINE: Final = 1 << 16
 _LARGEST_FRAME: Final = 1 << 20
 """Bytes of output that are sent at once: the coordinator holds several copies of them."""
 TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
-_values: Final = attrgetter("task.name", "attempt", "place.step", "run.thread_id", "run.run_id")
+_values: Final = attrgetter(
+    "task.name", "task.attempt", "place.step", "run.thread_id", "run.run_id"
+)
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 _CHUNK: Final = 1 << 16
 

@@ -21,7 +21,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.checkpoint.work import work_of
 from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.func import Flow, entrypoint, provided, task
-from flowpregel.stopping import pauses
+from flowpregel.runtime import pauses
 from tests.runs.functional.flows import run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flowpregel._core.callee import callee_of
+from flowpregel._core.commands import callee_of
 from flowpregel._core.effects import Call, Submit, Wait, Wakeup
 from flowpregel._core.program import Program, compile_program
 from flowpregel._core.records import TASKS, Arguments, Node, Outcome, Task

@@ -9,11 +9,10 @@ from typing import Any, Optional
 
 import pytest
 
-from flowpregel._core import ids
-from flowpregel._core.callee import callee_of
-from flowpregel._core.commands import Command, Send
+from flowpregel._core.barrier import PUSHED
+from flowpregel._core.commands import Command, Send, callee_of
 from flowpregel._core.copies import StandIn, keepable, own_copy
-from flowpregel._core.plan import PUSHED
+from flowpregel._core.program import next_version
 from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
 from flowpregel._core.start import command_writes, update_writes
 from flowpregel._core.stream_events import StreamEvents
@@ -169,12 +168,12 @@ def test_a_text_version_of_another_saver_counts_on() -> None:
     """Its counter stays fixed-width, so that texts compare as the numbers do."""
     first = f"{1:032}.0.25"
 
-    later = ids.next_version(first, 7)
+    later = next_version(first, 7)
 
     assert isinstance(later, str)
     assert first < later
-    assert ids.next_version(None, 7) == 7
-    assert ids.next_version(9, 7) == 10
+    assert next_version(None, 7) == 7
+    assert next_version(9, 7) == 10
 
 
 def test_a_send_shows_its_timeout_only_if_it_has_one() -> None:

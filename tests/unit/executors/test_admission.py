@@ -36,6 +36,7 @@ def task(number: int, run: str = "run", *, seconds: float = UNKNOWN, **of_task: 
         Task("t", Node(name="n"), Kind.CALL, None, ""),
         StepContext("", "", 0, 1),
         RunInfo(run_id=run),
+        ("t", 1),
     )
     nobody: Any = None
     return InFlight(number, job, nobody, NodeCode(b"digest", b"code", seconds), **of_task)

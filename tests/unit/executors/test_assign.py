@@ -87,7 +87,8 @@ def test_tasks_are_assigned(
 
 def task(number: int, *, seconds: float = TINY, **of_task: Any) -> InFlight:
     """Return a task that waits."""
-    job = Job(Task("t", Node(name="n"), Kind.PULL, None, "", **of_task), StepContext("", "", 0, 1))
+    planned = Task("t", Node(name="n"), Kind.PULL, None, "", **of_task)
+    job = Job(planned, StepContext("", "", 0, 1), key=("t", 1))
     nobody: Any = None
     return InFlight(number, job, nobody, NodeCode(b"digest", b"code", seconds))
 

@@ -14,7 +14,7 @@ import pytest
 
 from flowpregel._core.records import Raised, add_failed_calls
 from flowpregel.executors.calls import CallFuture, OpenCalls, on_event_loop
-from flowpregel.executors.local_client import caught_of
+from flowpregel.executors.local import caught_of
 
 
 @pytest.fixture

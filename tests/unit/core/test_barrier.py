@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
+from flowpregel._core.barrier import Applied, Writes, apply, check_writes, plan
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import StepContext
-from flowpregel._core.plan import plan
 from flowpregel._core.program import Program, State, new_state, read
 from flowpregel._core.records import ERROR, NO_WRITES, TASKS, Kind
-from flowpregel._core.update import Applied, Writes, apply, check_writes
 from flowpregel.channels import (
     BinaryOperatorAggregate,
     DeltaChannel,

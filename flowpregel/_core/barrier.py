@@ -1,21 +1,27 @@
-"""Apply a superstep's writes to the channels: the barrier."""
+"""The barrier: apply what a superstep's tasks wrote to the channels, and plan the next tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+from flowpregel._core import ids, records
 from flowpregel._core.commands import Send
-from flowpregel._core.program import Program, State
-from flowpregel._core.records import SILENT_WRITES, TASKS, Delta, Kind, Node, Task, Version, Write
+from flowpregel._core.effects import StepContext
+from flowpregel._core.program import Names, Program, State
+from flowpregel._core.records import PULLED, TASKS, Delta, Kind, Node, Task, Version, Write
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.folding import has_overwrite
-from flowpregel.errors import InvalidUpdateError
+from flowpregel.errors import InvalidUpdateError, NodeError
 
 TO_NODE = "branch:to:"
 """The start of the name of a channel that makes a node of a `StateGraph` run."""
+PUSHED = ("__pregel_push",)
+"""The trigger of a task that was sent: no channel, so nothing is marked as seen."""
+
+# ---------------------------------------------------------------- what tasks wrote
 
 
 @dataclass(slots=True)
@@ -79,7 +85,7 @@ def check_writes(program: Program, author: str | Node, writes: Iterable[Write]) 
                 f"{author} leads to node {channel.removeprefix(TO_NODE)!r}, which does not exist; "
                 f"the nodes are: {', '.join(nodes)}"
             )
-        elif channel not in SILENT_WRITES:
+        elif channel not in records.SILENT_WRITES:
             known = ", ".join(sorted(name for name in program.channels if name != TASKS))
             raise InvalidUpdateError(
                 f"{author} wrote to channel {channel!r}, which does not exist; "
@@ -106,7 +112,7 @@ def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
         # handler's writes come where those of that task would have.
         handled = task.parent if task.kind is Kind.HANDLER else None
         triggers = task.triggers if handled is None else ()
-        place = (handled or task).kind.value, task.path
+        place = (handled or task).kind, task.path
         placed.append((place, Writes(task.writes, task.node.name, triggers)))
     return [brought for _, brought in sorted(placed, key=itemgetter(0))]
 
@@ -153,7 +159,7 @@ def _gathered(state: State, brought: Sequence[Writes]) -> tuple[set[str], dict[s
             seen = {name: state.versions[name] for name in item.triggers if name in state.versions}
             state.seen[item.reader] = {**state.seen.get(item.reader, {}), **seen}
         for name, value in item.writes:
-            if name not in SILENT_WRITES:
+            if name not in records.SILENT_WRITES:
                 written.setdefault(name, []).append(value)
     return triggers, written
 
@@ -213,3 +219,124 @@ def _note_change(state: State, name: str, applied: Applied) -> None:
     else:
         applied.updated.discard(name)
         state.tick_channels.discard(name)
+
+
+# ---------------------------------------------------------------- which tasks are due
+
+
+def plan(
+    program: Program, state: State, updated: Collection[str] | None, place: StepContext
+) -> list[Task]:
+    """Return the tasks of the next superstep: PULL by node name, then PUSH by index.
+
+    Args:
+        program: The nodes and what triggers them.
+        state: The channels as the last barrier left them.
+        updated: The channels that may trigger a node; none, or None: any may.
+        place: The superstep.
+    """
+    tasks = []
+    candidates: Iterable[str]
+    if updated:
+        candidates = {name for key in updated for name in program.triggers.get(key, ())}
+    else:
+        # A channel that holds a value from the start is never updated: the nodes that it
+        # triggers run when nothing else is due.
+        candidates = program.nodes if state.versions else ()
+    for name in sorted(candidates):
+        node = program.nodes[name]
+        if _is_due(node, state):
+            given = _input_of(node, program, state, place)
+            tasks.append(_task(node, Kind.PULL, given, f"{PULLED}{name}", place, node.triggers))
+    topic = state.channels.get(TASKS)
+    if topic is not None and topic.is_available():
+        for index, send in enumerate(topic.get()):
+            # A node may be gone since: `start` refuses to go on with the thread then.
+            if send.node in program.nodes:
+                node, path = program.nodes[send.node], f"~__pregel_push, {index:010d}"
+                task = _task(node, Kind.PUSH, send.arg, path, place, PUSHED)
+                task.timeout = send.timeout or task.timeout
+                tasks.append(task)
+    return tasks
+
+
+def _is_due(node: Node, state: State) -> bool:
+    """Return whether a trigger holds a value the node has not seen, and there is an input."""
+    if isinstance(node.channels, str) and not state.channels[node.channels].is_available():
+        return False
+    seen: Mapping[str, Any] | None = state.seen.get(node.name)
+    for trigger in node.triggers:
+        if (channel := state.channels[trigger]).is_available():
+            version = state.versions.get(trigger)
+            if version is None and isinstance(channel, DeltaChannel):
+                continue  # what it starts with is nobody's news
+            if seen is None:
+                return True
+            if version is not None and (trigger not in seen or version > seen[trigger]):
+                return True
+    return False
+
+
+def _input_of(node: Node, program: Program, state: State, place: StepContext) -> Any:
+    """Return what *node* is given."""
+    value: Any
+    if isinstance(node.channels, str):
+        channel = state.channels[node.channels]
+        value = channel if node.contexts else channel.get()
+    else:
+        value = {}
+        for name in node.channels:
+            if name in program.managed:
+                value[name] = program.managed[name].get(place.step, place.stop)
+            elif name in node.contexts:
+                value[name] = state.channels[name]
+            elif state.channels[name].is_available():
+                value[name] = state.channels[name].get()
+    if node.mapper is None:
+        return value
+    try:
+        return node.mapper(value)
+    except Exception as error:
+        error.add_note(f"while the input of node {node.name!r} was made")
+        raise
+
+
+def _task(
+    node: Node, kind: Kind, given: Any, path: str, place: StepContext, triggers: tuple[str, ...]
+) -> Task:
+    around = f"{place.namespace}|{node.name}" if place.namespace else node.name
+    identity = ids.task_id(place.checkpoint_id, around, place.step, path, *triggers)
+    return Task(
+        identity,
+        node,
+        kind,
+        given,
+        path,
+        triggers,
+        namespace=f"{around}:{identity}",
+        timeout=node.timeout,
+    )
+
+
+def handler_task(program: Program, failed: Task, error: BaseException, place: StepContext) -> Task:
+    """Return the task of the node that handles the failure of *failed*."""
+    assert failed.node.handler is not None
+    node = program.nodes[failed.node.handler]
+    path = f"{failed.path}, node_error_handler"
+    task = _task(node, Kind.HANDLER, failed.input, path, place, failed.triggers)
+    task.error = NodeError(failed.name, error)
+    task.parent = failed
+    return task
+
+
+def breaks_before(state: State, tasks: Iterable[Task], where: Names) -> bool:
+    """Return whether a breakpoint on one of *tasks* stops the run here.
+
+    A breakpoint at which the run stopped before does not stop it again until a channel changes.
+    """
+    shown: Mapping[str, Any] = state.seen.get(records.INTERRUPT, {})
+    if not any(
+        name not in shown or version > shown[name] for name, version in state.versions.items()
+    ):
+        return False
+    return any(not task.node.hidden if where == "*" else task.name in where for task in tasks)
