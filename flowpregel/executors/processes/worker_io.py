@@ -40,9 +40,7 @@ _LONGEST_LINE: Final = 1 << 16
 _LARGEST_FRAME: Final = 1 << 20
 """Bytes of output that are sent at once: the coordinator holds several copies of them."""
 TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
-_values: Final = attrgetter(
-    "task.name", "task.attempt", "place.step", "run.thread_id", "run.run_id"
-)
+_facts: Final = attrgetter("task.name", "task.attempt", "place.step", "run.thread_id", "run.run_id")
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 _CHUNK: Final = 1 << 16
 
@@ -326,7 +324,7 @@ def _as_plain(value: Any) -> Any:
 
 def _fields_of_task(job: Job | None) -> dict[str, Any]:
     """Return what records and events are given of the task that logs; None: there is none."""
-    values = (None,) * len(TASK_FIELDS) if job is None else _values(job)
+    values = (None,) * len(TASK_FIELDS) if job is None else _facts(job)
     return {"pid": os.getpid(), **dict(zip(TASK_FIELDS, values, strict=True))}
 
 
