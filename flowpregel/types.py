@@ -1,20 +1,32 @@
-"""The types that users name: what `stream` yields, mode by mode, is defined here.
-
-The others are defined where they are used.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+"""The types that users of graphs and workflows name; they are defined elsewhere."""
 
 from flowpregel._core.commands import Command, Interrupt, Send
 from flowpregel._core.records import Task as PregelExecutableTask
 from flowpregel.channels import Overwrite
 from flowpregel.context import interrupt
+from flowpregel.events import (
+    All,
+    CheckpointPayload,
+    CheckpointStreamPart,
+    CheckpointTask,
+    CustomStreamPart,
+    DebugPayload,
+    DebugStreamPart,
+    Durability,
+    MessagesStreamPart,
+    ProgressPayload,
+    ProgressStreamPart,
+    StreamMode,
+    StreamPart,
+    StreamWriter,
+    TaskPayload,
+    TaskResultPayload,
+    TasksStreamPart,
+    UpdatesStreamPart,
+    ValuesStreamPart,
+)
 from flowpregel.graph.compile import Checkpointer
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy, default_retry_on
-from flowpregel.pregel.config import StreamMode
 from flowpregel.pregel.naming import as_checkpointer as ensure_valid_checkpointer
 from flowpregel.pregel.snapshot import GraphOutput, PregelTask, StateSnapshot
 from flowpregel.pregel.threads import StateUpdate
@@ -29,118 +41,3 @@ __all__ = [
     "UpdatesStreamPart", "ValuesStreamPart", "default_retry_on", "ensure_valid_checkpointer",
     "interrupt",
 ]  # fmt: skip
-
-All: TypeAlias = Literal["*"]
-"""Every node, where node names are asked for."""
-
-StreamWriter: TypeAlias = Callable[[Any], None]
-"""Gives the ``custom`` stream a chunk; a task asks for one with a parameter ``writer``."""
-
-Durability: TypeAlias = Literal["sync", "async", "exit"]
-"""When what a run did is on disk; `flowpregel.pregel` says what each promises."""
-
-
-class ProgressPayload(TypedDict):
-    """A task says how far it is (mode ``progress``)."""
-
-    id: str
-    name: str
-    done: float
-    total: float | None
-    """None: the task does not know."""
-    message: str | None
-
-
-class TaskPayload(TypedDict, total=False):
-    """A task starts (mode ``tasks``)."""
-
-    id: str
-    name: str
-    input: Any
-    triggers: tuple[str, ...]
-    metadata: dict[str, Any]
-
-
-class TaskResultPayload(TypedDict):
-    """A task ended (mode ``tasks``)."""
-
-    id: str
-    name: str
-    error: BaseException | None
-    result: dict[str, Any]
-    interrupts: list[dict[str, Any]]
-    call: NotRequired[str]
-    """The call with short arguments, if it failed."""
-
-
-class CheckpointTask(TypedDict, total=False):
-    """A task that a checkpoint's event lists: due, done or failed."""
-
-    id: str
-    name: str
-    error: BaseException | str
-    result: dict[str, Any]
-    interrupts: tuple[dict[str, Any], ...]
-    state: Any
-
-
-class CheckpointPayload(TypedDict):
-    """A checkpoint was reached (mode ``checkpoints``)."""
-
-    config: dict[str, Any]
-    parent_config: dict[str, Any] | None
-    values: Any
-    metadata: dict[str, Any]
-    next: list[str]
-    tasks: list[CheckpointTask]
-
-
-class DebugPayload(TypedDict):
-    """An event of mode ``tasks`` or ``checkpoints``, with when it happened."""
-
-    step: int
-    timestamp: str
-    type: Literal["checkpoint", "task", "task_result"]
-    payload: TaskPayload | TaskResultPayload | CheckpointPayload
-
-
-class StreamPart(TypedDict):
-    """An item of ``stream(version="v2")``."""
-
-    type: StreamMode
-    ns: tuple[str, ...]
-    data: Any
-
-
-class ValuesStreamPart(StreamPart):
-    """An item of mode ``values``."""
-
-    interrupts: tuple[Any, ...]
-
-
-class UpdatesStreamPart(StreamPart):
-    """An item of mode ``updates``."""
-
-
-class CustomStreamPart(StreamPart):
-    """An item of mode ``custom``."""
-
-
-class MessagesStreamPart(StreamPart):
-    """An item of mode ``messages``: a message, or a part of one, and its metadata."""
-
-
-class ProgressStreamPart(StreamPart):
-    """An item of mode ``progress``."""
-
-
-class CheckpointStreamPart(StreamPart):
-    """An item of mode ``checkpoints``."""
-
-
-class TasksStreamPart(StreamPart):
-    """An item of mode ``tasks``."""
-
-
-class DebugStreamPart(StreamPart):
-    """An item of mode ``debug``."""

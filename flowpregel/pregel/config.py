@@ -13,17 +13,13 @@ from flowpregel._core.records import Address
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.checkpoint.layout import thread_name
 from flowpregel.errors import ConfigurationError
+from flowpregel.events import StreamMode
 from flowpregel.pregel.definition import GraphDefinition, Where
 from flowpregel.pregel.progress import progress_is_on
 from flowpregel.runtime import RunControl
 
 Config: TypeAlias = Mapping[str, Any]
 """A config as a user writes it."""
-StreamMode: TypeAlias = Literal[
-    "values", "updates", "recorded", "custom", "messages", "progress", "notices", "checkpoints",
-    "tasks", "debug",
-]  # fmt: skip
-"""What of a run is streamed."""
 
 DEFAULT_RECURSION_LIMIT = 10_000
 STOP_GRACE: Final = 20.0
