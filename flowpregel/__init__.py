@@ -24,12 +24,39 @@ if TYPE_CHECKING:
     from flowpregel.runtime import RunControl, Runtime, get_runtime
 
 __all__ = [
-    "END", "START", "CachePolicy", "Command", "CompiledStateGraph", "File", "InMemorySaver",
-    "Interrupt", "LMDBSaver", "NodeBuilder", "Overwrite", "Pregel", "RetryPolicy", "RunControl",
-    "Runtime", "Send", "Shared", "StateGraph", "TimeoutPolicy", "__version__", "asleep",
-    "carry", "entrypoint", "get_runtime", "interrupt", "progress", "report_progress", "shared",
-    "shell", "signal", "sleep", "task",
-]  # fmt: skip
+    "END",
+    "START",
+    "CachePolicy",
+    "Command",
+    "CompiledStateGraph",
+    "File",
+    "InMemorySaver",
+    "Interrupt",
+    "LMDBSaver",
+    "NodeBuilder",
+    "Overwrite",
+    "Pregel",
+    "RetryPolicy",
+    "RunControl",
+    "Runtime",
+    "Send",
+    "Shared",
+    "StateGraph",
+    "TimeoutPolicy",
+    "__version__",
+    "asleep",
+    "carry",
+    "entrypoint",
+    "get_runtime",
+    "interrupt",
+    "progress",
+    "report_progress",
+    "shared",
+    "shell",
+    "signal",
+    "sleep",
+    "task",
+]
 
 # Left out are `map`, since `from flowpregel import *` would hide Python's own, and
 # `joblib_backend`, which needs an extra.

@@ -16,7 +16,17 @@ from flowpregel.channels.named_barrier_value import NamedBarrierValue, NamedBarr
 from flowpregel.channels.topic import Topic
 
 __all__ = [
-    "AnyValue", "BaseChannel", "BinaryOperatorAggregate", "Context", "DeltaChannel",
-    "EphemeralValue", "LastValue", "LastValueAfterFinish", "NamedBarrierValue",
-    "NamedBarrierValueAfterFinish", "Overwrite", "Topic", "UntrackedValue",
-]  # fmt: skip
+    "AnyValue",
+    "BaseChannel",
+    "BinaryOperatorAggregate",
+    "Context",
+    "DeltaChannel",
+    "EphemeralValue",
+    "LastValue",
+    "LastValueAfterFinish",
+    "NamedBarrierValue",
+    "NamedBarrierValueAfterFinish",
+    "Overwrite",
+    "Topic",
+    "UntrackedValue",
+]

@@ -12,7 +12,20 @@ from flowpregel.pregel.dry_replay import DryRun
 from flowpregel.pregel.progress import RunEnd
 
 __all__ = [
-    "CommandResult", "DryRun", "File", "Flow", "ResultStream", "RunEnd", "RunHandle",
-    "TaskFunction", "TaskFuture", "TaskOptions", "asleep", "entrypoint", "shell", "signal",
-    "sleep", "task",
-]  # fmt: skip
+    "CommandResult",
+    "DryRun",
+    "File",
+    "Flow",
+    "ResultStream",
+    "RunEnd",
+    "RunHandle",
+    "TaskFunction",
+    "TaskFuture",
+    "TaskOptions",
+    "asleep",
+    "entrypoint",
+    "shell",
+    "signal",
+    "sleep",
+    "task",
+]
