@@ -57,11 +57,33 @@ class Owner:
         if self.namespace != self.me().namespace and self.host == socket.gethostname():
             return f"process {self.pid} of another pid namespace on {self.host}"
         text = f"process {self.pid} on {self.host}"
-        with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:
-            is_stopped = file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
-            if is_stopped and self.host == socket.gethostname():
-                text += " (it is stopped: SIGCONT lets it go on)"
+        if self.state in ("T", "t") and self.host == socket.gethostname():
+            text += " (it is stopped: SIGCONT lets it go on)"
         return text
+
+    @property
+    def state(self) -> str:
+        """The letter by which the kernel says how the process of this id is; empty: not known."""
+        with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+        return ""
+
+    def has_ended(self) -> bool:
+        """Return whether this process is known to be gone, though its lock may not be.
+
+        What it had just forked when it died holds its locks too, until that has become another
+        program: some milliseconds, or more on a busy machine.
+        """
+        me = self.me()
+        if (self.host, self.namespace) != (me.host, me.namespace):
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return self.state in ("Z", "X")
 
 
 def _owner_in(data: bytes) -> Owner | None:

@@ -53,6 +53,8 @@ WATCHED_FOR: Final = 5
 _SHARE: Final = 100
 """The part of its time that a run has for those who watch it: one of so many."""
 _LONGEST_PAUSE = 0.05
+_FORK_LASTS: Final = 5.0
+"""Seconds within which what a dead owner had just forked gives up what it inherited."""
 
 
 class LeaseFiles:
@@ -145,7 +147,7 @@ class LeaseFiles:
 
     def _acquire(self, address: Address, on_conflict: OnConflict) -> tuple[FileLock, int | None]:
         """Return the locked file of a lease, and the fence of the one that was taken over."""
-        replaced, pause = None, 0.001
+        replaced, pause, patience = None, 0.001, time.monotonic() + _FORK_LASTS
         with suppress(FileExistsError):
             os.mkdir(self._path, 0o700)
             os.chmod(self._path, 0o700)  # whatever the umask took away
@@ -163,7 +165,9 @@ class LeaseFiles:
                 elif on_conflict == "takeover":
                     replaced = max(replaced or 0, file.read(FENCE))
                     file.close(remove=True)
-                elif on_conflict == "raise":
+                elif on_conflict == "raise" and not (
+                    owner.has_ended() and time.monotonic() < patience
+                ):
                     raise ThreadBusyError(address.thread_id, address.namespace, str(owner))
             deliver()
             time.sleep(pause)

@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import sys
+import threading
 import time
 
 import pytest
@@ -267,6 +269,33 @@ def test_a_dead_owner_is_replaced_though_a_child_it_forked_lives_on(path):
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for the lease's file in /proc")
+def test_a_dead_owner_is_replaced_when_what_it_was_starting_has_let_go(path):
+    """A program that is being started has the lease's file too, until it is that program."""
+    code = """
+        import subprocess
+        saver = LMDBSaver(path)
+        with saver.lease("t"):
+            kept, at = [], "/proc/self/fd"
+            for fd in os.listdir(at):
+                if os.path.exists(f"{at}/{fd}") and "/leases/" in os.readlink(f"{at}/{fd}"):
+                    kept.append(int(fd))
+            subprocess.Popen(["sh", "-c", "read line"], pass_fds=kept)
+            print(len(kept), flush=True)
+            os.kill(os.getpid(), 9)
+    """
+    process = start(code, path, stdin=-1)
+    assert wait_for_line(process) == "1"
+    process.wait()
+    letting_go = threading.Timer(0.5, process.stdin.close)
+    letting_go.start()
+
+    with LMDBSaver(path) as saver, saver.lease("t", on_conflict="raise") as lease:
+        commit(saver, 0, fence=lease.fence)
+    letting_go.join()
+    process.stdout.close()
 
 
 def test_a_stopped_owner_is_reported_and_fenced_off_by_a_takeover(path):
