@@ -31,7 +31,8 @@ from flowpregel.executors.base import Capabilities, JobKey
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import InFlight
 from flowpregel.executors.processes.executor import PoolExecutor
-from flowpregel.executors.processes.protocol import Frame, PoolSettings
+from flowpregel.executors.processes.protocol import PoolSettings
+from flowpregel.executors.processes.serialization import Frame
 from flowpregel.executors.processes.task_pool import TaskPool
 from flowpregel.integrations.sites import Buffers, RemoteBatch, Site, Sites
 

@@ -38,8 +38,8 @@ from flowpregel.executors.processes.crash_report import last_lines
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.pool import Pool
-from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame, PoolSettings
-from flowpregel.executors.processes.serialization import BufferRef
+from flowpregel.executors.processes.protocol import RAN, REQUEST, PoolSettings
+from flowpregel.executors.processes.serialization import BufferRef, Frame
 from flowpregel.executors.processes.shared_memory import fill
 from flowpregel.executors.processes.worker_process import WorkerProcess
 

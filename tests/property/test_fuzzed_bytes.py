@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel._lmdb.records import SIZE, Seal, Table
 from flowpregel.errors import StoreCorruptError, StoreError, ValueEncodingError
-from flowpregel.executors.processes import messages, protocol, serialization
-from flowpregel.executors.processes.protocol import UP, GarbageError, Parser, pack
+from flowpregel.executors.processes import messages, serialization
+from flowpregel.executors.processes.protocol import UP
+from flowpregel.executors.processes.serialization import HEADER, GarbageError, Parser
 
 MARK = 0xC0FFEE11
 KEY = b"k" * 21
@@ -167,9 +168,11 @@ def nearly_frames(draw: st.DrawFn) -> bytes:
             min_size=1, max_size=6,
         )
     )  # fmt: skip
-    data = b"".join(pack(MARK, *each) for each in sent)
+    data = b"".join(
+        HEADER.pack(MARK, kind, 0, 0, number, len(body)) + body for kind, number, body in sent
+    )
     if draw(st.booleans()):
-        at = draw(st.integers(0, protocol.HEADER.size - 1))
+        at = draw(st.integers(0, HEADER.size - 1))
         return data[:at] + draw(st.binary(min_size=1, max_size=1)) + data[at + 1 :]
     return draw(changed(data))
 
@@ -184,7 +187,7 @@ def test_frames_that_were_changed_are_frames_or_garbage(data: bytes, piece: int)
         for at in range(0, len(data), piece):
             for frame in parser.feed(data[at : at + piece]):
                 assert frame.kind in UP
-                given_back += len(frame.body) + protocol.HEADER.size
+                given_back += len(frame.body) + HEADER.size
     except GarbageError:
         pass
     finally:

@@ -23,7 +23,7 @@ from typing import Any
 from flowpregel.config import get_stream_writer
 from flowpregel.context import current
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.worker_io import WorkerLink
+from flowpregel.executors.processes.io_loop import WorkerLink
 from flowpregel.executors.shared import resource
 from tests.runs.pooling import call_task, wait_until
 

@@ -196,10 +196,10 @@ if __name__ == "__main__":
     ProcessExecutor(1).submit(work)
     time.sleep(60)
 """
-UNGUARDED = "from flowpregel.executors.processes import guard, worker\n"
+UNGUARDED = "from flowpregel.executors.processes import guard, worker_io\n"
 WITHOUT = {
-    "signal": "worker.die_with_parent = lambda: None\n",
-    "watch": "worker.watch = lambda coordinator: None\n",
+    "signal": "worker_io.die_with_parent = lambda: None\n",
+    "watch": "worker_io.watch = lambda coordinator: None\n",
     "guard": "guard.Guard.add = lambda self, pid, mark: None\n",
 }
 """How the kernel's signal, the OS thread that waits for the coordinator's end, and the process that

@@ -267,9 +267,11 @@ def assign(
         batch: list[InFlight] = []
         seconds = 0.0
         while task is not None and len(batch) < min(most, limits.batch):
-            seconds += task.seconds
-            if seconds > BATCH_SECONDS and len(batch) >= least:
-                break
+            # Where it gets its task in any case, and no other, it does not matter how long that is.
+            if least < most:
+                seconds += task.seconds
+                if seconds > BATCH_SECONDS and len(batch) >= least:
+                    break
             batch.append(task)
             task = next(waiting, None)
         if batch:

@@ -1,4 +1,6 @@
-"""The pool's I/O thread: it alone touches links, workers and the queue of tasks.
+"""Who waits at the ends of the links: the pool's I/O thread, and a worker's own end.
+
+Of the coordinator's OS threads, the I/O thread alone touches links, workers and the queue.
 
 ::
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import logging
+import queue
 import selectors
 import socket
 import threading
@@ -28,10 +31,20 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
+
+from flowpregel.context import Job
+from flowpregel.executors.calls import CallFuture
+from flowpregel.executors.processes import messages, protocol
+from flowpregel.executors.processes.serialization import HEADER, Frame, Parser
 
 _log: Final = logging.getLogger("flowpregel.worker")
 Action: TypeAlias = Callable[[], object]
+CHUNK: Final = 1 << 16
+"""Bytes that are read at once."""
+
+
+# ------------------------------------------------ in the coordinator
 
 
 class IOLoop:
@@ -57,7 +70,7 @@ class IOLoop:
         self.watch(self._wake_read.fileno(), partial(self._wake_read.recv, 4096))
         self._thread = threading.Thread(target=self._run, name="flowpregel-io", daemon=True)
 
-    # ------------------------------------------------ for any OS thread
+    # for any OS thread
 
     def call(self, command: Action) -> None:
         """Execute *command* on the I/O thread; after its end, at once."""
@@ -84,7 +97,7 @@ class IOLoop:
         self._wake_write.close()
         self._selector.close()
 
-    # ------------------------------------------------ for the I/O thread
+    # for the I/O thread
 
     def call_at(self, when: float, action: Action) -> None:
         """Call *action* at *when* (monotonic seconds).
@@ -105,7 +118,7 @@ class IOLoop:
             self._selector.register(fd, sum(actions))
             self._watched[fd] = actions
 
-    # ------------------------------------------------ the loop
+    # the loop
 
     def _run(self) -> None:
         while not self.is_done:
@@ -139,3 +152,131 @@ def _guarded(action: Action) -> None:
         action()
     except BaseException:  # noqa: BLE001 - user code may raise SystemExit; nobody here may end
         _log.exception("an error in the pool of worker processes")
+
+
+# ------------------------------------------------ in a worker
+
+
+class Answer(CallFuture[Any]):
+    """The result of a call that a task in a worker has made."""
+
+    # An OS thread of its own reads the link: a caller that waits here stops nobody else.
+    _needs_loop: ClassVar[bool] = False
+
+
+class WorkerLink:
+    """The worker's end of the link.
+
+    Any OS thread sends, whole frames only. The main thread receives, between tasks, until a
+    task makes a request and may wait for the answer: from then on an OS thread of its own does.
+
+    Args:
+        connection: A connected stream socket.
+        mark: Begins every frame.
+    """
+
+    def __init__(self, connection: socket.socket, mark: int) -> None:
+        self._socket = connection
+        self._mark = mark
+        self._outbox: deque[bytes] = deque()
+        self._sending = threading.Lock()
+        self._sender: int | None = None
+        self._main = threading.main_thread().ident
+        self._deferred: BaseException | None = None
+        self._parser = Parser(mark, protocol.DOWN)
+        self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._receiving = threading.Lock()
+        self._receiver: threading.Thread | None = None
+        self._requests = count(1)
+        self.answers: dict[int, Answer] = {}
+        """To requests of the task that runs, by number."""
+        self.task = 0
+        """The number of the task that runs."""
+        self.job: Job | None = None
+        """Its job, while its code runs."""
+
+    def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
+        """Send a frame. When the coordinator is gone, nothing happens."""
+        self._outbox.append(HEADER.pack(self._mark, kind, flags, 0, number, len(body)) + body)
+        me = threading.get_ident()
+        if self._sender == me:
+            # A finalizer or signal handler of user code prints while we send: we go on.
+            return
+        with self._sending:
+            self._sender = me
+            try:
+                while self._outbox:
+                    self._socket.sendall(self._outbox.popleft())
+            except OSError:
+                self._outbox = deque(maxlen=0)
+            finally:
+                self._sender = None
+        if me == self._main and self._deferred is not None:
+            error, self._deferred = self._deferred, None
+            raise error
+
+    def defer(self, error: BaseException) -> bool:
+        """Return whether *error* will be raised when the main thread has sent what it sends.
+
+        A signal handler that raises must not cut a frame in two.
+        """
+        if self._sender == self._main:
+            self._deferred = error
+            return True
+        return False
+
+    def disconnect(self) -> None:
+        """Send nothing any more: this process is a fork of the worker."""
+        self._outbox = deque(maxlen=0)
+        self._sending = threading.Lock()
+        self._sender = None
+
+    def cancel(self, task: int, future: CallFuture[Any]) -> None:
+        """Tell the run that *task* no longer wants a call that it has made."""
+        for request, answer in [*self.answers.items()]:
+            if answer is future:
+                self.send(protocol.CANCELLED, task, protocol.REQUEST.pack(request))
+
+    def next(self) -> Frame | None:
+        """Wait for the next frame that is no answer; None: the coordinator is gone."""
+        orders = self._orders
+        while self._receiver is None and orders.empty():
+            with self._receiving:
+                if orders.empty():
+                    self._receive()
+        return orders.get()
+
+    def request(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
+        """Send a request of *task*; return *answer*, which will have its result."""
+        request = next(self._requests) & 0xFFFFFFFF
+        self.answers[request] = answer
+        if self._receiver is None:
+            self._receiver = threading.Thread(
+                target=self._receive_all, name="flowpregel-reader", daemon=True
+            )
+            self._receiver.start()
+        self.send(kind, task, protocol.REQUEST.pack(request) + body)
+        return answer
+
+    def _receive_all(self) -> None:
+        with self._receiving:
+            while self._receive():
+                pass
+
+    def _receive(self) -> bool:
+        try:
+            data = self._socket.recv(CHUNK)
+        except OSError:
+            data = b""
+        if not data:
+            self._orders.put(None)
+            return False
+        for frame in self._parser.feed(data):
+            if frame.kind != protocol.ANSWER:
+                self._orders.put(frame)
+            elif (answer := self.answers.pop(frame.number, None)) is not None:
+                try:
+                    answer.settle(messages.unpack_outcome(frame.body))
+                except BaseException as error:  # noqa: BLE001 - the caller is told
+                    answer.set_exception(error)
+        return True

@@ -30,22 +30,14 @@ from flowpregel._core.records import (
 )
 from flowpregel._lmdb.errors import why_refused
 from flowpregel._tracebacks import WorkerTraceback, leave_out_ours
-from flowpregel.carried import Carried, bring, carried_by, place_of
+from flowpregel.carried import bring, carried_by, place_of
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Mailbox
+from flowpregel.executors.processes import serialization
 from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.protocol import DIGEST_SIZE, REQUEST
-from flowpregel.executors.processes.serialization import (
-    AS_A_WHOLE,
-    Message,
-    Open,
-    Share,
-    dumps,
-    find_culprit,
-    pack,
-    unpack,
-)
+from flowpregel.executors.processes.serialization import Open, Share, find_culprit, pack, unpack
 from flowpregel.executors.processes.shared_memory import Arena
 
 _log: Final = logging.getLogger("flowpregel.worker")
@@ -80,7 +72,7 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
         mapper=None, metadata={}, tags=(), subgraph=None,
     )  # fmt: skip
     try:
-        return dumps(slim)
+        return serialization.dumps(slim)
     except Exception as error:
         parts: list[tuple[str, str, Any]]
         parts = [("code", "function", each.func or each.coroutine) for each in slim.steps]
@@ -97,7 +89,7 @@ def _unpicklable(
     """
     what = path = ""
     for what, path, part in parts:
-        if why_refused(part, dumps):
+        if why_refused(part, serialization.dumps):
             return TaskSerializationError(task, f"the {what}", *find_culprit(part, path))
     return TaskSerializationError(task, f"the {what}", path, str(error))
 
@@ -108,7 +100,7 @@ AskStore: TypeAlias = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 """Calls the method of that name of the run's store; returns its result."""
 
 
-def pack_job(job: Job, share: Share | None) -> Message:
+def pack_job(job: Job, share: Share | None) -> serialization.Message:
     """Return *job* without its node as a message.
 
     Args:
@@ -167,6 +159,10 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
         BaseException: Whatever the unpickling of a part raises.
     """
     task, place, run, has_store, key, compares, read, carried = unpack(data, open_ref)
+    # They hold what was carried here, and nothing else.
+    variables = contextvars.Context()
+    if carried is not None:
+        variables.run(bring, carried)
     return Job(
         Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
         StepContext(*place, *read),
@@ -175,16 +171,8 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
         ),
         key,
         compares,
-        variables_of(carried),
+        variables,
     )
-
-
-def variables_of(carried: Carried | None) -> contextvars.Context:
-    """Return context variables that hold what was carried here, and nothing else."""
-    context = contextvars.Context()
-    if carried is not None:
-        context.run(bring, carried)
-    return context
 
 
 def _parts_of(job: Job, channels: object, managed: object) -> Iterator[tuple[str, str, Any]]:
@@ -238,7 +226,10 @@ class JobEncoder:
 
             contexts = [each.held.token for each in contexts_in(job.task.input)]
         task = InFlight(next(self._ids), job, mailbox, code, contexts)
-        if len(self.pack(task)) > _LARGE:
+        task.body, task.refs = pack_job(job, self._arena.share)
+        if self._arena.is_full:
+            self._warn_of_full(task)
+        if len(task.body) > _LARGE:
             # Shared memory is full. Very many such jobs must not fill all other memory too.
             task.body = None
         return task
@@ -254,20 +245,22 @@ class JobEncoder:
         return self._known(blake2b(data, digest_size=DIGEST_SIZE).digest(), data)
 
     def pack(self, task: InFlight, *, share: bool = True) -> bytes:
-        """Pack the job of *task*; return its bytes.
+        """Pack the job of *task* once more; return its bytes.
 
         Raises:
             TaskSerializationError: A part of it cannot be pickled.
         """
-        arena = self._arena
-        task.body, task.refs = pack_job(task.job, arena.share if share else None)
-        if arena.is_full:
-            arena.is_full = False
-            _log.warning(
-                "no shared memory is left for the input of task %r: it goes through the link, "
-                "which is slower", task.job.task.name,
-            )  # fmt: skip
+        task.body, task.refs = pack_job(task.job, self._arena.share if share else None)
+        if self._arena.is_full:
+            self._warn_of_full(task)
         return task.body
+
+    def _warn_of_full(self, task: InFlight) -> None:
+        self._arena.is_full = False
+        _log.warning(
+            "no shared memory is left for the input of task %r: it goes through the link, "
+            "which is slower", task.job.task.name,
+        )  # fmt: skip
 
     def decode_call(self, task: InFlight, body: bytes) -> Call:
         """Return the call that a worker says *task* makes.
@@ -282,7 +275,8 @@ class JobEncoder:
         call = Call(*task.job.key, node, arguments, asked)
         call.reply = (task, request)
         if carried is not None:
-            call.variables = variables_of(carried)
+            call.variables = contextvars.Context()
+            call.variables.run(bring, carried)
         return call
 
 
@@ -324,7 +318,7 @@ def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
             unpack(message.data)
     except BaseException as problem:  # noqa: BLE001 - the worker always answers
         path, cause = find_culprit(error, "error")
-        if cause == AS_A_WHOLE:
+        if cause == serialization.AS_A_WHOLE:
             cause = f"{type(problem).__name__}: {problem}"
         stand_in = TaskSerializationError(task, "the error", path, cause)
         message = pack((stand_in, None, text, calls))

@@ -25,7 +25,8 @@ from flowpregel.executors.processes.assign import (
     assign,
 )
 from flowpregel.executors.processes.guard import Guard
-from flowpregel.executors.processes.protocol import PLAIN, Frame, PoolSettings, WorkerKind
+from flowpregel.executors.processes.protocol import PLAIN, PoolSettings, WorkerKind
+from flowpregel.executors.processes.serialization import Frame
 from flowpregel.executors.processes.shared_memory import Arena, released_in, segments_for
 from flowpregel.executors.processes.task_pool import CLOSED, TaskPool
 from flowpregel.executors.processes.worker_process import WorkerProcess
@@ -82,7 +83,8 @@ class Pool(TaskPool):
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
         now, can_send = time.monotonic(), not self._is_closing
-        self._spread()
+        if len(self._tasks) > 1 and not self._queue.count:
+            self._spread()
         while can_send and (self._queue.count or len(self.workers) < self._keep):
             workers = [each for each in self.workers if self.resources.count or each.kind == PLAIN]
             workers.sort(key=attrgetter("heard"), reverse=True)
@@ -177,9 +179,9 @@ class Pool(TaskPool):
             worker.dismiss()
 
     def _spread(self) -> None:
-        """Take back what waits behind other tasks while a worker has nothing to do."""
+        """No task waits here: take back what waits behind others, if a worker has nothing to do."""
         behind = [each for each in self.workers if len(each.tasks) > 1]
-        if behind and not self._queue.count:
+        if behind:
             states = [each.state for each in self.workers if each.kind == PLAIN]
             free = self.settings.size - states.count(WorkerState.BUSY)
             for worker in behind if free > 0 and WorkerState.IDLE in states else ():

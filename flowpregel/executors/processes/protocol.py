@@ -1,4 +1,4 @@
-"""What the two ends of a worker's link share: frames, tokens, the worker's status and settings.
+"""What the two ends of a worker's link share: kinds of frames, tokens, its status and settings.
 
 ::
 
@@ -12,9 +12,7 @@ A task begins when its worker has taken its token. The coordinator recalls tasks
 reading tokens back. A pipe hands out each byte once, so no task runs twice or is lost.
 The first task of an idle worker has none: it begins at once.
 
-A frame is a header of fixed size and a body whose meaning its kind defines. The header
-begins with the mark of its link, a random number. Bytes that user code writes to the
-wrong descriptor lack the mark and are refused before anything is decoded.
+Frames are made and cut in `serialization`; what one means, its kind says, which is here.
 """
 
 from __future__ import annotations
@@ -24,11 +22,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Final, NamedTuple
-
-HEADER: Final = Struct("<IBBHIQ")
-"""mark, kind, flags, spare, number, length of the body."""
-LONGEST: Final = 1 << 36
-"""No body is longer: a length above it is garbage."""
 
 # Down: from the coordinator to the worker.
 TASKS: Final = 2
@@ -95,62 +88,6 @@ TOKEN: Final = Struct("<I")
 """The number of a task."""
 REQUEST: Final = Struct("<I")
 """Before the body of CALLED, ASKED, SAVED and CANCELLED: what the answer is to be sent under."""
-
-
-class Frame(NamedTuple):
-    """One message on a link."""
-
-    kind: int
-    flags: int
-    number: int
-    body: bytes
-
-
-class GarbageError(Exception):
-    """Bytes on a link that are no frames."""
-
-
-def pack(mark: int, kind: int, number: int, body: bytes = b"", flags: int = 0) -> bytes:
-    """Return a whole frame."""
-    return HEADER.pack(mark, kind, flags, 0, number, len(body)) + body
-
-
-class Parser:
-    """Cuts the bytes that arrive into frames.
-
-    Args:
-        mark: What every frame begins with.
-        kinds: The kinds that may arrive at this end.
-    """
-
-    def __init__(self, mark: int, kinds: frozenset[int]) -> None:
-        self._mark = mark
-        self._kinds = kinds
-        self._held = bytearray()
-
-    def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that *data* completes.
-
-        Memory grows with the bytes that arrived, never with what a header claims.
-
-        Raises:
-            GarbageError: The bytes are not frames; the link cannot be used again.
-        """
-        held, head = self._held, HEADER.size
-        held += data
-        frames: list[Frame] = []
-        start = head
-        while start <= len(held):
-            mark, kind, flags, spare, number, length = HEADER.unpack_from(held, start - head)
-            if mark != self._mark or kind not in self._kinds or spare or length > LONGEST:
-                raise GarbageError(f"not a frame: {bytes(held[start - head : start]).hex()}")
-            end = start + length
-            if end > len(held):
-                break
-            frames.append(Frame(kind, flags, number, bytes(held[start:end])))
-            start = end + head
-        del held[: start - head]
-        return frames
 
 
 STATUS_SIZE: Final = 24

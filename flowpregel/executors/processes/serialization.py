@@ -1,8 +1,12 @@
-"""Pickles that another process can load, and the path to the part that cannot be pickled.
+"""What goes over a link, in bytes: frames, and in these pickles that another process can load.
+
+A frame is a header of fixed size and a body. The header begins with the mark of its link, a
+random number. Bytes that user code writes to the wrong descriptor lack the mark and are
+refused before anything is decoded.
 
 The C pickle is used when it is exact. What it refers to by name and the other
 process could not find (anything of ``__main__``, lambdas, local classes) goes by
-value, with cloudpickle.
+value, with cloudpickle. Of what cannot be pickled, the path to the part at fault is found.
 """
 
 from __future__ import annotations
@@ -30,8 +34,69 @@ PROTOCOL: Final = 5
 SHARE_FROM: Final = 128 << 10
 """Bytes from which a buffer goes through shared memory: a link is faster below."""
 AS_A_WHOLE: Final = "it cannot be pickled as a whole"
+HEADER: Final = Struct("<IBBHIQ")
+"""mark, kind, flags, spare, number, length of the body."""
+LONGEST: Final = 1 << 36
+"""No body is longer: a length above it is garbage."""
 _COUNT: Final = Struct("<I")
 _REF: Final = Struct("<QQQ")
+
+
+# ------------------------------------------------ frames
+
+
+class Frame(NamedTuple):
+    """One message on a link."""
+
+    kind: int
+    flags: int
+    number: int
+    body: bytes
+
+
+class GarbageError(Exception):
+    """Bytes on a link that are no frames."""
+
+
+class Parser:
+    """Cuts the bytes that arrive into frames.
+
+    Args:
+        mark: What every frame begins with.
+        kinds: The kinds that may arrive at this end.
+    """
+
+    def __init__(self, mark: int, kinds: frozenset[int]) -> None:
+        self._mark = mark
+        self._kinds = kinds
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that *data* completes.
+
+        Memory grows with the bytes that arrived, never with what a header claims.
+
+        Raises:
+            GarbageError: The bytes are not frames; the link cannot be used again.
+        """
+        held, head = self._held, HEADER.size
+        held += data
+        frames: list[Frame] = []
+        start = head
+        while start <= len(held):
+            mark, kind, flags, spare, number, length = HEADER.unpack_from(held, start - head)
+            if mark != self._mark or kind not in self._kinds or spare or length > LONGEST:
+                raise GarbageError(f"not a frame: {bytes(held[start - head : start]).hex()}")
+            end = start + length
+            if end > len(held):
+                break
+            frames.append(Frame(kind, flags, number, bytes(held[start:end])))
+            start = end + head
+        del held[: start - head]
+        return frames
+
+
+# ------------------------------------------------ pickles
 
 
 def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:

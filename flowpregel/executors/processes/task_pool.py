@@ -21,8 +21,9 @@ from flowpregel.executors.base import HOST, Backlog, JobKey, Mailbox
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.assign import InFlight, TaskQueue
 from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame, PoolSettings
+from flowpregel.executors.processes.protocol import RAN, REQUEST, PoolSettings
 from flowpregel.executors.processes.resources import ResourceBook
+from flowpregel.executors.processes.serialization import Frame
 from flowpregel.executors.processes.shared_memory import Arena
 from flowpregel.executors.processes.worker_io import TASK_FIELDS
 

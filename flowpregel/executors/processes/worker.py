@@ -12,30 +12,33 @@ the process with its coordinator; and, once a task has made a call, one that rea
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import faulthandler
 import logging
 import os
 import pickle
-import select
 import signal
 import socket
 import struct
 import sys
 import threading
 import time
+from contextvars import copy_context
+from functools import partial
 from resource import RUSAGE_SELF, getrusage
 from typing import TYPE_CHECKING, Any, Final
 
-from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
+from flowpregel._core.ids import Asked
+from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
+from flowpregel.carried import carried_by
+from flowpregel.context import RunClient
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
+from flowpregel.executors.calls import OpenCalls
 from flowpregel.executors.local import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.crash_report import RSS_UNIT
 from flowpregel.executors.processes.guard import MARK, end_marked
+from flowpregel.executors.processes.io_loop import Answer, WorkerLink
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
@@ -43,12 +46,8 @@ from flowpregel.executors.processes.shared_memory import (
     released_in,
     segments_for,
 )
-from flowpregel.executors.processes.worker_io import (
-    WorkerLink,
-    WorkerRunClient,
-    bind_fields,
-    take_over,
-)
+from flowpregel.executors.processes.worker_io import become_worker, bind_fields, take_over
+from flowpregel.executors.shared import sent_by_key
 
 if TYPE_CHECKING:
     from flowpregel.channels.context import Context
@@ -57,8 +56,6 @@ STOP_SIGNAL: Final = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else sig
 """Sent to a worker whose task is to stop; hardly anything else uses it."""
 _STOP_AGAIN: Final = 0.01
 """Seconds after which a task that was importing a module is told again to stop."""
-_PR_SET_PDEATHSIG: Final = 1
-_LOOK_EVERY: Final = 1.0
 _log: Final = logging.getLogger("flowpregel.worker")
 
 
@@ -203,7 +200,7 @@ class Worker:
 
     # ------------------------------------------------ contexts
 
-    def _leave(self, frame: protocol.Frame) -> None:
+    def _leave(self, frame: serialization.Frame) -> None:
         """Leave the contexts of a run that ended, and answer."""
         tokens, ended = serialization.unpack(frame.body)
         outcome = None if ended is None else messages.unpack_outcome(ended)
@@ -276,54 +273,74 @@ class Tokens:
         return True
 
 
-# ------------------------------------------------ how a process becomes a worker
+# ------------------------------------------------ what a task can reach
 
 
-def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
-    """Give this process its group, its signals, its streams and its watchdog.
+class WorkerRunClient(RunClient):
+    """Connects one task in a worker with its run.
 
     Args:
-        stdout: The pipe that becomes descriptor 1.
-        stderr: The pipe that becomes descriptor 2.
-        coordinator: The pid of the process to end with.
+        link: The worker's.
+        number: The task's.
+        status: The worker's.
     """
-    # An own process group: Ctrl-C in the terminal is the coordinator's to handle, and
-    # what a task starts can be ended with its worker.
-    with contextlib.suppress(OSError):
-        os.setpgid(0, 0)
-    # Unlike SIG_IGN, this is not inherited by programs that a task starts.
-    signal.signal(signal.SIGINT, lambda number, frame: None)
-    die_with_parent()
-    os.register_at_fork(after_in_child=die_with_parent)
-    threading.Thread(
-        target=watch, args=(coordinator,), name="flowpregel-watchdog", daemon=True
-    ).start()
-    null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (stdout, 1), (stderr, 2)):
-        os.dup2(source, target)
-        os.close(source)
-    faulthandler.enable(file=2, all_threads=True)
-    import multiprocessing  # noqa: PLC0415 - loaded by loky anyway
 
-    # With loky's method, pools that tasks make would respawn for ever.
-    multiprocessing.set_start_method("spawn", force=True)
+    __slots__ = ("_link", "_number", "_status", "made")
+
+    def __init__(self, link: WorkerLink, number: int, status: memoryview) -> None:
+        self._link = link
+        self._number = number
+        self._status = status
+        self.made = OpenCalls()
+
+    def emit(self, chunk: Any) -> None:
+        """Give the run's stream a custom chunk, or a `Report`."""
+        body = _packed(chunk, "this", "a stream chunk", "chunk", chunk)
+        self._link.send(protocol.EMITTED, self._number, body)
+
+    def beat(self) -> None:
+        """Show that the task is alive."""
+        self._link.send(protocol.BEAT, self._number)
+
+    def call(self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any) -> Any:
+        """Make a call; return its future: *reply*, if its caller has that already."""
+        content = (
+            messages.pack_node(node, called=True),
+            arguments,
+            asked,
+            carried_by(copy_context(), {}),
+        )
+        with sent_by_key():
+            body = _packed(content, node.name, "the input", "arguments", arguments)
+        self.made.cancel = partial(self._link.cancel, self._number)
+        answer = reply[0] if reply else Answer(None, self.made)
+        return self._link.request(protocol.CALLED, self._number, body, answer)
+
+    def ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method of the run's store; return its result."""
+        body, _ = serialization.pack((method, args, kwargs))
+        return self._link.request(protocol.ASKED, self._number, body, Answer()).result()
+
+    def is_ending(self) -> bool:
+        """Return whether the task was told that its run is to end."""
+        return self._status[protocol.ENDING] == self._number
+
+    def save(self, state: Any) -> None:
+        """Keep *state* for the next attempt of the task; return when the run has."""
+        if self._link.job is None or self._link.job.run.run_id is None:
+            return  # a plain function of the pool: it has one attempt
+        body = _packed(state, "this", "the saved state", "state", state)
+        self._link.request(protocol.SAVED, self._number, body, Answer()).result()
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the OS thread that started it ends (Linux)."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+def _packed(content: Any, task: str, what: str, name: str, part: Any) -> bytes:
+    """Return *content*, pickled.
 
-
-def watch(coordinator: int) -> None:
-    """End this process and all of its group when the coordinator is gone."""
-    with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
-        ended = os.pidfd_open(coordinator)
-        if os.getppid() == coordinator:
-            select.select([ended], [], [])
-    while os.getppid() == coordinator:
-        time.sleep(_LOOK_EVERY)
-    with contextlib.suppress(OSError):
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
+    Raises:
+        TaskSerializationError: It cannot be. It names *task* and *what* that is, and what in
+            *part*, which the user knows by *name*, is at fault.
+    """
+    try:
+        return serialization.pack(content).data
+    except Exception as error:
+        raise TaskSerializationError(task, what, *serialization.find_culprit(part, name)) from error

@@ -1,4 +1,4 @@
-"""The worker's end of the link: what its tasks send and ask for, print and log.
+"""What surrounds the tasks of a worker: its process, and where what they print and log goes.
 
 Text that Python code prints goes over the link, in order with everything else a
 task sends, so it is labelled exactly. What C code and programs write to
@@ -10,234 +10,88 @@ configures structlog for the workers too. Either way the run's fields are bound.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import faulthandler
 import io
 import logging
 import os
 import pickle
-import queue
-import socket
+import select
+import signal
 import sys
 import threading
-from collections import deque
+import time
 from collections.abc import Mapping
-from contextvars import copy_context
 from functools import partial
-from itertools import count
 from operator import attrgetter
-from typing import Any, ClassVar, Final, cast
+from typing import Any, Final, cast
 
-from flowpregel._core.ids import Asked
-from flowpregel._core.records import Arguments, Node
-from flowpregel.carried import carried_by
-from flowpregel.context import Job, RunClient
-from flowpregel.errors import TaskSerializationError
-from flowpregel.executors.calls import CallFuture, OpenCalls
-from flowpregel.executors.processes import messages, protocol, serialization
-from flowpregel.executors.processes.protocol import ANSWER, DOWN, REQUEST, Frame, Parser
-from flowpregel.executors.shared import sent_by_key
+from flowpregel.context import Job
+from flowpregel.executors.processes import protocol
+from flowpregel.executors.processes.io_loop import WorkerLink
 
+_PR_SET_PDEATHSIG: Final = 1
+_LOOK_EVERY: Final = 1.0
 _LONGEST_LINE: Final = 1 << 16
 _LARGEST_FRAME: Final = 1 << 20
 """Bytes of output that are sent at once: the coordinator holds several copies of them."""
 TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
 _facts: Final = attrgetter("task.name", "task.attempt", "place.step", "run.thread_id", "run.run_id")
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
-_CHUNK: Final = 1 << 16
 
 
-class Answer(CallFuture[Any]):
-    """The result of a call that a task in a worker has made."""
-
-    # An OS thread of its own reads the link: a caller that waits here stops nobody else.
-    _needs_loop: ClassVar[bool] = False
+# ------------------------------------------------ how a process becomes a worker
 
 
-class WorkerLink:
-    """The worker's end of the link.
-
-    Any OS thread sends, whole frames only. The main thread receives, between tasks, until a
-    task makes a request and may wait for the answer: from then on an OS thread of its own does.
+def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
+    """Give this process its group, its signals, its streams and its watchdog.
 
     Args:
-        connection: A connected stream socket.
-        mark: Begins every frame.
+        stdout: The pipe that becomes descriptor 1.
+        stderr: The pipe that becomes descriptor 2.
+        coordinator: The pid of the process to end with.
     """
+    # An own process group: Ctrl-C in the terminal is the coordinator's to handle, and
+    # what a task starts can be ended with its worker.
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    # Unlike SIG_IGN, this is not inherited by programs that a task starts.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    die_with_parent()
+    os.register_at_fork(after_in_child=die_with_parent)
+    threading.Thread(
+        target=watch, args=(coordinator,), name="flowpregel-watchdog", daemon=True
+    ).start()
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (stdout, 1), (stderr, 2)):
+        os.dup2(source, target)
+        os.close(source)
+    faulthandler.enable(file=2, all_threads=True)
+    import multiprocessing  # noqa: PLC0415 - loaded by loky anyway
 
-    def __init__(self, connection: socket.socket, mark: int) -> None:
-        self._socket = connection
-        self._mark = mark
-        self._outbox: deque[bytes] = deque()
-        self._sending = threading.Lock()
-        self._sender: int | None = None
-        self._main = threading.main_thread().ident
-        self._deferred: BaseException | None = None
-        self._parser = Parser(mark, DOWN)
-        self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-        self._receiving = threading.Lock()
-        self._receiver: threading.Thread | None = None
-        self._requests = count(1)
-        self.answers: dict[int, Answer] = {}
-        """To requests of the task that runs, by number."""
-        self.task = 0
-        """The number of the task that runs."""
-        self.job: Job | None = None
-        """Its job, while its code runs."""
-
-    def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
-        """Send a frame. When the coordinator is gone, nothing happens."""
-        self._outbox.append(protocol.pack(self._mark, kind, number, body, flags))
-        me = threading.get_ident()
-        if self._sender == me:
-            # A finalizer or signal handler of user code prints while we send: we go on.
-            return
-        with self._sending:
-            self._sender = me
-            try:
-                while self._outbox:
-                    self._socket.sendall(self._outbox.popleft())
-            except OSError:
-                self._outbox = deque(maxlen=0)
-            finally:
-                self._sender = None
-        if me == self._main and self._deferred is not None:
-            error, self._deferred = self._deferred, None
-            raise error
-
-    def defer(self, error: BaseException) -> bool:
-        """Return whether *error* will be raised when the main thread has sent what it sends.
-
-        A signal handler that raises must not cut a frame in two.
-        """
-        if self._sender == self._main:
-            self._deferred = error
-            return True
-        return False
-
-    def disconnect(self) -> None:
-        """Send nothing any more: this process is a fork of the worker."""
-        self._outbox = deque(maxlen=0)
-        self._sending = threading.Lock()
-        self._sender = None
-
-    def cancel(self, task: int, future: CallFuture[Any]) -> None:
-        """Tell the run that *task* no longer wants a call that it has made."""
-        for request, answer in [*self.answers.items()]:
-            if answer is future:
-                self.send(protocol.CANCELLED, task, REQUEST.pack(request))
-
-    def next(self) -> Frame | None:
-        """Wait for the next frame that is no answer; None: the coordinator is gone."""
-        orders = self._orders
-        while self._receiver is None and orders.empty():
-            with self._receiving:
-                if orders.empty():
-                    self._receive()
-        return orders.get()
-
-    def request(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
-        """Send a request of *task*; return *answer*, which will have its result."""
-        request = next(self._requests) & 0xFFFFFFFF
-        self.answers[request] = answer
-        if self._receiver is None:
-            self._receiver = threading.Thread(
-                target=self._receive_all, name="flowpregel-reader", daemon=True
-            )
-            self._receiver.start()
-        self.send(kind, task, REQUEST.pack(request) + body)
-        return answer
-
-    def _receive_all(self) -> None:
-        with self._receiving:
-            while self._receive():
-                pass
-
-    def _receive(self) -> bool:
-        try:
-            data = self._socket.recv(_CHUNK)
-        except OSError:
-            data = b""
-        if not data:
-            self._orders.put(None)
-            return False
-        for frame in self._parser.feed(data):
-            if frame.kind != ANSWER:
-                self._orders.put(frame)
-            elif (answer := self.answers.pop(frame.number, None)) is not None:
-                try:
-                    answer.settle(messages.unpack_outcome(frame.body))
-                except BaseException as error:  # noqa: BLE001 - the caller is told
-                    answer.set_exception(error)
-        return True
+    # With loky's method, pools that tasks make would respawn for ever.
+    multiprocessing.set_start_method("spawn", force=True)
 
 
-class WorkerRunClient(RunClient):
-    """Connects one task in a worker with its run.
-
-    Args:
-        link: The worker's.
-        number: The task's.
-        status: The worker's.
-    """
-
-    __slots__ = ("_link", "_number", "_status", "made")
-
-    def __init__(self, link: WorkerLink, number: int, status: memoryview) -> None:
-        self._link = link
-        self._number = number
-        self._status = status
-        self.made = OpenCalls()
-
-    def emit(self, chunk: Any) -> None:
-        """Give the run's stream a custom chunk, or a `Report`."""
-        body = _packed(chunk, "this", "a stream chunk", "chunk", chunk)
-        self._link.send(protocol.EMITTED, self._number, body)
-
-    def beat(self) -> None:
-        """Show that the task is alive."""
-        self._link.send(protocol.BEAT, self._number)
-
-    def call(self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any) -> Any:
-        """Make a call; return its future: *reply*, if its caller has that already."""
-        content = (
-            messages.pack_node(node, called=True),
-            arguments,
-            asked,
-            carried_by(copy_context(), {}),
-        )
-        with sent_by_key():
-            body = _packed(content, node.name, "the input", "arguments", arguments)
-        self.made.cancel = partial(self._link.cancel, self._number)
-        answer = reply[0] if reply else Answer(None, self.made)
-        return self._link.request(protocol.CALLED, self._number, body, answer)
-
-    def ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method of the run's store; return its result."""
-        body, _ = serialization.pack((method, args, kwargs))
-        return self._link.request(protocol.ASKED, self._number, body, Answer()).result()
-
-    def is_ending(self) -> bool:
-        """Return whether the task was told that its run is to end."""
-        return self._status[protocol.ENDING] == self._number
-
-    def save(self, state: Any) -> None:
-        """Keep *state* for the next attempt of the task; return when the run has."""
-        if self._link.job is None or self._link.job.run.run_id is None:
-            return  # a plain function of the pool: it has one attempt
-        body = _packed(state, "this", "the saved state", "state", state)
-        self._link.request(protocol.SAVED, self._number, body, Answer()).result()
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the OS thread that started it ends (Linux)."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
-def _packed(content: Any, task: str, what: str, name: str, part: Any) -> bytes:
-    """Return *content*, pickled.
-
-    Raises:
-        TaskSerializationError: It cannot be. It names *task* and *what* that is, and what in
-            *part*, which the user knows by *name*, is at fault.
-    """
-    try:
-        return serialization.pack(content).data
-    except Exception as error:
-        raise TaskSerializationError(task, what, *serialization.find_culprit(part, name)) from error
+def watch(coordinator: int) -> None:
+    """End this process and all of its group when the coordinator is gone."""
+    with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
+        ended = os.pidfd_open(coordinator)
+        if os.getppid() == coordinator:
+            select.select([ended], [], [])
+    while os.getppid() == coordinator:
+        time.sleep(_LOOK_EVERY)
+    with contextlib.suppress(OSError):
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 # ------------------------------------------------ what tasks print and log

@@ -23,13 +23,12 @@ from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import ONE_CPU, InFlight, WorkerLoad, WorkerState
 from flowpregel.executors.processes.crash_report import last_lines, reap
 from flowpregel.executors.processes.guard import MARK, Guard
-from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser
+from flowpregel.executors.processes.io_loop import CHUNK, IOLoop
+from flowpregel.executors.processes.serialization import HEADER, Frame, GarbageError, Parser
 from flowpregel.executors.processes.shared_memory import BufferReader, FdSocket, new_shared_file
 from flowpregel.executors.processes.worker import STOP_SIGNAL, main
 from flowpregel.executors.processes.worker_io import log_levels
 
-_CHUNK: Final = 1 << 16
 _SLOW_AFTER: Final = 0.020
 """Seconds without a task's end after which nothing more is sent ahead of time."""
 _ALL_TOKENS: Final = 1 << 16
@@ -181,7 +180,8 @@ class WorkerProcess:
 
     def send(self, kind: int, number: int = 0, body: bytes = b"") -> None:
         """Send a frame, now or as soon as the link takes it."""
-        self._outbox.append(memoryview(protocol.pack(self._mark, kind, number, body)))
+        head = HEADER.pack(self._mark, kind, 0, 0, number, len(body))
+        self._outbox.append(memoryview(head + body))
         if len(self._outbox) == 1:
             self._flush()
 
@@ -207,7 +207,7 @@ class WorkerProcess:
     def _read_link(self) -> bool:
         """Handle the frames that have arrived; return whether there may be more."""
         try:
-            data = self._link.recv(_CHUNK)
+            data = self._link.recv(CHUNK)
         except BlockingIOError:
             return False
         except OSError:
@@ -235,7 +235,7 @@ class WorkerProcess:
 
     def _read_stream(self, fd: int, to_stderr: bool) -> None:
         try:
-            data = os.read(fd, _CHUNK)
+            data = os.read(fd, CHUNK)
         except BlockingIOError:
             return
         except OSError:
@@ -296,7 +296,7 @@ class WorkerProcess:
             code = b"" if task.code.digest in self._known else task.code.data
             self._known.add(task.code.digest)
             orders.append((task.number, task.code.digest, code, task.body))
-            tokens += b"" if task.number == begun else TOKEN.pack(task.number)
+            tokens += b"" if task.number == begun else protocol.TOKEN.pack(task.number)
         if tokens:
             os.write(self._tokens_write, tokens)
         self.send(protocol.TASKS, begun, pickle.dumps(orders, 5))
@@ -311,7 +311,7 @@ class WorkerProcess:
             tokens = os.read(self._tokens, _ALL_TOKENS)
         except BlockingIOError:
             return []
-        return [number for (number,) in TOKEN.iter_unpack(tokens)]
+        return [number for (number,) in protocol.TOKEN.iter_unpack(tokens)]
 
     def signal_stop(self, number: int) -> None:
         """Make the code of task *number* raise, if it still runs."""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.protocol import UP, Frame, GarbageError, Parser, pack
+from flowpregel.executors.processes.io_loop import WorkerLink
+from flowpregel.executors.processes.protocol import UP
+from flowpregel.executors.processes.serialization import (
+    HEADER,
+    LONGEST,
+    Frame,
+    GarbageError,
+    Parser,
+)
 
 MARK = 0xC0FFEE11
 
@@ -16,12 +26,26 @@ some_frames = st.lists(
 )
 
 
+def sent_by_a_worker(*frames: tuple[int, int, bytes]) -> bytes:
+    """Return what arrives when a worker sends these: kind, number and body of each."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            link = WorkerLink(theirs, MARK)
+            for frame in frames:
+                link.send(*frame)
+        arrived = b""
+        while data := ours.recv(1 << 16):
+            arrived += data
+    return arrived
+
+
 @given(some_frames, st.integers(1, 64))
 def test_frames_come_out_as_they_went_in_however_they_are_cut(
     sent: list[tuple[int, int, bytes]], piece: int
 ) -> None:
     """A stream knows no borders."""
-    data = b"".join(pack(MARK, kind, number, body) for kind, number, body in sent)
+    data = sent_by_a_worker(*sent)
     parser = Parser(MARK, UP)
 
     got = [
@@ -31,7 +55,7 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(
     assert [Frame(kind, 0, number, body) for kind, number, body in sent] == got
 
 
-@given(st.binary(min_size=protocol.HEADER.size))
+@given(st.binary(min_size=HEADER.size))
 def test_bytes_without_the_mark_are_refused(data: bytes) -> None:
     """Also those that would unpickle."""
     if data.startswith(MARK.to_bytes(4, "little")):
@@ -43,12 +67,12 @@ def test_bytes_without_the_mark_are_refused(data: bytes) -> None:
 def test_a_frame_of_the_other_direction_is_refused() -> None:
     """A worker has no orders to give."""
     with pytest.raises(GarbageError):
-        list(Parser(MARK, UP).feed(pack(MARK, protocol.TASKS, 1)))
+        list(Parser(MARK, UP).feed(sent_by_a_worker((protocol.TASKS, 1, b""))))
 
 
 def test_a_length_that_cannot_be_is_refused() -> None:
     """Before memory is asked for."""
-    header = protocol.HEADER.pack(MARK, protocol.ENDED, 0, 0, 1, protocol.LONGEST + 1)
+    header = HEADER.pack(MARK, protocol.ENDED, 0, 0, 1, LONGEST + 1)
 
     with pytest.raises(GarbageError):
         list(Parser(MARK, UP).feed(header))
