@@ -77,9 +77,8 @@ class TaskFunction(Generic[P, R]):
         awaited = [each for one in (*given, *kwargs.values()) for each in futures_in(one)]
         made: TaskFuture[R]
         if awaited:
-            made = mapping.call_later(
-                scope, awaited, partial(self._call_late, scope, given, kwargs)
-            )
+            make = partial(self._call_late, scope, given, kwargs)
+            made = mapping.call_later(scope, awaited, make)
         else:
             asked = self._asked(given, kwargs) if scope.job.compares else None
             made = scope.ends.call(self.node, Arguments(given, kwargs), asked)
