@@ -1,4 +1,4 @@
-"""The contract of a channel: it folds the writes of one superstep into one value."""
+"""The contract of a channel, which folds a superstep's writes into one value; its usual forms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from copy import copy
 from enum import Enum
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
-from flowpregel.errors import EmptyChannelError
+from flowpregel.errors import EmptyChannelError, InvalidUpdateError
 
 Value = TypeVar("Value")
 Update = TypeVar("Update")
@@ -165,3 +165,44 @@ class HoldingChannel(BaseChannel[Value, Update]):
     def copy(self) -> Self:
         """Return a channel of its own with the same value."""
         return copy(self)
+
+
+class GuardedChannel(HoldingChannel[Value, Value]):
+    """A channel that takes one write a superstep, or the last of them.
+
+    Args:
+        typ: The type of the value.
+        guard: Whether two writes in one superstep are an error; otherwise the
+            last one wins.
+    """
+
+    instead: ClassVar[str] = "use {}(typ, guard=False) to keep the last"
+    """What to do where several writes are to be taken."""
+
+    def __init__(self, typ: Any, guard: bool = True) -> None:
+        super().__init__(typ)
+        self.guard = guard
+
+    def update(self, values: Sequence[Value]) -> bool:
+        """Take the write; without one, forget the value, if the channel reacts to silence.
+
+        Raises:
+            InvalidUpdateError: There are several, and the channel is guarded.
+        """
+        if not values:
+            if not self.reacts_to_silence or self.value is MISSING:
+                return False
+            self.value = MISSING
+            return True
+        if self.guard and len(values) != 1:
+            raise InvalidUpdateError(
+                f"channel {self.key!r} can receive only one value per superstep, not "
+                f"{len(values)}; let one node write it, or "
+                + self.instead.format(type(self).__name__)
+            )
+        self.value = values[-1]
+        return True
+
+    def identity(self) -> tuple[Any, ...]:
+        """Return what makes two declarations the same, the type of the value first."""
+        return (self.typ, self.guard)

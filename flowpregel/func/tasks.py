@@ -77,21 +77,24 @@ class TaskFunction(Generic[P, R]):
         awaited = [each for one in (*given, *kwargs.values()) for each in futures_in(one)]
         made: TaskFuture[R]
         if awaited:
-            made = mapping.call_later(scope, awaited, partial(self._make, scope, given, kwargs))
+            make = partial(self._call_late, scope, given, kwargs)
+            made = mapping.call_later(scope, awaited, make)
         else:
-            made = self._make(scope, given, kwargs)
+            asked = self._asked(given, kwargs) if scope.job.compares else None
+            made = scope.ends.call(self.node, Arguments(given, kwargs), asked)
         return made
 
-    def _make(self, scope: Scope, args: Any, kwargs: Mapping[str, Any], *reply: Any) -> Any:
-        """Make a call; *reply* is its future, if it has waited for others."""
-        if reply:
-            args = tuple(map(with_results, args))
-            kwargs = {name: with_results(each) for name, each in kwargs.items()}
-        asked = None
-        if scope.job.compares:
-            text = described(self.name, args, kwargs, self.node.redacted)
-            asked = self._asked(self.name, args, kwargs, text, is_placed=not reply)
-        return scope.ends.call(self.node, Arguments(args, kwargs), asked, *reply)
+    def _call_late(self, scope: Scope, args: Any, kwargs: Mapping[str, Any], reply: Any) -> None:
+        """Start a call that has waited for others; *reply* is its future."""
+        args = tuple(map(with_results, args))
+        kwargs = {name: with_results(each) for name, each in kwargs.items()}
+        asked = self._asked(args, kwargs, is_placed=False) if scope.job.compares else None
+        scope.ends.call(self.node, Arguments(args, kwargs), asked, reply)
+
+    def _asked(self, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
+        """Return what is compared with the record of a call."""
+        text = described(self.name, args, kwargs, self.node.redacted)
+        return Asked(self.name, self._digest(args, kwargs), self.code, text, is_placed)
 
     def _outside(self) -> Scope:
         """Say that there is no body that could make a call."""
@@ -102,9 +105,8 @@ class TaskFunction(Generic[P, R]):
             "contextvars.copy_context().run"
         )
 
-    def _asked(self, name: str, args: Any, kwargs: Any, text: str, **how: bool) -> Asked:
-        arguments = arguments_digest(args, kwargs, f"the arguments of task {self.name!r}")
-        return Asked(name, arguments, self.code, text, **how)
+    def _digest(self, args: Any, kwargs: Any) -> str:
+        return arguments_digest(args, kwargs, f"the arguments of task {self.name!r}")
 
     @overload
     def map(
@@ -219,7 +221,8 @@ class TaskFunction(Generic[P, R]):
         if scope.job.compares:
             text = f"{name}({len(items)} items from {first})"
             # By parameter: the digest of many plain numbers takes hardly longer than that of one.
-            asked = self._asked(name, tuple(zip(*items, strict=True)), {}, text)
+            digest = self._digest(tuple(zip(*items, strict=True)), {})
+            asked = Asked(name, digest, self.code, text)
         made: TaskFuture[list[R]]
         made = scope.ends.call(self._chunk_node, Arguments((first, items), {}), asked)
         return made

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from flowpregel._core.commands import Callee, Command, Send
-from flowpregel._core.program import names
 from flowpregel._core.records import TASKS, Write
 from flowpregel.channels.base import MISSING
 from flowpregel.context import Scope
@@ -54,37 +53,59 @@ class NodeWriter:
         several = isinstance(output, list | tuple)
         several = several and any(isinstance(item, Command | Send) for item in output)
         for part in output if several else (output,):
-            if isinstance(part, Command):
-                if part.graph == Command.PARENT:
-                    raise ParentCommand(part)
-                writes += self._update(part.update, pairs=True)
-                writes += _goto_writes(part.goto)
-            elif isinstance(part, Send):
-                writes.append((TASKS, part))
+            update: Any = part
+            items: Iterable[Any] | None = None
+            targets: Iterable[Write] = ()
+            if isinstance(part, Command | Send):
+                update, items, targets = _commanded(part)
+            if isinstance(update, Mapping):
+                items = update.items()
+            if update is None:
+                pass
+            elif ROOT in self.keys:
+                to_root = [item for item in items or () if item[0] == ROOT]
+                writes += to_root or ((ROOT, update),)
+            elif items is not None:
+                writes += [item for item in items if item[0] in self.keys]
             else:
-                writes += self._update(part, pairs=False)
+                writes += self._object_writes(update)
+            writes += targets
         return [*writes, *self.edges]
 
-    def _update(self, update: Any, *, pairs: bool) -> Iterable[Write]:
-        """Return the writes of a state update; *pairs*: it may be (key, value) pairs."""
-        if update is None:
-            return ()
-        items: Iterable[Any] | None = None
-        if isinstance(update, Mapping):
-            items = update.items()
-        elif pairs and _is_pairs(update):
-            items = update
-        if ROOT in self.keys:
-            items = [] if items is None else [item for item in items if item[0] == ROOT]
-            return items or ((ROOT, update),)
-        if items is not None:
-            return (item for item in items if item[0] in self.keys)
-        if any(inspect.get_annotations(base) for base in type(update).__mro__):
-            return _object_writes(update, self.keys)
-        raise InvalidUpdateError(
-            f"Expected dict, got {update!r} from node {self.node!r}: return a dict with keys of "
-            "the state, an object with them, a Command, or None"
-        )
+    def _object_writes(self, update: Any) -> Iterable[Write]:
+        """Yield what an annotated object writes: those of the keys that it has.
+
+        A pydantic model leaves out what is None by default and was not given.
+
+        Raises:
+            InvalidUpdateError: Its class has no annotations, and it is no dict.
+        """
+        if not any(inspect.get_annotations(base) for base in type(update).__mro__):
+            raise InvalidUpdateError(
+                f"Expected dict, got {update!r} from node {self.node!r}: return a dict with keys "
+                "of the state, an object with them, a Command, or None"
+            )
+        fields = getattr(type(update), "model_fields", {})
+        given = getattr(update, "model_fields_set", ())
+        for key in self.keys:
+            value = getattr(update, key, MISSING)
+            is_left_out = key in fields and fields[key].default is None and key not in given
+            if value is not MISSING and not (value is None and is_left_out):
+                yield key, value
+
+
+def _commanded(part: Command[Any] | Send) -> tuple[Any, Iterable[Any] | None, Iterable[Write]]:
+    """Return the state update in *part*, its items if it is pairs, and the writes that lead on.
+
+    Raises:
+        ParentCommand: It is a `Command` for the graph around this one.
+    """
+    if isinstance(part, Send):
+        return None, None, ((TASKS, part),)
+    if part.graph == Command.PARENT:
+        raise ParentCommand(part)
+    update = part.update
+    return update, update if _is_pairs(update) else None, _goto_writes(part.goto)
 
 
 def _is_pairs(update: Any) -> bool:
@@ -105,20 +126,6 @@ def _goto_writes(goto: Any) -> Iterable[Write]:
             )
         elif target != END:
             yield TRIGGER + target, None
-
-
-def _object_writes(update: Any, keys: Iterable[str]) -> Iterable[Write]:
-    """Yield what an annotated object writes: those of *keys* that it has.
-
-    A pydantic model leaves out what is None by default and was not given.
-    """
-    fields = getattr(type(update), "model_fields", {})
-    given = getattr(update, "model_fields_set", ())
-    for key in keys:
-        value = getattr(update, key, MISSING)
-        is_left_out = key in fields and fields[key].default is None and key not in given
-        if value is not MISSING and not (value is None and is_left_out):
-            yield key, value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,13 +158,15 @@ class BranchWriter:
 
     def __call__(self, output: Any, scope: Scope) -> list[Write] | Awaitable[list[Write]]:
         """Return the writes that lead where the path function says."""
-        state: Any = scope.read(names(self.selection), fresh=True)
-        if isinstance(self.selection, str):
-            state = state.get(self.selection)
-        elif self.mapper is not None:
-            state = self.mapper(state)
-        elif self.passes_on and isinstance(output, dict):
-            state = {**output, **state}
+        selection = self.selection
+        if isinstance(selection, str):
+            state = scope.read((selection,), fresh=True).get(selection)
+        else:
+            state = scope.read(selection, fresh=True)
+            if self.mapper is not None:
+                state = self.mapper(state)
+            elif self.passes_on and isinstance(output, dict):
+                state = {**output, **state}
         if self.path.func is None:
             # Called when it is awaited: in a sync run nobody does, and nothing may be left over.
             return self._later(state, scope)

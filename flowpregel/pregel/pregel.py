@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from flowpregel._engine.drivers import elsewhere
 from flowpregel._interrupts import held
-from flowpregel._tracebacks import UsersFrames
+from flowpregel._tracebacks import UsersFrames, leave_out_ours
 from flowpregel.context import current
 from flowpregel.pregel import threads
 from flowpregel.pregel.config import WHOLE, Config, RunKeywords, configs_of, merged
@@ -126,10 +126,14 @@ class Pregel(GraphDefinition):
         """
         if current.get() is not None and asked.get("stream_mode") in WHOLE:
             return call_nested(self, input, config, asked).result()
-        with UsersFrames(), held():
-            run = GraphRun(self, input, config, asked)
-            items = [*run.items()]
-            return items if run.modes else run.output()
+        try:
+            with held():
+                run = GraphRun(self, input, config, asked)
+                items = [*run.items()]
+                return items if run.modes else run.output()
+        except BaseException as error:
+            leave_out_ours(error)
+            raise
 
     async def ainvoke(
         self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]

@@ -29,22 +29,22 @@ Without input (None) any is the same: what is kept under the id goes on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from flowpregel._core import records
+from flowpregel._core.barrier import Applied, Writes, apply, plan
 from flowpregel._core.commands import Command
 from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import Emit, Steps
-from flowpregel._core.program import Options, Program, read
-from flowpregel._core.records import Address, Saved
+from flowpregel._core.effects import Emit, StepContext, Steps
+from flowpregel._core.program import Options, Program, State, load_state, next_version, read
+from flowpregel._core.records import RUN_TASK_ID, Address, Saved, Task, Version, Write
 from flowpregel._core.run_state import Result
 from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
 from flowpregel.pregel.config import ParsedConfig
 from flowpregel.pregel.naming import Once, labels_of, node_of
-from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
 DIGEST = "input_digest"
 """Under this name metadata keep what a run's input was, for runs that may be asked for again."""
@@ -117,14 +117,13 @@ def start_of(
 def _replayed(saver: BaseCheckpointSaver, start: Start, address: Address) -> Start:
     """Return how a run starts that goes on from a checkpoint of its past."""
     saved = saver.load(address, lazy_results=True)
-    start = replace(start, loaded=(saved,))
     if saved is None:
-        return start
+        return replace(start, loaded=(None,))
     checkpoint = saved.checkpoint
     # An edit made a branch when what it goes back to had happened: its parent tells when.
     is_edit = checkpoint.source in ("update", "fork")
     before = (checkpoint.parent_id if is_edit else None) or checkpoint.id
-    return replace(start, replayed_before=before)
+    return replace(start, loaded=(saved,), replayed_before=before)
 
 
 def _started_again(
@@ -139,15 +138,17 @@ def _started_again(
         earlier = saver.history(address, filter={"run_id": start.run_id}, limit=1)
         saved = next(iter(earlier), None)
     opened = None if saved is None else open_checkpoint(program, saved)
+    digest = digest_of(start.given, "the input", strict=False)
     if opened is None or not (opened.tasks or start.run_id):
-        digest = digest_of(start.given, "the input", strict=False)
         return replace(start, metadata={DIGEST: digest})
     if opened.tasks and not is_last:
         raise ConfigurationError(
             f"run {start.run_id!r} of thread {address.thread_id!r} was left unfinished, "
             "and a later run took its place: use another run_id"
         )
-    _check_input(program, opened, start.given)
+    recorded = _recorded_digest(program, opened)
+    if recorded != digest:
+        raise InputMismatchError(address.thread_id, _why(recorded))
     if not opened.tasks:
         return replace(start, over=opened.saved)
     return replace(_as_before(start, opened.saved), given=None)
@@ -232,13 +233,6 @@ def _recorded_digest(program: Program, opened: OpenCheckpoint) -> str | None:
     return digest_of(channel.get(), "the input", strict=False)
 
 
-def _check_input(program: Program, opened: OpenCheckpoint, given: Any) -> None:
-    """Refuse to go on with a run that was started with other input."""
-    recorded = _recorded_digest(program, opened)
-    if recorded != digest_of(given, "the input", strict=False):
-        raise InputMismatchError(opened.saved.address.thread_id, _why(recorded))
-
-
 def _why(recorded: str | None) -> str:
     return "its input was another one" if recorded else "what its input was is not recorded"
 
@@ -253,9 +247,49 @@ def kept_result(program: Program, saved: Saved, options: Options) -> Steps:
 
 def for_saver(options: Options, saver: BaseCheckpointSaver) -> Options:
     """Return *options* for what *saver* can keep, and for the versions it makes."""
-    options = replace(
-        options, keeps_deltas=saver.keeps_deltas, keeps_arguments=saver.keeps_arguments
-    )
+    own = replace(options, keeps_deltas=saver.keeps_deltas, keeps_arguments=saver.keeps_arguments)
     if not saver.owns_versions:
-        return options
-    return replace(options, next_version=lambda newest, _: saver.get_next_version(newest, None))
+        return own
+    return replace(own, next_version=lambda newest, _: saver.get_next_version(newest, None))
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCheckpoint:
+    """A saved checkpoint with its state, and the tasks that are due on it."""
+
+    saved: Saved
+    state: State
+    tasks: list[Task]
+    pending: Mapping[str, list[Write]]
+    applied: Applied | None
+    """What the run's own writes changed in the state; no checkpoint holds it yet."""
+
+
+def open_checkpoint(
+    program: Program,
+    saved: Saved,
+    next_version: Callable[[Version | None, int], Version] = next_version,
+    now: int = 0,
+) -> OpenCheckpoint:
+    """Return a saved checkpoint's state and due tasks, the run's own writes applied.
+
+    Args:
+        program: Whose thread it is.
+        saved: The checkpoint.
+        next_version: Makes the version of what those writes change, if it is to be kept.
+        now: Wall-clock nanoseconds.
+    """
+    state = load_state(program, saved)
+    checkpoint = saved.checkpoint
+    step = checkpoint.step + 1
+    pending: dict[str, list[Write]] = {}
+    for item in saved.writes:
+        pending.setdefault(item.task_id, []).append((item.channel, item.value))
+    place = StepContext(checkpoint.id, saved.address.namespace, step, step + 2)
+    tasks = plan(program, state, None, place)
+    own = [write for write in pending.get(RUN_TASK_ID, ()) if write[0] not in records.SILENT_WRITES]
+    applied = apply(program, state, [Writes(own)], next_version(state.newest, now)) if own else None
+    return OpenCheckpoint(saved, state, tasks, pending, applied)

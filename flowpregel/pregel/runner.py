@@ -30,8 +30,8 @@ from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
 from flowpregel._interrupts import ending, held
-from flowpregel._tracebacks import UsersFrames, callers_level
-from flowpregel.checkpoint.base import OnConflict
+from flowpregel._tracebacks import UsersFrames, callers_level, leave_out_ours
+from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
@@ -80,7 +80,7 @@ class GraphRun:
         *,
         streams: bool = False,
     ) -> None:
-        _check_outermost(graph)
+        self.saver = _saver_of(graph)
         wanted = options_of(graph, asked, streams=streams)
         settings = {key: asked[key] for key in asked.keys() - OPTIONS}
         config = parse(merged({"run_name": graph.name}, graph.config, given_config, **settings))
@@ -138,17 +138,21 @@ class GraphRun:
     def items(self) -> Iterator[Any]:
         """Run to the end on this OS thread, and yield what the stream shows on the way."""
         emitted = self._driven()
-        with UsersFrames(), ending(self.end):
-            try:
-                while True:
-                    with held():
-                        item = next(emitted, None)
-                    if item is None:
-                        return
-                    yield from self._shown(item)
-            finally:
-                with held(), nullcontext() if self._view is None else closing(self._view):
-                    emitted.close()
+        try:
+            with ending(self.end):
+                try:
+                    while True:
+                        with held():
+                            item = next(emitted, None)
+                        if item is None:
+                            return
+                        yield from self._shown(item)
+                finally:
+                    with held(), nullcontext() if self._view is None else closing(self._view):
+                        emitted.close()
+        except BaseException as error:
+            leave_out_ours(error)
+            raise
 
     def _driven(self) -> Generator[Item, None, None]:
         self.engine = Engine(planned := plan_of(self))
@@ -161,8 +165,7 @@ class GraphRun:
         """Run to the end on the running event loop."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        saver = self.graph.saver
-        is_elsewhere = saver is not None and saver.needs_loop
+        is_elsewhere = self.saver is not None and self.saver.needs_loop
         # Who waits must not block the loop, which may have the other run to go on with.
         waits = self.on_conflict == "wait"
         self.on_conflict = "raise" if waits else self.on_conflict
@@ -219,21 +222,23 @@ class GraphRun:
         return {**values, INTERRUPT: list(result.interrupts)}
 
 
-def _check_outermost(graph: GraphDefinition) -> None:
-    """Refuse a graph that cannot run by itself, or not here."""
+def _saver_of(graph: GraphDefinition) -> BaseCheckpointSaver | None:
+    """Return what keeps the runs of a graph; refuse one that cannot run by itself, or not here."""
     if is_dry.get():
         raise GraphInterrupt  # it would run, and keep something
-    if graph.checkpointer is True:
+    own: Any = graph.checkpointer
+    if own is True:
         raise ConfigurationError(
             "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
             "the graph around; give a saver or a path"
         )
+    return None if own is False else own
 
 
 def plan_of(asked: GraphRun) -> RunPlan:
     """Return what the engine is to do for a run; the lease of its thread is taken."""
     graph, config, options, lease = asked.graph, asked.config, asked.options, None
-    saver, committers = graph.saver, Committers()
+    saver, committers = asked.saver, Committers()
     with ExitStack() as resources:
         if saver is not None:
             place = config.address.thread_id, config.address.namespace
@@ -297,10 +302,9 @@ def call_nested(
                 f"{name} belongs to the outermost run, not to a graph called in it"
             )
     settings = {key: value for key, value in asked.items() if key not in OPTIONS}
-    own = merged(config, **settings)
     # Hidden: streams show what the graph emits, and not the call itself, as LangGraph's do.
     node = Node(name=graph.name, graph=graph, role="graph", hidden=True)
-    return scope.ends.call(node, Arguments((given,), own), None)
+    return scope.ends.call(node, Arguments((given,), merged(config, **settings)), None)
 
 
 def nested_run(

@@ -24,7 +24,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.work import Work, work_of
 from flowpregel.pregel.definition import START, GraphDefinition
 from flowpregel.pregel.drawing import Charset
-from flowpregel.pregel.snapshot import open_checkpoint
+from flowpregel.pregel.resume import open_checkpoint
 
 Status: TypeAlias = Literal["done", "failed", "waiting", "open"]
 _Row: TypeAlias = tuple[str, str, str, str, str]

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from flowpregel._core import copies, ids, records
-from flowpregel._core.barrier import Applied, Writes, apply, barrier_of, plan
+from flowpregel._core.barrier import apply, barrier_of
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import Replayed
-from flowpregel._core.effects import StepContext
-from flowpregel._core.program import Program, State, load_state, next_version, read
-from flowpregel._core.records import RUN_TASK_ID, Address, DeltaHistory, Saved, Task, Version, Write
+from flowpregel._core.program import Program, next_version, read
+from flowpregel._core.records import Address, DeltaHistory, Saved, Task, Write
 from flowpregel._core.stream_events import StreamEvents, interrupts_of, outputs
 from flowpregel.channels import DeltaChannel
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.config import config_for
 from flowpregel.pregel.definition import GraphDefinition
+from flowpregel.pregel.resume import open_checkpoint
 
 
 class PregelTask(NamedTuple):
@@ -79,47 +79,6 @@ class GraphOutput:
             return bool(self.interrupts)
         value = self.value
         return key in value if isinstance(value, Mapping) else hasattr(value, str(key))
-
-
-@dataclass(frozen=True, slots=True)
-class OpenCheckpoint:
-    """A saved checkpoint with its state, and the tasks that are due on it."""
-
-    saved: Saved
-    state: State
-    tasks: list[Task]
-    pending: Mapping[str, list[Write]]
-    applied: Applied | None
-    """What the run's own writes changed in the state; no checkpoint holds it yet."""
-
-
-def open_checkpoint(
-    program: Program,
-    saved: Saved,
-    next_version: Callable[[Version | None, int], Version] = next_version,
-    now: int = 0,
-) -> OpenCheckpoint:
-    """Return a saved checkpoint's state and due tasks, the run's own writes applied.
-
-    Args:
-        program: Whose thread it is.
-        saved: The checkpoint.
-        next_version: Makes the version of what those writes change, if it is to be kept.
-        now: Wall-clock nanoseconds.
-    """
-    state = load_state(program, saved)
-    checkpoint = saved.checkpoint
-    step = checkpoint.step + 1
-    pending: dict[str, list[Write]] = {}
-    for item in saved.writes:
-        pending.setdefault(item.task_id, []).append((item.channel, item.value))
-    place = StepContext(checkpoint.id, saved.address.namespace, step, step + 2)
-    tasks = plan(program, state, None, place)
-    own = [write for write in pending.get(RUN_TASK_ID, ()) if write[0] not in records.SILENT_WRITES]
-    applied = None
-    if own:
-        applied = apply(program, state, [Writes(own)], next_version(state.newest, now))
-    return OpenCheckpoint(saved, state, tasks, pending, applied)
 
 
 def snapshot_of(

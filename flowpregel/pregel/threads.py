@@ -27,8 +27,8 @@ from flowpregel.errors import ConfigurationError, GraphInterrupt, InvalidUpdateE
 from flowpregel.pregel import snapshot
 from flowpregel.pregel.config import Config, ParsedConfig, config_for, parse
 from flowpregel.pregel.definition import END, GraphDefinition
-from flowpregel.pregel.resume import for_saver
-from flowpregel.pregel.snapshot import OpenCheckpoint, StateSnapshot, open_checkpoint
+from flowpregel.pregel.resume import OpenCheckpoint, for_saver, open_checkpoint
+from flowpregel.pregel.snapshot import StateSnapshot
 
 COPY = "__copy__"
 
