@@ -16,26 +16,25 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
 
 
+@dataclass(slots=True, eq=False)
 class _Hold:
-    """The signal's handler while it is held back.
+    """The signal's handler while it is held back."""
 
-    Args:
-        handler: The handler whose place it takes: the program's.
-    """
-
-    def __init__(self, handler: Callable[[int, Any], Any]) -> None:
-        self.handler = handler
-        self.is_open = False
-        """Whether the program's handler is called at once: its own code runs."""
-        self.wake: Callable[[], None] | None = None
-        """Ends what the main thread waits for."""
-        self.kept: tuple[int, Any] | None = None
+    handler: Callable[[int, Any], Any]
+    """The handler whose place it takes: the program's."""
+    is_open: bool = False
+    """Whether the program's handler is called at once: its own code runs."""
+    wake: Callable[[], None] | None = None
+    """Ends what the main thread waits for."""
+    kept: tuple[int, Any] | None = None
+    """The signal that came meanwhile: `deliver` has something to do."""
 
     def __call__(self, number: int, frame: Any) -> None:
         """Keep the signal, unless there is one already."""
@@ -53,14 +52,15 @@ class _Hold:
             self.handler(*kept)
 
 
-_hold: _Hold | None = None
+hold_of_main: _Hold | None = None
 """Of the main thread, the only one that runs handlers."""
 
 
 def _own() -> _Hold | None:
     """Return the hold, on the main thread."""
-    is_main = _hold is not None and threading.current_thread() is threading.main_thread()
-    return _hold if is_main else None
+    hold = hold_of_main
+    is_main = hold is not None and threading.current_thread() is threading.main_thread()
+    return hold if is_main else None
 
 
 @contextmanager
@@ -71,14 +71,14 @@ def held() -> Iterator[None]:
         KeyboardInterrupt: At the end, if it was pressed meanwhile; or whatever the program's
             own handler raises.
     """
-    global _hold
+    global hold_of_main
     if (hold := _own()) is not None:
         was, hold.is_open = hold.is_open, False
         try:
             yield
         finally:
             hold.is_open = was
-            if was:
+            if was and hold.kept is not None:
                 hold.deliver()
         return
     handler: Any = signal.getsignal(signal.SIGINT)
@@ -87,14 +87,15 @@ def held() -> Iterator[None]:
         return
     own = _Hold(handler)
     signal.signal(signal.SIGINT, own)
-    _hold = own  # now: before, Ctrl-C could have kept the handler from being set
+    hold_of_main = own  # now: before, Ctrl-C could have kept the handler from being set
     try:
         yield
     finally:
-        _hold = None
+        hold_of_main = None
         if signal.getsignal(signal.SIGINT) is own:  # else the user's code has set its own
             signal.signal(signal.SIGINT, handler)
-        own.deliver()
+        if own.kept is not None:
+            own.deliver()
 
 
 def interruptible(
@@ -103,7 +104,8 @@ def interruptible(
     """Return ``call(*args, **kwargs)``, which Ctrl-C may break off at any instant."""
     if (hold := _own()) is None or hold.is_open:
         return call(*args, **kwargs)
-    deliver()
+    if hold.kept is not None:
+        hold.deliver()
     hold.is_open = True
     try:
         return call(*args, **kwargs)
@@ -113,8 +115,8 @@ def interruptible(
 
 def deliver() -> None:
     """Raise the `KeyboardInterrupt` that was held back, if there is one."""
-    if _hold is not None and _hold.kept is not None and _own() is not None:
-        _hold.deliver()
+    if (hold := _own()) is not None:
+        hold.deliver()
 
 
 @contextmanager

@@ -87,7 +87,7 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
         context: The caller's.
         config: The run's; its ``configurable`` may hold ``traceparent`` and its kin.
     """
-    headers = headers_in(config)
+    headers = headers_in(config) if config.get("configurable") else {}
     values = {
         place: context[variable]
         for variable in tuple(_declared)

@@ -331,7 +331,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     if scope.question is not None:
         raise scope.question  # it was caught, and still has no answer
     index, scope.asked = scope.asked, scope.asked + 1
-    adapter = _adapter_of(response_schema)
+    adapter: Any = None if response_schema is None else _adapter_of(response_schema)
     # A copy: the answers may be recorded again, with one that is refused.
     if index < len(task.answers) and adapter is None:
         return own_copy(task.answers[index])
@@ -350,7 +350,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
 
 def _adapter_of(schema: Any) -> Any:
     """Return what makes an answer fit *schema*; None: it is taken as it is."""
-    if schema is None or isinstance(schema, Mapping):
+    if isinstance(schema, Mapping):
         return None
     try:
         from pydantic import TypeAdapter  # noqa: PLC0415 - only when asked for

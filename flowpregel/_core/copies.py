@@ -91,6 +91,8 @@ def own_copy(value: Any) -> Any:
         >>> own_copy(given) == given, own_copy(given) is given
         (True, False)
     """
+    if type(value) in IMMUTABLE:
+        return value
     try:
         return bring_back(keep(value, "a value"), "a value")
     except ValueEncodingError:

@@ -247,6 +247,8 @@ def command_writes(program: Program, command: Command[Any]) -> list[Write]:
                 f"Command(goto={target!r}): there is no node of that name to go to; "
                 f"the nodes are: {', '.join(sorted(program.nodes))}"
             )
+    if command.update is None:
+        return writes
     updates = update_writes(command.update)
     check_writes(program, "Command(update=...)", updates)
     return writes + updates
@@ -254,8 +256,6 @@ def command_writes(program: Program, command: Command[Any]) -> list[Write]:
 
 def update_writes(update: Any) -> list[Write]:
     """Return the (channel, value) pairs of an update: a dict, pairs, or an annotated object."""
-    if update is None:
-        return []
     if isinstance(update, Mapping):
         return list(update.items())
     if isinstance(update, list | tuple) and all(

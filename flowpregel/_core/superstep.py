@@ -83,7 +83,8 @@ class Superstep:
             self._cancel_all(kill=True)
             yield from self._effects
             raise
-        if (end := self._end) is not None or self._paused:
+        end = self._failure if run.stopped is None and self._escaped is None else self._end
+        if end is not None or self._paused:
             yield from run.flush()
         if end is not None:
             raise end
@@ -118,16 +119,16 @@ class Superstep:
             self._open[task.id] = task
             if task.node.cache:
                 calls.ask_cache(task)
+            else:
+                task.first_started = run.now
             if run.pending or run.answers:
                 calls.answer_from_pending(run, task)
         yield from run.flush()
         if any(task.cache_key for task in due):
             yield from self._look_up(due, 0)
             yield from run.flush()
-        else:
-            starts: list[Effect] = []
-            self._submit(due, starts)
-            yield from starts
+        elif due:
+            yield effects.Submit(due, self.setting)
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""

@@ -39,7 +39,8 @@ class Committer:
         self.blocks = not saver.commits_at_once
         """Whether a commit would block an event loop."""
         self._in_background = durability is Durability.ASYNC and self.blocks
-        self._writer: BackgroundWriter | None = None
+        self.writer: BackgroundWriter | None = None
+        """What commits in the background, once the first commit of the run is made."""
 
     def commit(self, batch: Batch) -> None:
         """Commit *batch*, or hand it to the background writer.
@@ -49,8 +50,8 @@ class Committer:
         """
         fault("committer.commit.before")
         batch = self.saver.prepare(batch)
-        if self._writer is not None:
-            self._writer.put(batch)
+        if self.writer is not None:
+            self.writer.put(batch)
             fault("committer.handed over")
             return
         if self.saver.needs_loop:
@@ -58,14 +59,14 @@ class Committer:
         self.saver.commit((batch,))
         fault("committer.commit.after", (batch,), finished)
         if self._in_background:
-            self._writer = BackgroundWriter(self.saver)
+            self.writer = BackgroundWriter(self.saver)
 
     async def commit_on_loop(self, batch: Batch) -> None:
         """`commit`, for a run on an event loop, which goes on meanwhile."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        if self._writer is not None:
-            if self._writer.is_full:
+        if self.writer is not None:
+            if self.writer.is_full:
                 await asyncio.to_thread(self.commit, batch)
             else:
                 self.commit(batch)
@@ -76,14 +77,14 @@ class Committer:
         await _commit_with_others(self.saver, batch)
         fault("committer.commit.after", (batch,), finished)
         if self._in_background:
-            self._writer = BackgroundWriter(self.saver)
+            self.writer = BackgroundWriter(self.saver)
 
     def load(self, load: Load) -> Saved | None:
         """Return what *load* asks for, this run's own commits included."""
         if self.saver.needs_loop:
             self._check_loop()
-        if self._writer is not None:
-            self._writer.flush()
+        if self.writer is not None:
+            self.writer.flush()
         fault("committer.load.before")
         saved = self.saver.load(load.address, before=load.before, lazy_results=True)
         fault("committer.load.after")
@@ -96,16 +97,6 @@ class Committer:
                 "or wait for a task: the saver needs that loop. Give the node "
                 'executor="threads" or "processes", or make it async'
             )
-
-    def close(self) -> None:
-        """Wait until everything is committed.
-
-        Raises:
-            Exception: What a commit in the background raised.
-        """
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            writer.close()
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +119,9 @@ class Committers:
         """
         with ExitStack() as closing:
             for committer in reversed(self._by_saver.values()):
-                closing.callback(committer.close)
+                if committer.writer is not None:
+                    closing.callback(committer.writer.close)
+                    committer.writer = None
 
     async def close_on_loop(self) -> None:
         """Close on another OS thread if a saver may need the running event loop for it.

@@ -161,11 +161,16 @@ class Engine:
                 self._inline.work()
                 events = self._inbox.take(0)
             self._deliver(events)
-            _interrupts.deliver()
+            if _interrupts.hold_of_main and _interrupts.hold_of_main.kept:
+                _interrupts.deliver()
             return
-        run = request.run
+        run, effect = request.run, request.effect
         try:
-            run.reply = self._reply_to(request)
+            if isinstance(effect, effects.Commit):
+                assert run.around.committer is not None
+                run.around.committer.commit(effect.batch)
+            else:
+                run.reply = self._reply_to(request)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
         self._ready.appendleft(run)
@@ -251,13 +256,10 @@ class Engine:
     # ------------------------------------------------------------ performing
 
     def _reply_to(self, request: IORequest) -> Any:
-        """Perform *request*, on any OS thread, and return what the run is sent."""
-        committer = request.run.around.committer
+        """Perform *request*, no commit, on any OS thread, and return what the run is sent."""
         match request.effect:
-            case effects.Commit(batch):
-                assert committer is not None
-                committer.commit(batch)
             case effects.Load() as load:
+                committer = request.run.around.committer
                 return committer and committer.load(load)
             case effects.Look(keys):
                 return self._shared_results.look(keys)

@@ -112,7 +112,6 @@ class TaskStarter:
         self._mailbox = mailbox
         self._inline = inline
         self._loop = loop
-        self._is_async = loop is not None
         self._give_up = give_up
         self._made: dict[object, Executor] = {}
         """The executors that end with the run, made when first needed."""
@@ -208,7 +207,7 @@ class TaskStarter:
         assert parent is not None
         assert task is not None
         assert setting is not None
-        where = "loop" if self._is_async else "inline"
+        where = "inline" if self._loop is None else "loop"
         node = replace(task.node, role="leaf", graph=None, steps=(), executor=where)
         self.start(parent, [replace(task, node=node, input=value)], setting)
 
@@ -239,10 +238,10 @@ class TaskStarter:
             TypeError: An async node, in a sync run that cannot await it.
         """
         if node.executor == "loop" or any(
-            step.func is None or (self._is_async and step.coroutine is not None)
+            step.func is None or (self._loop is not None and step.coroutine is not None)
             for step in node.steps
         ):
-            if not self._is_async and node.role == "leaf" and not node.is_task:
+            if self._loop is None and node.role == "leaf" and not node.is_task:
                 raise async_in_sync_run(node.name)
             import flowpregel.executors.coroutines as on_loops  # noqa: PLC0415 - imports asyncio
 

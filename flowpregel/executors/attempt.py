@@ -25,7 +25,7 @@ from flowpregel.context import Job, RunClient, Scope, config_of, current
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import HOST
 from flowpregel.executors.calls import RETURN_RESULTS, refuse_futures
-from flowpregel.executors.shared import with_values
+from flowpregel.executors.shared import Shared, with_values
 from flowpregel.runtime import runtime_of
 
 _TOGETHER: Final = ("coroutines", "graph")
@@ -157,7 +157,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     """
     task = scope.job.task
     node, value = task.node, task.input
-    if isinstance(value, Arguments):
+    if isinstance(value, Arguments) and Shared in map(type, (*value.args, *value.kwargs.values())):
         value = with_values(value)
     elif node.role == "body" and scope.job.compares:
         # It may be recorded later (`durability="exit"`), or given to another attempt.

@@ -16,7 +16,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from flowpregel._core.effects import Call, Event
@@ -48,6 +48,7 @@ class Capabilities:
     """A task can call `@task` functions and graphs."""
 
 
+@dataclass(slots=True, eq=False)
 class Backlog:
     """Back-pressure: what was posted to a run and has not been taken in yet, in bytes.
 
@@ -55,12 +56,11 @@ class Backlog:
     the task when it is too much. Safe from any OS thread.
     """
 
-    def __init__(self) -> None:
-        self.size = 0
-        self.limit = BACKLOG
-        """Bytes from which on tasks are held back."""
-        self._held: list[Callable[[], None]] = []
-        self._lock = threading.Lock()
+    size: int = 0
+    limit: int = BACKLOG
+    """Bytes from which on tasks are held back."""
+    _held: list[Callable[[], None]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, size: int) -> bool:
         """Count what is about to be posted; return whether it is too much now."""

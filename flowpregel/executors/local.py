@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 from weakref import ref
 
-from flowpregel._core.copies import bring_back, keep
+from flowpregel._core.copies import IMMUTABLE, bring_back, keep
 from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted, Ended
 from flowpregel._core.ids import Asked
 from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn, failed_calls
@@ -81,13 +81,14 @@ class LocalRunClient(RunClient):
             self.beat()
         if not self.made.count and self._before_first is not None:
             self._before_first()
-        if runs_elsewhere(node, job.run.executor):
+        given = (*arguments.args, *arguments.kwargs.values())
+        # What cannot change until it is sent is not looked at.
+        if not IMMUTABLE.issuperset(map(type, given)) and runs_elsewhere(node, job.run.executor):
             may_wait = not reply and self._turn is None and not on_event_loop()
             arguments = captured(arguments, may_wait=may_wait)
         # Not CallFuture[Any](...): the alias would add an attribute to each future.
         future: CallFuture[Any] = reply[0] if reply else CallFuture(self._turn, self.made)
-        call = Call(*job.key, node, arguments, asked, future, copy_context())
-        self._mailbox.post(call)
+        self._mailbox.post(Call(*job.key, node, arguments, asked, future, copy_context()))
         backlog = self._mailbox.backlog
         is_alone = self._before_first is not None and not reply
         if is_alone and backlog is not None and backlog.add(_CALL_SIZE):

@@ -25,9 +25,9 @@ class Budget(NamedTuple):
 ROOMS: Final = {
     "": Budget(18, 1314),  # 900, 80 for Ctrl-C, errors of `flow.run`, tracebacks of users' frames
     "channels": Budget(12, 626),  # 650
-    "_core": Budget(15, 2670),  # 2,400, answers that are refused, results that are computed once
+    "_core": Budget(15, 2669),  # 2,400, answers that are refused, results that are computed once
     "_code": Budget(4, 636),  # a digest of code that survives every edit without a meaning
-    "_engine": Budget(5, 1052),  # 800, and results that are computed once
+    "_engine": Budget(5, 1051),  # 800, and results that are computed once
     "executors": Budget(8, 1052),  # 800, 200 for `shared`, and futures that are misused
     "executors/processes": Budget(16, 2951),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1717),  # 1,100, its tables in memory, a key that lies with the store

@@ -31,7 +31,6 @@ class Update:
 @pytest.mark.parametrize(
     ("update", "writes"),
     [
-        (None, []),
         ({"a": 1}, [("a", 1)]),
         ([("a", 1), ("a", 2)], [("a", 1), ("a", 2)]),
         (Update(1), [("a", 1)]),
@@ -45,6 +44,11 @@ def test_an_update_is_a_dict_pairs_an_annotated_object_or_the_root(
 ) -> None:
     """What is None in an annotated object is not written."""
     assert writes == update_writes(update)
+
+
+def test_a_command_without_an_update_writes_nothing() -> None:
+    """None is no value for the root."""
+    assert command_writes(program(node("n")), Command(update=None)) == []
 
 
 @pytest.mark.parametrize(
