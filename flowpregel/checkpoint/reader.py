@@ -7,7 +7,7 @@ open: a reader that stands still keeps every freed page from being used again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from operator import attrgetter
@@ -261,10 +261,19 @@ class Reader:
                 value = decode(data, f"the write of task {task_id!r} to {channel!r}")
                 pending.append((path, PendingWrite(task_id, channel, value)))
         writes, ran = parted(pending)
+        kept = copied.record._asdict()
+        del kept["places"]
+        # Copies: in memory the record is what is kept.
+        kept["channel_versions"] = dict(kept["channel_versions"])
+        kept["versions_seen"] = {node: {**seen} for node, seen in kept["versions_seen"].items()}
+        kept["metadata"] = {
+            name: decode(data, "the metadata of a checkpoint")
+            for name, data in kept["metadata"].items()
+        }
         prefix = layout.checkpoint_key(namespace.prefix, copied.id)
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
-            checkpoint=self._checkpoint(copied, values),
+            checkpoint=Checkpoint(id=copied.id, values=values, **kept),
             writes=writes,
             ran=ran,
             deltas={
@@ -275,21 +284,10 @@ class Reader:
             left=LeftCalls(self, prefix, copied.left, copied.held) if copied.left else None,
         )
 
-    def _checkpoint(self, copied: CopiedCheckpoint, values: Mapping[str, Any]) -> Checkpoint:
-        kept = copied.record._asdict()
-        del kept["places"]
-        # Copies: in memory the record is what is kept.
-        kept["channel_versions"] = dict(kept["channel_versions"])
-        kept["versions_seen"] = {node: {**seen} for node, seen in kept["versions_seen"].items()}
-        kept["metadata"] = {
-            name: self.codec.decode(data, "the metadata of a checkpoint")
-            for name, data in kept["metadata"].items()
-        }
-        return Checkpoint(id=copied.id, values=values, **kept)
-
     def _has(self, copied: CopiedCheckpoint, filter: Mapping[str, Any]) -> bool:
         """Return whether the metadata, ``source`` and ``step`` of a checkpoint are these."""
-        found = metadata_of(self._checkpoint(copied, {}))
+        bare = replace(copied, values={}, deltas={}, tasks=[], left={})
+        found = metadata_of(self._decoded(bare).checkpoint)
         return all(found.get(key) == value for key, value in filter.items())
 
     def _deltas(self, chain: DeltaChain, end: int, channel: str) -> DeltaHistory:
