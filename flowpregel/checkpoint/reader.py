@@ -80,26 +80,6 @@ class Reader:
         self.tables = tables
         self.read, self.codec = tables.read, tables.codec
 
-    def load(
-        self,
-        address: Address,
-        before: str | None = None,
-        *,
-        lazy_results: bool = False,
-        tasks: bool = True,
-    ) -> Saved | None:
-        """Return the checkpoint at *address*, or None.
-
-        Args:
-            address: Its own; without a ``checkpoint_id`` the newest.
-            before: Only one with a smaller id than this.
-            lazy_results: Leave the results of finished calls where they are.
-            tasks: With what tasks have left on it.
-        """
-        read = partial(self.find, address=address, before=before, lazy_results=lazy_results)
-        copied: CopiedCheckpoint | None = self.read(partial(read, tasks=tasks))
-        return None if copied is None else self._decoded(copied)
-
     def history(
         self,
         address: Address,
@@ -125,7 +105,7 @@ class Reader:
         if filter:
             found = (each for each in found if self._has(each, filter))
         for each in islice(found, None if limit is None else max(limit, 0)):
-            yield self._decoded(each)
+            yield self.decoded(each)
 
     def _pages(
         self, address: Address, before: str | None, limit: int | None, bare: bool
@@ -163,7 +143,15 @@ class Reader:
         lazy_results: bool = False,
         tasks: bool = True,
     ) -> CopiedCheckpoint | None:
-        """Copy the checkpoint at *address*: the newest, if it names none."""
+        """Copy the checkpoint at *address*, if it is there.
+
+        Args:
+            transaction: Open.
+            address: Its own; without a ``checkpoint_id`` the newest.
+            before: Only one with a smaller id than this.
+            lazy_results: Leave the results of finished calls where they are.
+            tasks: With what tasks have left on it.
+        """
         namespace = self.tables.namespace(transaction, address)
         if namespace is None:
             return None
@@ -247,7 +235,8 @@ class Reader:
 
     # ------------------------------------------------------------ after the transaction
 
-    def _decoded(self, copied: CopiedCheckpoint) -> Saved:
+    def decoded(self, copied: CopiedCheckpoint) -> Saved:
+        """Return a checkpoint that was copied, as who loads it is given it."""
         namespace, decode = copied.namespace, self.codec.decode
         values = {
             name: decode(data, f"a value of channel {name!r}")
@@ -287,7 +276,7 @@ class Reader:
     def _has(self, copied: CopiedCheckpoint, filter: Mapping[str, Any]) -> bool:
         """Return whether the metadata, ``source`` and ``step`` of a checkpoint are these."""
         bare = replace(copied, values={}, deltas={}, tasks=[], left={})
-        found = metadata_of(self._decoded(bare).checkpoint)
+        found = metadata_of(self.decoded(bare).checkpoint)
         return all(found.get(key) == value for key, value in filter.items())
 
     def _deltas(self, chain: DeltaChain, end: int, channel: str) -> DeltaHistory:

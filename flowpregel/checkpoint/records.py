@@ -94,7 +94,9 @@ class RecordSaver(BaseCheckpointSaver):
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
     ) -> Saved | None:
-        return self._reader.load(address, before, lazy_results=lazy_results)
+        find = partial(self._reader.find, address=address, before=before)
+        copied = self._read(partial(find, lazy_results=lazy_results))
+        return None if copied is None else self._reader.decoded(copied)
 
     def history(
         self,
