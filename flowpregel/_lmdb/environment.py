@@ -14,9 +14,8 @@ filled and is committed on one OS thread, and nothing of the map outlives it. *w
 be called again: a transaction that met the end of the map is dead, the map grows, and
 the whole of it is repeated.
 
-A durable commit costs the same for one request as for a hundred: whose turn it is takes
-along whatever waits. The others find theirs done when it is their turn, or do it then, if
-Ctrl-C ended the OS thread that had taken it.
+A durable commit costs the same for a hundred requests as for one: whose turn it is takes along
+all that wait. The others find theirs done at their turn, or do it then if Ctrl-C ended who took it.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class Environment:
                     return
                 self._file_lock = FileLock(os.path.join(path, files.WRITE_LOCK))
                 # Opening the databases is a write transaction, and LMDB's lock waits for ever.
-                with self._locked(options.lock_timeout):
+                with self.exclusively(options.lock_timeout):
                     self._map(pages=options.check_pages)
                 files.make_ballast(path)
                 files.close_to_others(path)
@@ -114,8 +113,11 @@ class Environment:
         """
         while True:
             try:
-                with self._gate, self._live().begin() as transaction:
-                    return work(transaction)
+                with self._gate:
+                    if self._lmdb is None or self.pid != os.getpid():
+                        raise self._unusable()
+                    with self._lmdb.begin() as transaction:
+                        return work(transaction)
             except lmdb.Error as error:
                 self._overcome(error)
 
@@ -132,7 +134,9 @@ class Environment:
             StoreFullError: There is no room; nothing of it was kept.
             Exception: Whatever *work* raises; nothing of it was kept.
         """
-        self._live()
+        lock = self._file_lock
+        if lock is None or self.pid != os.getpid():
+            raise self._unusable()
         request = CommitRequest(work)
         self._queue.append(request)
         try:
@@ -143,7 +147,9 @@ class Environment:
                 self._writer.acquire()  # it is being committed: how that ends has to be known
             try:
                 if not request.ended.done():
-                    with self._locked(timeout):
+                    try:
+                        if not lock.acquire(timeout):
+                            raise StoreBusyError(self.path, str(lock.holder()), timeout)
                         group: list[CommitRequest] = []
                         with suppress(IndexError):  # others may withdraw theirs meanwhile
                             while True:
@@ -151,12 +157,13 @@ class Environment:
                         if request not in group:  # whoever took it along was interrupted
                             group.append(request)
                         self._commit(group)
+                    finally:
+                        lock.release()
             finally:
                 self._writer.release()
         finally:
-            if not request.ended.done():
-                with suppress(ValueError):
-                    self._queue.remove(request)
+            with suppress(ValueError):  # it was taken along, or is to be withdrawn
+                self._queue.remove(request)
         return request.ended.result()
 
     def _commit(self, group: Sequence[CommitRequest]) -> None:
@@ -194,7 +201,7 @@ class Environment:
                     f"{self.path} is not the store that was opened: another file has taken its "
                     "place, as when a backup is restored; nothing was kept: open it again"
                 )
-        live = self._live()
+        live = self._lmdb or self._live()
         transaction = live.begin(write=True)
         try:
             results = [request.work(transaction) for request in group]
@@ -234,26 +241,19 @@ class Environment:
                 raise errors.of_lmdb(error, self.path) from error
 
     @contextmanager
-    def _locked(self, timeout: float) -> Iterator[None]:
-        """Keep out other processes that write; the caller keeps out those of this one."""
-        lock = self._file_lock
-        if lock is None:
-            raise StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
-        try:
-            if not lock.acquire(timeout):
-                raise StoreBusyError(self.path, str(lock.holder()), timeout)
-            yield
-        finally:
-            lock.release()
-
-    @contextmanager
     def exclusively(self, timeout: float) -> Iterator[None]:
         """Keep out all others who write, of this process and of others."""
         if not self._writer.acquire(timeout=timeout):
             raise StoreBusyError(self.path, "another OS thread of this process", timeout)
         try:
-            with self._locked(timeout):
+            if (lock := self._file_lock) is None:
+                raise self._unusable()
+            try:
+                if not lock.acquire(timeout):
+                    raise StoreBusyError(self.path, str(lock.holder()), timeout)
                 yield
+            finally:
+                lock.release()
         finally:
             self._writer.release()
 
@@ -261,14 +261,20 @@ class Environment:
 
     def _live(self) -> Any:
         """Return LMDB's environment, for use inside the gate, unless it is closed or a parent's."""
+        if self._lmdb is None or self.pid != os.getpid():
+            raise self._unusable()
+        return self._lmdb
+
+    def _unusable(self) -> StoreError:
+        """Return the error that says why nothing can be done with it."""
         if self.pid != os.getpid():
-            raise StoreReadOnlyError(
+            return StoreReadOnlyError(
                 f"{self.path} was opened before a fork (by process {self.pid}); "
                 "a forked process cannot use it: start one that opens it itself"
             )
         if self._lmdb is None:
-            raise StoreError(f"{self.path} is closed; open it again")
-        return self._lmdb
+            return StoreError(f"{self.path} is closed; open it again")
+        return StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
 
     def _map(self, *, pages: bool = False) -> None:
         """Check the file, with *pages* each page of it, and map it."""

@@ -142,7 +142,6 @@ class FileLock:
         self._file = open_file(path, os.O_RDWR | os.O_CREAT)
         _OPEN.add(self)
         os.fchmod(self._file, 0o600)  # whatever the umask took away
-        self._me = json.dumps(asdict(Owner.me())).encode().ljust(_NAME_SIZE)
 
     def acquire(self, timeout: float) -> bool:
         """Take the lock; return False if it is not free within *timeout* seconds."""
@@ -151,8 +150,8 @@ class FileLock:
             try:
                 with self._use, suppress(BlockingIOError):
                     fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if os.pread(self._file, _NAME_SIZE, 0) != self._me:
-                        os.pwrite(self._file, self._me, 0)
+                    if os.pread(self._file, _NAME_SIZE, 0) != _holder_name:
+                        os.pwrite(self._file, _holder_name, 0)
                     return True
             except OSError as error:
                 self.release()
@@ -219,14 +218,19 @@ class FileLock:
 
 
 _OPEN: weakref.WeakSet[FileLock] = weakref.WeakSet()
+_holder_name = b""
+"""What this process writes into the file of a lock that it has taken."""
 
 
-def _close_all() -> None:
-    for lock in _OPEN:
+def _begin_process() -> None:
+    global _holder_name
+    for lock in _OPEN:  # the parent's
         lock.leave()
+    _holder_name = json.dumps(asdict(Owner.me())).encode().ljust(_NAME_SIZE)
 
 
-os.register_at_fork(after_in_child=_close_all)
+_begin_process()
+os.register_at_fork(after_in_child=_begin_process)
 
 
 def held_at(path: str) -> tuple[Owner | None, bytes]:

@@ -24,20 +24,9 @@ from flowpregel._lmdb import errors, files
 from flowpregel._lmdb.codec import Codec, ValueCodec
 from flowpregel._lmdb.environment import OPEN, REGISTRY, Environment
 from flowpregel._lmdb.locks import Presence
-from flowpregel._lmdb.options import (
-    DEFAULT_MAP_SIZE,
-    Header,
-    StoreOptions,
-    refuse_others,
-    seal_for,
-)
+from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, Header, StoreOptions, refuse_others, seal_for
 from flowpregel._lmdb.records import DATABASES, HEADER, SIZE, Seal, Table
-from flowpregel.errors import (
-    ConfigurationError,
-    StoreBusyError,
-    StoreError,
-    StoreReadOnlyError,
-)
+from flowpregel.errors import ConfigurationError, StoreBusyError, StoreError, StoreReadOnlyError
 
 _PAUSE = 0.02
 """Seconds before the next try to find a store that nobody has open."""

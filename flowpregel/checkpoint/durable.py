@@ -66,7 +66,8 @@ class DurableSaver(RecordSaver):
 
     def load_channels(self, address: Address) -> Saved | None:
         """Return what `load` does, without what tasks have left on the checkpoint."""
-        return self._reader.load(address, tasks=False)
+        copied = self._read(partial(self._reader.find, address=address, tasks=False))
+        return None if copied is None else self._reader.decoded(copied)
 
     # -------------------------------------------------------- runs
 

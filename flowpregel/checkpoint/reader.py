@@ -7,7 +7,7 @@ open: a reader that stands still keeps every freed page from being used again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from operator import attrgetter
@@ -80,26 +80,6 @@ class Reader:
         self.tables = tables
         self.read, self.codec = tables.read, tables.codec
 
-    def load(
-        self,
-        address: Address,
-        before: str | None = None,
-        *,
-        lazy_results: bool = False,
-        tasks: bool = True,
-    ) -> Saved | None:
-        """Return the checkpoint at *address*, or None.
-
-        Args:
-            address: Its own; without a ``checkpoint_id`` the newest.
-            before: Only one with a smaller id than this.
-            lazy_results: Leave the results of finished calls where they are.
-            tasks: With what tasks have left on it.
-        """
-        read = partial(self.find, address=address, before=before, lazy_results=lazy_results)
-        copied: CopiedCheckpoint | None = self.read(partial(read, tasks=tasks))
-        return None if copied is None else self._decoded(copied)
-
     def history(
         self,
         address: Address,
@@ -125,7 +105,7 @@ class Reader:
         if filter:
             found = (each for each in found if self._has(each, filter))
         for each in islice(found, None if limit is None else max(limit, 0)):
-            yield self._decoded(each)
+            yield self.decoded(each)
 
     def _pages(
         self, address: Address, before: str | None, limit: int | None, bare: bool
@@ -163,7 +143,15 @@ class Reader:
         lazy_results: bool = False,
         tasks: bool = True,
     ) -> CopiedCheckpoint | None:
-        """Copy the checkpoint at *address*: the newest, if it names none."""
+        """Copy the checkpoint at *address*, if it is there.
+
+        Args:
+            transaction: Open.
+            address: Its own; without a ``checkpoint_id`` the newest.
+            before: Only one with a smaller id than this.
+            lazy_results: Leave the results of finished calls where they are.
+            tasks: With what tasks have left on it.
+        """
         namespace = self.tables.namespace(transaction, address)
         if namespace is None:
             return None
@@ -247,7 +235,8 @@ class Reader:
 
     # ------------------------------------------------------------ after the transaction
 
-    def _decoded(self, copied: CopiedCheckpoint) -> Saved:
+    def decoded(self, copied: CopiedCheckpoint) -> Saved:
+        """Return a checkpoint that was copied, as who loads it is given it."""
         namespace, decode = copied.namespace, self.codec.decode
         values = {
             name: decode(data, f"a value of channel {name!r}")
@@ -261,10 +250,19 @@ class Reader:
                 value = decode(data, f"the write of task {task_id!r} to {channel!r}")
                 pending.append((path, PendingWrite(task_id, channel, value)))
         writes, ran = parted(pending)
+        kept = copied.record._asdict()
+        del kept["places"]
+        # Copies: in memory the record is what is kept.
+        kept["channel_versions"] = dict(kept["channel_versions"])
+        kept["versions_seen"] = {node: {**seen} for node, seen in kept["versions_seen"].items()}
+        kept["metadata"] = {
+            name: decode(data, "the metadata of a checkpoint")
+            for name, data in kept["metadata"].items()
+        }
         prefix = layout.checkpoint_key(namespace.prefix, copied.id)
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
-            checkpoint=self._checkpoint(copied, values),
+            checkpoint=Checkpoint(id=copied.id, values=values, **kept),
             writes=writes,
             ran=ran,
             deltas={
@@ -275,21 +273,10 @@ class Reader:
             left=LeftCalls(self, prefix, copied.left, copied.held) if copied.left else None,
         )
 
-    def _checkpoint(self, copied: CopiedCheckpoint, values: Mapping[str, Any]) -> Checkpoint:
-        kept = copied.record._asdict()
-        del kept["places"]
-        # Copies: in memory the record is what is kept.
-        kept["channel_versions"] = dict(kept["channel_versions"])
-        kept["versions_seen"] = {node: {**seen} for node, seen in kept["versions_seen"].items()}
-        kept["metadata"] = {
-            name: self.codec.decode(data, "the metadata of a checkpoint")
-            for name, data in kept["metadata"].items()
-        }
-        return Checkpoint(id=copied.id, values=values, **kept)
-
     def _has(self, copied: CopiedCheckpoint, filter: Mapping[str, Any]) -> bool:
         """Return whether the metadata, ``source`` and ``step`` of a checkpoint are these."""
-        found = metadata_of(self._checkpoint(copied, {}))
+        bare = replace(copied, values={}, deltas={}, tasks=[], left={})
+        found = metadata_of(self.decoded(bare).checkpoint)
         return all(found.get(key) == value for key, value in filter.items())
 
     def _deltas(self, chain: DeltaChain, end: int, channel: str) -> DeltaHistory:

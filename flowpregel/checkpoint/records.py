@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 from flowpregel._code.digest import SOURCES
 from flowpregel._core.ids import CODE_DIGITS, FailedCall
@@ -40,6 +40,7 @@ from flowpregel.checkpoint.layout import (
     NamespaceRecord,
     Tables,
     checkpoint_key,
+    namespace_key,
     thread_name,
     value_key,
 )
@@ -59,9 +60,6 @@ _LONGEST_SOURCE = 1 << 16
 """Bytes that are kept of the source of a task or a body, compressed."""
 _KEPT_FIELDS = attrgetter(*layout.CheckpointRecord._fields[:-1])
 """Takes out of a checkpoint what stands in its record; the places of its values follow."""
-
-Encode: TypeAlias = Callable[[Any, str], Any]
-"""Returns what a saver keeps of a value; the text says what it is, for an error's message."""
 
 
 class RecordSaver(BaseCheckpointSaver):
@@ -96,7 +94,9 @@ class RecordSaver(BaseCheckpointSaver):
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
     ) -> Saved | None:
-        return self._reader.load(address, before, lazy_results=lazy_results)
+        find = partial(self._reader.find, address=address, before=before)
+        copied = self._read(partial(find, lazy_results=lazy_results))
+        return None if copied is None else self._reader.decoded(copied)
 
     def history(
         self,
@@ -141,10 +141,9 @@ class RecordSaver(BaseCheckpointSaver):
         work = partial(self._put, batches=prepared)
         self._write(self._output.beside(work) if self._output.pending else work)
         self._sources.update(*(batch.sources for batch in prepared))
-        if (sweeper := self._sweeper) is None:
-            return
+        sweeper = self._sweeper
         for batch in prepared:
-            if batch.checkpoint is not None and sweeper.is_due(batch.address):
+            if sweeper and batch.checkpoint is not None and sweeper.is_due(batch.address):
                 self._write(partial(sweeper.sweep, address=batch.address))
 
     def _put(self, transaction: Any, batches: Sequence[EncodedBatch]) -> None:
@@ -155,7 +154,9 @@ class RecordSaver(BaseCheckpointSaver):
         """
         tables = self._tables
         for batch in batches:
-            before = tables.namespace(transaction, batch.address)
+            key = namespace_key(batch.address.thread_id, batch.address.namespace)
+            data = tables.threads.get(transaction, key)
+            before = None if data is None else NamespaceRecord(*tables.fields_of(data))
             namespace = before or tables.new_namespace(transaction, batch.address)
             if batch.fence is not None:
                 if batch.fence < namespace.fence:
@@ -168,7 +169,7 @@ class RecordSaver(BaseCheckpointSaver):
             if batch.checkpoint is not None:
                 namespace = _put_checkpoint(tables, transaction, namespace, batch.checkpoint)
             if namespace != before:
-                tables.put_namespace(transaction, namespace)
+                tables.threads.put(transaction, key, tables.record_of(tuple(namespace)))
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         for each in self._tables.used(thread_id):
@@ -261,53 +262,53 @@ class EncodedBatch(Batch):
     """By digest, the source of tasks whose calls are recorded, if it may not be kept yet."""
 
 
-def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
+def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatch:
     """Return *batch* with each value encoded; an object that is in it twice is encoded once.
 
     Args:
         batch: The batch.
-        encode: Encodes a value.
+        encode: Returns what a saver keeps of a value; the text says what it is, for errors.
 
     Raises:
         ValueEncodingError: A value cannot be kept.
     """
-    known: dict[int, Any] = {}  # by the id of an object, which *batch* keeps alive
-
-    def encode_once(value: Any, what: str) -> Any:
-        if id(value) not in known:
-            known[id(value)] = encode(value, what)
-        return known[id(value)]
-
-    tasks = []
-    for task in batch.writes:
-        what = f"the write of task {task.task_id!r} to"
-        writes = [(name, encode_once(value, f"{what} {name!r}")) for name, value in task.writes]
-        if writes:
-            place = task.checkpoint_id, task.task_id, task.path
-            tasks.append(TaskWrites(*place, tuple(writes), task.ran, task.failed))
-    made = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
-    if (given := batch.checkpoint) is not None:
+    given = batch.checkpoint
+    parts = [
+        (value, f"the write of task {task.task_id!r} to {name!r}")
+        for task in batch.writes
+        for name, value in task.writes
+    ]
+    if given is not None:
         step = f"(step {given.step})"
-        values = {
-            name: encode_once(value, f"the value of channel {name!r} {step}")
-            for name, value in given.values.items()
-        }
-        deltas = {}
+        for name, value in given.values.items():
+            parts.append((value, f"the value of channel {name!r} {step}"))
         for name, delta in given.deltas.items():
             what = f"what was added to channel {name!r} {step}"
-            added = tuple(encode_once(value, what) for value in delta.writes)
-            deltas[name] = Delta(delta.previous, added)
+            parts.extend((value, what) for value in delta.writes)
+        parts.extend((value, "the metadata of a checkpoint") for value in given.metadata.values())
+    encoded: dict[int, Any] = {}  # by the id of an object, which *batch* keeps alive
+    for value, what in parts:
+        if id(value) not in encoded:
+            encoded[id(value)] = encode(value, what)
+
+    tasks = tuple(
+        replace(task, writes=tuple((name, encoded[id(value)]) for name, value in task.writes))
+        for task in batch.writes
+        if task.writes
+    )
+    made = EncodedBatch(batch.address, tasks, None, batch.fence)
+    if given is not None:
         made.checkpoint = replace(
             given,
             channel_versions=dict(given.channel_versions),
             # A run gives a node a new mapping and changes none, so the outer copy is enough.
             versions_seen=dict(given.versions_seen),
-            values=values,
-            deltas=deltas,
-            metadata={
-                name: encode_once(value, "the metadata of a checkpoint")
-                for name, value in given.metadata.items()
+            values={name: encoded[id(value)] for name, value in given.values.items()},
+            deltas={
+                name: Delta(delta.previous, tuple(encoded[id(value)] for value in delta.writes))
+                for name, delta in given.deltas.items()
             },
+            metadata={name: encoded[id(value)] for name, value in given.metadata.items()},
         )
     return made
 

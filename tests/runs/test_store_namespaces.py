@@ -33,7 +33,7 @@ LEASE = """
 WRITE_LOCK = """
     saver = LMDBSaver(path)
     commit(saver, 0)
-    with environment_of(path)._locked(5):
+    with environment_of(path).exclusively(5):
         print(os.getpid(), flush=True)
         sys.stdin.readline()
     commit(saver, 1)
