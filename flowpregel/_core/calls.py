@@ -5,25 +5,23 @@ Results need no run where an earlier one kept them, or another shares them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import ids, records, replay
-from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import SAVE, BodyCalls, Call, CallFailure, Resolve, StepContext
-from flowpregel._core.ids import CallRecord, FailedCall, Ran, Span
+from flowpregel._core.ids import NOWHERE, CallRecord
 from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import interrupts_of
-from flowpregel._tracebacks import whole_text
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
 
-_LONGEST_LINE = 200
-_MOST_ATTEMPTS = 10
-"""Of a task's attempts that failed, the last ones are kept, this many."""
+DEEPEST = 1_000
+"""How deep tasks, or graphs, may be nested: as deep as Python's own calls are by default.
+In OS threads and worker processes no stack would end endless nesting."""
 
 # ---------------------------------------------------------------- what a body asks for
 
@@ -43,22 +41,80 @@ def plan_call(
     body: BodyCalls = caller.body
     if call.asked is not None and not body.caller:
         body.caller = replay.digest_of_caller(caller)
-    identity, record = replay.identify_call(caller, call, place)
+    identity, record = identify_call(caller, call, place)
     outcome: Outcome | None = None
     if record is not None and identity not in running:
         identity, outcome = _answered(run, place, caller, call, identity, record)
     if outcome is None:
-        task = replay.call_task(caller, call, place, identity, record)
+        task = call_task(caller, call, place, identity, record)
         if (same := running.get(identity)) is not None:
             same.waiting.append(call)
             return None
-        if task.depth <= replay.DEEPEST:
+        if task.depth <= DEEPEST:
             run.going_on.anew += not task.node.hidden
             body.running += 1
             return task
-        outcome = fail_call(task, replay.too_deep(task.name))
+        outcome = fail_call(task, too_deep(task.name))
     run.after.append(Resolve(call, outcome))
     return None
+
+
+def identify_call(caller: Task, call: Call, place: StepContext) -> tuple[str, CallRecord | None]:
+    """Count the next call that *caller* makes; return its id, and what is to be kept of it.
+
+    The id is made of the caller and of what it asks for; that of a call which is not
+    recorded, of its place among the calls of its caller.
+    """
+    body: BodyCalls = caller.body
+    around, asked = (place.checkpoint_id, place.namespace, place.step, caller.id), call.asked
+    body.made += 1
+    if asked is None:
+        return ids.task_id(*around, body.made - 1), None
+    question = asked[:2]
+    equal = body.equal.get(question, 0)
+    body.equal[question] = equal + 1
+    at = body.placed if asked.is_placed else NOWHERE
+    body.placed += asked.is_placed
+    return ids.task_id(*around, *question, equal), CallRecord(*asked[:4], at, body.caller)
+
+
+def call_task(
+    caller: Task, call: Call, place: StepContext, identity: str, record: CallRecord | None
+) -> Task:
+    """Return the task of the call that *caller* made last: see `identify_call`."""
+    body: BodyCalls = caller.body
+    node, index = call.node, body.made - 1
+    known_by: tuple[object, ...] = (index,)
+    if record is not None:
+        known_by = (*record[:2], body.equal[record[:2]] - 1)
+    if node.role == "graph":
+        namespace = f"{caller.namespace}|{body.graphs}" if body.graphs else caller.namespace
+        body.graphs += 1
+    else:
+        around = f"{place.namespace}|{node.name}" if place.namespace else node.name
+        namespace = f"{around}:{identity}"
+    return Task(
+        identity,
+        node,
+        Kind.CALL,
+        call.arguments,
+        ids.call_path(caller.path, index),
+        namespace=namespace,
+        parent=caller,
+        timeout=node.timeout,
+        depth=caller.depth + 1,
+        record=record,
+        stream=(*(caller.stream or (caller.path,)), *known_by),
+        variables=call.variables,
+        waiting=[call],
+    )
+
+
+def too_deep(name: str) -> RecursionError:
+    """Return the error for a task or a graph that is nested too deep."""
+    return RecursionError(
+        f"{name!r} is nested more than {DEEPEST:,} deep: does it call itself without end?"
+    )
 
 
 def _answered(
@@ -71,7 +127,7 @@ def _answered(
         return identity, Raised(error)  # what is recorded stays as it is
     if isinstance(outcome, Raised) and not isinstance(outcome.error, errors.TaskCancelled):
         # It may bring the body down only now: it was kept while another call asked.
-        outcome = fail_call(replay.call_task(caller, call, place, identity, record), outcome.error)
+        outcome = fail_call(call_task(caller, call, place, identity, record), outcome.error)
     if isinstance(outcome, Returned) and "recorded" in run.options.modes:
         run.after.extend(run.stream_events.updates(call.node, outcome.writes, "recorded"))
     return identity, outcome
@@ -84,15 +140,9 @@ def _save(run: Run, task: Task, call: Call) -> None:
     called = () if task.record is None else ((records.CALLED, tuple(task.record)),)
     run.keep(task.id, task.path, (saved, *called))
     # For a call that the next attempt of its body makes.
-    _drop_saved(run, task)
+    run.drop_saved(task)
     run.pending[task.id].append(saved)
     run.after.append(Resolve(call, Returned(())))
-
-
-def _drop_saved(run: Run, task: Task) -> None:
-    """Forget what *task* has saved, which is not needed any more."""
-    before = run.pending.get(task.id, ())
-    run.pending[task.id] = [each for each in before if each[0] != records.SAVED]
 
 
 def cancel_call(run: Run, running: Mapping[str, Task], wanted: Call) -> list[Task]:
@@ -102,7 +152,7 @@ def cancel_call(run: Run, running: Mapping[str, Task], wanted: Call) -> list[Tas
     """
     for task in running.values():
         if any(call.reply == wanted.reply for call in task.waiting):
-            keep(run, task, ((records.ERROR, errors.TaskCancelled("its caller cancelled it")),))
+            run.keep_end(task, ((records.ERROR, errors.TaskCancelled("its caller cancelled it")),))
             stopped = [task, *below(running, task)]
             for each in stopped:
                 each.is_cancelled = True
@@ -117,39 +167,6 @@ def below(running: Mapping[str, Task], body: Task, *, direct: bool = False) -> l
 
 
 # ---------------------------------------------------------------- ends
-
-
-def keep(run: Run, task: Task, writes: Sequence[Write]) -> None:
-    """Keep the writes that *task*, a call or a planned one, ended with."""
-    is_failure = writes[0][0] == records.ERROR
-    if task.saved is not None and not is_failure:
-        _drop_saved(run, task)
-    if task.record is not None:
-        # Last: the places of the other writes do not depend on it.
-        writes = (*writes, (records.CALLED, tuple(task.record)))
-    if task.kind is Kind.CALL:
-        assert task.parent is not None
-        if run.at_exit:
-            # It is recorded after its body got it.
-            writes = own_copy(tuple(writes))
-        if task.parent.body.may_repeat:
-            task.parent.body.recorded[task.id] = own_copy(tuple(writes))
-    ran = None
-    if task.span is not None:
-        span, error, call = task.span, "", ""
-        attempts = 0 if span.executor == "cache" else task.attempt
-        if is_failure:
-            note_failed(task, writes[0][1])
-            error, call = task.failed[-1][3], task.call
-        ran = Ran(
-            task.node.name, span.began, span.seconds, attempts, span.executor, span.pid, error,
-            call, task.first_started or 0, span.cpu, span.peak, span.host, task.failed,
-        )  # fmt: skip
-    failed = None
-    is_failure &= not isinstance(writes[0][1], errors.TaskCancelled)
-    if is_failure and task.node.is_task and run.options.keeps_arguments:
-        failed = FailedCall(task.node.home, task.input, task.node.redacted)
-    run.keep(task.id, task.path, writes, ran, failed)
 
 
 def fail_call(task: Task, error: BaseException) -> Raised:
@@ -211,17 +228,6 @@ def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
 # ---------------------------------------------------------------- failures
 
 
-def line_of(error: Any) -> str:
-    """Return *error* in one line of bounded length."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception as problem:  # noqa: BLE001 - a user's __str__ may raise anything
-        text = f"(its text cannot be had: {type(problem).__name__})"
-    first = text.strip().partition("\n")[0]
-    return (f"{name}: {first}" if first else name)[:_LONGEST_LINE]
-
-
 def note_of(failed: Task) -> str:
     """Return the note on what a task failed with: which one, its arguments, and where it ran."""
     note = f"During task with name {failed.name!r} and id {failed.id!r}"
@@ -230,15 +236,6 @@ def note_of(failed: Task) -> str:
     if failed.kind is Kind.CALL:
         return f"{note}: {failed.call} (attempt {failed.attempt}{worker})"
     return f"{note} (attempt {failed.attempt}{worker})"
-
-
-def note_failed(task: Task, error: BaseException) -> None:
-    """Note how the attempt of *task* failed that has ended."""
-    span = task.span or Span(task.first_started or 0, 0.0, "")
-    # What a call has failed with is told of with that call.
-    text = "" if records.failed_calls(error) else whole_text(error)
-    attempt = span.began, span.seconds, span.pid, line_of(error), text
-    task.failed = (*task.failed[1 - _MOST_ATTEMPTS :], attempt)
 
 
 def delay(run: Run, task: Task, outcome: Outcome, jitter: float) -> float | None:

@@ -209,3 +209,18 @@ class LeftResults(Protocol):
 
     def records(self) -> Iterable[Sequence[tuple[str, Any]]]:
         """Yield which calls they are, one after the other and without their results."""
+
+
+def next_version(newest: float | str | None, now: int) -> float | str:
+    """Return a version newer than *newest*, unique among all branches of a thread.
+
+    Versions of two branches must differ although both follow the same
+    checkpoint, so they are times: a hybrid logical clock (Kulkarni et al.,
+    "Logical Physical Clocks", 2014).
+    """
+    if newest is None:
+        return now
+    if isinstance(newest, str):
+        counter = int(newest.split(".", 1)[0]) + 1
+        return f"{counter:032}.{now}"
+    return max(now, int(newest) + 1)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
+from flowpregel._core.ids import next_version
 from flowpregel._core.records import Address, Durability, Node, Saved, Version
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, BaseChannel
@@ -87,21 +88,6 @@ class Nested:
     """Start from the newest checkpoint before this one: the parent is replayed."""
     addressed: bool = False
     """Whether the user addressed one of its own checkpoints."""
-
-
-def next_version(newest: Version | None, now: int) -> Version:
-    """Return a version newer than *newest*, unique among all branches of a thread.
-
-    Versions of two branches must differ although both follow the same
-    checkpoint, so they are times: a hybrid logical clock (Kulkarni et al.,
-    "Logical Physical Clocks", 2014).
-    """
-    if newest is None:
-        return now
-    if isinstance(newest, str):
-        counter = int(newest.split(".", 1)[0]) + 1
-        return f"{counter:032}.{now}"
-    return max(now, int(newest) + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,14 +189,6 @@ def load_state(program: Program, saved: Saved) -> State:
         if channel.reacts_to_silence and channel.is_available():
             state.tick_channels.add(name)
     return state
-
-
-def read(channels: Mapping[str, BaseChannel[Any, Any]], keys: Keys) -> Any:
-    """Return the bare value of one channel (None: it is empty), or a dict of several."""
-    if isinstance(keys, str):
-        channel = channels[keys]
-        return channel.get() if channel.is_available() else None
-    return {key: channel.get() for key in keys if (channel := channels[key]).is_available()}
 
 
 def names(keys: Keys | Sequence[str]) -> tuple[str, ...]:

@@ -26,16 +26,13 @@ from flowpregel._code.digest import SOURCES, code_of
 from flowpregel._core import ids, records
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import BodyCalls, Call, StepContext
+from flowpregel._core.effects import BodyCalls, Call
 from flowpregel._core.ids import CODE_DIGITS, NOWHERE, CallRecord
 from flowpregel._core.records import CALLED, ERROR, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 
-DEEPEST = 1_000
-"""How deep tasks, or graphs, may be nested: as deep as Python's own calls are by default.
-In OS threads and worker processes no stack would end endless nesting."""
 FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
 
@@ -57,64 +54,6 @@ def digest_of_caller(caller: Task) -> str:
 def digest_of_call(record: CallRecord) -> str:
     """Return `digest_of_caller` for a call that makes calls itself."""
     return ids.digest(record.caller, record.name, record.arguments, record.code)
-
-
-def identify_call(caller: Task, call: Call, place: StepContext) -> tuple[str, CallRecord | None]:
-    """Count the next call that *caller* makes; return its id, and what is to be kept of it.
-
-    The id is made of the caller and of what it asks for; that of a call which is not
-    recorded, of its place among the calls of its caller.
-    """
-    body: BodyCalls = caller.body
-    around, asked = (place.checkpoint_id, place.namespace, place.step, caller.id), call.asked
-    body.made += 1
-    if asked is None:
-        return ids.task_id(*around, body.made - 1), None
-    question = asked[:2]
-    equal = body.equal.get(question, 0)
-    body.equal[question] = equal + 1
-    at = body.placed if asked.is_placed else NOWHERE
-    body.placed += asked.is_placed
-    return ids.task_id(*around, *question, equal), CallRecord(*asked[:4], at, body.caller)
-
-
-def call_task(
-    caller: Task, call: Call, place: StepContext, identity: str, record: CallRecord | None
-) -> Task:
-    """Return the task of the call that *caller* made last: see `identify_call`."""
-    body: BodyCalls = caller.body
-    node, index = call.node, body.made - 1
-    known_by: tuple[object, ...] = (index,)
-    if record is not None:
-        known_by = (*record[:2], body.equal[record[:2]] - 1)
-    if node.role == "graph":
-        namespace = f"{caller.namespace}|{body.graphs}" if body.graphs else caller.namespace
-        body.graphs += 1
-    else:
-        around = f"{place.namespace}|{node.name}" if place.namespace else node.name
-        namespace = f"{around}:{identity}"
-    return Task(
-        identity,
-        node,
-        records.Kind.CALL,
-        call.arguments,
-        ids.call_path(caller.path, index),
-        namespace=namespace,
-        parent=caller,
-        timeout=node.timeout,
-        depth=caller.depth + 1,
-        record=record,
-        stream=(*(caller.stream or (caller.path,)), *known_by),
-        variables=call.variables,
-        waiting=[call],
-    )
-
-
-def too_deep(name: str) -> RecursionError:
-    """Return the error for a task or a graph that is nested too deep."""
-    return RecursionError(
-        f"{name!r} is nested more than {DEEPEST:,} deep: does it call itself without end?"
-    )
 
 
 def answer(

@@ -11,12 +11,13 @@ from typing import Any
 
 from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
 from flowpregel._core.effects import Steps
-from flowpregel._core.program import Options, Program, read
+from flowpregel._core.program import Options, Program
 from flowpregel._core.records import Task
 from flowpregel._core.replay import count_not_asked
 from flowpregel._core.run_state import Result, Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
+from flowpregel.channels.base import read
 from flowpregel.errors import GraphDrained, GraphRecursionError, InvalidUpdateError, ParentCommand
 
 observer: Callable[[Steps, Program, Options], Steps] | None = None

@@ -7,17 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from flowpregel import errors
 from flowpregel._core import ids, records
 from flowpregel._core.barrier import Applied, Writes, apply
 from flowpregel._core.commands import Interrupt, Send
+from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext, Stopped
-from flowpregel._core.ids import CallRecord, FailedCall, LeftResults, Ran
-from flowpregel._core.program import Options, Program, State, read
-from flowpregel._core.records import Batch, Checkpoint, TaskWrites, Write
+from flowpregel._core.ids import CallRecord, FailedCall, LeftResults, Ran, Span
+from flowpregel._core.program import Options, Program, State
+from flowpregel._core.records import Batch, Checkpoint, Kind, Task, TaskWrites, Write
 from flowpregel._core.stream_events import StreamEvents
+from flowpregel._tracebacks import whole_text
 from flowpregel.channels import DeltaChannel
-from flowpregel.channels.base import MISSING
+from flowpregel.channels.base import MISSING, read
 from flowpregel.errors import INVALID_RESUME
+
+_LONGEST_LINE = 200
+_MOST_ATTEMPTS = 10
+"""Of a task's attempts that failed, the last ones are kept, this many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +176,43 @@ class Run:
         if self.options.address is not None and kept:
             self.gathered.append(TaskWrites(self.checkpoint_id, task_id, path, kept, ran, failed))
 
+    def keep_end(self, task: Task, writes: Sequence[Write]) -> None:
+        """Keep the writes that *task*, a call or a planned one, ended with."""
+        is_failure = writes[0][0] == records.ERROR
+        if task.saved is not None and not is_failure:
+            self.drop_saved(task)
+        if task.record is not None:
+            # Last: the places of the other writes do not depend on it.
+            writes = (*writes, (records.CALLED, tuple(task.record)))
+        if task.kind is Kind.CALL:
+            assert task.parent is not None
+            if self.at_exit:
+                # It is recorded after its body got it.
+                writes = own_copy(tuple(writes))
+            if task.parent.body.may_repeat:
+                task.parent.body.recorded[task.id] = own_copy(tuple(writes))
+        ran = None
+        if task.span is not None:
+            span, error, call = task.span, "", ""
+            attempts = 0 if span.executor == "cache" else task.attempt
+            if is_failure:
+                note_failed(task, writes[0][1])
+                error, call = task.failed[-1][3], task.call
+            ran = Ran(
+                task.node.name, span.began, span.seconds, attempts, span.executor, span.pid, error,
+                call, task.first_started or 0, span.cpu, span.peak, span.host, task.failed,
+            )  # fmt: skip
+        failed = None
+        is_failure &= not isinstance(writes[0][1], errors.TaskCancelled)
+        if is_failure and task.node.is_task and self.options.keeps_arguments:
+            failed = FailedCall(task.node.home, task.input, task.node.redacted)
+        self.keep(task.id, task.path, writes, ran, failed)
+
+    def drop_saved(self, task: Task) -> None:
+        """Forget what *task* has saved, which is not needed any more."""
+        before = self.pending.get(task.id, ())
+        self.pending[task.id] = [each for each in before if each[0] != records.SAVED]
+
     def refuse_answer(self, error: BaseException) -> bool:
         """Forget the answer, if any, that *error* says did not fit: its question waits for another.
 
@@ -270,3 +314,26 @@ class Run:
         if self.at_exit and self.checkpoint_id != self.kept_id:
             checkpoint = self.make_checkpoint(self.step - 1)
         return self.flush(checkpoint, last=True)
+
+
+# ---------------------------------------------------------------- failures
+
+
+def note_failed(task: Task, error: BaseException) -> None:
+    """Note how the attempt of *task* failed that has ended."""
+    span = task.span or Span(task.first_started or 0, 0.0, "")
+    # What a call has failed with is told of with that call.
+    text = "" if records.failed_calls(error) else whole_text(error)
+    attempt = span.began, span.seconds, span.pid, line_of(error), text
+    task.failed = (*task.failed[1 - _MOST_ATTEMPTS :], attempt)
+
+
+def line_of(error: Any) -> str:
+    """Return *error* in one line of bounded length."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as problem:  # noqa: BLE001 - a user's __str__ may raise anything
+        text = f"(its text cannot be had: {type(problem).__name__})"
+    first = text.strip().partition("\n")[0]
+    return (f"{name}: {first}" if first else name)[:_LONGEST_LINE]

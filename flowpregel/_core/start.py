@@ -23,10 +23,11 @@ from flowpregel._core import ids, records
 from flowpregel._core.barrier import TO_NODE, Writes, barrier_of, check_writes, plan
 from flowpregel._core.commands import Command, Send
 from flowpregel._core.effects import Emit, Load, Steps
-from flowpregel._core.program import Options, Program, load_state, names, new_state, read
+from flowpregel._core.program import Options, Program, load_state, names, new_state
 from flowpregel._core.records import Durability, Saved, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import StreamEvents, interrupts_of
+from flowpregel.channels.base import read
 
 
 def start(program: Program, options: Options, given: Any) -> Steps:

@@ -17,10 +17,10 @@ from flowpregel._core.barrier import check_writes, handler_task
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import BUSY, CacheKey, Call, Effect, Ended, StepContext, Steps, Wakeup
 from flowpregel._core.ids import Span
-from flowpregel._core.program import read
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
-from flowpregel._core.run_state import Run
+from flowpregel._core.run_state import Run, note_failed
 from flowpregel._core.stream_events import outputs
+from flowpregel.channels.base import read
 
 
 @dataclass(slots=True, eq=False)
@@ -301,7 +301,7 @@ class Superstep:
                 body.equal.clear()
             heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
             if isinstance(outcome, Raised):
-                calls.note_failed(task, outcome.error)
+                note_failed(task, outcome.error)
                 calls.uncaught(run, task, outcome.error)
         elif body is not None and body.running:
             # The calls that it made are going to end and be kept before it is settled.
@@ -320,7 +320,7 @@ class Superstep:
         match outcome:
             case Returned(writes):
                 task.writes = writes or ((records.NO_WRITES, None),)
-                calls.keep(run, task, task.writes)
+                run.keep_end(task, task.writes)
                 if run.stream_events.shows_tasks:
                     run.after.extend(run.stream_events.returned(task, run.step, run.now))
             case Raised(error):
@@ -354,7 +354,7 @@ class Superstep:
         writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
         refused, is_call = run.refuse_answer(error), task.kind is Kind.CALL
         if task.node.handler is not None and not (is_call or run.stopped or refused):
-            calls.keep(run, task, (*writes, (records.ERROR_SOURCE, task.name)))
+            run.keep_end(task, (*writes, (records.ERROR_SOURCE, task.name)))
             if self._failure is None:
                 # Otherwise the handler runs when the failing run is resumed.
                 handler = self._handler_for(task, error)
@@ -362,7 +362,7 @@ class Superstep:
                 run.after.extend(run.stream_events.started(handler, run.step, run.now))
                 self._submit((handler,), run.after)
             return
-        calls.keep(run, task, writes)
+        run.keep_end(task, writes)
         calls.uncaught(run, task, error)
         if is_call:
             calls.fail_call(task, error)
@@ -388,7 +388,7 @@ class Superstep:
         elif interrupts and run.options.modes and task.kind is not Kind.CALL:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.stream_events.interrupted(interrupts, shown))
-        calls.keep(run, task, writes)
+        run.keep_end(task, writes)
         if run.stream_events.shows_tasks:
             run.after.extend(run.stream_events.ended(task, run.step, run.now, error or interrupts))
         if task.kind is Kind.CALL and task.parent is not None:

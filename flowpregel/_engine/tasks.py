@@ -12,9 +12,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from flowpregel import executors
+from flowpregel._core.calls import DEEPEST, too_deep
 from flowpregel._core.effects import REQUESTS, Call, Emitted, Ended, Event, StepContext, Stopped
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
-from flowpregel._core.replay import DEEPEST, too_deep
 from flowpregel._engine.nested import ActiveRun, live_state
 from flowpregel._fault import fault
 from flowpregel.context import Job

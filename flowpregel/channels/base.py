@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from enum import Enum
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
@@ -206,3 +206,11 @@ class GuardedChannel(HoldingChannel[Value, Value]):
     def identity(self) -> tuple[Any, ...]:
         """Return what makes two declarations the same, the type of the value first."""
         return (self.typ, self.guard)
+
+
+def read(channels: Mapping[str, BaseChannel[Any, Any]], keys: str | Sequence[str]) -> Any:
+    """Return the bare value of one channel (None: it is empty), or a dict of several."""
+    if isinstance(keys, str):
+        channel = channels[keys]
+        return channel.get() if channel.is_available() else None
+    return {key: channel.get() for key in keys if (channel := channels[key]).is_available()}

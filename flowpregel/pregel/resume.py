@@ -38,9 +38,11 @@ from flowpregel._core.barrier import Applied, Writes, apply, plan
 from flowpregel._core.commands import Command
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Emit, StepContext, Steps
-from flowpregel._core.program import Options, Program, State, load_state, next_version, read
+from flowpregel._core.ids import next_version
+from flowpregel._core.program import Options, Program, State, load_state
 from flowpregel._core.records import RUN_TASK_ID, Address, Saved, Task, Version, Write
 from flowpregel._core.run_state import Result
+from flowpregel.channels.base import read
 from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
 from flowpregel.pregel.config import ParsedConfig

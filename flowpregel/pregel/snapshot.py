@@ -12,10 +12,12 @@ from flowpregel._core import copies, ids, records
 from flowpregel._core.barrier import apply, barrier_of
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import Replayed
-from flowpregel._core.program import Program, next_version, read
+from flowpregel._core.ids import next_version
+from flowpregel._core.program import Program
 from flowpregel._core.records import Address, DeltaHistory, Saved, Task, Write
 from flowpregel._core.stream_events import StreamEvents, interrupts_of, outputs
 from flowpregel.channels import DeltaChannel
+from flowpregel.channels.base import read
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.config import config_for
 from flowpregel.pregel.definition import GraphDefinition

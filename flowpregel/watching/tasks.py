@@ -10,9 +10,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from flowpregel._core import records
-from flowpregel._core.calls import line_of
 from flowpregel._core.ids import Ran, caller_of
 from flowpregel._core.records import Address
+from flowpregel._core.run_state import line_of
 from flowpregel.checkpoint.arguments import decoded
 from flowpregel.checkpoint.layout import ARGUMENTS, OUTPUT, Tables, WritesRecord, beside, digest
 from flowpregel.checkpoint.output import CallOutput

@@ -14,10 +14,10 @@ from tests.house import trips
 @pytest.mark.parametrize(
     ("make", "functions", "files"),
     [
-        # The goals are 90 in 25, 90 in 22 and 160 in 35. These numbers only go down.
-        (trips.task_call, 111, 33),
-        (trips.superstep_commit, 109, 32),
-        (trips.interrupt_and_resume, 191, 46),
+        # The design's goals, all met: what is below them is room for a test that meets a rare way.
+        (trips.task_call, 90, 25),
+        (trips.superstep_commit, 90, 22),
+        (trips.interrupt_and_resume, 160, 35),
     ],
 )
 def test_a_trip_is_short(

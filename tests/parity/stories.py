@@ -107,8 +107,11 @@ class Teller:
             return True
         if action.kind == "wrong" and self._has_company():
             return True
-        # It asks a handler again when it resumes; after a command that sees another state.
         nodes = self.plan.graph.nodes
+        # A node that is led to beside the one that is answered may fail before that has ended.
+        if action.kind == "answer and go" and any(node.fails for node in nodes):
+            return True
+        # It asks a handler again when it resumes; after a command that sees another state.
         return action.kind == "command" and any(node.fails or node.handled for node in nodes)
 
     def _has_company(self) -> bool:

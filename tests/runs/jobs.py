@@ -238,7 +238,7 @@ def call_with_a_bomb(_: Any) -> None:
 def send_nonsense(seed: int) -> int:
     """Send frames that carry the link's mark, and nonsense in their bodies."""
     luck = random.Random(seed)
-    (link,) = [each for each in gc.get_objects() if isinstance(each, WorkerLink)]
+    (link,) = [each for each in gc.get_objects() if type(each) is WorkerLink]
     kinds = [protocol.EMITTED, protocol.CALLED, protocol.ASKED, protocol.LOGGED, protocol.PRINTED]
     for _ in range(5):
         # Without the opcodes by which a pickle asks for any amount of memory.
@@ -249,13 +249,13 @@ def send_nonsense(seed: int) -> int:
 
 def end_with_nonsense(_: Any) -> None:
     """Send what should be how a task has ended, and is not."""
-    (link,) = [each for each in gc.get_objects() if isinstance(each, WorkerLink)]
+    (link,) = [each for each in gc.get_objects() if type(each) is WorkerLink]
     link.send(protocol.ENDED, link.task, b"no result")
 
 
 def end_another_task(_: Any) -> None:
     """Send how a task has ended that this worker was never sent, just before its own end."""
-    (link,) = [each for each in gc.get_objects() if isinstance(each, WorkerLink)]
+    (link,) = [each for each in gc.get_objects() if type(each) is WorkerLink]
     link.send(protocol.ENDED, link.task + 1000)
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import pytest
 
 from flowpregel import entrypoint, task
-from flowpregel._core.replay import DEEPEST
+from flowpregel._core.calls import DEEPEST
 from flowpregel.graph import START, StateGraph
 
 pytestmark = pytest.mark.slow

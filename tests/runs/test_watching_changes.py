@@ -148,7 +148,7 @@ def test_no_row_is_remembered(store: LMDBSaver) -> None:
         same = first.rows == again.rows and first.mark == again.mark
         del first, again
         gc.collect()
-        left = [each for each in gc.get_objects() if isinstance(each, CallRow)]
+        left = [each for each in gc.get_objects() if type(each) is CallRow]
 
     assert same
     assert [] == left
@@ -189,7 +189,7 @@ def test_nothing_is_remembered_of_a_thread_that_was_deleted(store: LMDBSaver) ->
             store.delete_thread(f"a {turn}")
         rows = reader.runs()
         gc.collect()
-        seen = [each for each in gc.get_objects() if isinstance(each, SeenCheckpoint)]
+        seen = [each for each in gc.get_objects() if type(each) is SeenCheckpoint]
 
     assert 3 == len(rows)
     assert 3 == len([each for each in seen if each.tasks.place.address.thread_id[0] in "ab"])

@@ -11,7 +11,7 @@ import pytest
 from flowpregel._core.barrier import Applied, Writes, apply, check_writes, plan
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import StepContext
-from flowpregel._core.program import Program, State, new_state, read
+from flowpregel._core.program import Program, State, new_state
 from flowpregel._core.records import ERROR, NO_WRITES, TASKS, Kind
 from flowpregel.channels import (
     BinaryOperatorAggregate,
@@ -21,6 +21,7 @@ from flowpregel.channels import (
     LastValueAfterFinish,
     NamedBarrierValue,
 )
+from flowpregel.channels.base import read
 from flowpregel.errors import InvalidUpdateError
 from tests.unit.core.programs import node, program
 

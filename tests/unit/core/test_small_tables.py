@@ -12,7 +12,7 @@ import pytest
 from flowpregel._core.barrier import PUSHED
 from flowpregel._core.commands import Command, Send, callee_of
 from flowpregel._core.copies import StandIn, keepable, own_copy
-from flowpregel._core.program import next_version
+from flowpregel._core.ids import next_version
 from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
 from flowpregel._core.start import command_writes, update_writes
 from flowpregel._core.stream_events import StreamEvents
