@@ -232,7 +232,8 @@ def pytest_on(folder: Path, *options: str) -> tuple[int, str]:
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers",
          "-p", "flowpregel.testing.plugin", "test_page.py", *options],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+             "PYTEST_ADDOPTS": ""},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout
