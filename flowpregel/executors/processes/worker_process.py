@@ -17,6 +17,7 @@ from functools import partial
 from math import inf
 from operator import methodcaller
 from typing import Any, Final
+from weakref import ref
 
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes import protocol
@@ -116,11 +117,7 @@ class WorkerProcess:
         for fd, to_stderr in self._streams:
             loop.watch(fd, partial(self._read_stream, fd, to_stderr))
         loop.watch(self.end, self._look_for_end)
-        loop.call_at(time.monotonic() + _START_TIMEOUT, self._give_up_start)
-
-    def _give_up_start(self) -> None:
-        if not self.is_ready:
-            self.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
+        loop.call_at(time.monotonic() + _START_TIMEOUT, partial(_give_up_start, ref(self)))
 
     def _start(self, settings: protocol.PoolSettings) -> None:
         """Start the process; *far* are its ends of what connects us, *near* are ours."""
@@ -369,6 +366,11 @@ class WorkerProcess:
         self._on_end(self, *ended)
         self.reader.close()
         self._ends.close()
+
+
+def _give_up_start(of: ref[WorkerProcess]) -> None:
+    if (worker := of()) is not None and not worker.is_ready:
+        worker.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
 
 
 def print_output(task: InFlight | None, pid: int, text: str, to_stderr: bool) -> None:
