@@ -247,15 +247,15 @@ class Superstep:
 
     def _look_up(self, tasks: list[Task], now: int) -> Steps:
         """Give *tasks* what other runs shared, and start those that nobody computes *now*."""
-        due, found = tasks, dict[Any, Any]()
-        if keys := {task.cache_key[:2]: None for task in tasks if task.cache_key is not None}:
-            try:
-                found |= yield effects.Look(tuple(keys))
-            except Exception as error:
-                if any(task.kind is not Kind.CALL for task in tasks):
-                    raise
-                found |= dict.fromkeys(keys, Raised(error))
-            due = [task for task in tasks if not self._is_shared(task, found, now)]
+        found = dict[Any, Any]()
+        keys = {task.cache_key[:2]: None for task in tasks if task.cache_key is not None}
+        try:
+            found |= yield effects.Look(tuple(keys))
+        except Exception as error:
+            if any(task.kind is not Kind.CALL for task in tasks):
+                raise
+            found |= dict.fromkeys(keys, Raised(error))
+        due = [task for task in tasks if not self._is_shared(task, found, now)]
         self._submit(due, self._effects)
         at_once, self._effects = self._effects, []
         yield from at_once

@@ -12,7 +12,7 @@ from flowpregel._core.barrier import Applied, Writes, apply, check_writes, plan
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import StepContext
 from flowpregel._core.program import Program, State, new_state
-from flowpregel._core.records import ERROR, NO_WRITES, TASKS, Kind
+from flowpregel._core.records import ERROR, NO_WRITES, RESUME, TASKS, Kind
 from flowpregel.channels import (
     BinaryOperatorAggregate,
     DeltaChannel,
@@ -287,3 +287,8 @@ def test_what_no_barrier_could_apply_is_refused(write: Any, message: str) -> Non
     """When the task ends, not when the barrier comes."""
     with pytest.raises(InvalidUpdateError, match=message):
         check_writes(program(node("n")), "node 'n'", [write])
+
+
+def test_what_a_task_tells_of_itself_is_no_write_to_a_channel() -> None:
+    """Its answers, say, are kept beside its writes."""
+    check_writes(program(node("n")), "node 'n'", [(RESUME, ("yes",)), ("out", 1)])
