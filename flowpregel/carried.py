@@ -2,7 +2,7 @@
 
 ::
 
-    caller's context --carried_by--> Carried --pickled--> worker --bring--> task's context
+    caller's context --carried_by--> Carried --pickled--> worker --brought--> task's context
 
 Tasks on OS threads and event loops run in a copy of their caller's context and
 see everything. Another process can only be given what is named: the variables
@@ -142,18 +142,20 @@ def _propagators() -> tuple[Any, ...]:
 # ------------------------------------------------ in the task's process
 
 
-def bring(carried: Carried) -> None:
-    """Give the current context what was carried here."""
+def brought(carried: Carried) -> Context:
+    """Return a context that holds what was carried here, and nothing else."""
+    context = Context()
     for place, value in carried.values.items():
-        variable_at(place).set(value)
+        context.run(variable_at(place).set, value)
     if carried.fields:
         import structlog  # noqa: PLC0415 - only where the caller uses it
 
-        structlog.contextvars.bind_contextvars(**carried.fields)
+        context.run(structlog.contextvars.bind_contextvars, **carried.fields)
     if carried.headers:
-        _brought.set(carried.headers)
+        context.run(_brought.set, carried.headers)
         if carried.traced or "opentelemetry.context" in sys.modules:
-            _attach(carried.headers)
+            context.run(_attach, carried.headers)
+    return context
 
 
 def _attach(headers: Mapping[str, str]) -> None:

@@ -113,11 +113,8 @@ class Environment:
         """
         while True:
             try:
-                with self._gate:
-                    if self._lmdb is None or self.pid != os.getpid():
-                        raise self._unusable()
-                    with self._lmdb.begin() as transaction:
-                        return work(transaction)
+                with self._gate, self._live().begin() as transaction:
+                    return work(transaction)
             except lmdb.Error as error:
                 self._overcome(error)
 
@@ -134,9 +131,7 @@ class Environment:
             StoreFullError: There is no room; nothing of it was kept.
             Exception: Whatever *work* raises; nothing of it was kept.
         """
-        lock = self._file_lock
-        if lock is None or self.pid != os.getpid():
-            raise self._unusable()
+        self._usable_lock()
         request = CommitRequest(work)
         self._queue.append(request)
         try:
@@ -147,9 +142,7 @@ class Environment:
                 self._writer.acquire()  # it is being committed: how that ends has to be known
             try:
                 if not request.ended.done():
-                    try:
-                        if not lock.acquire(timeout):
-                            raise StoreBusyError(self.path, str(lock.holder()), timeout)
+                    with self._locked(timeout):
                         group: list[CommitRequest] = []
                         with suppress(IndexError):  # others may withdraw theirs meanwhile
                             while True:
@@ -157,8 +150,6 @@ class Environment:
                         if request not in group:  # whoever took it along was interrupted
                             group.append(request)
                         self._commit(group)
-                    finally:
-                        lock.release()
             finally:
                 self._writer.release()
         finally:
@@ -201,7 +192,7 @@ class Environment:
                     f"{self.path} is not the store that was opened: another file has taken its "
                     "place, as when a backup is restored; nothing was kept: open it again"
                 )
-        live = self._lmdb or self._live()
+        live = self._live()
         transaction = live.begin(write=True)
         try:
             results = [request.work(transaction) for request in group]
@@ -246,16 +237,26 @@ class Environment:
         if not self._writer.acquire(timeout=timeout):
             raise StoreBusyError(self.path, "another OS thread of this process", timeout)
         try:
-            if (lock := self._file_lock) is None:
-                raise self._unusable()
-            try:
-                if not lock.acquire(timeout):
-                    raise StoreBusyError(self.path, str(lock.holder()), timeout)
+            with self._locked(timeout):
                 yield
-            finally:
-                lock.release()
         finally:
             self._writer.release()
+
+    @contextmanager
+    def _locked(self, timeout: float) -> Iterator[None]:
+        """Hold the lock that keeps other processes from writing."""
+        lock = self._usable_lock()
+        try:
+            if not lock.acquire(timeout):
+                raise StoreBusyError(self.path, str(lock.holder()), timeout)
+            yield
+        finally:
+            lock.release()
+
+    def _usable_lock(self) -> FileLock:
+        if self._file_lock is None or self.pid != os.getpid():
+            raise self._unusable()
+        return self._file_lock
 
     # ------------------------------------------------------------ the map and the file
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import nullcontext
-from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from flowpregel._core.digest import digest_of, home_of
 from flowpregel._tracebacks import UsersFrames
@@ -15,9 +14,8 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import report_progress
 from flowpregel.errors import ConfigurationError
 from flowpregel.func.entry import entrypoint
-from flowpregel.func.options import TaskOptions, checked_options
+from flowpregel.func.options import TaskKeywords, TaskOptions, checked_options
 from flowpregel.func.tasks import TaskFunction
-from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel import progress as views
 
 P = ParamSpec("P")
@@ -40,27 +38,7 @@ def task(func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ..
 @overload
 def task(func: Callable[P, R], /) -> TaskFunction[P, R]: ...
 @overload
-def task(
-    func: None = None,
-    /,
-    *,
-    name: str | None = None,
-    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
-    cache_policy: CachePolicy | None = None,
-    cache: bool = False,
-    timeout: float | timedelta | TimeoutPolicy | None = None,
-    executor: Any = None,
-    version: str | None = None,
-    on_code_change: Literal["keep", "rerun", "error"] | None = None,
-    adopts: str | Sequence[str] = (),
-    redact: str | Sequence[str] = (),
-    cpus: float | None = None,
-    memory: int | str | None = None,
-    gpus: int | None = None,
-    limit: str | Sequence[str] | None = None,
-    rate: str | None = None,
-    priority: int | None = None,
-) -> _Decorator: ...
+def task(func: None = None, /, **options: Unpack[TaskKeywords]) -> _Decorator: ...
 
 
 def task(func: Any = None, /, **options: Any) -> Any:
@@ -72,10 +50,9 @@ def task(func: Any = None, /, **options: Any) -> Any:
 
     Args:
         func: A function, a method, an async function, a partial, any callable.
-        options: The fields of `TaskOptions`: ``name``, ``retry_policy``,
-            ``cache_policy``, ``cache``, ``timeout``, ``executor``, ``version``,
-            ``on_code_change``, ``adopts``, ``redact``, and what a call takes: ``cpus``,
-            ``memory``, ``gpus``, ``limit``, ``rate``, ``priority``.
+        options: The fields of `TaskOptions`: its ``name``, when a call is tried again
+            (``retry_policy``) or stopped (``timeout``), whether results are shared
+            (``cache``), what a call takes (``cpus``, ``memory``), and others.
 
     Raises:
         ConfigurationError: *func* is a generator or cannot be called, or an

@@ -5,12 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict, cast
 
+from flowpregel._core.program import names
+from flowpregel._core.records import Node
 from flowpregel._engine.tasks import check_executor
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.node import checked_cache_policy, policies_of
+
+
+class TaskKeywords(TypedDict, total=False):
+    """The keywords of `task`, for type checkers: the fields of `TaskOptions`."""
+
+    name: str | None
+    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None
+    cache_policy: CachePolicy | None
+    cache: bool
+    timeout: float | timedelta | TimeoutPolicy | None
+    executor: Any
+    version: str | None
+    on_code_change: Literal["keep", "rerun", "error"] | None
+    adopts: str | Sequence[str]
+    redact: str | Sequence[str]
+    cpus: float | None
+    memory: int | str | None
+    gpus: int | None
+    limit: str | Sequence[str] | None
+    rate: str | None
+    priority: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +97,27 @@ class TaskOptions:
     @property
     def resources(self) -> Resources | None:
         """What a call takes while it runs; None: nothing is said."""
-        given = {name: getattr(self, name) for name in NO_RESOURCES}
-        said = {name: value for name, value in given.items() if value is not None}
+        said = {name: each for name in NO_RESOURCES if (each := getattr(self, name)) is not None}
         return Resources(**said) if said else None
 
     @property
     def shares(self) -> CachePolicy | None:
         """How its results are shared between runs; None: they are not."""
         return self.cache_policy or (CachePolicy() if self.cache else None)
+
+    def node(self, **what: Any) -> Node:
+        """Return the node of a task that has these options; *what*: the fields that they lack."""
+        return Node(
+            retry=policies_of(self.retry_policy),
+            cache=self.shares,
+            timeout=cast("TimeoutPolicy | None", self.timeout),
+            resources=self.resources,
+            executor=self.executor,
+            on_code_change=self.on_code_change,
+            adopts=names(self.adopts),
+            is_task=True,
+            **what,
+        )
 
 
 NO_RESOURCES: Final[Mapping[str, Any]] = {each.name: None for each in fields(Resources)}

@@ -10,7 +10,18 @@ from dataclasses import replace
 from functools import cached_property, partial, update_wrapper
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from flowpregel._code.digest import SOURCES, code_digest
 from flowpregel._core.commands import Callee, callee_of, is_generator_function, name_of
@@ -27,9 +38,7 @@ from flowpregel.func import mapping
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import once_of
 from flowpregel.func.mapping import ItemFuture, MadeCall, ResultStream
-from flowpregel.func.options import NO_RESOURCES, TaskOptions, checked_options
-from flowpregel.policies import TimeoutPolicy
-from flowpregel.pregel.node import policies_of
+from flowpregel.func.options import NO_RESOURCES, TaskKeywords, TaskOptions, checked_options
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -227,14 +236,11 @@ class TaskFunction(Generic[P, R]):
         made = scope.ends.call(self._chunk_node, Arguments((first, items), {}), asked)
         return made
 
-    def with_options(self, **changes: Any) -> TaskFunction[P, R]:
+    def with_options(self, **changes: Unpack[TaskKeywords]) -> TaskFunction[P, R]:
         """Return the same task with other options; this one stays as it is.
 
         Args:
-            changes: What `task` takes: ``name``, ``retry_policy``, ``cache_policy``,
-                ``cache``, ``timeout``, ``executor``, ``version``, ``on_code_change``,
-                ``adopts``, ``redact``, ``cpus``, ``memory``, ``gpus``, ``limit``, ``rate``,
-                ``priority``.
+            changes: What `task` takes: the fields of `TaskOptions`.
         """
         return TaskFunction(self.func, replace(self.options, **checked_options(changes)))
 
@@ -254,23 +260,14 @@ class TaskFunction(Generic[P, R]):
     @cached_property
     def node(self) -> Node:
         """What the core runs: the same for every call."""
-        options = self.options
         callee = callee_of(self.func, takes_input=False)
         if self._home is not None:
             form = "coroutine" if callee.func is None else "func"
             callee = replace(callee, **{form: _ByName(self)})  # type: ignore[arg-type]
-        return Node(
+        return self.options.node(
             name=self.name,
             steps=(callee,),
-            retry=policies_of(options.retry_policy),
-            cache=options.shares,
-            space=() if options.shares is None else self.cache_namespace,
-            timeout=cast("TimeoutPolicy | None", options.timeout),
-            resources=options.resources,
-            executor=options.executor,
-            on_code_change=options.on_code_change,
-            adopts=names(options.adopts),
-            is_task=True,
+            space=() if self.options.shares is None else self.cache_namespace,
             home=once_of(self.func, name_of(self.func), ()).flow,
             redacted=self._redacted,
         )
@@ -298,9 +295,8 @@ class TaskFunction(Generic[P, R]):
         Example:
             >>> measure.call_here("a.py")  # doctest: +SKIP
         """
-        options = {"executor": "inline", "retry_policy": None, "cache_policy": None}
-        options |= NO_RESOURCES
-        here = self.with_options(timeout=None, **options)
+        plain: Any = {"executor": "inline", "retry_policy": None, "cache_policy": None}
+        here = self.with_options(timeout=None, **plain, **NO_RESOURCES)
 
         @entrypoint(executor="inline")
         def call(_: Any) -> Any:

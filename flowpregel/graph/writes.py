@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from flowpregel._core.commands import Callee, Command, Send
@@ -49,28 +50,29 @@ class NodeWriter:
             InvalidUpdateError: *output* is nothing that a state can take.
             ParentCommand: It is a `Command` for the graph around this one.
         """
-        writes: list[Write] = []
         several = isinstance(output, list | tuple)
         several = several and any(isinstance(item, Command | Send) for item in output)
-        for part in output if several else (output,):
-            update: Any = part
-            items: Iterable[Any] | None = None
-            targets: Iterable[Write] = ()
-            if isinstance(part, Command | Send):
-                update, items, targets = _commanded(part)
-            if isinstance(update, Mapping):
-                items = update.items()
-            if update is None:
-                pass
-            elif ROOT in self.keys:
-                to_root = [item for item in items or () if item[0] == ROOT]
-                writes += to_root or ((ROOT, update),)
-            elif items is not None:
-                writes += [item for item in items if item[0] in self.keys]
-            else:
-                writes += self._object_writes(update)
-            writes += targets
-        return [*writes, *self.edges]
+        parts = map(self._part_writes, output if several else (output,))
+        return [*chain.from_iterable(parts), *self.edges]
+
+    def _part_writes(self, part: Any) -> Iterable[Write]:
+        """Yield what *part* writes: an update of the state, a `Command` or a `Send`."""
+        update: Any = part
+        items: Iterable[Any] | None = None
+        targets: Iterable[Write] = ()
+        if isinstance(part, Command | Send):
+            update, items, targets = _commanded(part)
+        if isinstance(update, Mapping):
+            items = update.items()
+        if update is None:
+            pass
+        elif ROOT in self.keys:
+            yield from [item for item in items or () if item[0] == ROOT] or ((ROOT, update),)
+        elif items is not None:
+            yield from [item for item in items if item[0] in self.keys]
+        else:
+            yield from self._object_writes(update)
+        yield from targets
 
     def _object_writes(self, update: Any) -> Iterable[Write]:
         """Yield what an annotated object writes: those of the keys that it has.

@@ -18,13 +18,12 @@ import pickle
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from flowpregel._core.ids import Span
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.base import Capabilities, JobKey
@@ -68,7 +67,7 @@ class RemotePool(TaskPool):
     def __init__(self, kind: str, timeout: float) -> None:
         self._buffers = Buffers()
         super().__init__(PoolSettings(size=0, grace=LOST_AFTER), self._buffers)
-        self._kind = kind
+        self.kind = kind
         self._timeout = timeout
         self._name = os.urandom(8).hex()
         self.sites = Sites()
@@ -220,23 +219,15 @@ class RemotePool(TaskPool):
             batch.site.is_silent = True
             self._look()
 
-    def finish(
-        self,
-        task: InFlight,
-        outcome: Outcome,
-        span: Span | None = None,
-        caught: Collection[str] | None = None,
-    ) -> None:
+    def finish(self, task: InFlight, outcome: Outcome, /, *told: Any) -> None:
         """End *task*: tell its run."""
-        if span is not None and task.worker is not None:
-            span = span._replace(executor=self._kind, host=task.worker.site.host)
         self.release_own((task,))
         match outcome:
             # The machine does not know the call.
             case Raised(WorkerDiedError(call="") as died):
                 died.call = task.job.task.call
                 died.args = (*died.args[:4], died.call)
-        super().finish(task, outcome, span, caught)
+        super().finish(task, outcome, *told)
 
     def _free(self, task: InFlight) -> None:
         batch, task.worker = task.worker, None
@@ -292,7 +283,7 @@ class RemotePool(TaskPool):
         limit = LOST_AFTER if machines is None else self._timeout
         if now - self._connected > limit:
             what = "has lost its scheduler" if machines is None else "has no machine"
-            error = ExecutorUnavailableError(f"{self._kind} {what} (waited {limit:g} s)")
+            error = ExecutorUnavailableError(f"{self.kind} {what} (waited {limit:g} s)")
             for task in [*self._tasks.values()]:
                 self.finish(task, Raised(error))
 

@@ -166,6 +166,11 @@ class RemoteBatch:
         self.buffers: Sequence[Any] = ()
         """The large ones of the frame that is read."""
 
+    @property
+    def host(self) -> str:
+        """The machine's own name for itself."""
+        return self.site.host
+
     def open(self, ref: BufferRef) -> memoryview:
         """Return a large buffer, to read and to write."""
         view = memoryview(self.buffers[ref.segment]).cast("B")

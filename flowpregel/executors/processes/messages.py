@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import pickle
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import Context
 from dataclasses import fields, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -30,7 +30,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._lmdb.errors import why_refused
 from flowpregel._tracebacks import WorkerTraceback, leave_out_ours
-from flowpregel.carried import bring, carried_by, place_of
+from flowpregel.carried import brought, carried_by, place_of
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Mailbox
@@ -159,10 +159,6 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
         BaseException: Whatever the unpickling of a part raises.
     """
     task, place, run, has_store, key, compares, read, carried = unpack(data, open_ref)
-    # They hold what was carried here, and nothing else.
-    variables = contextvars.Context()
-    if carried is not None:
-        variables.run(bring, carried)
     return Job(
         Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
         StepContext(*place, *read),
@@ -171,7 +167,7 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
         ),
         key,
         compares,
-        variables,
+        Context() if carried is None else brought(carried),
     )
 
 
@@ -275,8 +271,7 @@ class JobEncoder:
         call = Call(*task.job.key, node, arguments, asked)
         call.reply = (task, request)
         if carried is not None:
-            call.variables = contextvars.Context()
-            call.variables.run(bring, carried)
+            call.variables = brought(carried)
         return call
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, WorkerDiedError
-from flowpregel.executors.base import HOST, JobKey
+from flowpregel.executors.base import JobKey
 from flowpregel.executors.processes import crash_report, messages, protocol
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
@@ -320,7 +320,7 @@ class Pool(TaskPool):
         if running is not None:
             seconds = time.monotonic() - running.sent  # it did not live to tell when that began
             began = time.time_ns() - int(seconds * 1e9)
-            span = Span(began, seconds, "processes", worker.pid, 0.0, peak, HOST)
+            span = Span(began, seconds, self.kind, worker.pid, 0.0, peak, worker.host)
             outcome = running.stopped()
             if running.stopping is None:
                 outcome = Raised(died(running.job.task.name, running.job.task.call))

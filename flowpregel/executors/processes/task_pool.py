@@ -17,7 +17,7 @@ from flowpregel._core.ids import Span
 from flowpregel._core.records import RETURN, Arguments, Outcome, Raised, Returned, Withdrawn
 from flowpregel.context import nothing
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
-from flowpregel.executors.base import HOST, Backlog, JobKey, Mailbox
+from flowpregel.executors.base import Backlog, JobKey, Mailbox
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.assign import InFlight, TaskQueue
 from flowpregel.executors.processes.io_loop import IOLoop
@@ -49,6 +49,9 @@ class TaskPool(ABC):
         settings: How it is set up.
         arena: Takes large inputs.
     """
+
+    kind = "processes"
+    """What spans say of where a task ran."""
 
     def __init__(self, settings: PoolSettings, arena: Arena) -> None:
         self.settings = settings
@@ -133,6 +136,7 @@ class TaskPool(ABC):
         outcome: Outcome,
         span: Span | None = None,
         caught: Collection[str] | None = None,
+        /,
     ) -> None:
         """End *task*: free its worker, and what it has taken; tell its run."""
         self._tasks.pop(task.job.key, None)
@@ -213,7 +217,7 @@ class TaskPool(ABC):
         if frame.flags & protocol.STOPPED and task.stopping is not None:
             outcome = task.stopped()
         worker.heard = time.monotonic()
-        span = Span(began, seconds, "processes", worker.pid, cpu, peak, HOST)
+        span = Span(began, seconds, self.kind, worker.pid, cpu, peak, worker.host)
         self.finish(task, outcome, span, caught)
 
     def _on_emitted(self, task: InFlight, frame: Frame) -> None:

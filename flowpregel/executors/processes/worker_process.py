@@ -19,7 +19,7 @@ from operator import methodcaller
 from typing import Any, Final
 from weakref import ref
 
-from flowpregel.executors.base import Mailbox
+from flowpregel.executors.base import HOST, Mailbox
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import ONE_CPU, InFlight, WorkerLoad, WorkerState
 from flowpregel.executors.processes.crash_report import last_lines, reap
@@ -89,6 +89,7 @@ class WorkerProcess:
         self.served = 0
         """How many tasks it has begun, or is about to."""
         self.kind = settings.kind
+        self.host = HOST
         self.heard = time.monotonic()
         """When it began to work, a task of it last ended, or it became idle."""
         self._known: set[bytes] = set()

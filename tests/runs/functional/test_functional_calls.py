@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Iterable
@@ -13,7 +14,8 @@ import pytest
 
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.func import TaskFunction, entrypoint, task
+from flowpregel.func import TaskFunction, TaskOptions, entrypoint, task
+from flowpregel.func.options import TaskKeywords
 from tests.runs.functional.flows import double, sync_flow
 
 
@@ -249,6 +251,15 @@ def test_an_option_that_there_is_not_is_refused_by_name() -> None:
         task(retries=3)
     with pytest.raises(TypeError, match="no option 'retries'"):
         double.with_options(retries=3)
+
+
+def test_type_checkers_know_the_options_that_there_are() -> None:
+    """What is typed for the decorator's keywords are the fields of the record."""
+    known = {each.name: each.type for each in dataclasses.fields(TaskOptions)}
+
+    assert known == {
+        name: each.__forward_arg__ for name, each in TaskKeywords.__annotations__.items()
+    }
 
 
 def test_a_generator_cannot_be_a_task() -> None:
