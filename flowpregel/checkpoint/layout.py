@@ -22,17 +22,18 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from flowpregel._core.records import Address, Version
-from flowpregel._lmdb.records import DATABASES, SealedStore
+from flowpregel._lmdb.records import DATABASES, SealedStore, Table
 from flowpregel.errors import ConfigurationError
 
+Value = TypeVar("Value")
 Place = bytes | int
 """Where a channel's value at a version is: here, encoded, or `EMPTY`, `STORED` or `DELTA`."""
 EMPTY, STORED, DELTA = range(3)
@@ -271,15 +272,32 @@ class Tables:
     def used(self, thread_id: str | None) -> Iterator[NamespaceRecord]:
         """Yield the namespaces (of a thread) with a checkpoint; a transaction per hundred."""
         prefix = b"" if thread_id is None else digest(thread_id)
-        start = prefix or b"\0"
 
-        def page(transaction: Any) -> list[tuple[bytes, bytes]]:
+        def page(start: bytes, transaction: Any) -> list[tuple[bytes, bytes]]:
             return [*islice(self.threads.scan(transaction, prefix, start), _AT_ONCE)]
 
-        while found := self.read(page):
-            records = [NamespaceRecord(*self.fields_of(data)) for _, data in found]
-            yield from (each for each in records if each.checkpoints)
-            start = found[-1][0] + b"\0"
+        for _, data in self.paged(self.threads, page, prefix or b"\0"):
+            record = NamespaceRecord(*self.fields_of(data))
+            if record.checkpoints:
+                yield record
+
+    def paged(
+        self,
+        table: Table,
+        page: Callable[[bytes, Any], Sequence[tuple[bytes, Value]]],
+        start: bytes,
+    ) -> Iterator[tuple[bytes, Value]]:
+        """Yield what *page* finds from the key *start* on, in a transaction for each page of it.
+
+        Raises:
+            StoreCorruptError: The keys are in no order, and it would not end.
+        """
+        while found := self.read(partial(page, start)):
+            yield from found
+            last = found[-1][0]
+            if last < start:
+                raise table.corrupt(last, "is out of its order")
+            start = last + b"\0"
 
     # ------------------------------------------------------------ checkpoints
 

@@ -14,7 +14,7 @@ from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.work import Status
-from flowpregel.errors import StoreError
+from flowpregel.errors import StoreCorruptError, StoreError
 
 _AT_ONCE = 256
 """Records of a page: a large one is read whole."""
@@ -104,18 +104,15 @@ def count(tables: Tables, used: int, map_size: int) -> Stats:
 
 def _sizes(tables: Tables, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, int]]:
     """Yield the key and the bytes of each record, in a transaction for each page."""
-    start = prefix
 
-    def page(transaction: Any) -> list[tuple[bytes, int]]:
+    def page(start: bytes, transaction: Any) -> list[tuple[bytes, int]]:
         keys = table.keys(transaction, prefix, start, _AT_ONCE)
         table.expect(transaction, keys)
         # A record that has lost its key is counted, and is not there to be read.
         records = [(key, table.record(transaction, key) if key else None) for key in keys]
         return [(key, len(key) + len(record or b"")) for key, record in records]
 
-    while found := tables.read(page):
-        yield from found
-        start = found[-1][0] + b"\0"
+    return tables.paged(table, page, prefix)
 
 
 # ---------------------------------------------------------------- verify
@@ -125,12 +122,15 @@ def verify(tables: Tables, reader: Reader) -> Verification:
     """Read every record, and every checkpoint; return how many, and what does not hold."""
     total, problems = 0, []
     for table in tables.all:
-        for key, _ in _sizes(tables, table):
-            total += 1
-            try:
-                tables.read(partial(table.check, key=key))
-            except StoreError as error:
-                problems.append(str(error))
+        try:
+            for key, _ in _sizes(tables, table):
+                total += 1
+                try:
+                    tables.read(partial(table.check, key=key))
+                except StoreError as error:
+                    problems.append(str(error))
+        except StoreCorruptError as error:
+            problems.append(str(error))
     for namespace in tables.used(None):
         address = Address(namespace.thread_id, namespace.namespace)
         where = f"thread {namespace.thread_id!r}"

@@ -252,6 +252,19 @@ def test_a_record_that_lost_its_key_is_told(path):
         assert any("has no key" in problem for problem in saver.verify().problems)
 
 
+def test_verify_ends_though_keys_are_out_of_their_order(path):
+    """A look that goes on behind the last key would begin again and again."""
+    content = (path / "data.mdb").read_bytes()
+    last = max(key for name, key in records(path) if name == b"checkpoints")
+    assert last in content
+    (path / "data.mdb").write_bytes(content.replace(last, bytes(len(last))))
+
+    with LMDBSaver(path) as saver:
+        found = saver.verify()
+
+    assert any("is out of its order" in problem for problem in found.problems)
+
+
 def test_a_pending_write_under_a_damaged_key_is_told_when_pages_are_checked(path):
     """Its checkpoint is read without it, as if it had not been: nothing else misses it."""
     (key,) = (key for name, key in records(path) if name == b"writes" and id_of(2).encode() in key)
