@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_BEHIND: Final = 32
 """How many batches may wait: what a crash can cost with ``durability="async"``."""
+LONGEST_BEHIND: Final = 0.05
+"""Seconds that a commit may take before the run waits for it: where the disk is slow."""
 ENOUGH: Final = MOST_BEHIND // 2
 """Batches that are worth a transaction; as many may come while it is being made."""
 _PAUSE: Final = 0.005
@@ -174,6 +177,8 @@ class BackgroundWriter:
         self._changed = threading.Condition()
         self._busy = 0
         """How many batches are being committed."""
+        self._began = 0.0
+        """When that began: monotonic seconds."""
         self._error: BaseException | None = None
         self._is_awaited = False
         """Whether the run waits for everything to be committed."""
@@ -184,7 +189,10 @@ class BackgroundWriter:
     @property
     def is_full(self) -> bool:
         """Whether `put` would wait."""
-        return len(self._waiting) + self._busy >= MOST_BEHIND and self._error is None
+        if self._error is not None:
+            return False
+        is_late = self._busy > 0 and time.monotonic() - self._began > LONGEST_BEHIND
+        return is_late or len(self._waiting) + self._busy >= MOST_BEHIND
 
     def put(self, batch: Batch) -> None:
         """Hand over *batch*; waits while too many do.
@@ -253,7 +261,7 @@ class BackgroundWriter:
             )
             batches = list(self._waiting)
             self._waiting.clear()
-            self._busy = len(batches)
+            self._busy, self._began = len(batches), time.monotonic()
             return batches
 
 

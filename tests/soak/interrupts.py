@@ -180,6 +180,8 @@ class Storm:
 
     def run(self, count: int) -> Counter[str]:
         """Interrupt *count* runs; return what was found, promises broken with a "!"."""
+        # What a shell starts in the background ignores it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         for number in range(-5, 0):
             self.call(number, f"first{number}")
@@ -192,6 +194,7 @@ class Storm:
             with suppress(KeyboardInterrupt):
                 self.once(number, 1.1 * usual)
         faulthandler.cancel_dump_traceback_later()
+        self._judge(self.found["interrupted"] > 0, "no run was interrupted")
         self._saver.close()
         return self.found
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from flowpregel._core.records import Address, Batch
+from flowpregel._engine import commits
 from flowpregel._engine.commits import ENOUGH, MOST_BEHIND, BackgroundWriter
 from flowpregel.checkpoint.memory import InMemorySaver
 
@@ -108,6 +109,24 @@ def test_no_more_than_so_many_are_ever_behind(saver: Gated, patient: BackgroundW
     put(patient, 1)
     patient.flush()
     assert MOST_BEHIND + 1 == sum(saver.sizes)
+
+
+def test_the_run_is_not_far_ahead_of_a_slow_disk(
+    saver: Gated, patient: BackgroundWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for a commit that takes long, however few wait behind that."""
+    monkeypatch.setattr(commits, "LONGEST_BEHIND", 0.0)
+    saver.gate.clear()
+    put(patient, ENOUGH)
+    assert saver.arrived.acquire(timeout=30)
+    later = threading.Thread(target=put, args=(patient, ENOUGH))
+    later.start()
+    assert patient.is_full
+
+    saver.gate.set()
+    assert saver.arrived.acquire(timeout=30)
+    later.join()
+    assert [ENOUGH, ENOUGH] == saver.sizes
 
 
 def test_what_a_commit_raises_is_raised_where_the_run_waits(saver: Gated) -> None:
