@@ -349,14 +349,18 @@ def _put_checkpoint(
     if checkpoint.parent_id == checkpoint.id:
         raise ConfigurationError(f"checkpoint {checkpoint.id!r} cannot be its own parent")
     versions, values, deltas = checkpoint.channel_versions, checkpoint.values, checkpoint.deltas
-    parent = None
-    if checkpoint.parent_id is not None:
-        parent = tables.checkpoint(transaction, namespace, checkpoint.parent_id)
+    above = checkpoint.parent_id
+    parent = None if above is None else tables.checkpoint(transaction, namespace, above)
     before = {} if parent is None else parent.channel_versions
     theirs = {} if parent is None else parent.places
-    # Those of the channels that have not moved since.
-    places = {name: at for name, at in theirs.items() if versions.get(name) == before.get(name)}
-    for name, version in versions.items():
+    # There may be very many channels, of which a superstep moves a few.
+    moved = [name for name, version in versions.items() if before.get(name) != version]
+    places = dict(theirs)
+    for name in (*moved, *(theirs.keys() - versions.keys())):
+        places.pop(name, None)
+    given = (*values.keys() & versions.keys(), *deltas.keys() & versions.keys())
+    for name in dict.fromkeys((*moved, *given)):
+        version = versions[name]
         if name in values:
             places[name] = data = values[name]
             if not isinstance(data, bytes) or len(data) > LONGEST_INLINE:
@@ -371,7 +375,7 @@ def _put_checkpoint(
             added = tables.record_of((previous, base, deltas[name].writes))
             tables.deltas.put(transaction, value_key(namespace.prefix, version, name), added)
             places[name] = layout.DELTA
-        elif name not in checkpoint.changed and version != before.get(name):
+        elif name not in checkpoint.changed:
             places[name] = tables.place(transaction, namespace, name, version)
     record = (*_KEPT_FIELDS(checkpoint), places)
     key = checkpoint_key(namespace.prefix, checkpoint.id)
