@@ -38,7 +38,7 @@ from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import Lease
 from flowpregel.errors import ParentCommand
 from flowpregel.executors.calls import CallFuture
-from flowpregel.executors.local import InlineExecutor
+from flowpregel.executors.local import InlineExecutor, check_stack
 
 _log: Final = logging.getLogger("flowpregel")
 
@@ -285,8 +285,10 @@ class Engine:
         no other request behind. On a loop it returns when only that can finish the call.
 
         Raises:
+            RecursionError: The stack is nearly full.
             BaseException: The run has failed meanwhile, so nobody will answer.
         """
+        check_stack()
         while not future.done() or isinstance(self._request, IORequest):
             self._tasks.flush()
             request = self._request

@@ -157,6 +157,8 @@ def caught_of(outcome: Outcome, calls: OpenCalls) -> Collection[str]:
 # ------------------------------------------------ OS threads
 
 Waiting: TypeAlias = deque[tuple[Job, Mailbox]]
+_FRAMES: Final = 200
+"""Of Python's stack, what a run may need below a task that waits on its OS thread."""
 _SLICE: Final = 0.002
 """Seconds of short tasks after which the run takes in what they returned."""
 
@@ -285,6 +287,16 @@ class ThreadExecutor(Executor):
 
 
 # ------------------------------------------------ the OS thread of the run
+
+
+def check_stack(frames: int = _FRAMES) -> None:
+    """Raise the `RecursionError` now that is due where so many *frames* more are needed.
+
+    A task that calls itself for ever, on the OS thread of its run, fails by it: else the engine,
+    or a lock of the standard library, might meet the end of the stack in the middle of its work.
+    """
+    if frames:
+        check_stack(frames - 1)
 
 
 class InlineExecutor(Executor):

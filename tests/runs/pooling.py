@@ -90,7 +90,7 @@ class Run:
                 self._calls[child.task.id] = call
             case Ended():
                 self.ended_at[event.task_id] = time.monotonic()
-                del self._depths[event.task_id]
+                self._depths.pop(event.task_id, None)
                 call = self._calls.pop(event.task_id, None)
                 if call is None:
                     found[event.task_id] = event.outcome

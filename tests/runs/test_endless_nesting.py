@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 import pytest
 
 from flowpregel import entrypoint, task
+from flowpregel._core import calls
 from flowpregel._core.calls import DEEPEST
 from flowpregel.graph import START, StateGraph
 
@@ -81,6 +82,18 @@ def test_a_graph_that_invokes_itself_for_ever_is_a_recursion_error(executor: str
     error = raised_by(lambda: graph_in(executor).invoke({"number": 0}))
 
     assert isinstance(error, RecursionError)
+
+
+@pytest.mark.parametrize("frames", range(12))
+def test_the_stack_may_be_full_at_any_place(frames: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is so for the task, and not for a lock that is just being released: else a body waits."""
+    # The calls that were made before are done without it, one in the other.
+    monkeypatch.setattr(calls, "DEEPEST", 100)
+
+    def below(frames: int) -> Any:
+        return below(frames - 1) if frames else flow_in("inline").invoke(1)
+
+    assert isinstance(raised_by(lambda: below(frames)), RecursionError)
 
 
 def test_a_flow_works_again_after_that() -> None:
