@@ -220,9 +220,8 @@ class Environment:
         match error:
             case lmdb.MapFullError():
                 self.grow()
-            case lmdb.MapResizedError():
-                with self._gate.alone():  # another process gave it another size
-                    self._live().set_mapsize(0)
+            case lmdb.MapResizedError():  # another process gave it another size
+                self._resize(0)
             case lmdb.ReadersFullError():
                 with self._gate:
                     if not self._live().reader_check():
@@ -310,9 +309,18 @@ class Environment:
 
     def grow(self) -> None:
         """Make room: double the map."""
+        size = self.sizes()[1]
+        self._resize(size * 2 if size < 1 << 36 else size + (1 << 36))
+
+    def _resize(self, size: int) -> None:
+        """Give the map another size (0: the one that the file tells)."""
         with self._gate.alone():
-            size = self._live().info()["map_size"]
-            self._live().set_mapsize(size * 2 if size < 1 << 36 else size + (1 << 36))
+            try:
+                self._live().set_mapsize(size)
+            except lmdb.Error as error:  # such as: no address space; LMDB has closed itself
+                self._unmap()
+                self._map()
+                raise errors.of_commit(error, self.path) from error
 
     @held()
     def sizes(self) -> tuple[int, int]:

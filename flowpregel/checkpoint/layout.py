@@ -10,6 +10,7 @@
                   namespace (8) + 0, 2 + checkpoint id + task (16) ► the arguments of a failed call
                   namespace (8) + 0, 3 + name (16) + number (8)    ► a signal, and whose it is
                   namespace (8) + 0, 4 + checkpoint id + task (16) ► what a task has printed
+                  namespace (8) + 0, 5 + checkpoint id             ► nothing: that one is pinned
 
 All records of a namespace are neighbours, in the order in which a run makes them.
 Whatever a user names is a digest, a small number or escaped in a key, so that no name is
@@ -39,7 +40,7 @@ Place = bytes | int
 EMPTY, STORED, DELTA = range(3)
 """Nowhere, in ``values``, or in ``deltas``."""
 
-ARGUMENTS, SIGNALS, OUTPUT = b"\0\2", b"\0\3", b"\0\4"
+ARGUMENTS, SIGNALS, OUTPUT, PIN = b"\0\2", b"\0\3", b"\0\4", b"\0\5"
 """What lies beside pending writes; no checkpoint id, as it is in a key, begins like this."""
 
 LONGEST_ID = 400
@@ -105,7 +106,7 @@ def beside(kind: bytes, pending: bytes) -> bytes:
     """Return what the keys in ``writes`` begin with of what lies beside pending writes.
 
     Args:
-        kind: `ARGUMENTS`, `SIGNALS` or `OUTPUT`.
+        kind: `ARGUMENTS`, `SIGNALS`, `OUTPUT` or `PIN`.
         pending: What the keys of pending writes begin with: a checkpoint's, or a namespace's.
     """
     return pending[:8] + kind + pending[8:]
@@ -318,11 +319,18 @@ class Tables:
     def newest_first(
         self, transaction: Any, namespace: NamespaceRecord, before: str | None = None
     ) -> Iterator[tuple[str, CheckpointRecord]]:
-        """Yield the id and record of each checkpoint (smaller than *before*)."""
+        """Yield the id and record of each checkpoint (smaller than *before*).
+
+        Raises:
+            StoreCorruptError: The keys are in no order: a look behind the last would not end.
+        """
         prefix = namespace.prefix
         bound = b"" if before is None else checkpoint_key(prefix, before)
         for key, data in self.checkpoints.scan(transaction, prefix, bound, backwards=True):
+            if bound and key >= bound:
+                raise self.checkpoints.corrupt(key, "is out of its order")
             yield id_in(key), CheckpointRecord(*self.fields_of(data))
+            bound = key
 
     def check_count(self, transaction: Any, address: Address) -> None:
         """Refuse a namespace that has lost a checkpoint.

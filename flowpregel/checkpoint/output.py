@@ -10,7 +10,7 @@ What a task has printed is in the transaction of its result: it came before that
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -94,10 +94,8 @@ class OutputBuffer:
         """Add *output* to what there is of its task."""
         if self._limit <= 0:
             return
-        empty = output._replace(head=b"", tail=b"", size=0)
         with self._lock:
-            known = self.pending.get((address, output.task_id), empty)
-            self.pending[address, output.task_id] = known.and_then(output, self._limit)
+            self._append(self.pending, {(address, output.task_id): output})
             if self._timer is None:
                 self._timer = threading.Timer(PERIOD, self.flush)
                 self._timer.daemon = True
@@ -108,17 +106,20 @@ class OutputBuffer:
         """Write what is pending in a transaction of its own."""
         if self.pending:
             with suppress(StoreError):  # a run that cannot commit is told so
-                self._tables.write(self.beside(lambda transaction: None))
+                self.write(lambda transaction: None)
 
-    def beside(self, work: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return what does *work* in a transaction and puts into it what is pending then."""
+    def write(self, work: Callable[[Any], None]) -> None:
+        """Do *work* in a transaction that writes, and put into it what is pending then.
+
+        If it fails, that is pending again: it may be of other runs.
+        """
         taken: dict[tuple[Address, str], CallOutput] = {}
 
         def both(transaction: Any) -> None:
-            # No other transaction is under way: what came first is written first. If this one
-            # is begun anew, nothing is pending any more, and *taken* has it.
+            # No other transaction is under way: what came first is written first. This one may
+            # be begun anew; more may have come by then.
             with self._lock:
-                taken.update(self.pending)
+                self._append(taken, self.pending)
                 self.pending = {}
                 if self._timer is not None:
                     self._timer.cancel()
@@ -127,7 +128,23 @@ class OutputBuffer:
             for (address, _), output in taken.items():
                 self._put(transaction, address, output)
 
-        return both
+        try:
+            self._tables.write(both)
+        except BaseException:
+            with self._lock:
+                self._append(taken, self.pending)
+                self.pending = taken
+            raise
+
+    def _append(
+        self,
+        kept: dict[tuple[Address, str], CallOutput],
+        more: Mapping[tuple[Address, str], CallOutput],
+    ) -> None:
+        """Put what each task has printed behind what there is of it."""
+        for place, output in more.items():
+            empty = output._replace(head=b"", tail=b"", size=0)
+            kept[place] = kept.get(place, empty).and_then(output, self._limit)
 
     def _put(self, transaction: Any, address: Address, output: CallOutput) -> None:
         """Put what a task has printed after what is there."""

@@ -138,8 +138,8 @@ class RecordSaver(BaseCheckpointSaver):
                 raise LeaseLostError(thread, batch.address.namespace, "a newer run")
         if not prepared:
             return
-        work = partial(self._put, batches=prepared)
-        self._write(self._output.beside(work) if self._output.pending else work)
+        write = self._output.write if self._output.pending else self._write
+        write(partial(self._put, batches=prepared))
         self._sources.update(*(batch.sources for batch in prepared))
         sweeper = self._sweeper
         for batch in prepared:

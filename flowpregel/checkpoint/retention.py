@@ -15,9 +15,6 @@ from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables, WritesRecord
 from flowpregel.errors import ConfigurationError
 
-_PIN = b"pin"
-"""What the key of a pin begins with, in ``meta``; that of a checkpoint follows."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
@@ -99,11 +96,11 @@ class Sweeper:
                 beyond.add(identifier)
             else:
                 answered.add(record.parent_id)
-        pinned = {key[len(_PIN) :] for key in self._tables.meta.keys(transaction, _PIN + prefix)}
+        pinned = {*self._tables.writes.keys(transaction, layout.beside(layout.PIN, prefix))}
         return {
             each
             for each in beyond
-            if layout.checkpoint_key(prefix, each) not in pinned
+            if layout.beside(layout.PIN, layout.checkpoint_key(prefix, each)) not in pinned
             and (each in answered or not self._waits(transaction, prefix, each))
         }
 
@@ -135,11 +132,12 @@ def pin(tables: Tables, transaction: Any, address: Address, *, pinned: bool) -> 
     namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
         return
-    key = _PIN + layout.checkpoint_key(namespace.prefix, address.checkpoint_id)
+    checkpoint = layout.checkpoint_key(namespace.prefix, address.checkpoint_id)
+    key = layout.beside(layout.PIN, checkpoint)
     if pinned:
-        tables.meta.put(transaction, key, b"")
+        tables.writes.put(transaction, key, b"")
     else:
-        tables.meta.delete(transaction, key)
+        tables.writes.delete(transaction, key)
 
 
 def forget_checkpoints(
@@ -166,8 +164,8 @@ def forget_checkpoints(
         key = layout.checkpoint_key(prefix, identifier)
         tables.checkpoints.delete(transaction, key)
         tables.writes.drop(transaction, key)
-        tables.writes.drop(transaction, layout.beside(layout.ARGUMENTS, key))
-        tables.writes.drop(transaction, layout.beside(layout.OUTPUT, key))
+        for kind in (layout.ARGUMENTS, layout.OUTPUT, layout.PIN):
+            tables.writes.drop(transaction, layout.beside(kind, key))
         del known[identifier]
     needed: set[bytes] = set()
     for record in known.values():

@@ -2,9 +2,11 @@
 
 import threading
 
+import lmdb
 import pytest
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
+from flowpregel._lmdb.records import DATABASES
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention
 from flowpregel.errors import ConfigurationError, StoreBusyError, StoreError
 from tests.runs.stores import commit, finish, id_of, newest, start, step
@@ -87,6 +89,27 @@ def test_a_pinned_checkpoint_stays_until_it_is_let_go(path):
             commit(saver, number)
 
         assert 0 not in steps(saver)
+
+
+def test_a_pin_goes_with_its_thread_and_its_checkpoint_and_is_copied_with_them(path):
+    """It is a record of the thread's, as all others are."""
+    with LMDBSaver(path, retention=Retention(keep_last=1)) as saver:
+        commit(saver, 0)
+        saver.pin(Address("t", "", id_of(0)))
+        saver.copy_thread("t", "twin")
+        for number in range(1, 65):
+            commit(saver, number, thread="twin")
+        pinned = [found.checkpoint.step for found in saver.history(Address("twin"))]
+        saver.prune(["twin"])
+        saver.delete_thread("t")
+        saver.delete_thread("twin")
+
+    assert 0 in pinned
+    with lmdb.open(str(path), max_dbs=16, readonly=True, lib_version=0) as env:
+        left = {name: env.open_db(name, create=False) for name in DATABASES}
+        with env.begin() as transaction:
+            entries = {name: transaction.stat(db)["entries"] for name, db in left.items()}
+    assert {b"meta": 2} == {name: many for name, many in entries.items() if many}
 
 
 def test_a_question_that_waits_for_its_answer_stays(path):
