@@ -150,6 +150,8 @@ class NamespaceRecord(NamedTuple):
     """The greatest id of its checkpoints."""
     checkpoints: int = 0
     """How many it has."""
+    swept: int = 0
+    """How many it had when it was last seen which of them are kept."""
 
 
 class CheckpointRecord(NamedTuple):

@@ -149,11 +149,8 @@ class LMDBSaver(DurableSaver):
         # Made for its checks of both keys: while nothing is closed yet.
         StoreOptions(encryption_key=encryption_key, trust=key)
         same = self._store.seal
-        if key is None:
-            new = Seal(same.key, encryption_key, is_kept=same.is_kept)
-        else:
-            new = Seal(key, encryption_key)
-        self._store.seal_anew(new)
+        is_kept = key is None and same.is_kept
+        self._store.seal_anew(Seal(key or same.key, encryption_key, is_kept=is_kept))
 
     def _make_room(self, work: Callable[[Any], Any]) -> Any:
         """Do *work*, which drops something; on a full disk, with the room of the ballast."""

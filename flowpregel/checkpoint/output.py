@@ -10,9 +10,9 @@ What a task has printed is in the transaction of its result: it came before that
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.layout import OUTPUT, Tables, beside, checkpoint_key, digest
@@ -74,6 +74,10 @@ class CallOutput(NamedTuple):
         return self.head[seen:].decode(errors="replace") + cut + rest.decode(errors="replace")
 
 
+Pending: TypeAlias = dict[tuple[Address, str], CallOutput]
+"""By checkpoint and task."""
+
+
 class OutputBuffer:
     """What has come and is not in the store yet. Any OS thread may use it.
 
@@ -83,8 +87,7 @@ class OutputBuffer:
     """
 
     def __init__(self, tables: Tables, limit: int) -> None:
-        self.pending: dict[tuple[Address, str], CallOutput] = {}
-        """By checkpoint and task."""
+        self.pending: Pending = {}
         self._tables = tables
         self._limit = limit
         self._lock = threading.Lock()
@@ -108,14 +111,14 @@ class OutputBuffer:
             with suppress(StoreError):  # a run that cannot commit is told so
                 self.write(lambda transaction: None)
 
-    def write(self, work: Callable[[Any], None]) -> None:
-        """Do *work* in a transaction that writes, and put into it what is pending then.
+    def write(self, work: Callable[[Any], Any]) -> Any:
+        """Return ``work(transaction)`` of one that writes, into which is put what is pending then.
 
         If it fails, that is pending again: it may be of other runs.
         """
-        taken: dict[tuple[Address, str], CallOutput] = {}
+        taken: Pending = {}
 
-        def both(transaction: Any) -> None:
+        def both(transaction: Any) -> Any:
             # No other transaction is under way: what came first is written first. This one may
             # be begun anew; more may have come by then.
             with self._lock:
@@ -124,23 +127,20 @@ class OutputBuffer:
                 if self._timer is not None:
                     self._timer.cancel()
                     self._timer = None
-            work(transaction)
+            result = work(transaction)
             for (address, _), output in taken.items():
                 self._put(transaction, address, output)
+            return result
 
         try:
-            self._tables.write(both)
+            return self._tables.write(both)
         except BaseException:
             with self._lock:
                 self._append(taken, self.pending)
                 self.pending = taken
             raise
 
-    def _append(
-        self,
-        kept: dict[tuple[Address, str], CallOutput],
-        more: Mapping[tuple[Address, str], CallOutput],
-    ) -> None:
+    def _append(self, kept: Pending, more: Pending) -> None:
         """Put what each task has printed behind what there is of it."""
         for place, output in more.items():
             empty = output._replace(head=b"", tail=b"", size=0)

@@ -139,20 +139,22 @@ class RecordSaver(BaseCheckpointSaver):
         if not prepared:
             return
         write = self._output.write if self._output.pending else self._write
-        write(partial(self._put, batches=prepared))
+        grown = write(partial(self._put, batches=prepared))
         self._sources.update(*(batch.sources for batch in prepared))
         sweeper = self._sweeper
-        for batch in prepared:
-            if sweeper and batch.checkpoint is not None and sweeper.is_due(batch.address):
-                self._write(partial(sweeper.sweep, address=batch.address))
+        for namespace in grown:
+            if sweeper and sweeper.is_due(namespace):
+                address = Address(namespace.thread_id, namespace.namespace)
+                self._write(partial(sweeper.sweep, address=address))
 
-    def _put(self, transaction: Any, batches: Sequence[EncodedBatch]) -> None:
-        """Put batches into a transaction.
+    def _put(self, transaction: Any, batches: Sequence[EncodedBatch]) -> list[NamespaceRecord]:
+        """Put batches into a transaction; return the namespaces of the checkpoints among them.
 
         Raises:
             LeaseLostError: The lease of one was taken over.
         """
         tables = self._tables
+        grown: list[NamespaceRecord] = []
         for batch in batches:
             key = namespace_key(batch.address.thread_id, batch.address.namespace)
             data = tables.threads.get(transaction, key)
@@ -168,8 +170,10 @@ class RecordSaver(BaseCheckpointSaver):
                 _put_task(tables, transaction, namespace.prefix, task)
             if batch.checkpoint is not None:
                 namespace = _put_checkpoint(tables, transaction, namespace, batch.checkpoint)
+                grown.append(namespace)
             if namespace != before:
                 tables.threads.put(transaction, key, tables.record_of(tuple(namespace)))
+        return grown
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         for each in self._tables.used(thread_id):

@@ -55,23 +55,20 @@ class Sweeper:
         self._tables = tables
         self._retention = retention
         self._interval = max(32, (retention.keep_last or 0) // 2)
-        """After so many commits a namespace is swept: in proportion to what is kept, so that
-        sweeping costs each commit the same."""
-        self._since: dict[tuple[str, str], int] = {}
+        """When a namespace has so many checkpoints more it is swept again: in proportion to what
+        is kept, so that sweeping costs each commit the same."""
 
-    def is_due(self, address: Address) -> bool:
-        """Count a commit; return whether its namespace is to be swept now."""
-        place = address.thread_id, address.namespace
-        count = self._since.pop(place, 0) + 1
-        if count < self._interval:
-            self._since[place] = count
-        return count >= self._interval
+    def is_due(self, namespace: NamespaceRecord) -> bool:
+        """Return whether a namespace is to be swept now."""
+        return namespace.checkpoints - namespace.swept >= self._interval
 
     def sweep(self, transaction: Any, address: Address) -> int:
         """Drop what is not to be kept of a namespace; return how many checkpoints."""
         namespace = self._tables.namespace(transaction, address)
         if namespace is None:
             return 0
+        namespace = namespace._replace(swept=namespace.checkpoints)
+        self._tables.put_namespace(transaction, namespace)
         gone = self._beyond(transaction, namespace)
         return forget_checkpoints(self._tables, transaction, address, gone)
 
@@ -175,7 +172,8 @@ def forget_checkpoints(
             if table.name + key[: layout.VALUE_LENGTH] not in needed:
                 table.discard(transaction, key)
     newest = max(known, default=None)
-    tables.put_namespace(transaction, namespace._replace(newest=newest, checkpoints=len(known)))
+    left = namespace._replace(newest=newest, checkpoints=len(known), swept=len(known))
+    tables.put_namespace(transaction, left)
     return len(gone)
 
 

@@ -31,6 +31,18 @@ def test_history_is_bounded_while_a_run_goes_on(path):
     assert 10 <= len(found) < 10 + 33
 
 
+def test_history_is_bounded_though_no_process_commits_much(path):
+    """A store that is opened for a few commits at a time is swept as any other."""
+    for number in range(60):
+        with LMDBSaver(path, retention=Retention(keep_last=10)) as saver:
+            commit(saver, 2 * number)
+            commit(saver, 2 * number + 1)
+            found = steps(saver)
+
+    assert found == [*range(119, 119 - len(found), -1)]
+    assert 10 <= len(found) < 10 + 33
+
+
 def test_what_is_kept_reads_as_before_when_its_base_and_deltas_are_dropped(path):
     with (
         LMDBSaver(path, retention=Retention(keep_last=3)) as bounded,
