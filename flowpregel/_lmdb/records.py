@@ -150,7 +150,7 @@ class Table:
 
     def get(self, transaction: Any, key: bytes) -> bytes | None:
         """Return a copy of the payload at *key*, or None."""
-        record = self.record(transaction, key)
+        record = transaction.get(key, db=self._databases[self.name])
         if record is None:
             return None
         kind, payload = self.opened(key, record)
@@ -167,7 +167,7 @@ class Table:
     def put(self, transaction: Any, key: bytes, payload: bytes) -> None:
         """Keep *payload* (of any length) at *key* (of at most 500 bytes)."""
         database, kind = self._databases[self.name], _WHOLE
-        old = self.record(transaction, key)
+        old = transaction.get(key, db=database)
         if old is not None and old[SIZE:_HEAD] in _CHUNKED_MARKS:
             self.delete(transaction, key)
         if len(payload) > CHUNK:

@@ -96,6 +96,10 @@ class PostgresTable(Table):
         found: bytes | None = transaction.get(self._kind + key)
         return found
 
+    def get(self, transaction: Any, key: bytes) -> bytes | None:
+        record = self.record(transaction, key)
+        return None if record is None else self.opened(key, record)[1]
+
     def expect(self, transaction: Any, keys: list[bytes]) -> None:
         transaction.expect([self._kind + key for key in keys])
 

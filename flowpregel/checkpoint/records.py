@@ -276,43 +276,40 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
     Raises:
         ValueEncodingError: A value cannot be kept.
     """
-    given = batch.checkpoint
-    parts = [
-        (value, f"the write of task {task.task_id!r} to {name!r}")
-        for task in batch.writes
-        for name, value in task.writes
-    ]
-    if given is not None:
-        step = f"(step {given.step})"
-        for name, value in given.values.items():
-            parts.append((value, f"the value of channel {name!r} {step}"))
-        for name, delta in given.deltas.items():
-            what = f"what was added to channel {name!r} {step}"
-            parts.extend((value, what) for value in delta.writes)
-        parts.extend((value, "the metadata of a checkpoint") for value in given.metadata.values())
     encoded: dict[int, Any] = {}  # by the id of an object, which *batch* keeps alive
-    for value, what in parts:
+
+    def kept(value: Any, what: str) -> Any:
         if id(value) not in encoded:
             encoded[id(value)] = encode(value, what)
+        return encoded[id(value)]
 
-    tasks = tuple(
-        replace(task, writes=tuple((name, encoded[id(value)]) for name, value in task.writes))
-        for task in batch.writes
-        if task.writes
-    )
-    made = EncodedBatch(batch.address, tasks, None, batch.fence)
-    if given is not None:
+    tasks = []
+    for task in batch.writes:
+        what = f"the write of task {task.task_id!r} to"
+        writes = tuple((name, kept(value, f"{what} {name!r}")) for name, value in task.writes)
+        if writes:
+            tasks.append(replace(task, writes=writes))
+    made = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
+    if (given := batch.checkpoint) is not None:
+        step = f"(step {given.step})"
+        values = {
+            name: kept(value, f"the value of channel {name!r} {step}")
+            for name, value in given.values.items()
+        }
+        deltas = {}
+        for name, delta in given.deltas.items():
+            what = f"what was added to channel {name!r} {step}"
+            added = tuple(kept(value, what) for value in delta.writes)
+            deltas[name] = Delta(delta.previous, added)
+        what = "the metadata of a checkpoint"
         made.checkpoint = replace(
             given,
             channel_versions=dict(given.channel_versions),
             # A run gives a node a new mapping and changes none, so the outer copy is enough.
             versions_seen=dict(given.versions_seen),
-            values={name: encoded[id(value)] for name, value in given.values.items()},
-            deltas={
-                name: Delta(delta.previous, tuple(encoded[id(value)] for value in delta.writes))
-                for name, delta in given.deltas.items()
-            },
-            metadata={name: encoded[id(value)] for name, value in given.metadata.items()},
+            values=values,
+            deltas=deltas,
+            metadata={name: kept(value, what) for name, value in given.metadata.items()},
         )
     return made
 
