@@ -44,8 +44,8 @@ ARGUMENTS, SIGNALS, OUTPUT, PIN = b"\0\2", b"\0\3", b"\0\4", b"\0\5"
 """What lies beside pending writes; no checkpoint id, as it is in a key, begins like this."""
 
 LONGEST_ID = 400
-VALUE_LENGTH = 33
-"""Bytes of what `value_key` returns; the keys of chunks are longer."""
+NAMESPACE_LENGTH, VALUE_LENGTH = 32, 33
+"""Bytes of what `namespace_key` and `value_key` return; the keys of chunks are longer."""
 _END = b"\0\1"
 """Ends a checkpoint id; a NUL within one is followed by 255."""
 _NEXT = b"next namespace"
@@ -321,11 +321,7 @@ class Tables:
     def newest_first(
         self, transaction: Any, namespace: NamespaceRecord, before: str | None = None
     ) -> Iterator[tuple[str, CheckpointRecord]]:
-        """Yield the id and record of each checkpoint (smaller than *before*).
-
-        Raises:
-            StoreCorruptError: The keys are in no order: a look behind the last would not end.
-        """
+        """Yield the id and record of each checkpoint (smaller than *before*), in this order."""
         prefix = namespace.prefix
         bound = b"" if before is None else checkpoint_key(prefix, before)
         for key, data in self.checkpoints.scan(transaction, prefix, bound, backwards=True):

@@ -38,6 +38,7 @@ from typing import Any, Final
 
 from flowpregel._core.records import Address
 from flowpregel._interrupts import deliver, held
+from flowpregel._lmdb.errors import of_system
 from flowpregel._lmdb.locks import ASKED, FENCE, SHOWN, WATCHED, FileLock, Owner, held_at
 from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
@@ -82,7 +83,10 @@ class LeaseFiles:
         file, fence = None, 0
         try:
             with held():
-                file, replaced = self._acquire(address, on_conflict)
+                try:
+                    file, replaced = self._acquire(address, on_conflict)
+                except OSError as error:
+                    raise of_system(error, self._path) from error
                 # An owner that gives it up removes the file.
                 left = file.read(FENCE)
                 fence = max(time.time_ns(), 1 + max(replaced or 0, left, fences(address, 0)))
@@ -117,7 +121,7 @@ class LeaseFiles:
             try:
                 with closing(FileLock(self.file(address))) as file:
                     file.write(ASKED, file.read(FENCE))
-            except PermissionError as error:
+            except OSError as error:
                 raise StoreError(f"cannot ask {owner} to stop: {error}") from error
         return owner
 

@@ -36,14 +36,7 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
 )
-from flowpregel.checkpoint.layout import (
-    NamespaceRecord,
-    Tables,
-    checkpoint_key,
-    namespace_key,
-    thread_name,
-    value_key,
-)
+from flowpregel.checkpoint.layout import NamespaceRecord, Tables, thread_name
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.retention import (
     Retention,
@@ -156,7 +149,7 @@ class RecordSaver(BaseCheckpointSaver):
         tables = self._tables
         grown: list[NamespaceRecord] = []
         for batch in batches:
-            key = namespace_key(batch.address.thread_id, batch.address.namespace)
+            key = layout.namespace_key(batch.address.thread_id, batch.address.namespace)
             data = tables.threads.get(transaction, key)
             before = None if data is None else NamespaceRecord(*tables.fields_of(data))
             namespace = before or tables.new_namespace(transaction, batch.address)
@@ -324,7 +317,7 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
     there, and ends the use of what the task had saved.
     The arguments of a call that failed are kept beside them, until it has finished.
     """
-    key = checkpoint_key(prefix, task.checkpoint_id) + layout.digest(task.task_id)
+    key = layout.checkpoint_key(prefix, task.checkpoint_id) + layout.digest(task.task_id)
     known: dict[int, tuple[str, bytes]] = {}
     ran = None if task.ran is None else tuple(task.ran)
     if (data := tables.writes.get(transaction, key)) is not None:
@@ -362,7 +355,9 @@ def _put_checkpoint(
             places[name] = data = values[name]
             if not isinstance(data, bytes) or len(data) > LONGEST_INLINE:
                 places[name] = layout.STORED
-                tables.values.put(transaction, value_key(namespace.prefix, version, name), data)
+                tables.values.put(
+                    transaction, layout.value_key(namespace.prefix, version, name), data
+                )
         elif name in deltas:
             previous, base = deltas[name].previous, theirs.get(name, layout.EMPTY)
             if previous is None:
@@ -370,12 +365,12 @@ def _put_checkpoint(
             elif previous != before.get(name):
                 base = tables.place(transaction, namespace, name, previous)
             added = tables.record_of((previous, base, deltas[name].writes))
-            tables.deltas.put(transaction, value_key(namespace.prefix, version, name), added)
+            tables.deltas.put(transaction, layout.value_key(namespace.prefix, version, name), added)
             places[name] = layout.DELTA
         elif name not in checkpoint.changed and version != before.get(name):
             places[name] = tables.place(transaction, namespace, name, version)
     record = (*_KEPT_FIELDS(checkpoint), places)
-    key = checkpoint_key(namespace.prefix, checkpoint.id)
+    key = layout.checkpoint_key(namespace.prefix, checkpoint.id)
     is_new = tables.checkpoints.get(transaction, key) is None
     tables.checkpoints.put(transaction, key, tables.record_of(record))
     newest = max(namespace.newest or "", checkpoint.id)

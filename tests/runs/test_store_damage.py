@@ -266,6 +266,23 @@ def test_verify_ends_though_keys_are_out_of_their_order(path):
     assert any("is out of its order" in problem for problem in found.problems)
 
 
+def test_verify_looks_at_all_threads_though_the_record_of_one_is_damaged(path):
+    """Errors tell the user to run it: it does not end at the first that is met."""
+    with LMDBSaver(path) as saver:
+        commit(saver, 0, {"n": 0}, thread="another")
+    before = records(path)
+    for name in (b"threads", b"checkpoints"):
+        key = max(key for table, key in before if table == name)
+        spoiled = bytearray(before[name, key])
+        spoiled[-1] ^= 1
+        put(path, name, key, bytes(spoiled))
+    with LMDBSaver(path) as saver:
+        found = saver.verify()
+
+    assert any("in threads of" in problem for problem in found.problems)
+    assert any("in checkpoints of" in problem for problem in found.problems)
+
+
 def test_a_history_whose_checkpoints_are_out_of_their_order_ends(tmp_path):
     """A damaged page may have one twice, and a look that goes on behind it would not end."""
     with LMDBSaver(tmp_path) as saver:

@@ -293,6 +293,14 @@ def test_little_address_space_is_enough(path):
     assert newest(path) == 0
 
 
+def test_a_lease_that_cannot_be_had_is_refused_by_name(path):
+    """As all else that the file system refuses."""
+    with LMDBSaver(path) as saver:
+        (path / "leases").write_text("a file")
+        with pytest.raises(StoreError, match=r"leases leads through a file"), saver.lease("t"):
+            pass
+
+
 def test_a_map_that_cannot_grow_refuses_a_commit_and_goes_on(path):
     """LMDB closes itself when it is given no more address space: what is there is mapped again."""
     code = """
