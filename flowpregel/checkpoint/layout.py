@@ -218,7 +218,7 @@ class Tables:
         self.writes = table(b"writes")
         self.of_namespace = self.checkpoints, self.values, self.deltas, self.writes
         """Those whose keys begin with a namespace's prefix."""
-        self.all = [table(name) for name in DATABASES if name != b"meta"]
+        self.all = [*map(table, DATABASES)]
 
     # ------------------------------------------------------------ namespaces
 
@@ -330,20 +330,20 @@ class Tables:
             yield id_in(key), CheckpointRecord(*self.fields_of(data))
             bound = key
 
-    def check_count(self, transaction: Any, address: Address) -> None:
-        """Refuse a namespace that has lost a checkpoint.
+    def ids(self, transaction: Any, address: Address) -> list[str]:
+        """Return the ids of the checkpoints of a namespace.
 
         Raises:
-            StoreCorruptError: It has.
+            StoreCorruptError: It has lost one.
         """
         namespace = self.namespace(transaction, address)
         if namespace is None:
-            return
-        found = sum(1 for _ in self.checkpoints.scan(transaction, namespace.prefix))
-        if found != namespace.checkpoints:
-            what = f"counts {namespace.checkpoints} checkpoints, and {found} are there"
-            key = namespace_key(address.thread_id, address.namespace)
-            raise self.threads.corrupt(key, what)
+            return []
+        found = [id_in(key) for key, _ in self.checkpoints.scan(transaction, namespace.prefix)]
+        if len(found) != namespace.checkpoints:
+            what = f"counts {namespace.checkpoints} checkpoints, and {len(found)} are there"
+            raise self.threads.corrupt(namespace_key(address.thread_id, address.namespace), what)
+        return found
 
     # ------------------------------------------------------------ values by version
 

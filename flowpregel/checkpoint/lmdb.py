@@ -75,13 +75,8 @@ class LMDBSaver(DurableSaver):
         super().__init__(store, Tables(store), leases, opened_as, retention)
 
     def opened_to_look(self, codec: Codec) -> tuple[OpenStore, LeaseFiles]:
-        store = open_store(
-            self.path,
-            readonly=True,
-            lock=os.access(self.path, os.W_OK),
-            codec=codec,
-            options=self.options,
-        )
+        lock = os.access(self.path, os.W_OK)
+        store = open_store(self.path, readonly=True, lock=lock, codec=codec, options=self.options)
         return store, LeaseFiles(self.path, store.table(b"live"))
 
     def verify(self) -> Verification:

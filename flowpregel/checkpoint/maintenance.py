@@ -131,15 +131,13 @@ def verify(tables: Tables, reader: Reader) -> Verification:
             problems[f"{where}{error}"] = None
 
     def look_at(key: bytes) -> None:
-        data = tables.read(partial(tables.threads.get, key=key))
-        if data is None:
+        if (data := tables.read(partial(tables.threads.get, key=key))) is None:
             return
         namespace = NamespaceRecord(*tables.fields_of(data))
         address = Address(namespace.thread_id, namespace.namespace)
         where = f"thread {address.thread_id!r}"
         with noted(f"{where}: "):
-            tables.read(partial(tables.check_count, address=address))
-            for identifier in tables.read(partial(_ids, tables, namespace)):
+            for identifier in tables.read(partial(tables.ids, address=address)):
                 one = replace(address, checkpoint_id=identifier)
                 with noted(f"{where}, checkpoint {identifier}: "):
                     tables.read(partial(reader.find, address=one))
@@ -154,7 +152,3 @@ def verify(tables: Tables, reader: Reader) -> Verification:
                     with noted():
                         look_at(key)
     return Verification(records=total, problems=tuple(problems))
-
-
-def _ids(tables: Tables, namespace: NamespaceRecord, transaction: Any) -> list[str]:
-    return [identifier for identifier, _ in tables.newest_first(transaction, namespace)]

@@ -266,6 +266,17 @@ def test_verify_ends_though_keys_are_out_of_their_order(path):
     assert any("is out of its order" in problem for problem in found.problems)
 
 
+def test_a_damaged_number_of_the_next_namespace_is_told(path):
+    """It stands beside the header, whose form is another; no new thread could begin."""
+    key = b"next namespace"
+    put(path, b"meta", key, records(path)[b"meta", key][:-1] + b"x")
+
+    with LMDBSaver(path) as saver:
+        assert any("in meta of" in problem for problem in saver.verify().problems)
+    with pytest.raises(StoreCorruptError, match="in meta of"):
+        LMDBSaver(path, options=StoreOptions(check_pages=True))
+
+
 def test_verify_looks_at_all_threads_though_the_record_of_one_is_damaged(path):
     """Errors tell the user to run it: it does not end at the first that is met."""
     with LMDBSaver(path) as saver:
