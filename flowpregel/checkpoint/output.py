@@ -134,10 +134,10 @@ class OutputBuffer:
 
         try:
             return self._tables.write(both)
-        except BaseException:
+        except Exception:  # not Ctrl-C, which comes before it is begun or after it is kept
             with self._lock:
                 self._append(taken, self.pending)
-                self.pending = taken
+                self.pending, self._timer = taken, None
             raise
 
     def _append(self, kept: Pending, more: Pending) -> None:

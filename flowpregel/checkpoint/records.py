@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -45,7 +45,7 @@ from flowpregel.checkpoint.retention import (
     forget_checkpoints,
     forget_thread,
 )
-from flowpregel.errors import ConfigurationError, LeaseLostError
+from flowpregel.errors import ConfigurationError, LeaseLostError, StoreBusyError, StoreFullError
 
 LONGEST_INLINE = 128
 """Bytes: a larger value is kept once per version, not in each checkpoint that has it."""
@@ -129,8 +129,6 @@ class RecordSaver(BaseCheckpointSaver):
             thread, fence = batch.address.thread_id, batch.fence
             if fence is not None and (thread, fence) not in self._leases.held:
                 raise LeaseLostError(thread, batch.address.namespace, "a newer run")
-        if not prepared:
-            return
         write = self._output.write if self._output.pending else self._write
         grown = write(partial(self._put, batches=prepared))
         self._sources.update(*(batch.sources for batch in prepared))
@@ -138,7 +136,9 @@ class RecordSaver(BaseCheckpointSaver):
         for namespace in grown:
             if sweeper and sweeper.is_due(namespace):
                 address = Address(namespace.thread_id, namespace.namespace)
-                self._write(partial(sweeper.sweep, address=address))
+                # What was committed is kept; what should go can go with a later commit.
+                with suppress(StoreBusyError, StoreFullError):
+                    self._make_room(partial(sweeper.sweep, address=address))
 
     def _put(self, transaction: Any, batches: Sequence[EncodedBatch]) -> list[NamespaceRecord]:
         """Put batches into a transaction; return the namespaces of the checkpoints among them.

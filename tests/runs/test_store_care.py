@@ -8,7 +8,8 @@ import pytest
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
 from flowpregel._lmdb.records import DATABASES
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention
-from flowpregel.errors import ConfigurationError, StoreBusyError, StoreError
+from flowpregel.checkpoint.retention import Sweeper
+from flowpregel.errors import ConfigurationError, StoreBusyError, StoreError, StoreFullError
 from tests.runs.stores import commit, finish, id_of, newest, start, step
 
 T = Address("t")
@@ -41,6 +42,23 @@ def test_history_is_bounded_though_no_process_commits_much(path):
 
     assert found == [*range(119, 119 - len(found), -1)]
     assert 10 <= len(found) < 10 + 33
+
+
+def test_a_sweep_that_finds_no_room_costs_no_run_its_superstep(path, monkeypatch):
+    """What was committed is kept, and no error says that it was not; the next sweep makes good."""
+
+    def full(*_, **__):
+        raise StoreFullError("there is no room")
+
+    with LMDBSaver(path, retention=Retention(keep_last=10)) as saver:
+        with monkeypatch.context() as patched:
+            patched.setattr(Sweeper, "sweep", full)
+            for number in range(40):
+                commit(saver, number)
+        assert len(steps(saver)) == 40
+        commit(saver, 40)
+
+        assert len(steps(saver)) == 10
 
 
 def test_what_is_kept_reads_as_before_when_its_base_and_deltas_are_dropped(path):

@@ -13,8 +13,9 @@ import pytest
 
 from flowpregel import _fault
 from flowpregel._core.records import Address, Batch, TaskWrites
+from flowpregel.checkpoint import output
 from flowpregel.checkpoint.base import CallOutput
-from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import ConfigurationError, LeaseLostError
 from tests.runs.stores import commit, environment_of, id_of, step, until
 
@@ -158,6 +159,32 @@ def test_a_refused_commit_costs_no_other_run_what_its_tasks_have_printed(path: P
                 commit(saver, 0, thread="lost", fence=lease.fence)
         saver.keep_output(Address("t"), printed(b"second"))
         commit(saver, 0)
+        (kept,) = saver.kept_output(Address("t"))
+
+    assert "first second" == kept.text
+
+
+def test_what_is_printed_is_written_though_the_store_was_busy_before(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who cannot write in time tries again when more comes, though nothing is committed."""
+    monkeypatch.setattr(output, "PERIOD", 0.01)
+    tried, flush = threading.Event(), output.OutputBuffer.flush
+
+    def try_to(buffer: output.OutputBuffer) -> None:
+        flush(buffer)
+        tried.set()
+
+    monkeypatch.setattr(output.OutputBuffer, "flush", try_to)
+    with (
+        LMDBSaver(path, options=StoreOptions(lock_timeout=0.01)) as saver,
+        closing(environment_of(path)) as environment,
+    ):
+        with environment.exclusively(1.0):
+            saver.keep_output(Address("t"), printed(b"first "))
+            assert tried.wait(10)
+        saver.keep_output(Address("t"), printed(b"second"))
+        until(lambda: saver.kept_output(Address("t")))
         (kept,) = saver.kept_output(Address("t"))
 
     assert "first second" == kept.text
