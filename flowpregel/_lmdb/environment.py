@@ -27,8 +27,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import lmdb
 
@@ -44,22 +43,18 @@ _TICK = 50_000_000
 """Nanoseconds within which two commits may leave the same time on the file."""
 
 Result = TypeVar("Result")
+Part = TypeVar("Part")
 Work = Callable[[Any], Result]
 
 OPEN: dict[str, Environment] = {}
 REGISTRY = threading.Lock()
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class CommitRequest:
+class CommitRequest(NamedTuple):
     """What one caller wants done in a transaction: all of it, or nothing."""
 
     work: Work[Any]
-    ended: Future[Any] = field(default_factory=Future)
-
-
-class _CommitFailedError(Exception):
-    """A commit that failed, its number, and its results; the file knows the outcome."""
+    ended: Future[Any]
 
 
 class Environment:
@@ -113,7 +108,7 @@ class Environment:
         """
         while True:
             try:
-                with self._gate, self._live().begin() as transaction:
+                with self._gate, self._usable(self._lmdb).begin() as transaction:
                     return work(transaction)
             except lmdb.Error as error:
                 self._overcome(error)
@@ -131,8 +126,8 @@ class Environment:
             StoreFullError: There is no room; nothing of it was kept.
             Exception: Whatever *work* raises; nothing of it was kept.
         """
-        self._usable_lock()
-        request = CommitRequest(work)
+        self._usable(self._file_lock)
+        request = CommitRequest(work, Future())
         self._queue.append(request)
         try:
             if not self._writer.acquire(timeout=timeout):
@@ -163,15 +158,9 @@ class Environment:
         try:
             while results is None:
                 try:
-                    with self._gate:
-                        results = self._attempt(group)
+                    results = self._attempt(group)
                 except lmdb.Error as error:
                     self._overcome(error)
-                except _CommitFailedError as failed:
-                    cause, number, made = failed.args
-                    if not self._has_landed(number):
-                        raise errors.of_commit(cause, self.path) from cause
-                    results = made
         except Exception as error:  # noqa: BLE001 - raised in the OS thread that asked
             if len(group) == 1:
                 group[0].ended.set_exception(error)
@@ -186,33 +175,38 @@ class Environment:
     def _attempt(self, group: Sequence[CommitRequest]) -> list[Any]:
         """Return what each request's work returned, once all are on disk."""
         fault("store.commit.begin")
-        with suppress(FileNotFoundError):  # the whole folder may be moved
-            if os.stat(self._data).st_ino != self._inode:
-                raise StoreError(
-                    f"{self.path} is not the store that was opened: another file has taken its "
-                    "place, as when a backup is restored; nothing was kept: open it again"
-                )
-        live = self._live()
-        transaction = live.begin(write=True)
-        try:
-            results = [request.work(transaction) for request in group]
-            number = transaction.id()
-            fault("store.commit.before")
-        except BaseException:
-            transaction.abort()
-            raise
-        try:
-            transaction.commit()
-        except (lmdb.MapFullError, lmdb.MapResizedError):
-            raise
-        except lmdb.Error as error:
-            raise _CommitFailedError(error, number, results) from error
-        # If the last pages were never written, `files.check` would have to look at every page.
-        used = (live.info()["last_pgno"] + 1) * live.stat()["psize"]
-        with suppress(OSError):  # where it cannot be done the next to open it takes longer
-            if os.path.getsize(self._data) < used:
-                os.truncate(self._data, used)
-        fault("store.commit.after")
+        with self._gate:
+            with suppress(FileNotFoundError):  # the whole folder may be moved
+                if os.stat(self._data).st_ino != self._inode:
+                    raise StoreError(
+                        f"{self.path} is not the store that was opened: another file has taken "
+                        "its place, as when a backup is restored; nothing was kept: open it again"
+                    )
+            live = self._usable(self._lmdb)
+            transaction = live.begin(write=True)
+            try:
+                results = [request.work(transaction) for request in group]
+                number = transaction.id()
+                fault("store.commit.before")
+            except BaseException:
+                transaction.abort()
+                raise
+            try:
+                transaction.commit()
+            except (lmdb.MapFullError, lmdb.MapResizedError):
+                raise
+            except lmdb.Error as error:
+                failed = error
+            else:
+                # Unless the last pages are written, `files.check` has to look at all of them.
+                used = (live.info()["last_pgno"] + 1) * live.stat()["psize"]
+                with suppress(OSError):  # where it cannot be done the next to open it takes longer
+                    if os.path.getsize(self._data) < used:
+                        os.truncate(self._data, used)
+                fault("store.commit.after")
+                return results
+        if not self._has_landed(number):  # what came of it the file knows
+            raise errors.of_commit(failed, self.path) from failed
         return results
 
     def _overcome(self, error: lmdb.Error) -> None:
@@ -220,12 +214,11 @@ class Environment:
         match error:
             case lmdb.MapFullError():
                 self.grow()
-            case lmdb.MapResizedError():
-                with self._gate.alone():  # another process gave it another size
-                    self._live().set_mapsize(0)
+            case lmdb.MapResizedError():  # another process gave it another size
+                self._resize(0)
             case lmdb.ReadersFullError():
                 with self._gate:
-                    if not self._live().reader_check():
+                    if not self._usable(self._lmdb).reader_check():
                         holder = f"{files.READERS} readers that are all alive"
                         raise StoreBusyError(self.path, holder, 0.0) from None
             case _:
@@ -245,7 +238,7 @@ class Environment:
     @contextmanager
     def _locked(self, timeout: float) -> Iterator[None]:
         """Hold the lock that keeps other processes from writing."""
-        lock = self._usable_lock()
+        lock = self._usable(self._file_lock)
         try:
             if not lock.acquire(timeout):
                 raise StoreBusyError(self.path, str(lock.holder()), timeout)
@@ -253,29 +246,23 @@ class Environment:
         finally:
             lock.release()
 
-    def _usable_lock(self) -> FileLock:
-        if self._file_lock is None or self.pid != os.getpid():
-            raise self._unusable()
-        return self._file_lock
-
     # ------------------------------------------------------------ the map and the file
 
-    def _live(self) -> Any:
-        """Return LMDB's environment, for use inside the gate, unless it is closed or a parent's."""
-        if self._lmdb is None or self.pid != os.getpid():
-            raise self._unusable()
-        return self._lmdb
+    def _usable(self, part: Part | None) -> Part:
+        """Return *part*, LMDB's environment or the lock, unless it is closed or a parent's.
 
-    def _unusable(self) -> StoreError:
-        """Return the error that says why nothing can be done with it."""
+        LMDB's environment is for use inside the gate.
+        """
         if self.pid != os.getpid():
-            return StoreReadOnlyError(
+            raise StoreReadOnlyError(
                 f"{self.path} was opened before a fork (by process {self.pid}); "
                 "a forked process cannot use it: start one that opens it itself"
             )
+        if part is not None:
+            return part
         if self._lmdb is None:
-            return StoreError(f"{self.path} is closed; open it again")
-        return StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
+            raise StoreError(f"{self.path} is closed; open it again")
+        raise StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
 
     def _map(self, *, pages: bool = False) -> None:
         """Check the file, with *pages* each page of it, and map it."""
@@ -310,15 +297,24 @@ class Environment:
 
     def grow(self) -> None:
         """Make room: double the map."""
+        size = self.sizes()[1]
+        self._resize(size * 2 if size < 1 << 36 else size + (1 << 36))
+
+    def _resize(self, size: int) -> None:
+        """Give the map another size (0: the one that the file tells)."""
         with self._gate.alone():
-            size = self._live().info()["map_size"]
-            self._live().set_mapsize(size * 2 if size < 1 << 36 else size + (1 << 36))
+            try:
+                self._usable(self._lmdb).set_mapsize(size)
+            except lmdb.Error as error:  # such as: no address space; LMDB has closed itself
+                self._unmap()
+                self._map()
+                raise errors.of_commit(error, self.path) from error
 
     @held()
     def sizes(self) -> tuple[int, int]:
         """Return the bytes of the file, and those of its address space."""
         with self._gate:
-            return os.path.getsize(self._data), int(self._live().info()["map_size"])
+            return os.path.getsize(self._data), int(self._usable(self._lmdb).info()["map_size"])
 
     def _has_landed(self, transaction_id: int) -> bool:
         """Open the file again after a commit failed; return whether that is there after all.
@@ -348,7 +344,7 @@ class Environment:
         """Copy it as it is at one moment into the folder *path*, without free pages."""
         try:
             with self._gate:
-                self._live().copy(path, compact=True)
+                self._usable(self._lmdb).copy(path, compact=True)
         except lmdb.Error as error:
             raise errors.of_commit(error, path) from error
 
@@ -365,7 +361,7 @@ class Environment:
             with errors.named(self.path), files.draft_in(self.path, files.DRAFT) as draft:
                 self.copy(draft)
                 with self._gate.alone():
-                    self._live()  # if it was closed meanwhile, others may have written
+                    self._usable(self._lmdb)  # if it was closed meanwhile, others may have written
                     self._unmap()
                     try:
                         files.put_in_place(draft, self.path)

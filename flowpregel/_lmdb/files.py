@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from glob import escape, glob
 from typing import Any, BinaryIO, NamedTuple
 
 import lmdb
@@ -124,16 +125,13 @@ def make_ballast(folder: str) -> None:
     On a full disk even a deletion needs some; `drop_ballast` gives it.
     """
     path = os.path.join(folder, _BALLAST)
-    try:
+    with suppress(OSError):  # it is there, or nothing can be made here
         file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    except OSError:  # it is there, or nothing can be made here
-        return
-    try:
-        os.write(file, os.urandom(_BALLAST_SIZE))  # no file system makes less of that
-    except OSError:  # the disk is full already
-        os.unlink(path)
-    finally:
-        os.close(file)
+        with open(file, "wb", buffering=0) as ballast:
+            try:
+                ballast.write(os.urandom(_BALLAST_SIZE))  # no file system makes less of that
+            except OSError:  # the disk is full already
+                os.unlink(path)
 
 
 def drop_ballast(folder: str) -> bool:
@@ -189,10 +187,8 @@ def draft_in(parent: str, prefix: str, abandoned: float = 0.0) -> Iterator[str]:
 
     Those that killed processes left are removed: nobody holds them, for *abandoned* seconds.
     """
-    names: list[str] = []
-    with suppress(OSError):  # a folder may be written to and not be listed
-        names = os.listdir(parent)
-    for path in (os.path.join(parent, name) for name in names if name.startswith(prefix)):
+    # None where the folder may be written to and not be listed.
+    for path in glob(escape(os.path.join(parent, prefix)) + "*"):
         with suppress(OSError):
             held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:

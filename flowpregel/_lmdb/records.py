@@ -246,11 +246,14 @@ class Table:
     # ------------------------------------------------------------ what holds
 
     def check(self, transaction: Any, key: bytes) -> None:
-        """Raise `StoreCorruptError` unless the record at *key*, if it is there, holds."""
+        """Raise `StoreCorruptError` unless the record at *key*, if it is there, holds.
+
+        The header has a form of its own, and is checked when the store is opened.
+        """
         if not key:
             raise self.corrupt(key, "has no key")
         record = self.record(transaction, key)
-        if record is not None:
+        if record is not None and self.name + key != b"meta" + HEADER:
             with suppress(StoreForeignError):  # it may be encrypted, and nobody gave the key
                 self.opened(key, record)
 

@@ -63,10 +63,9 @@ class OpenStore:
     def check(self, transaction: Any) -> None:
         """Raise `StoreCorruptError` unless every record holds, each under the key it is found at.
 
-        The header was read already. That a record whose key was damaged is missing cannot be
-        told otherwise.
+        That a record whose key was damaged is missing cannot be told otherwise.
         """
-        for table in (self.table(name) for name in DATABASES if name != b"meta"):
+        for table in map(self.table, DATABASES):
             with transaction.cursor(db=self.environment.databases[table.name]) as cursor:
                 for key in cursor.iternext(values=False):
                     table.check(transaction, key)

@@ -23,7 +23,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from flowpregel._fault import fault
@@ -150,16 +150,15 @@ class Database:
         fault("store.commit.begin")
 
         def attempt(connection: psycopg.Connection[Any]) -> Any:
-            with WriteTransaction(connection, self._known, tokens, timeout) as transaction:
-                try:
-                    result = work(transaction)
-                    results[:] = [result]
-                    fault("store.commit.before")
-                    transaction.commit()
-                except LandedError:
-                    return results[0]
+            with (
+                WriteTransaction(connection, self._known, tokens, timeout) as transaction,
+                suppress(LandedError),  # an earlier try has come to its end: with its results
+            ):
+                results[:] = [work(transaction)]
+                fault("store.commit.before")
+                transaction.commit()
             fault("store.commit.after")
-            return result
+            return results[0]
 
         return self._repeated(attempt)
 

@@ -100,9 +100,6 @@ class PostgresTable(Table):
         record = self.record(transaction, key)
         return None if record is None else self.opened(key, record)[1]
 
-    def check(self, transaction: Any, key: bytes) -> None:
-        self.get(transaction, key)
-
     def expect(self, transaction: Any, keys: list[bytes]) -> None:
         transaction.expect([self._kind + key for key in keys])
 
@@ -125,27 +122,28 @@ class PostgresTable(Table):
     def scan(
         self, transaction: Any, prefix: bytes, start: bytes = b"", *, backwards: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        low, high = (prefix, start) if start and backwards else (start or prefix, after(prefix))
-        for key, record in self._rows(transaction, low, high, "DESC" if backwards else "ASC"):
-            yield key, self.opened(key, record)[1]
+        low, high = self._range(prefix)
+        if start:
+            low, high = (low, self._kind + start) if backwards else (self._kind + start, high)
+        limit, order = _FIRST_PAGE, "DESC" if backwards else "ASC"
+        while page := transaction.page(low, high, limit, order):
+            for key, record in page:
+                yield key[1:], self.opened(key[1:], record)[1]
+            if len(page) < limit:
+                return
+            last, limit = page[-1][0], _LARGEST_PAGE
+            low, high = (low, last) if backwards else (last + b"\0", high)
 
     def keys(
         self, transaction: Any, prefix: bytes, start: bytes = b"", limit: int | None = None
     ) -> list[bytes]:
-        low, high = self._kind + (start or prefix), self._kind + after(prefix)
+        low, high = self._range(prefix)
+        low = self._kind + start if start else low
         return [key[1:] for (key,) in transaction.page(low, high, limit, "ASC", "key")]
 
     def drop(self, transaction: Any, prefix: bytes) -> None:
-        transaction.drop(self._kind + prefix, self._kind + after(prefix))
+        transaction.drop(*self._range(prefix))
 
-    def _rows(
-        self, transaction: Any, low: bytes, high: bytes, order: str
-    ) -> Iterator[tuple[bytes, bytes]]:
-        limit = _FIRST_PAGE
-        while True:
-            page = transaction.page(self._kind + low, self._kind + high, limit, order)
-            yield from ((key[1:], record) for key, record in page)
-            if len(page) < limit:
-                return
-            last, limit = page[-1][0][1:], _LARGEST_PAGE
-            low, high = (low, last) if order == "DESC" else (last + b"\0", high)
+    def _range(self, prefix: bytes) -> tuple[bytes, bytes]:
+        """Return where the rows begin whose keys begin with *prefix*, and where they end."""
+        return self._kind + prefix, after(self._kind + prefix)

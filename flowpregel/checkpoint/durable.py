@@ -97,8 +97,7 @@ class DurableSaver(RecordSaver):
         Raises:
             ValueEncodingError: An argument cannot be read back.
         """
-        read = partial(arguments.find, self._tables, address=address, task_id=task_id)
-        data = self._read(read)
+        data = self._read(partial(arguments.find, self._tables, address=address, task_id=task_id))
         return None if data is None else arguments.decoded(data, self._tables.codec)
 
     def keep_output(self, address: Address, part: CallOutput) -> None:

@@ -223,9 +223,8 @@ def config_of(address: Address, checkpoint_id: str | None = None) -> dict[str, A
 
 def checkpoint_id_of(config: Mapping[str, Any] | None) -> str | None:
     """Return the checkpoint id that *config* names, if it does."""
-    if not config:
-        return None
-    return (config.get("configurable") or {}).get("checkpoint_id") or None
+    configurable = (config or {}).get("configurable") or {}
+    return configurable.get("checkpoint_id") or None
 
 
 def nanoseconds_of(text: str) -> int:

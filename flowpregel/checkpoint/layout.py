@@ -10,6 +10,7 @@
                   namespace (8) + 0, 2 + checkpoint id + task (16) ► the arguments of a failed call
                   namespace (8) + 0, 3 + name (16) + number (8)    ► a signal, and whose it is
                   namespace (8) + 0, 4 + checkpoint id + task (16) ► what a task has printed
+                  namespace (8) + 0, 5 + checkpoint id             ► nothing: that one is pinned
 
 All records of a namespace are neighbours, in the order in which a run makes them.
 Whatever a user names is a digest, a small number or escaped in a key, so that no name is
@@ -39,12 +40,12 @@ Place = bytes | int
 EMPTY, STORED, DELTA = range(3)
 """Nowhere, in ``values``, or in ``deltas``."""
 
-ARGUMENTS, SIGNALS, OUTPUT = b"\0\2", b"\0\3", b"\0\4"
+ARGUMENTS, SIGNALS, OUTPUT, PIN = b"\0\2", b"\0\3", b"\0\4", b"\0\5"
 """What lies beside pending writes; no checkpoint id, as it is in a key, begins like this."""
 
 LONGEST_ID = 400
-VALUE_LENGTH = 33
-"""Bytes of what `value_key` returns; the keys of chunks are longer."""
+NAMESPACE_LENGTH, VALUE_LENGTH = 32, 33
+"""Bytes of what `namespace_key` and `value_key` return; the keys of chunks are longer."""
 _END = b"\0\1"
 """Ends a checkpoint id; a NUL within one is followed by 255."""
 _NEXT = b"next namespace"
@@ -105,7 +106,7 @@ def beside(kind: bytes, pending: bytes) -> bytes:
     """Return what the keys in ``writes`` begin with of what lies beside pending writes.
 
     Args:
-        kind: `ARGUMENTS`, `SIGNALS` or `OUTPUT`.
+        kind: `ARGUMENTS`, `SIGNALS`, `OUTPUT` or `PIN`.
         pending: What the keys of pending writes begin with: a checkpoint's, or a namespace's.
     """
     return pending[:8] + kind + pending[8:]
@@ -149,6 +150,8 @@ class NamespaceRecord(NamedTuple):
     """The greatest id of its checkpoints."""
     checkpoints: int = 0
     """How many it has."""
+    swept: int = 0
+    """How many it had when it was last seen which of them are kept."""
 
 
 class CheckpointRecord(NamedTuple):
@@ -215,7 +218,7 @@ class Tables:
         self.writes = table(b"writes")
         self.of_namespace = self.checkpoints, self.values, self.deltas, self.writes
         """Those whose keys begin with a namespace's prefix."""
-        self.all = [table(name) for name in DATABASES if name != b"meta"]
+        self.all = [*map(table, DATABASES)]
 
     # ------------------------------------------------------------ namespaces
 
@@ -318,26 +321,29 @@ class Tables:
     def newest_first(
         self, transaction: Any, namespace: NamespaceRecord, before: str | None = None
     ) -> Iterator[tuple[str, CheckpointRecord]]:
-        """Yield the id and record of each checkpoint (smaller than *before*)."""
+        """Yield the id and record of each checkpoint (smaller than *before*), in this order."""
         prefix = namespace.prefix
         bound = b"" if before is None else checkpoint_key(prefix, before)
         for key, data in self.checkpoints.scan(transaction, prefix, bound, backwards=True):
+            if bound and key >= bound:
+                raise self.checkpoints.corrupt(key, "is out of its order")
             yield id_in(key), CheckpointRecord(*self.fields_of(data))
+            bound = key
 
-    def check_count(self, transaction: Any, address: Address) -> None:
-        """Refuse a namespace that has lost a checkpoint.
+    def ids(self, transaction: Any, address: Address) -> list[str]:
+        """Return the ids of the checkpoints of a namespace.
 
         Raises:
-            StoreCorruptError: It has.
+            StoreCorruptError: It has lost one.
         """
         namespace = self.namespace(transaction, address)
         if namespace is None:
-            return
-        found = sum(1 for _ in self.checkpoints.scan(transaction, namespace.prefix))
-        if found != namespace.checkpoints:
-            what = f"counts {namespace.checkpoints} checkpoints, and {found} are there"
-            key = namespace_key(address.thread_id, address.namespace)
-            raise self.threads.corrupt(key, what)
+            return []
+        found = [id_in(key) for key, _ in self.checkpoints.scan(transaction, namespace.prefix)]
+        if len(found) != namespace.checkpoints:
+            what = f"counts {namespace.checkpoints} checkpoints, and {len(found)} are there"
+            raise self.threads.corrupt(namespace_key(address.thread_id, address.namespace), what)
+        return found
 
     # ------------------------------------------------------------ values by version
 

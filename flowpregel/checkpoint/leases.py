@@ -32,12 +32,13 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowpregel._core.records import Address
 from flowpregel._interrupts import deliver, held
+from flowpregel._lmdb.errors import of_system
 from flowpregel._lmdb.locks import ASKED, FENCE, SHOWN, WATCHED, FileLock, Owner, held_at
 from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
@@ -82,7 +83,10 @@ class LeaseFiles:
         file, fence = None, 0
         try:
             with held():
-                file, replaced = self._acquire(address, on_conflict)
+                try:
+                    file, replaced = self._acquire(address, on_conflict)
+                except OSError as error:
+                    raise of_system(error, self._path) from error
                 # An owner that gives it up removes the file.
                 left = file.read(FENCE)
                 fence = max(time.time_ns(), 1 + max(replaced or 0, left, fences(address, 0)))
@@ -93,7 +97,7 @@ class LeaseFiles:
                     fences(address, fence)
                 lease = Lease(fence, is_inherited=replaced is None and left > 0)
                 place = os.path.basename(file.path).encode()
-                WATCH.add(HeldLease(file, lease, LiveState(lease, self._table, place)))
+                WATCH.add(file, LiveState(lease, self._table, place))
             yield lease
         finally:
             with held():
@@ -113,14 +117,12 @@ class LeaseFiles:
             StoreError: This user may not write the store.
         """
         owner = self.owner(address)
-        if owner is None:
-            return None
-        try:
-            file = FileLock(self.file(address))
-        except PermissionError as error:
-            raise StoreError(f"cannot ask {owner} to stop: {error}") from error
-        file.write(ASKED, file.read(FENCE))
-        file.close()
+        if owner is not None:
+            try:
+                with closing(FileLock(self.file(address))) as file:
+                    file.write(ASKED, file.read(FENCE))
+            except OSError as error:
+                raise StoreError(f"cannot ask {owner} to stop: {error}") from error
         return owner
 
     def watch(self, address: Address) -> tuple[Owner, dict[str, Any]] | None:
@@ -133,10 +135,9 @@ class LeaseFiles:
         owner, shown = held_at(path)
         if owner is None:
             return None
-        with suppress(PermissionError):  # who may not write sees what others ask for
-            file = FileLock(path)
+        # Who may not write sees what others ask for.
+        with suppress(PermissionError), closing(FileLock(path)) as file:
             file.write(WATCHED, time.time_ns() + WATCHED_FOR * 10**9)
-            file.close()
         state = opened(self._table, os.path.basename(path).encode(), shown)
         return None if state is None else (owner, state)
 
@@ -210,23 +211,6 @@ def opened(table: Table, place: bytes, data: bytes) -> dict[str, Any] | None:
     return None
 
 
-@dataclass(slots=True, eq=False)
-class HeldLease:
-    """A lease that this process holds."""
-
-    file: FileLock
-    lease: Lease
-    live: LiveState | None
-    """What its run shows; None: nothing."""
-
-    def show(self) -> None:
-        """Show what its run does, if somebody watches."""
-        if self.live is None or self.file.read(WATCHED) <= time.time_ns():
-            return
-        if (data := self.live.sealed()) is not None:
-            self.file.show(data)
-
-
 class LeaseWatch:
     """Looks whether an owner in this process is asked to stop; one OS thread for all leases."""
 
@@ -236,17 +220,17 @@ class LeaseWatch:
     def renew(self) -> None:
         """Begin anew: in a fork, nobody here holds anything."""
         self._lock = threading.Lock()
-        self._held: dict[FileLock, HeldLease] = {}
+        self._held: dict[FileLock, LiveState] = {}
         self._thread: threading.Thread | None = None
 
-    def add(self, lease: HeldLease) -> None:
-        """Watch a lease that is held from now on."""
+    def add(self, file: FileLock, live: LiveState) -> None:
+        """Watch a lease that is held from now on, by the lock on *file*."""
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._work, name="flowpregel-leases", daemon=True)
                 thread.start()  # which waits for the lock
                 self._thread = thread
-            self._held[lease.file] = lease
+            self._held[file] = live
 
     def drop(self, file: FileLock) -> None:
         """Watch the lease of *file* no more; it may be closed when this returns."""
@@ -258,17 +242,18 @@ class LeaseWatch:
         stops = []
         with self._lock:
             held = [*self._held.items()]
-            for file, each in held:
-                stop = each.lease.stop
-                if stop is not None and file.read(ASKED) == each.lease.fence:
+            for file, live in held:
+                stop = live.lease.stop
+                if stop is not None and file.read(ASKED) == live.lease.fence:
                     stops.append(stop)
                     del self._held[file]
         for stop in stops:
             stop(REASON)
-        for _, each in held:
+        for file, live in held:
             # A run may end meanwhile, or be changing what is read: the next time will do.
             with suppress(Exception):
-                each.show()
+                if file.read(WATCHED) > time.time_ns() and (data := live.sealed()) is not None:
+                    file.show(data)
 
     def _work(self) -> None:
         while True:

@@ -75,13 +75,8 @@ class LMDBSaver(DurableSaver):
         super().__init__(store, Tables(store), leases, opened_as, retention)
 
     def opened_to_look(self, codec: Codec) -> tuple[OpenStore, LeaseFiles]:
-        store = open_store(
-            self.path,
-            readonly=True,
-            lock=os.access(self.path, os.W_OK),
-            codec=codec,
-            options=self.options,
-        )
+        lock = os.access(self.path, os.W_OK)
+        store = open_store(self.path, readonly=True, lock=lock, codec=codec, options=self.options)
         return store, LeaseFiles(self.path, store.table(b"live"))
 
     def verify(self) -> Verification:
@@ -149,11 +144,8 @@ class LMDBSaver(DurableSaver):
         # Made for its checks of both keys: while nothing is closed yet.
         StoreOptions(encryption_key=encryption_key, trust=key)
         same = self._store.seal
-        if key is None:
-            new = Seal(same.key, encryption_key, is_kept=same.is_kept)
-        else:
-            new = Seal(key, encryption_key)
-        self._store.seal_anew(new)
+        is_kept = key is None and same.is_kept
+        self._store.seal_anew(Seal(key or same.key, encryption_key, is_kept=is_kept))
 
     def _make_room(self, work: Callable[[Any], Any]) -> Any:
         """Do *work*, which drops something; on a full disk, with the room of the ballast."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.work import Status
-from flowpregel.errors import StoreCorruptError, StoreError
+from flowpregel.errors import StoreError
 
 _AT_ONCE = 256
 """Records of a page: a large one is read whole."""
@@ -120,35 +121,34 @@ def _sizes(tables: Tables, table: Table, prefix: bytes = b"") -> Iterator[tuple[
 
 def verify(tables: Tables, reader: Reader) -> Verification:
     """Read every record, and every checkpoint; return how many, and what does not hold."""
-    total, problems = 0, []
-    for table in tables.all:
+    total, problems = 0, dict[str, None]()
+
+    @contextmanager
+    def noted(where: str = "") -> Iterator[None]:
         try:
+            yield
+        except StoreError as error:
+            problems[f"{where}{error}"] = None
+
+    def look_at(key: bytes) -> None:
+        if (data := tables.read(partial(tables.threads.get, key=key))) is None:
+            return
+        namespace = NamespaceRecord(*tables.fields_of(data))
+        address = Address(namespace.thread_id, namespace.namespace)
+        where = f"thread {address.thread_id!r}"
+        with noted(f"{where}: "):
+            for identifier in tables.read(partial(tables.ids, address=address)):
+                one = replace(address, checkpoint_id=identifier)
+                with noted(f"{where}, checkpoint {identifier}: "):
+                    tables.read(partial(reader.find, address=one))
+
+    for table in tables.all:
+        with noted():  # its keys may be in no order
             for key, _ in _sizes(tables, table):
                 total += 1
-                try:
+                with noted():
                     tables.read(partial(table.check, key=key))
-                except StoreError as error:
-                    problems.append(str(error))
-        except StoreCorruptError as error:
-            problems.append(str(error))
-    for namespace in tables.used(None):
-        address = Address(namespace.thread_id, namespace.namespace)
-        where = f"thread {namespace.thread_id!r}"
-        try:
-            tables.read(partial(tables.check_count, address=address))
-            found = tables.read(partial(_ids, tables, namespace))
-        except StoreError as error:
-            problems.append(f"{where}: {error}")
-            continue
-        for identifier in found:
-            try:
-                tables.read(
-                    partial(reader.find, address=replace(address, checkpoint_id=identifier))
-                )
-            except StoreError as error:
-                problems.append(f"{where}, checkpoint {identifier}: {error}")
+                if table.name == b"threads" and len(key) == layout.NAMESPACE_LENGTH:
+                    with noted():
+                        look_at(key)
     return Verification(records=total, problems=tuple(problems))
-
-
-def _ids(tables: Tables, namespace: NamespaceRecord, transaction: Any) -> list[str]:
-    return [identifier for identifier, _ in tables.newest_first(transaction, namespace)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.layout import OUTPUT, Tables, beside, checkpoint_key, digest
@@ -74,6 +74,10 @@ class CallOutput(NamedTuple):
         return self.head[seen:].decode(errors="replace") + cut + rest.decode(errors="replace")
 
 
+Pending: TypeAlias = dict[tuple[Address, str], CallOutput]
+"""By checkpoint and task."""
+
+
 class OutputBuffer:
     """What has come and is not in the store yet. Any OS thread may use it.
 
@@ -83,8 +87,7 @@ class OutputBuffer:
     """
 
     def __init__(self, tables: Tables, limit: int) -> None:
-        self.pending: dict[tuple[Address, str], CallOutput] = {}
-        """By checkpoint and task."""
+        self.pending: Pending = {}
         self._tables = tables
         self._limit = limit
         self._lock = threading.Lock()
@@ -94,10 +97,8 @@ class OutputBuffer:
         """Add *output* to what there is of its task."""
         if self._limit <= 0:
             return
-        empty = output._replace(head=b"", tail=b"", size=0)
         with self._lock:
-            known = self.pending.get((address, output.task_id), empty)
-            self.pending[address, output.task_id] = known.and_then(output, self._limit)
+            self._append(self.pending, {(address, output.task_id): output})
             if self._timer is None:
                 self._timer = threading.Timer(PERIOD, self.flush)
                 self._timer.daemon = True
@@ -108,26 +109,42 @@ class OutputBuffer:
         """Write what is pending in a transaction of its own."""
         if self.pending:
             with suppress(StoreError):  # a run that cannot commit is told so
-                self._tables.write(self.beside(lambda transaction: None))
+                self.write(lambda transaction: None)
 
-    def beside(self, work: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return what does *work* in a transaction and puts into it what is pending then."""
-        taken: dict[tuple[Address, str], CallOutput] = {}
+    def write(self, work: Callable[[Any], Any]) -> Any:
+        """Return ``work(transaction)`` of one that writes, into which is put what is pending then.
 
-        def both(transaction: Any) -> None:
-            # No other transaction is under way: what came first is written first. If this one
-            # is begun anew, nothing is pending any more, and *taken* has it.
+        If it fails, that is pending again: it may be of other runs.
+        """
+        taken: Pending = {}
+
+        def both(transaction: Any) -> Any:
+            # No other transaction is under way: what came first is written first. This one may
+            # be begun anew; more may have come by then.
             with self._lock:
-                taken.update(self.pending)
+                self._append(taken, self.pending)
                 self.pending = {}
                 if self._timer is not None:
                     self._timer.cancel()
                     self._timer = None
-            work(transaction)
+            result = work(transaction)
             for (address, _), output in taken.items():
                 self._put(transaction, address, output)
+            return result
 
-        return both
+        try:
+            return self._tables.write(both)
+        except Exception:  # not Ctrl-C, which comes before it is begun or after it is kept
+            with self._lock:
+                self._append(taken, self.pending)
+                self.pending, self._timer = taken, None
+            raise
+
+    def _append(self, kept: Pending, more: Pending) -> None:
+        """Put what each task has printed behind what there is of it."""
+        for place, output in more.items():
+            empty = output._replace(head=b"", tail=b"", size=0)
+            kept[place] = kept.get(place, empty).and_then(output, self._limit)
 
     def _put(self, transaction: Any, address: Address, output: CallOutput) -> None:
         """Put what a task has printed after what is there."""

@@ -22,9 +22,10 @@ from flowpregel._lmdb.records import after
 from flowpregel._postgres.database import Database
 from flowpregel._postgres.leases import LeaseTable, OwnLease, place_of
 from flowpregel._postgres.tables import KINDS
+from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.checkpoint.layout import ARGUMENTS, OUTPUT, Tables, beside, checkpoint_key
+from flowpregel.checkpoint.layout import NamespaceRecord, Tables
 from flowpregel.checkpoint.leases import REASON, WATCHED_FOR, LiveState, opened
 from flowpregel.checkpoint.records import EncodedBatch
 from flowpregel.checkpoint.retention import Retention
@@ -166,16 +167,16 @@ class PostgresSaver(DurableSaver):
         """Refuse: it would need that nobody has the store open, on any machine."""
         raise ConfigurationError("a store in PostgreSQL keeps the keys that it was made with")
 
-    def _put(self, transaction: Any, batches: Sequence[EncodedBatch]) -> None:
+    def _put(self, transaction: Any, batches: Sequence[EncodedBatch]) -> list[NamespaceRecord]:
         """Put batches, and ask what the next superstep has to know: that nothing is there yet."""
-        super()._put(transaction, batches)
-        for batch in batches:
-            if batch.checkpoint is not None:
-                namespace = self._tables.namespace(transaction, batch.address)
-                assert namespace is not None
-                key = checkpoint_key(namespace.prefix, batch.checkpoint.id)
-                newer, writes = KINDS[b"checkpoints"], KINDS[b"writes"]
-                given, printed = beside(ARGUMENTS, key), beside(OUTPUT, key)
-                left = [(writes + each, writes + after(each)) for each in (key, given, printed)]
-                later = newer + key + b"\0", newer + after(namespace.prefix)
-                transaction.expect_empty(namespace.prefix, [later, *left])
+        grown = super()._put(transaction, batches)
+        made = [batch.checkpoint.id for batch in batches if batch.checkpoint is not None]
+        newer, writes = KINDS[b"checkpoints"], KINDS[b"writes"]
+        for namespace, identifier in zip(grown, made, strict=True):
+            key = layout.checkpoint_key(namespace.prefix, identifier)
+            kinds = layout.ARGUMENTS, layout.OUTPUT
+            places = key, *(layout.beside(kind, key) for kind in kinds)
+            left = [(writes + each, writes + after(each)) for each in places]
+            later = newer + key + b"\0", newer + after(namespace.prefix)
+            transaction.expect_empty(namespace.prefix, [later, *left])
+        return grown

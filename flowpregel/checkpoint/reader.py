@@ -131,7 +131,7 @@ class Reader:
             yield from page
             before = page[-1].id
         if is_whole:
-            self.read(partial(self.tables.check_count, address=address))
+            self.read(partial(self.tables.ids, address=address))  # if one is missing, it raises
 
     # ------------------------------------------------------------ in a transaction
 

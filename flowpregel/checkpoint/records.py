@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -36,14 +36,7 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
 )
-from flowpregel.checkpoint.layout import (
-    NamespaceRecord,
-    Tables,
-    checkpoint_key,
-    namespace_key,
-    thread_name,
-    value_key,
-)
+from flowpregel.checkpoint.layout import NamespaceRecord, Tables, thread_name
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.retention import (
     Retention,
@@ -52,7 +45,7 @@ from flowpregel.checkpoint.retention import (
     forget_checkpoints,
     forget_thread,
 )
-from flowpregel.errors import ConfigurationError, LeaseLostError
+from flowpregel.errors import ConfigurationError, LeaseLostError, StoreBusyError, StoreFullError
 
 LONGEST_INLINE = 128
 """Bytes: a larger value is kept once per version, not in each checkpoint that has it."""
@@ -136,25 +129,27 @@ class RecordSaver(BaseCheckpointSaver):
             thread, fence = batch.address.thread_id, batch.fence
             if fence is not None and (thread, fence) not in self._leases.held:
                 raise LeaseLostError(thread, batch.address.namespace, "a newer run")
-        if not prepared:
-            return
-        work = partial(self._put, batches=prepared)
-        self._write(self._output.beside(work) if self._output.pending else work)
+        write = self._output.write if self._output.pending else self._write
+        grown = write(partial(self._put, batches=prepared))
         self._sources.update(*(batch.sources for batch in prepared))
         sweeper = self._sweeper
-        for batch in prepared:
-            if sweeper and batch.checkpoint is not None and sweeper.is_due(batch.address):
-                self._write(partial(sweeper.sweep, address=batch.address))
+        for namespace in grown:
+            if sweeper and sweeper.is_due(namespace):
+                address = Address(namespace.thread_id, namespace.namespace)
+                # What was committed is kept; what should go can go with a later commit.
+                with suppress(StoreBusyError, StoreFullError):
+                    self._make_room(partial(sweeper.sweep, address=address))
 
-    def _put(self, transaction: Any, batches: Sequence[EncodedBatch]) -> None:
-        """Put batches into a transaction.
+    def _put(self, transaction: Any, batches: Sequence[EncodedBatch]) -> list[NamespaceRecord]:
+        """Put batches into a transaction; return the namespaces of the checkpoints among them.
 
         Raises:
             LeaseLostError: The lease of one was taken over.
         """
         tables = self._tables
+        grown: list[NamespaceRecord] = []
         for batch in batches:
-            key = namespace_key(batch.address.thread_id, batch.address.namespace)
+            key = layout.namespace_key(batch.address.thread_id, batch.address.namespace)
             data = tables.threads.get(transaction, key)
             before = None if data is None else NamespaceRecord(*tables.fields_of(data))
             namespace = before or tables.new_namespace(transaction, batch.address)
@@ -168,8 +163,10 @@ class RecordSaver(BaseCheckpointSaver):
                 _put_task(tables, transaction, namespace.prefix, task)
             if batch.checkpoint is not None:
                 namespace = _put_checkpoint(tables, transaction, namespace, batch.checkpoint)
+                grown.append(namespace)
             if namespace != before:
                 tables.threads.put(transaction, key, tables.record_of(tuple(namespace)))
+        return grown
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         for each in self._tables.used(thread_id):
@@ -272,43 +269,40 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
     Raises:
         ValueEncodingError: A value cannot be kept.
     """
-    given = batch.checkpoint
-    parts = [
-        (value, f"the write of task {task.task_id!r} to {name!r}")
-        for task in batch.writes
-        for name, value in task.writes
-    ]
-    if given is not None:
-        step = f"(step {given.step})"
-        for name, value in given.values.items():
-            parts.append((value, f"the value of channel {name!r} {step}"))
-        for name, delta in given.deltas.items():
-            what = f"what was added to channel {name!r} {step}"
-            parts.extend((value, what) for value in delta.writes)
-        parts.extend((value, "the metadata of a checkpoint") for value in given.metadata.values())
     encoded: dict[int, Any] = {}  # by the id of an object, which *batch* keeps alive
-    for value, what in parts:
+
+    def kept(value: Any, what: str) -> Any:
         if id(value) not in encoded:
             encoded[id(value)] = encode(value, what)
+        return encoded[id(value)]
 
-    tasks = tuple(
-        replace(task, writes=tuple((name, encoded[id(value)]) for name, value in task.writes))
-        for task in batch.writes
-        if task.writes
-    )
-    made = EncodedBatch(batch.address, tasks, None, batch.fence)
-    if given is not None:
+    tasks = []
+    for task in batch.writes:
+        what = f"the write of task {task.task_id!r} to"
+        writes = tuple((name, kept(value, f"{what} {name!r}")) for name, value in task.writes)
+        if writes:
+            tasks.append(replace(task, writes=writes))
+    made = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
+    if (given := batch.checkpoint) is not None:
+        step = f"(step {given.step})"
+        values = {
+            name: kept(value, f"the value of channel {name!r} {step}")
+            for name, value in given.values.items()
+        }
+        deltas = {}
+        for name, delta in given.deltas.items():
+            what = f"what was added to channel {name!r} {step}"
+            added = tuple(kept(value, what) for value in delta.writes)
+            deltas[name] = Delta(delta.previous, added)
+        what = "the metadata of a checkpoint"
         made.checkpoint = replace(
             given,
             channel_versions=dict(given.channel_versions),
             # A run gives a node a new mapping and changes none, so the outer copy is enough.
             versions_seen=dict(given.versions_seen),
-            values={name: encoded[id(value)] for name, value in given.values.items()},
-            deltas={
-                name: Delta(delta.previous, tuple(encoded[id(value)] for value in delta.writes))
-                for name, delta in given.deltas.items()
-            },
-            metadata={name: encoded[id(value)] for name, value in given.metadata.items()},
+            values=values,
+            deltas=deltas,
+            metadata={name: kept(value, what) for name, value in given.metadata.items()},
         )
     return made
 
@@ -323,7 +317,7 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
     there, and ends the use of what the task had saved.
     The arguments of a call that failed are kept beside them, until it has finished.
     """
-    key = checkpoint_key(prefix, task.checkpoint_id) + layout.digest(task.task_id)
+    key = layout.checkpoint_key(prefix, task.checkpoint_id) + layout.digest(task.task_id)
     known: dict[int, tuple[str, bytes]] = {}
     ran = None if task.ran is None else tuple(task.ran)
     if (data := tables.writes.get(transaction, key)) is not None:
@@ -365,7 +359,9 @@ def _put_checkpoint(
             places[name] = data = values[name]
             if not isinstance(data, bytes) or len(data) > LONGEST_INLINE:
                 places[name] = layout.STORED
-                tables.values.put(transaction, value_key(namespace.prefix, version, name), data)
+                tables.values.put(
+                    transaction, layout.value_key(namespace.prefix, version, name), data
+                )
         elif name in deltas:
             previous, base = deltas[name].previous, theirs.get(name, layout.EMPTY)
             if previous is None:
@@ -373,12 +369,12 @@ def _put_checkpoint(
             elif previous != before.get(name):
                 base = tables.place(transaction, namespace, name, previous)
             added = tables.record_of((previous, base, deltas[name].writes))
-            tables.deltas.put(transaction, value_key(namespace.prefix, version, name), added)
+            tables.deltas.put(transaction, layout.value_key(namespace.prefix, version, name), added)
             places[name] = layout.DELTA
         elif name not in checkpoint.changed:
             places[name] = tables.place(transaction, namespace, name, version)
     record = (*_KEPT_FIELDS(checkpoint), places)
-    key = checkpoint_key(namespace.prefix, checkpoint.id)
+    key = layout.checkpoint_key(namespace.prefix, checkpoint.id)
     is_new = tables.checkpoints.get(transaction, key) is None
     tables.checkpoints.put(transaction, key, tables.record_of(record))
     newest = max(namespace.newest or "", checkpoint.id)

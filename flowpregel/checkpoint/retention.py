@@ -15,9 +15,6 @@ from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables, WritesRecord
 from flowpregel.errors import ConfigurationError
 
-_PIN = b"pin"
-"""What the key of a pin begins with, in ``meta``; that of a checkpoint follows."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
@@ -58,23 +55,20 @@ class Sweeper:
         self._tables = tables
         self._retention = retention
         self._interval = max(32, (retention.keep_last or 0) // 2)
-        """After so many commits a namespace is swept: in proportion to what is kept, so that
-        sweeping costs each commit the same."""
-        self._since: dict[tuple[str, str], int] = {}
+        """When a namespace has so many checkpoints more it is swept again: in proportion to what
+        is kept, so that sweeping costs each commit the same."""
 
-    def is_due(self, address: Address) -> bool:
-        """Count a commit; return whether its namespace is to be swept now."""
-        place = address.thread_id, address.namespace
-        count = self._since.pop(place, 0) + 1
-        if count < self._interval:
-            self._since[place] = count
-        return count >= self._interval
+    def is_due(self, namespace: NamespaceRecord) -> bool:
+        """Return whether a namespace is to be swept now."""
+        return namespace.checkpoints - namespace.swept >= self._interval
 
     def sweep(self, transaction: Any, address: Address) -> int:
         """Drop what is not to be kept of a namespace; return how many checkpoints."""
         namespace = self._tables.namespace(transaction, address)
         if namespace is None:
             return 0
+        namespace = namespace._replace(swept=namespace.checkpoints)
+        self._tables.put_namespace(transaction, namespace)
         gone = self._beyond(transaction, namespace)
         return forget_checkpoints(self._tables, transaction, address, gone)
 
@@ -99,11 +93,11 @@ class Sweeper:
                 beyond.add(identifier)
             else:
                 answered.add(record.parent_id)
-        pinned = {key[len(_PIN) :] for key in self._tables.meta.keys(transaction, _PIN + prefix)}
+        pinned = {*self._tables.writes.keys(transaction, layout.beside(layout.PIN, prefix))}
         return {
             each
             for each in beyond
-            if layout.checkpoint_key(prefix, each) not in pinned
+            if layout.beside(layout.PIN, layout.checkpoint_key(prefix, each)) not in pinned
             and (each in answered or not self._waits(transaction, prefix, each))
         }
 
@@ -135,11 +129,12 @@ def pin(tables: Tables, transaction: Any, address: Address, *, pinned: bool) -> 
     namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
         return
-    key = _PIN + layout.checkpoint_key(namespace.prefix, address.checkpoint_id)
+    checkpoint = layout.checkpoint_key(namespace.prefix, address.checkpoint_id)
+    key = layout.beside(layout.PIN, checkpoint)
     if pinned:
-        tables.meta.put(transaction, key, b"")
+        tables.writes.put(transaction, key, b"")
     else:
-        tables.meta.delete(transaction, key)
+        tables.writes.delete(transaction, key)
 
 
 def forget_checkpoints(
@@ -166,8 +161,8 @@ def forget_checkpoints(
         key = layout.checkpoint_key(prefix, identifier)
         tables.checkpoints.delete(transaction, key)
         tables.writes.drop(transaction, key)
-        tables.writes.drop(transaction, layout.beside(layout.ARGUMENTS, key))
-        tables.writes.drop(transaction, layout.beside(layout.OUTPUT, key))
+        for kind in (layout.ARGUMENTS, layout.OUTPUT, layout.PIN):
+            tables.writes.drop(transaction, layout.beside(kind, key))
         del known[identifier]
     needed: set[bytes] = set()
     for record in known.values():
@@ -177,7 +172,8 @@ def forget_checkpoints(
             if table.name + key[: layout.VALUE_LENGTH] not in needed:
                 table.discard(transaction, key)
     newest = max(known, default=None)
-    tables.put_namespace(transaction, namespace._replace(newest=newest, checkpoints=len(known)))
+    left = namespace._replace(newest=newest, checkpoints=len(known), swept=len(known))
+    tables.put_namespace(transaction, left)
     return len(gone)
 
 

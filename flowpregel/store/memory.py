@@ -17,6 +17,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from flowpregel._lmdb.in_memory import MemoryStore
@@ -283,10 +284,9 @@ class ItemStore(KeptInStore, BaseStore):
         self._store.write(work)
 
     def _clear_ended(self, transaction: Any, now: float) -> None:
-        for _ in range(_MOST_ENDED):
-            key = next((key for key, _ in self._table.scan(transaction, b"e")), None)
-            if key is None or key[:9] > _end(now):
-                return
+        ends = self._table.scan(transaction, b"e")
+        ended = takewhile(lambda end: end[0][:9] <= _end(now), ends)
+        for key, _ in [*islice(ended, _MOST_ENDED)]:
             self._forget(transaction, key[9:])
             self._table.delete(transaction, key)
 

@@ -22,7 +22,7 @@ from flowpregel import entrypoint, task
 from flowpregel._lmdb.codec import PythonCodec
 from flowpregel._lmdb.locks import FileLock
 from flowpregel.checkpoint.base import Lease
-from flowpregel.checkpoint.leases import HeldLease, LiveState
+from flowpregel.checkpoint.leases import LeaseWatch, LiveState
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.watching.reader import StoreReader
 from tests.benchmarks.work import folder
@@ -55,10 +55,12 @@ def poll(saver: LMDBSaver, path: str) -> tuple[float, float]:
     lease = Lease(1)
     lease.live = dict
     store, _ = saver.opened_to_look(PythonCodec())
-    held = HeldLease(file, lease, LiveState(lease, store.table(b"live"), b"lease"))
+    watch = LeaseWatch()
+    watch.add(file, LiveState(lease, store.table(b"live"), b"lease"))
     with closing(StoreReader(saver)) as reader:
         ours = cpu_of(lambda: [reader.mark() for _ in range(_POLLS)]) / _POLLS
-    its = cpu_of(lambda: [held.show() for _ in range(_POLLS)]) / _POLLS
+    its = cpu_of(lambda: [watch.look() for _ in range(_POLLS)]) / _POLLS
+    watch.drop(file)
     store.close()
     file.close()
     return ours, its
@@ -100,10 +102,10 @@ def cost(saver: LMDBSaver, count: int) -> tuple[float, float]:
     The rest of the engine takes no part in it, so no run that nobody watches is compared.
     """
     shown: list[float] = []
-    show = HeldLease.show
+    look = LeaseWatch.look
 
-    def measured(held: HeldLease) -> None:
-        shown.append(cpu_of(lambda: show(held)))
+    def measured(watch: LeaseWatch) -> None:
+        shown.append(cpu_of(lambda: look(watch)))
 
     @entrypoint(checkpointer=saver)
     def flow(count: int) -> int:
@@ -111,14 +113,14 @@ def cost(saver: LMDBSaver, count: int) -> tuple[float, float]:
 
     over = threading.Event()
     watcher = threading.Thread(target=_watch, args=(saver, over))
-    HeldLease.show = measured
+    LeaseWatch.look = measured
     watcher.start()
     begun = time.monotonic()
     flow.invoke(count, thread_id="cost")
     seconds = time.monotonic() - begun
     over.set()
     watcher.join()
-    HeldLease.show = show
+    LeaseWatch.look = look
     return seconds, sum(shown)
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from flowpregel._lmdb.in_memory import MemoryStore
 from flowpregel._lmdb.locks import ASKED, FENCE, FileLock
 from flowpregel.checkpoint.base import Lease
-from flowpregel.checkpoint.leases import HeldLease, LeaseWatch
+from flowpregel.checkpoint.leases import LeaseWatch, LiveState
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app as command
 from flowpregel.cli.console import Code
@@ -68,7 +69,7 @@ def test_a_request_reaches_no_later_run(tmp_path: Path) -> None:
         file.write(FENCE, fence)
         lease = Lease(fence)
         lease.stop = lambda _, fence=fence: told.append(str(fence))  # type: ignore[misc]
-        watch.add(HeldLease(file, lease, None))
+        watch.add(file, LiveState(lease, MemoryStore().table(b"live"), b""))
         if fence == 5:
             file.write(ASKED, 5)
         watch.look()
@@ -86,7 +87,7 @@ def test_a_run_that_cannot_be_told_yet_is_told_when_it_can(tmp_path: Path) -> No
     file.acquire(0)
     file.write(FENCE, 5)
     lease = Lease(5)
-    watch.add(HeldLease(file, lease, None))
+    watch.add(file, LiveState(lease, MemoryStore().table(b"live"), b""))
     file.write(ASKED, 5)
 
     watch.look()

@@ -2,11 +2,14 @@
 
 import threading
 
+import lmdb
 import pytest
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
+from flowpregel._lmdb.records import DATABASES
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention
-from flowpregel.errors import ConfigurationError, StoreBusyError, StoreError
+from flowpregel.checkpoint.retention import Sweeper
+from flowpregel.errors import ConfigurationError, StoreBusyError, StoreError, StoreFullError
 from tests.runs.stores import commit, finish, id_of, newest, start, step
 
 T = Address("t")
@@ -27,6 +30,35 @@ def test_history_is_bounded_while_a_run_goes_on(path):
 
     assert found == [*range(199, 199 - len(found), -1)]
     assert 10 <= len(found) < 10 + 33
+
+
+def test_history_is_bounded_though_no_process_commits_much(path):
+    """A store that is opened for a few commits at a time is swept as any other."""
+    for number in range(60):
+        with LMDBSaver(path, retention=Retention(keep_last=10)) as saver:
+            commit(saver, 2 * number)
+            commit(saver, 2 * number + 1)
+            found = steps(saver)
+
+    assert found == [*range(119, 119 - len(found), -1)]
+    assert 10 <= len(found) < 10 + 33
+
+
+def test_a_sweep_that_finds_no_room_costs_no_run_its_superstep(path, monkeypatch):
+    """What was committed is kept, and no error says that it was not; the next sweep makes good."""
+
+    def full(*_, **__):
+        raise StoreFullError("there is no room")
+
+    with LMDBSaver(path, retention=Retention(keep_last=10)) as saver:
+        with monkeypatch.context() as patched:
+            patched.setattr(Sweeper, "sweep", full)
+            for number in range(40):
+                commit(saver, number)
+        assert len(steps(saver)) == 40
+        commit(saver, 40)
+
+        assert len(steps(saver)) == 10
 
 
 def test_what_is_kept_reads_as_before_when_its_base_and_deltas_are_dropped(path):
@@ -87,6 +119,27 @@ def test_a_pinned_checkpoint_stays_until_it_is_let_go(path):
             commit(saver, number)
 
         assert 0 not in steps(saver)
+
+
+def test_a_pin_goes_with_its_thread_and_its_checkpoint_and_is_copied_with_them(path):
+    """It is a record of the thread's, as all others are."""
+    with LMDBSaver(path, retention=Retention(keep_last=1)) as saver:
+        commit(saver, 0)
+        saver.pin(Address("t", "", id_of(0)))
+        saver.copy_thread("t", "twin")
+        for number in range(1, 65):
+            commit(saver, number, thread="twin")
+        pinned = [found.checkpoint.step for found in saver.history(Address("twin"))]
+        saver.prune(["twin"])
+        saver.delete_thread("t")
+        saver.delete_thread("twin")
+
+    assert 0 in pinned
+    with lmdb.open(str(path), max_dbs=16, readonly=True, lib_version=0) as env:
+        left = {name: env.open_db(name, create=False) for name in DATABASES}
+        with env.begin() as transaction:
+            entries = {name: transaction.stat(db)["entries"] for name, db in left.items()}
+    assert {b"meta": 2} == {name: many for name, many in entries.items() if many}
 
 
 def test_a_question_that_waits_for_its_answer_stays(path):

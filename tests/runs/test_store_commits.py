@@ -13,8 +13,10 @@ import pytest
 
 from flowpregel import _fault
 from flowpregel._core.records import Address, Batch, TaskWrites
-from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.errors import ConfigurationError
+from flowpregel.checkpoint import output
+from flowpregel.checkpoint.base import CallOutput
+from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
+from flowpregel.errors import ConfigurationError, LeaseLostError
 from tests.runs.stores import commit, environment_of, id_of, step, until
 
 MANY = 40
@@ -122,3 +124,67 @@ def test_ids_that_come_late_or_again_are_found(path: Path) -> None:
 
         assert [6, 5, 4, 3] == [each.checkpoint.step for each in saver.history(Address("t"))]
         assert saver.verify().ok
+
+
+def printed(text: bytes) -> CallOutput:
+    """Return what a task has printed."""
+    return CallOutput(id_of(0), "task", "speak('a')", 1, text, b"", len(text))
+
+
+def test_what_is_printed_while_a_commit_is_repeated_does_not_replace_what_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that meets the end of the map is begun anew, and takes along what came."""
+    with LMDBSaver(path, map_size=1) as saver, closing(environment_of(path)) as environment:
+        grow = environment.grow
+
+        def print_more() -> None:
+            saver.keep_output(Address("t"), printed(b"second "))
+            grow()
+
+        monkeypatch.setattr(environment, "grow", print_more)
+        saver.keep_output(Address("t"), printed(b"first "))
+        commit(saver, 0, {"n": bytes(3 << 20)})
+        (kept,) = saver.kept_output(Address("t"))
+
+    assert kept.text.startswith("first second ")
+
+
+def test_a_refused_commit_costs_no_other_run_what_its_tasks_have_printed(path: Path) -> None:
+    """It waits for the next commit of the saver, whichever run that is of."""
+    with LMDBSaver(path) as saver, saver.lease("lost") as lease:
+        with saver.lease("lost", on_conflict="takeover"):
+            saver.keep_output(Address("t"), printed(b"first "))
+            with pytest.raises(LeaseLostError):
+                commit(saver, 0, thread="lost", fence=lease.fence)
+        saver.keep_output(Address("t"), printed(b"second"))
+        commit(saver, 0)
+        (kept,) = saver.kept_output(Address("t"))
+
+    assert "first second" == kept.text
+
+
+def test_what_is_printed_is_written_though_the_store_was_busy_before(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who cannot write in time tries again when more comes, though nothing is committed."""
+    monkeypatch.setattr(output, "PERIOD", 0.01)
+    tried, flush = threading.Event(), output.OutputBuffer.flush
+
+    def try_to(buffer: output.OutputBuffer) -> None:
+        flush(buffer)
+        tried.set()
+
+    monkeypatch.setattr(output.OutputBuffer, "flush", try_to)
+    with (
+        LMDBSaver(path, options=StoreOptions(lock_timeout=0.01)) as saver,
+        closing(environment_of(path)) as environment,
+    ):
+        with environment.exclusively(1.0):
+            saver.keep_output(Address("t"), printed(b"first "))
+            assert tried.wait(10)
+        saver.keep_output(Address("t"), printed(b"second"))
+        until(lambda: saver.kept_output(Address("t")))
+        (kept,) = saver.kept_output(Address("t"))
+
+    assert "first second" == kept.text

@@ -1,5 +1,6 @@
 """What is damaged, moved, foreign or unsealed is refused, and nothing of it is executed."""
 
+import itertools
 import os
 import pickle
 import shutil
@@ -263,6 +264,60 @@ def test_verify_ends_though_keys_are_out_of_their_order(path):
         found = saver.verify()
 
     assert any("is out of its order" in problem for problem in found.problems)
+
+
+def test_a_damaged_number_of_the_next_namespace_is_told(path):
+    """It stands beside the header, whose form is another; no new thread could begin."""
+    key = b"next namespace"
+    put(path, b"meta", key, records(path)[b"meta", key][:-1] + b"x")
+
+    with LMDBSaver(path) as saver:
+        assert any("in meta of" in problem for problem in saver.verify().problems)
+    with pytest.raises(StoreCorruptError, match="in meta of"):
+        LMDBSaver(path, options=StoreOptions(check_pages=True))
+
+
+def test_verify_looks_at_all_threads_though_the_record_of_one_is_damaged(path):
+    """Errors tell the user to run it: it does not end at the first that is met."""
+    with LMDBSaver(path) as saver:
+        commit(saver, 0, {"n": 0}, thread="another")
+    before = records(path)
+    for name in (b"threads", b"checkpoints"):
+        key = max(key for table, key in before if table == name)
+        spoiled = bytearray(before[name, key])
+        spoiled[-1] ^= 1
+        put(path, name, key, bytes(spoiled))
+    with LMDBSaver(path) as saver:
+        found = saver.verify()
+
+    assert any("in threads of" in problem for problem in found.problems)
+    assert any("in checkpoints of" in problem for problem in found.problems)
+
+
+def test_a_history_whose_checkpoints_are_out_of_their_order_ends(tmp_path):
+    """A damaged page may have one twice, and a look that goes on behind it would not end."""
+    with LMDBSaver(tmp_path) as saver:
+        for number in range(20):
+            commit(saver, number)
+    content = bytearray((tmp_path / "data.mdb").read_bytes())
+    for at in range(2 * 4096, len(content), 4096):
+        flags, lower = struct.unpack_from("<HH", content, at + 10)
+        slots = range(at + 16, at + lower, 2) if flags == 2 else ()
+        of = {}
+        for slot in slots:
+            node = at + struct.unpack_from("<H", content, slot)[0]
+            size = struct.unpack_from("<H", content, node + 6)[0]
+            of[bytes(content[node + 8 : node + 8 + size])[8:-2]] = slot
+        if {id_of(4).encode(), id_of(12).encode()} <= of.keys():
+            slot, other = of[id_of(4).encode()], of[id_of(12).encode()]
+            content[slot : slot + 2] = content[other : other + 2]
+    (tmp_path / "data.mdb").write_bytes(content)
+
+    with (
+        LMDBSaver(tmp_path) as saver,
+        pytest.raises(StoreCorruptError, match="is out of its order"),
+    ):
+        [*itertools.islice(saver.history(Address("t")), 100)]
 
 
 def test_a_pending_write_under_a_damaged_key_is_told_when_pages_are_checked(path):

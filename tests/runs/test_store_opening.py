@@ -293,6 +293,35 @@ def test_little_address_space_is_enough(path):
     assert newest(path) == 0
 
 
+def test_a_lease_that_cannot_be_had_is_refused_by_name(path):
+    """As all else that the file system refuses."""
+    with LMDBSaver(path) as saver:
+        (path / "leases").write_text("a file")
+        with pytest.raises(StoreError, match=r"leases leads through a file"), saver.lease("t"):
+            pass
+
+
+def test_a_map_that_cannot_grow_refuses_a_commit_and_goes_on(path):
+    """LMDB closes itself when it is given no more address space: what is there is mapped again."""
+    code = """
+        import resource
+        saver = LMDBSaver(path, map_size=1)
+        commit(saver, 0)
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)
+        try:
+            for number in range(1, 100):
+                commit(saver, number, {"n": os.urandom(1 << 20)})
+        except StoreError as error:
+            print("nothing of this commit was kept" in str(error))
+        print(saver.load(Address("t")).checkpoint.step == number - 1)
+        commit(saver, 100, {"n": b""}, thread="another")
+    """
+    assert finish(start(code, path)) == "True\nTrue\n"
+    assert newest(path, "another") == 100
+
+
 def test_a_header_that_was_changed_is_refused(closed):
     data = (closed / "data.mdb").read_bytes()
     (closed / "data.mdb").write_bytes(data.replace(b'"format": ', b'"former": '))
