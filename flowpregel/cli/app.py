@@ -23,7 +23,7 @@ _COMMANDS = [
 _HINTS = {
     "extra argument": "a store is named with --store PATH",
     "No such option '--store'": "here the store is named by itself, without the option",
-    r"No such option '-\d": "a VALUE that begins so comes last, after two dashes: -- -5",
+    r"No such option '-\d": "what begins so comes last, after two dashes: -- -5",
 }
 """What to do, by a pattern of what a usage error says."""
 

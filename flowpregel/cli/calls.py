@@ -266,8 +266,10 @@ def logs(thread: str, call: str | None, follow: bool, store: str | None) -> None
                     shown, seen[output.task_id] = output.task_id, output.size
             if is_running:
                 time.sleep(_PAUSE)
-        if call is not None and not seen:
+        if not seen and call is not None:
             raise ConfigurationError(f"no call {call!r} has printed anything")
+        if not seen:
+            note("no output is kept; it is that of calls in worker processes")
 
 
 def _of_last_run(saver: DurableSaver, thread_id: str, *, wait: bool) -> Iterator[CallOutput]:

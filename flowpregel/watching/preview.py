@@ -123,7 +123,7 @@ class _Cutter:
             case None | bool():
                 return value
             case str():
-                return clipped(str(value), size)
+                return clipped(str.__str__(value), size)
             case bytes() | bytearray() | memoryview():
                 text = clipped(repr(bytes(value[:size])), size)
                 return Written(f"{text} ({len(value):,} bytes)")

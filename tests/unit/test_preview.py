@@ -21,6 +21,13 @@ class Point:
     y: object
 
 
+class RudeText(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
 class Rude:
     def __repr__(self) -> str:
         raise RuntimeError
@@ -44,6 +51,7 @@ class RudeItems(UserDict[str, int]):
         (ValueError("no"), {"type": "ValueError", "message": "no"}),
         (math.inf, "inf"),
         (b"ab", "b'ab' (2 bytes)"),
+        (RudeText("a"), "a"),
         (Rude(), "<Rude, whose text raises RuntimeError>"),
         (RudeItems(), "RudeItems()"),
     ],
