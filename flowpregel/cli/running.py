@@ -183,7 +183,7 @@ def cancel(thread: str, wait: float, store: str | None) -> Code:
 @click.argument("name")
 @click.argument("value", default="null")
 @click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")
-def signal(thread: str, name: str, value: str, text: bool, store: str | None) -> Code:
+def signal(thread: str, name: str, value: str, text: bool, store: str | None) -> None:
     """Send a value to a run that waits, or will wait, for a signal.
 
     VALUE is JSON; what is not JSON is text. The run receives it at once if it is under way,
@@ -192,7 +192,6 @@ def signal(thread: str, name: str, value: str, text: bool, store: str | None) ->
     with targets.writing(store) as saver:
         saver.send_signal(thread, name, given_value(value, text=text))
     console.print_result({"thread_id": thread, "signal": name}, f"sent: {name} to {thread}")
-    return Code.OK
 
 
 @console.store_command(*RUN_OPTIONS)
