@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
 
 from flowpregel.cli import calls, looking, maintenance, running
-from flowpregel.cli.console import code_of, is_asked, note, print_json
+from flowpregel.cli.console import Code, code_of, is_asked, note, print_json
 from flowpregel.errors import FlowPregelError
 from flowpregel.watching.preview import FULL, plain
 
@@ -22,8 +23,9 @@ _COMMANDS = [
 _HINTS = {
     "extra argument": "a store is named with --store PATH",
     "No such option '--store'": "here the store is named by itself, without the option",
+    r"No such option '-\d": "what begins so comes last, after two dashes: -- -5",
 }
-"""What to do, by what a usage error says."""
+"""What to do, by a pattern of what a usage error says."""
 
 
 class CommandGroup(click.Group):
@@ -38,7 +40,7 @@ class CommandGroup(click.Group):
         try:
             code = super().invoke(ctx)
         except click.UsageError as error:
-            hints = [hint for words, hint in _HINTS.items() if words in error.message]
+            hints = [hint for words, hint in _HINTS.items() if re.search(words, error.message)]
             if not hints:
                 raise
             text = f"{error.message.rstrip('.')}; {hints[0]}"
@@ -49,6 +51,8 @@ class CommandGroup(click.Group):
                 print_json({"error": plain(error, FULL), "code": code})
             else:
                 note(f"error: {error}")
+        except KeyboardInterrupt:
+            code = Code.STOPPED
         ctx.exit(code or 0)
 
 

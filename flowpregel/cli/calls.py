@@ -78,10 +78,11 @@ check.params += [console.TRUST, console.AS_JSON]
 @click.argument("call", required=False)
 @click.option("--pdb", "in_pdb", is_flag=True, help="Look at its error in Python's debugger.")
 def debug(thread: str, call: str | None, in_pdb: bool, flow: str | None, store: str | None) -> None:
-    """Make a call that failed again, in this process, with the arguments that it had.
+    """Make a failed call again, in this process.
 
-    CALL is its id or its text, such as "parse('c.txt')", or the beginning of either; where only
-    one call failed it may be left out. The code is that of now. Nothing is written to the store.
+    It gets the arguments that it had. CALL is its id or its text, such as "parse('c.txt')",
+    or the beginning of either; where only one call failed it may be left out. The code is
+    that of now. Nothing is written to the store.
     """
     failed = [each for each in _calls(thread, store) if each.state == "failed"]
     work = _chosen(failed, call, "call that failed")
@@ -130,9 +131,10 @@ def _function_of(kept: KeptArguments) -> Callable[..., Any]:
 @console.thread_command(running.FLOW_OPTION)
 @click.argument("call")
 def why(thread: str, call: str, flow: str | None, store: str | None) -> None:
-    """Show how a call came to its result, and whether the next run would make it again.
+    """Show how a call came to its result, and what the next run does.
 
-    CALL is its id or its text, such as "parse('c.txt')", or the beginning of either.
+    That takes the result from the record, or makes the call again. CALL is its id or its
+    text, such as "parse('c.txt')", or the beginning of either.
     """
     work = _chosen(_calls(thread, store), call, "call")
     next_time = _next_time(work, targets.flow_of(thread, flow, store))
@@ -176,7 +178,10 @@ _FAILED = click.Option(["--failed"], is_flag=True, help="Those too that the flow
 
 @click.command(params=[_FAILED, *running.resume.params])
 def retry(failed: bool, **asked: Any) -> Any:
-    """Go on with a thread's run: what failed is tried again, what is done stays."""
+    """Go on with a thread's run, and try again what failed.
+
+    What is done stays.
+    """
     if failed:
         calls = _calls(asked["thread"], asked["store"])
         _take_back(asked["store"], [each for each in calls if each.state == "failed"])
@@ -186,9 +191,10 @@ def retry(failed: bool, **asked: Any) -> Any:
 @console.thread_command()
 @click.argument("calls", metavar="CALL...", nargs=-1, required=True)
 def redo(thread: str, calls: Sequence[str], store: str | None) -> None:
-    """Take results of calls back: the next run makes these again, and what follows of them.
+    """Take results of calls back.
 
-    CALL is the id of a call or its text, such as "parse('c.txt')", or the beginning of either.
+    The next run makes these calls again, and what follows from them. CALL is the id of a call
+    or its text, such as "parse('c.txt')", or the beginning of either.
     """
     recorded = _calls(thread, store)
     chosen = [_chosen(recorded, each, "call") for each in calls]
@@ -239,10 +245,11 @@ def _chosen(calls: Sequence[Work], name: str | None, what: str) -> Work:
 @click.argument("call", required=False)
 @click.option("--follow", "-f", is_flag=True, help="Go on until no run has the thread.")
 def logs(thread: str, call: str | None, follow: bool, store: str | None) -> None:
-    """Show what the calls of a thread's last run have printed and logged.
+    """Show what the calls of a run have printed and logged.
 
-    CALL is the id of a call or its text, such as "parse('c.txt')", or the beginning of either;
-    all that begin so are shown. With --json each part is an object in a line of its own.
+    The run is the thread's last one. CALL is the id of a call or its text, such as
+    "parse('c.txt')", or the beginning of either; all that begin so are shown. With --json
+    each part is an object in a line of its own.
     """
     seen: dict[str, int] = {}
     shown = ""
@@ -259,8 +266,10 @@ def logs(thread: str, call: str | None, follow: bool, store: str | None) -> None
                     shown, seen[output.task_id] = output.task_id, output.size
             if is_running:
                 time.sleep(_PAUSE)
-        if call is not None and not seen:
+        if not seen and call is not None:
             raise ConfigurationError(f"no call {call!r} has printed anything")
+        if not seen:
+            note("no output is kept; it is that of calls in worker processes")
 
 
 def _of_last_run(saver: DurableSaver, thread_id: str, *, wait: bool) -> Iterator[CallOutput]:

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
 from flowpregel._core.ids import Ran
-from flowpregel._core.records import Address, Saved
+from flowpregel._core.records import Address
 from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.work import Status, Work, status_of, work_of
@@ -29,13 +29,11 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.watching import preview
 from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain, question
 
-if TYPE_CHECKING:
-    pass
-
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
+_PORT = click.IntRange(0, 65_535)
 _limit = click.option(
-    "--limit", type=console.COUNT, default=20, show_default=True, help="At most the newest N."
+    "--limit", type=console.COUNT, metavar="N", default=20, help="At most the newest N (20)."
 )
 _full = click.option(
     "--full",
@@ -166,10 +164,11 @@ def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
 @console.store_command()
 @click.argument("thread", metavar="[ID]", required=False)
 def watch(thread: str | None, store: str | None) -> console.Code:
-    """Watch a run while it goes on, in whatever process; without ID the one that changed last.
+    """Watch a run while it goes on, in whatever process.
 
-    Failures come first, then how many tasks are done and to do, how fast, how long yet,
-    and what runs now. It ends when the run ends, with an exit code that says how.
+    Without ID it is the one that changed last. Failures come first, then how many tasks are
+    done and to do, how fast, how long yet, and what runs now. It ends when the run ends, with
+    an exit code that says how.
     """
     from flowpregel.cli.watching import watch_run  # noqa: PLC0415 - keeps --help fast
 
@@ -210,7 +209,8 @@ def state(thread: str, checkpoint: str | None, limits: Limits, store: str | None
     """
     with targets.reading(store) as saver:
         saved = targets.find_checkpoint(saver, thread, checkpoint)
-    values = {name: plain(value, limits) for name, value in _values_of(saved).items()}
+    held = _named(preview.values_of(saved))
+    values = {name: plain(value, limits) for name, value in held.items()}
     rows = [(name, line_of(value, limits)) for name, value in values.items()]
     shown = {"checkpoint": saved.checkpoint.id, "values": values}
     console.print_result(shown, console.table(("CHANNEL", "VALUE"), rows))
@@ -233,7 +233,7 @@ def diff(thread: str, old: str | None, new: str | None, limits: Limits, store: s
                 f"checkpoint {later.checkpoint.id} has no parent: name the one to compare with"
             )
         earlier = targets.find_checkpoint(saver, thread, old or later.checkpoint.parent_id)
-    before, after = _values_of(earlier), _values_of(later)
+    before, after = (_named(preview.values_of(each)) for each in (earlier, later))
     changes, lines = {}, []
     for name in sorted({*before, *after}):
         sides = (("old", before), ("new", after))
@@ -305,7 +305,7 @@ def graph(flow: str, thread: str | None, **options: Any) -> None:
 @click.command
 @click.argument("store", envvar="FLOWPREGEL_STORE")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=0, help="The port to listen on; by default a free one.")
+@click.option("--port", type=_PORT, default=0, help="The port to listen on; by default a free one.")
 @click.option("--actions", is_flag=True, help="Allow to answer, cancel, retry, redo and fork.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
@@ -370,10 +370,6 @@ def report(thread: str, output: str, store: str | None) -> None:
 
 
 # ---------------------------------------------------------------- names for people
-
-
-def _values_of(saved: Saved) -> dict[str, Any]:
-    return preview.values_of(saved, internals=console.is_asked("--internals"))
 
 
 def _named(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from flowpregel._interrupts import held
 from flowpregel._postgres import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
-from flowpregel.errors import ConfigurationError, StoreError
+from flowpregel.errors import ConfigurationError, FlowPregelError, StoreError
 from flowpregel.policies import bytes_of
 from flowpregel.watching.inert import InertCodec
 
@@ -243,5 +243,5 @@ def _opening(path: str) -> dict[str, Any]:
             return _row("store", True, f"none at {path} yet")
         with targets.reading(path) as saver:
             return _row("store", True, f"{saver.path} opens, {console.size_of(saver.size())}")
-    except StoreError as error:
+    except FlowPregelError as error:
         return _row("store", False, str(error))

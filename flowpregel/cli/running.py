@@ -70,7 +70,7 @@ RUN_OPTIONS = (
 @click.option("--id", "--thread-id", "thread_id", metavar="ID", help=_ID)
 @click.option("--adopt", is_flag=True, help="Go on with another input than the run began with.")
 def run(flow: str, given: str, thread_id: str | None, adopt: bool, **options: Any) -> Code:
-    """Run a flow, go on with its unfinished run, or show the result of its finished one.
+    """Run a flow, go on with its run, or show the run's result.
 
     MODULE:FLOW is package.module:flow or path/to/file.py:flow. A run that was
     stopped or killed is run again by the same command: it goes on, and what
@@ -183,7 +183,7 @@ def cancel(thread: str, wait: float, store: str | None) -> Code:
 @click.argument("name")
 @click.argument("value", default="null")
 @click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")
-def signal(thread: str, name: str, value: str, text: bool, store: str | None) -> Code:
+def signal(thread: str, name: str, value: str, text: bool, store: str | None) -> None:
     """Send a value to a run that waits, or will wait, for a signal.
 
     VALUE is JSON; what is not JSON is text. The run receives it at once if it is under way,
@@ -192,16 +192,15 @@ def signal(thread: str, name: str, value: str, text: bool, store: str | None) ->
     with targets.writing(store) as saver:
         saver.send_signal(thread, name, given_value(value, text=text))
     console.print_result({"thread_id": thread, "signal": name}, f"sent: {name} to {thread}")
-    return Code.OK
 
 
 @console.store_command(*RUN_OPTIONS)
 def wake(**options: Any) -> Code:
-    """Go on with every run that was stopped, or whose time or signal has come.
+    """Go on with the runs that were stopped, or need wait no longer.
 
-    For cron: a run that waits again for a time or a signal is left to the next call.
-    Runs that wait for an answer, have failed, or are under way are left alone. Exits
-    with 0 if all that it went on with are done, or wait again.
+    A run need wait no longer when its time or signal has come. For cron: one that waits again
+    is left to the next call. Runs that wait for an answer, have failed, or are under way are
+    left alone. Exits with 0 if all that it went on with are done, or wait again.
     """
     with targets.reading(options["store"]) as saver:
         due = [
@@ -217,7 +216,7 @@ def wake(**options: Any) -> Code:
 @console.store_command(*RUN_OPTIONS)
 @click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help=_EVERY)
 def recover(every: float | None, **options: Any) -> Code:
-    """Go on with every run whose process has died, on whatever machine that was.
+    """Go on with the runs whose process has died, on any machine.
 
     A run is taken for dead when its lease is out (PostgresSaver(lease_ttl=...)). What it had
     recorded is not done again. Needs the program of the run: its flow is imported here.
@@ -313,6 +312,9 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
         request: What was asked for.
         given: The input.
         resume: What becomes of a run that is kept under the id, as a `GraphRun` takes it.
+
+    Raises:
+        click.exceptions.Exit: The command was told to end: no other run may follow.
     """
     from flowpregel.cli.watching import run_to_end  # noqa: PLC0415 - keeps --help fast
 
@@ -329,7 +331,9 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
         code = Code.AGAIN if isinstance(error, errors.RunStopped) else Code.STOPPED
         request.ended(code)
         note("\n".join(filter(None, [getattr(error, "reason", ""), f"stopped; {request.kept}"])))
-        return code
+        if type(error) is errors.TaskCancelled:  # of this run alone, by `flowpregel cancel`
+            return code
+        raise click.exceptions.Exit(code) from error
     except Exception as error:
         if code_of(error) is not Code.FAILED:
             raise

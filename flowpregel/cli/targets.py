@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,12 @@ def load_flow(name: str, folder: str = "") -> Pregel:
 
 
 def _module(where: str, folder: str = "") -> ModuleType:
+    """Import a module, or raise `ConfigurationError`.
+
+    Args:
+        where: Its name or its file.
+        folder: Where it is to be, if it is named by its name and that is known.
+    """
     name, place = where, folder if os.path.isdir(folder) else os.getcwd()
     if where.endswith(".py") or os.sep in where:
         path = os.path.realpath(where)
@@ -87,11 +94,19 @@ def _module(where: str, folder: str = "") -> ModuleType:
     if place not in sys.path:
         sys.path.insert(0, place)  # worker processes get the same path
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except Exception as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == name
         why = "there is no such module" if missing else f"{type(error).__name__}: {error}"
         raise ConfigurationError(f"{where} cannot be imported: {why}") from error
+    top = name.partition(".")[0]
+    meant = PathFinder.find_spec(top, [place])
+    loaded = getattr(sys.modules[top], "__file__", None) or "Python itself"
+    if meant and meant.origin and os.path.realpath(meant.origin) != os.path.realpath(loaded):
+        raise ConfigurationError(
+            f"{meant.origin} cannot be imported: there is a module {top!r} already, of {loaded}"
+        )
+    return module
 
 
 @contextmanager

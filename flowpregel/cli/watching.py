@@ -91,13 +91,12 @@ def watch_run(saver: DurableSaver, thread: str | None) -> Code:
     """
     with closing(StoreReader(saver)) as reader:
         if thread is None:
-            thread = next((row.thread_id for row in reader.runs()), "")
+            if not (rows := reader.runs()):
+                raise ConfigurationError(f"the store at {saver.path} has no threads yet")
+            thread = rows[0].thread_id
         view = WatchView(reader, thread)
-        try:
-            while (row := view.look()).status == "running":
-                time.sleep(_PERIOD)
-        except KeyboardInterrupt:
-            return Code.STOPPED
+        while (row := view.look()).status == "running":
+            time.sleep(_PERIOD)
     if view.started:
         view.close()
     console.print_result({"thread_id": thread, "status": row.status}, f"{thread}: {row.status}")
@@ -232,7 +231,11 @@ class WatchView(ProgressView):
     def _workers_text(self) -> str:
         workers = self._live["workers"]
         size = sum(each.get("memory", 0) for each in workers)
-        return f"{len(workers)} workers with {size / 1e6:,.0f} MB" if workers else ""
+        return (
+            f"{len(workers)} worker{'s' * (len(workers) > 1)} with {size / 1e6:,.0f} MB"
+            if workers
+            else ""
+        )
 
 
 def task_line(task: Mapping[str, Any], now: float) -> str:

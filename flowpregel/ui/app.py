@@ -114,16 +114,18 @@ class Actions:
         except (KeyError, TypeError) as error:
             raise ConfigurationError(f"the request for {action!r} is not complete") from error
         # What follows the two dashes is no option, however it begins.
-        words: list[Any] = [action, *options, *self._options, "--", thread, *arguments]
-        if not all(isinstance(each, str) and "\0" not in each for each in words):
-            raise ConfigurationError(f"what {action!r} is given has to be text")
+        words = [action, *options, *self._options, "--", thread, *arguments]
         output, path = tempfile.mkstemp()
         os.unlink(path)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "flowpregel.cli", *words],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
-        line = shlex.join(["flowpregel", *words])
+        try:
+            line = shlex.join(["flowpregel", *words])
+            process = subprocess.Popen(
+                [sys.executable, "-m", "flowpregel.cli", *words],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+        except (TypeError, ValueError) as error:
+            os.close(output)
+            raise ConfigurationError(f"what {action!r} is given has to be text") from error
         made = StartedCommand(next(self._numbers), thread, line, process, output)
         self._started.append(made)
         for forgotten in self._started[:-_MOST]:

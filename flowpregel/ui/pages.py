@@ -137,8 +137,8 @@ class Pages:
         if saved.checkpoint.parent_id is not None:
             address = Address(thread, "", saved.checkpoint.parent_id)
             parent = self.saver.load_channels(address)
-        before = {} if parent is None else values_of(parent)
-        after, changed = values_of(saved), named(dict.fromkeys(saved.checkpoint.changed))
+        before = {} if parent is None else named(values_of(parent))
+        after, changed = named(values_of(saved)), named(dict.fromkeys(saved.checkpoint.changed))
         channels = []
         for name in sorted({*before, *after}):
             is_changed = name in changed or (name in before) != (name in after)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from itertools import islice
@@ -111,6 +112,8 @@ class _Cutter:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._left = limits.total
+        self._around = list[int]()
+        """The ids of the containers that are being cut."""
 
     def cut(self, value: Any, depth: int) -> Any:
         self._left -= 1
@@ -120,7 +123,7 @@ class _Cutter:
             case None | bool():
                 return value
             case str():
-                return clipped(str(value), size)
+                return clipped(str.__str__(value), size)
             case bytes() | bytearray() | memoryview():
                 text = clipped(repr(bytes(value[:size])), size)
                 return Written(f"{text} ({len(value):,} bytes)")
@@ -129,17 +132,20 @@ class _Cutter:
             case int():
                 bits = value.bit_length()
                 return int(value) if bits <= 1_024 else Written(f"an int of {bits:,} bits")
-        parts = _parts(value, full=self._limits is FULL)
+        parts, is_full = None, self._limits is FULL
+        with suppress(Exception):  # a user's container may raise anything
+            parts = _parts(value, full=is_full)
         if parts is None:
             return Written(clipped(_text_of(value), size))
-        if depth >= self._limits.depth:
+        if depth >= self._limits.depth or (is_full and id(value) in self._around):
             return Written(f"… {getattr(parts, 'name', type(value).__name__)} of {len(parts)}")
+        self._around.append(id(value))
+        shown = self._container(parts, depth)
         if isinstance(value, Shown) and (value.args or not parts):
             args = self._container(value.args, depth)
-            return Written(
-                clipped(_call_of(type(value).__name__, args, self._container(parts, depth)), size)
-            )
-        return self._container(parts, depth)
+            shown = Written(clipped(_call_of(type(value).__name__, args, shown), size))
+        self._around.pop()
+        return shown
 
     def _container(self, parts: dict[Any, Any] | list[Any], depth: int) -> Any:
         shown = max(0, min(len(parts), self._limits.count, self._left))
@@ -197,14 +203,14 @@ _NAMES = {
 """What people call the channels of an entrypoint, and of a graph without named ones."""
 
 
-def values_of(saved: Saved, *, internals: bool = False) -> dict[str, Any]:
-    """Return what the channels hold, by the names that `named` gives."""
+def values_of(saved: Saved) -> dict[str, Any]:
+    """Return what the channels hold, by the names that the engine gives them."""
     # Only the flow knows how to fold deltas.
     deltas = {
         name: {"seed": history.seed, "deltas": (*history.writes,)}
         for name, history in saved.deltas.items()
     }
-    return named({**saved.checkpoint.values, **deltas}, internals=internals)
+    return {**saved.checkpoint.values, **deltas}
 
 
 def named(channels: Mapping[str, Any], *, internals: bool = False) -> dict[str, Any]:

@@ -37,8 +37,8 @@ ROOMS: Final = {
     "store cache": Budget(9, 825),  # 900
     "pregel": Budget(18, 2644),  # 2,050, `flow.run`, and `flow.plan`
     "graph func": Budget(16, 2175),  # 1,300, `flow.run`, `File`, futures as arguments, waiting
-    "cli": Budget(10, 1442),  # 1,000, check, debug, why, retry, redo, wake; values shown inertly
-    "watching ui": Budget(8, 1092),  # the page, and `watch`: 1,200 together
+    "cli": Budget(10, 1459),  # 1,000, check, debug, why, retry, redo, wake; values shown inertly
+    "watching ui": Budget(8, 1099),  # the page, and `watch`: 1,200 together
     "testing": Budget(9, 1267),  # 8 files, 1,250
 }
 # The design allows 23,500 lines: 17,500, and what later work was given. That took about 8,500, as

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,17 @@ def test_what_is_typed_is_no_option_and_no_line_of_a_shell(
     assert f"has no thread {thread!r}" in last["output"]
     assert not (tmp_path / "hit").exists()
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("value", [5, None, "\0", "\ud800"])
+def test_what_no_command_line_can_hold_is_refused(value: object) -> None:
+    """And nothing of it stays open."""
+    before = len(os.listdir("/dev/fd"))
+
+    with pytest.raises(ConfigurationError, match="has to be text"):
+        Actions("store").start("answer", "t", question="q", value=value, text=True)
+
+    assert before == len(os.listdir("/dev/fd"))
 
 
 def test_a_failure_of_a_command_is_told(store: str) -> None:

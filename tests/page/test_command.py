@@ -53,6 +53,7 @@ def test_the_page_is_served_until_a_signal(store: str, end: signal.Signals) -> N
     assert "Traceback" not in told
     assert "ERROR" not in told
     assert address.partition("token=")[2] not in told
+    assert process.returncode == (130 if end == signal.SIGINT else -end)
 
 
 def test_a_port_that_is_taken_is_an_error_in_words(store: str) -> None:
@@ -62,6 +63,13 @@ def test_a_port_that_is_taken_is_an_error_in_words(store: str) -> None:
 
     assert 2 == result.exit_code
     assert f"port {port} cannot be listened on" in result.output
+
+
+def test_a_port_that_cannot_be_is_an_error_in_words(store: str) -> None:
+    result = CliRunner().invoke(app, ["ui", store, "--port", "65536"])
+
+    assert 2 == result.exit_code
+    assert "--port" in result.output
 
 
 def test_without_a_store_there_is_no_page(tmp_path: Path) -> None:

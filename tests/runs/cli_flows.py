@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TypedDict
 
 from flowpregel import interrupt, signal, sleep
@@ -35,6 +36,17 @@ def allow(names: list[str]) -> list[str]:
 def rest(seconds: float) -> str:
     sleep(seconds)
     return "awake"
+
+
+@task
+def send_to_program(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+@entrypoint(executor="threads")
+def told_to_end(number: int) -> None:
+    for _ in range(6):
+        send_to_program(number).result()
 
 
 @entrypoint(executor="threads")

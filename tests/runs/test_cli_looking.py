@@ -265,6 +265,19 @@ def test_doctor_finds_a_healthy_store(shown: Callable[..., Any]) -> None:
     assert [] == [each for each in shown("doctor") if not each["ok"]]
 
 
+def test_doctor_finds_a_key_file_that_is_not_there(
+    cli: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And checks everything else nevertheless."""
+    monkeypatch.setenv("FLOWPREGEL_ENCRYPTION_KEY_FILE", "/no/such/file")
+
+    result = cli("doctor")
+
+    assert Code.STORE == result.exit_code
+    assert "the key file /no/such/file cannot be read" in result.stdout
+    assert "store's mode" in result.stdout
+
+
 def test_doctor_finds_a_store_that_others_can_read(cli: Invoke, store: str) -> None:
     """Opening it only to look leaves the folder as it is."""
     os.chmod(store, 0o755)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,14 @@ def test_the_only_question_is_answered_without_its_id(cli: Invoke) -> None:
     assert (Code.OK, '["by all means"]\n') == (result.exit_code, result.stdout)
 
 
+def test_an_answer_that_begins_with_a_dash_follows_two_of_them(cli: Invoke) -> None:
+    """Without them it would be an option, and the error shows how."""
+    run(cli, "allow", ["a"])
+
+    assert "after two dashes: -- -5" in cli("answer", "allow", "-5").stderr
+    assert '["-5"]\n' == cli("answer", "allow", "--", "-5").stdout
+
+
 def test_an_answer_that_is_a_dict_is_no_map_of_ids(cli: Invoke) -> None:
     run(cli, "allow", ["ann"])
 
@@ -204,7 +213,7 @@ def test_a_run_keeps_which_flow_it_is_of(cli: Invoke, store: str) -> None:
         ("no/such/file.py:total", "there is no file no/such/file.py"),
         (
             f"{FLOWS}:nothing",
-            "cli_flows are: total, allow, rest, wait, shares, steps",
+            "cli_flows are: total, allow, rest, told_to_end, wait, shares, steps",
         ),
         (f"{FLOWS}:double", "not a flow"),
         (f"{FLOWS}:unfinished_graph", "not compiled"),
@@ -215,6 +224,18 @@ def test_a_name_that_is_no_flow_is_explained(cli: Invoke, flow: str, says: str) 
 
     assert Code.USAGE == result.exit_code
     assert says in result.stderr
+
+
+def test_a_file_that_is_named_like_a_loaded_module_is_not_taken_for_it(
+    cli: Invoke, tmp_path: Path
+) -> None:
+    """Python would give the other one: of the stdlib, or that of another run's folder."""
+    (tmp_path / "random.py").write_text("raise AssertionError")
+
+    result = cli("run", f"{tmp_path}/random.py:flow", "--input", "1")
+
+    assert Code.USAGE == result.exit_code
+    assert f"there is a module 'random' already, of {random.__file__}" in result.stderr
 
 
 @pytest.mark.parametrize("given", ["[1", "@no-such-file.json", "null"])

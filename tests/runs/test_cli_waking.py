@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +87,23 @@ def test_what_is_wrong_with_a_run_does_not_keep_the_others_waiting(
     assert Code.USAGE == woken.exit_code
     assert "error: a: no.such.module cannot be imported" in woken.stderr
     assert "[1]\n" == woken.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, Code.AGAIN), (signal.SIGINT, Code.STOPPED)]
+)
+def test_who_is_told_to_end_wakes_no_other_run(invoke: Any, number: int, code: Code) -> None:
+    """A batch system would kill it, and a person would have to press Ctrl-C for each."""
+    for thread in "ab":
+        words = ["run", f"{FLOWS}:told_to_end", "--id", thread, "--input", str(int(number))]
+        assert code == invoke(*words, "--quiet").exit_code
+    assert ["stopped", "stopped"] == [status_of(invoke, thread) for thread in "ab"]
+
+    woken = invoke("wake", "--quiet")
+
+    assert code == woken.exit_code
+    assert woken.stderr.count("what finished is kept") == 1
 
 
 def test_a_signal_that_was_sent_wakes_a_run(invoke: Any) -> None:

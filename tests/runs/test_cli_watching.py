@@ -80,6 +80,28 @@ def test_watching_ends_with_a_process_that_was_killed(tmp_path: Path) -> None:
     assert Code.AGAIN == code
 
 
+@pytest.mark.slow
+def test_watching_ends_with_ctrl_c(tmp_path: Path) -> None:
+    """The run goes on."""
+    with watching(tmp_path) as (running, shown):
+        assert shown.stdout is not None
+        shown.stdout.readline()
+        shown.send_signal(signal.SIGINT)
+        code = shown.wait()
+
+        assert Code.STOPPED == code
+        assert running.poll() is None
+
+
+def test_an_empty_store_has_nothing_to_watch(tmp_path: Path) -> None:
+    LMDBSaver(tmp_path / "store").close()
+
+    result = CliRunner().invoke(command, ["watch", "--store", str(tmp_path / "store")])
+
+    assert Code.USAGE == result.exit_code
+    assert "store has no threads yet" in result.stderr
+
+
 def test_how_a_run_has_ended_is_the_exit_code(tmp_path: Path) -> None:
     """Without an ID it is the run that changed last."""
 

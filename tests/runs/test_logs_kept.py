@@ -125,6 +125,16 @@ def test_the_command_says_what_is_not_there(
     assert told in result.stderr
 
 
+def test_the_command_says_that_nothing_is_kept(path: Path, logs: Logs) -> None:
+    """Of tasks that run in the program itself, say."""
+    kept(path, flows.speaking, [])
+
+    result = logs("x")
+
+    assert (0, "") == (result.exit_code, result.stdout)
+    assert "no output is kept" in result.stderr
+
+
 def test_what_a_call_prints_is_shown_as_text(path: Path, logs: Logs) -> None:
     """No terminal obeys it."""
     kept(path, flows.escaping, 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections import UserDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +21,24 @@ class Point:
     y: object
 
 
+class RudeText(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
 class Rude:
     def __repr__(self) -> str:
         raise RuntimeError
+
+
+class RudeItems(UserDict[str, int]):
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError
+
+    def __repr__(self) -> str:
+        return "RudeItems()"
 
 
 @pytest.mark.parametrize(
@@ -34,7 +51,9 @@ class Rude:
         (ValueError("no"), {"type": "ValueError", "message": "no"}),
         (math.inf, "inf"),
         (b"ab", "b'ab' (2 bytes)"),
+        (RudeText("a"), "a"),
         (Rude(), "<Rude, whose text raises RuntimeError>"),
+        (RudeItems(), "RudeItems()"),
     ],
 )
 def test_a_small_value_is_shown_whole(value: Any, expected: Any) -> None:
@@ -64,6 +83,21 @@ def test_a_value_that_contains_itself_is_cut_off_even_in_full() -> None:
     loop.append(loop)
 
     assert "… list of 1" in json.dumps(plain(loop, FULL), ensure_ascii=False)
+
+
+def test_objects_that_know_each_other_are_shown_in_full_at_once() -> None:
+    """Each way through them would be another, and there are more than can be counted."""
+    root = Point(0, [])
+    root.y = [Point(n, root) for n in range(3)]
+    child = {"x": 0, "y": "… Point of 2"}
+
+    assert plain(root, FULL) == {"x": 0, "y": [{**child, "x": n} for n in range(3)]}
+
+
+def test_what_is_there_twice_is_shown_twice() -> None:
+    part = [1]
+
+    assert [[1], [1]] == plain([part, part], FULL)
 
 
 def test_an_int_too_long_to_print_is_described() -> None:
