@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
@@ -223,7 +223,10 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "run_id": (lambda value: isinstance(value, str | UUID) and value != "", "text or a UUID"),
     "recursion_limit": (_is_limit, "at least 1"),
     "max_concurrency": (_is_limit, "at least 1"),
-    "tags": (lambda value: not isinstance(value, str), "a list of texts"),
+    "tags": (
+        lambda value: isinstance(value, Iterable) and not isinstance(value, str),
+        "a list of texts",
+    ),
 }
 """What the parts of a config have to be."""
 
