@@ -193,7 +193,7 @@ def parse(config: Config | None) -> ParsedConfig:
 
 
 def configs_of(
-    inputs: Sequence[Any], config: Config | Sequence[Config] | None
+    inputs: Sequence[Any], config: Config | Sequence[Config] | None, asked: Mapping[str, Any]
 ) -> tuple[list[tuple[Any, Config | None]], int | None]:
     """Return each input with its config, and how many may run at once, if that is bounded.
 
@@ -206,8 +206,8 @@ def configs_of(
         raise ValueError(
             f"batch got {len(inputs)} inputs and {len(configs)} configs; give one for each"
         )
-    first = configs[0] if configs else None
-    return [*zip(inputs, configs, strict=True)], (first or {}).get("max_concurrency")
+    first = {**(configs[0] or {}), **asked} if configs else {}
+    return [*zip(inputs, configs, strict=True)], first.get("max_concurrency")
 
 
 def _is_limit(value: Any) -> bool:

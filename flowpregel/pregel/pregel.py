@@ -193,7 +193,7 @@ class Pregel(GraphDefinition):
         """
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
 
-        pairs, limit = configs_of(inputs, config)
+        pairs, limit = configs_of(inputs, config, asked)
         limit = limit or min(32, max(1, len(pairs)))
         with ThreadPoolExecutor(limit, thread_name_prefix="flowpregel-batch") as pool:
             futures = [pool.submit(self.invoke, *pair, **asked) for pair in pairs]
@@ -212,7 +212,7 @@ class Pregel(GraphDefinition):
         """`batch`, on the running event loop."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        pairs, limit = configs_of(inputs, config)
+        pairs, limit = configs_of(inputs, config, asked)
         slots = asyncio.Semaphore(limit or max(1, len(pairs)))
 
         async def one(given: Any, own: Config | None) -> Any:
