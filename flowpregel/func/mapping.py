@@ -20,7 +20,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import islice
@@ -110,10 +110,8 @@ class ResultStream(Generic[R]):
         self._unordered = unordered
         self._under_way: dict[int, MadeCall] = {}
         """The calls whose results were not asked for, by the index of the call."""
-        self._posted: deque[int] = deque()
+        self._ended: deque[int] = deque()
         """The calls that have ended, as their futures tell it, on whichever OS thread."""
-        self._ended: list[int] = []
-        """Those of *posted* whose turn it may be."""
         self._next: deque[int] = deque()
         """The calls whose turn it is."""
         self._awaited: CallFuture[Any] | None = None
@@ -149,7 +147,7 @@ class ResultStream(Generic[R]):
 
     def _note(self, index: int, _: object) -> None:
         """Note that a call has ended."""
-        self._posted.append(index)
+        self._ended.append(index)
         if self._awaited is not None:
             with suppress(InvalidStateError):
                 self._awaited.set_result(None)
@@ -160,15 +158,14 @@ class ResultStream(Generic[R]):
         In a run that goes on these are the ones that had ended when it was here before: the
         answer to "which have ended, of those that are under way" is recorded like a call.
         """
-        while not self._take_posted():
+        while not (ended := self._ended_of_window()):
             first, _ = next(iter(self._under_way.values()))
             self._awaited = first.sibling(is_call=False)
-            if not self._posted:
+            if not self._ended:
                 yield self._awaited, 0
-        for future in [self._under_way[index][0] for index in self._ended]:
+        for future in [self._under_way[index][0] for index in ended]:
             if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
                 yield future, 0  # the body ends with it, and there is nothing to record
-        ended = tuple(self._ended)
         if self._scope.job.compares:
             under_way = tuple(self._under_way)
             arguments = arguments_digest(under_way, {}, "indices")
@@ -178,14 +175,13 @@ class ResultStream(Generic[R]):
             yield recorded, 0
             ended = recorded.value()
         self._next.extend(ended)
-        self._ended = [index for index in self._ended if index not in ended]
 
-    def _take_posted(self) -> list[int]:
-        """Return the calls that have ended, and whose turn was not recorded."""
-        posted = [self._posted.popleft() for _ in range(len(self._posted))]
-        # Of those whose turn was recorded, some are told of later.
-        self._ended += [index for index in posted if index in self._under_way]
-        return self._ended
+    def _ended_of_window(self) -> tuple[int, ...]:
+        """Return the calls that have ended and had no turn yet; forget those that had theirs."""
+        told = [self._ended.popleft() for _ in range(len(self._ended))]
+        ended = tuple(index for index in told if index in self._under_way)
+        self._ended.extendleft(reversed(ended))
+        return ended
 
 
 def _results(result: Any, size: int | None) -> Iterable[Any]:
@@ -341,30 +337,31 @@ class ChunkedCall:
 
     def __call__(self, first: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results; *first* is the index of the first item in the whole map."""
-        results, scope = list[Any](), current_scope("a chunk")
-        for index, item in enumerate(items, first):
-            try:
+        with self._results(first, items) as (results, scope):
+            for item in items:
                 results.append(self._call(item, scope))
-            except Exception as error:
-                self._name(error, index, item)
-                raise
         return results
 
     async def in_coroutine(self, first: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results of an async function."""
-        results, scope = list[Any](), current_scope("a chunk")
-        for index, item in enumerate(items, first):
-            try:
+        with self._results(first, items) as (results, scope):
+            for item in items:
                 results.append(await self._call(item, scope))
-            except Exception as error:
-                self._name(error, index, item)
-                raise
         return results
 
     def _call(self, item: tuple[Any, ...], scope: Scope) -> Any:
         return call(self._callee, with_values(Arguments(item, {})), scope)
 
-    def _name(self, error: Exception, index: int, item: tuple[Any, ...]) -> None:
-        """Name the item that failed in its *error*."""
-        text = described(self._callee.name, item, {}, self._redacted)
-        error.add_note(f"in item {index} of a map: {text}")
+    @contextmanager
+    def _results(
+        self, first: int, items: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[list[Any], Scope]]:
+        """Give a list for the results, and the scope of the call; name the item that fails."""
+        results, scope = list[Any](), current_scope("a chunk")
+        try:
+            yield results, scope
+        except Exception as error:
+            index = len(results)
+            text = described(self._callee.name, items[index], {}, self._redacted)
+            error.add_note(f"in item {first + index} of a map: {text}")
+            raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import select
 import shlex
@@ -30,6 +31,8 @@ from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, StopSignal, pauses
 _LOOK_EVERY: Final = 0.05
 """Seconds between two looks whether a command is to end."""
 _CHUNK: Final = 1 << 16
+_AFTERWARDS: Final = 1.0
+"""Seconds that what a command has left behind may write on."""
 _LONGEST: Final = 5.0
 """Seconds between two looks at the clock, which may be set meanwhile."""
 _SIGNAL_EVERY: Final = 0.2
@@ -108,11 +111,13 @@ def shell(
 def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, bool]:
     """Return the last of what *process* writes, once it has ended; and whether it was told to."""
     assert process.stdout is not None
-    output, was_told = bytearray(), False
+    output, was_told, deadline = bytearray(), False, math.inf
     scope = current.get()
     stopping = StopSignal(nothing if scope is None else scope.ends.is_ending)
     with process.stdout as pipe:
-        while True:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                deadline = min(deadline, time.monotonic() + _AFTERWARDS)
             if stopping and not was_told:
                 was_told = True
                 _signal(process, SIGTERM)
@@ -123,7 +128,7 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, bool]:
                 output += data
                 if len(output) > 2 * keep:
                     del output[:-keep]
-            elif process.poll() is not None:  # what it has left behind may write for ever
+            elif deadline < math.inf:
                 break
     return output[-keep:].decode(errors="replace"), was_told
 

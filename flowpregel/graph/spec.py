@@ -20,11 +20,12 @@ from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import ManagedValue, managed_value
 from flowpregel.pregel.definition import END, START
-from flowpregel.pregel.jsonschema import hints_of
+from flowpregel.pregel.jsonschema import hints_of, without
 from flowpregel.pregel.node import PregelNode
 
 ROOT: Final = "__root__"
 """The channel of a state that is one plain value."""
+_IN_DICTS: Final = (typing.Required, typing.NotRequired)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -86,7 +87,7 @@ def schema_of(typ: Any) -> Schema:
     channels: dict[str, BaseChannel[Any, Any]] = {}
     managed: dict[str, type[ManagedValue[Any]]] = {}
     for key in names:
-        value = managed_value(_bare(hints[key]))
+        value = managed_value(without(_IN_DICTS, hints[key]))
         if value is not None:
             managed[key] = value
         elif key != "__slots__":
@@ -100,15 +101,8 @@ def is_model(typ: Any) -> bool:
     return isinstance(typ, type) and hasattr(typ, "model_fields") and hasattr(typ, "model_validate")
 
 
-def _bare(annotation: Any) -> Any:
-    """Return *annotation* without ``Required`` and ``NotRequired`` around it."""
-    while typing.get_origin(annotation) in (typing.Required, typing.NotRequired):
-        annotation = typing.get_args(annotation)[0]
-    return annotation
-
-
 def _channel_of(key: str, annotation: Any) -> BaseChannel[Any, Any]:
-    annotation = _bare(annotation)
+    annotation = without(_IN_DICTS, annotation)
     channel = _declared(key, annotation) or LastValue(annotation)
     channel.key = key
     return channel
@@ -122,7 +116,7 @@ def _declared(key: str, annotation: Any) -> BaseChannel[Any, Any] | None:
     for extra in extras:
         if isinstance(extra, DeltaChannel):
             frequency = extra.snapshot_frequency
-            return type(extra)(extra.reducer, _bare(typ), snapshot_frequency=frequency)
+            return type(extra)(extra.reducer, without(_IN_DICTS, typ), snapshot_frequency=frequency)
         if isinstance(extra, BaseChannel):
             return copy.copy(extra)
         if isinstance(extra, type) and issubclass(extra, BaseChannel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
@@ -193,7 +193,7 @@ def parse(config: Config | None) -> ParsedConfig:
 
 
 def configs_of(
-    inputs: Sequence[Any], config: Config | Sequence[Config] | None
+    inputs: Sequence[Any], config: Config | Sequence[Config] | None, asked: Mapping[str, Any]
 ) -> tuple[list[tuple[Any, Config | None]], int | None]:
     """Return each input with its config, and how many may run at once, if that is bounded.
 
@@ -206,8 +206,8 @@ def configs_of(
         raise ValueError(
             f"batch got {len(inputs)} inputs and {len(configs)} configs; give one for each"
         )
-    first = configs[0] if configs else None
-    return [*zip(inputs, configs, strict=True)], (first or {}).get("max_concurrency")
+    first = {**(configs[0] or {}), **asked} if configs else {}
+    return [*zip(inputs, configs, strict=True)], first.get("max_concurrency")
 
 
 def _is_limit(value: Any) -> bool:
@@ -223,7 +223,10 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "run_id": (lambda value: isinstance(value, str | UUID) and value != "", "text or a UUID"),
     "recursion_limit": (_is_limit, "at least 1"),
     "max_concurrency": (_is_limit, "at least 1"),
-    "tags": (lambda value: not isinstance(value, str), "a list of texts"),
+    "tags": (
+        lambda value: isinstance(value, Iterable) and not isinstance(value, str),
+        "a list of texts",
+    ),
 }
 """What the parts of a config have to be."""
 

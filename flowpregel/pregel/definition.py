@@ -77,17 +77,13 @@ class GraphDefinition:
         }
         channels = self.channels or {}
         self.channels = {**channels, TASKS: channels.get(TASKS, Topic(object))}
-        self.output_channels = keys_of(self.output_channels)
-        self.input_channels = keys_of(self.input_channels)
-        self.stream_channels = self.stream_channels and keys_of(self.stream_channels)
-        self.checkpointer = as_checkpointer(self.checkpointer)
-        self.cache = as_cache(self.cache)
-        self.retry_policy = policies_of(self.retry_policy)
         self.config = dict(self.config or {})
-        checked_cache_policy(self.cache_policy)
-        check_executor(self.executor)
         if auto_validate:
             self.validate()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        form = _FORMS.get(name)
+        object.__setattr__(self, name, value if form is None else form(value))
 
     def completed(self, given: Any) -> Any:
         """Return *given*, which is the input of a run, with defaults for what it leaves out."""
@@ -188,18 +184,9 @@ class GraphDefinition:
             namespace: Only the one of this namespace, such as ``"outer|inner"``.
             recurse: Those nested in them too.
         """
-        for name, node in self.nodes.items():
-            graph = node.subgraph
-            if graph is None or graph is self:
-                continue
-            if namespace is None or namespace == name:
-                yield name, graph
-            if namespace is not None and not namespace.startswith(f"{name}|"):
-                continue
-            if recurse or namespace is not None:
-                rest = None if namespace is None else namespace[len(name) + 1 :]
-                for inner, found in graph.get_subgraphs(namespace=rest, recurse=recurse):
-                    yield f"{name}|{inner}", found
+        for path, graph in _nested_in(self, (self,), deep=recurse or namespace is not None):
+            if namespace in (None, path):
+                yield path, graph
 
     def namespace_at(self, place: str) -> str:
         """Return where it keeps its checkpoints as a task whose own namespace is *place*.
@@ -313,6 +300,31 @@ class GraphDefinition:
 def keys_of(keys: str | Sequence[str]) -> Keys:
     """Return one channel name, or several as a tuple."""
     return keys if isinstance(keys, str) else tuple(keys)
+
+
+_FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "output_channels": keys_of,
+    "input_channels": keys_of,
+    "checkpointer": as_checkpointer,
+    "cache": as_cache,
+    "retry_policy": policies_of,
+    "cache_policy": checked_cache_policy,
+    "executor": check_executor,
+}
+"""What is made of what a user sets, in the constructor or later."""
+
+
+def _nested_in(
+    graph: GraphDefinition, around: tuple[Any, ...], *, deep: bool
+) -> Iterator[tuple[str, Any]]:
+    """Yield the graphs in *graph*, but none of those *around*: graphs may call each other."""
+    for name, node in graph.nodes.items():
+        inner = node.subgraph
+        if inner is None or inner in around:
+            continue
+        yield name, inner
+        for path, found in _nested_in(inner, (*around, inner), deep=True) if deep else ():
+            yield f"{name}|{path}", found
 
 
 _CACHES: WeakKeyDictionary[InMemorySaver, InMemoryCache] = WeakKeyDictionary()

@@ -127,10 +127,9 @@ def dry_replay(asked: GraphRun) -> DryRun:
             has_saver=True,
         )
         steps = _superstep(begun, options, graph.saver)
-        plan_of_it = RunPlan(
-            steps=steps, around=around, open_cache=graph.open_cache, resources=ExitStack()
+        engine = Engine(
+            RunPlan(steps=steps, around=around, open_cache=graph.open_cache, resources=ExitStack())
         )
-        engine = Engine(plan_of_it)
         with held():
             deque(drive(engine), maxlen=0)
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Collection
 from typing import Annotated, Any, ClassVar, Final, NotRequired, Required
 
 from flowpregel.errors import ConfigurationError
@@ -36,7 +37,13 @@ def json_schema_of(typ: Any, title: str) -> Schema:
         raise ConfigurationError(
             "a JSON Schema needs pydantic, which is not installed: pip install pydantic"
         )
-    schema: Schema = model.model_json_schema(schema_generator=_schema_generator())
+    from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - as in model_of
+
+    class Lenient(GenerateJsonSchema):
+        def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Schema:
+            return {}
+
+    schema: Schema = model.model_json_schema(schema_generator=Lenient)
     return schema
 
 
@@ -49,31 +56,23 @@ def model_of(typ: Any, name: str) -> Any:
     """
     try:
         import pydantic  # noqa: PLC0415 - slow to import, and seldom needed
+        import typing_extensions  # noqa: PLC0415 - pydantic brings it; knows its own TypedDict too
     except ImportError:
         return typ
-    typ = _without_wrappers(typ)
+    typ = without(_WRAPPERS, typ)
     if isinstance(typ, type) and issubclass(typ, pydantic.BaseModel):
         return typ
     config = pydantic.ConfigDict(arbitrary_types_allowed=True)
-    if not _has_fields(typ):
+    is_named_tuple = isinstance(typ, type) and issubclass(typ, tuple) and hasattr(typ, "_fields")
+    if not (is_named_tuple or typing_extensions.is_typeddict(typ) or dataclasses.is_dataclass(typ)):
         base = type("Root", (pydantic.RootModel,), {"model_config": config})
         return pydantic.create_model(name, __base__=base[typ])  # type: ignore[index]
     fields: dict[str, Any] = {
-        key: (_without_wrappers(hint), _default_of(typ, key, hint))
+        key: (without(_WRAPPERS, hint), _default_of(typ, key, hint))
         for key, hint in hints_of(typ, extras=True).items()
         if typing.get_origin(hint) is not ClassVar
     }
     return pydantic.create_model(name, __config__=config, **fields)
-
-
-def _schema_generator() -> Any:
-    from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - as in model_of
-
-    class Lenient(GenerateJsonSchema):
-        def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Schema:
-            return {}
-
-    return Lenient
 
 
 def _default_of(typ: Any, key: str, hint: Any) -> Any:
@@ -85,23 +84,16 @@ def _default_of(typ: Any, key: str, hint: Any) -> Any:
         return typ.__dataclass_fields__[key]
     if hasattr(typ, "_fields"):
         return typ._field_defaults.get(key, ...)
-    total = typ.__total__ or typing.get_origin(hint) is Required
-    return ... if total and typing.get_origin(hint) is not NotRequired else optional
+    if typing.get_origin(hint) in (Required, NotRequired):  # if it was text, its class missed it
+        return ... if typing.get_origin(hint) is Required else optional
+    return optional if key in typ.__optional_keys__ else ...
 
 
-def _without_wrappers(typ: Any) -> Any:
-    while typing.get_origin(typ) in _WRAPPERS:
+def without(wrappers: Collection[Any], typ: Any) -> Any:
+    """Return *typ* without those of *wrappers* that are around it, such as ``Required``."""
+    while typing.get_origin(typ) in wrappers:
         typ = typing.get_args(typ)[0]
     return typ
-
-
-def _has_fields(typ: Any) -> bool:
-    if not isinstance(typ, type):
-        return False
-    # Not typing.is_typeddict, which does not know the classes of typing_extensions.
-    is_typed_dict = issubclass(typ, dict) and hasattr(typ, "__total__")
-    is_named_tuple = issubclass(typ, tuple) and hasattr(typ, "_fields")
-    return is_typed_dict or is_named_tuple or dataclasses.is_dataclass(typ)
 
 
 def hints_of(target: Any, *, extras: bool = False) -> dict[str, Any]:

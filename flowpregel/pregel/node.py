@@ -218,7 +218,6 @@ class NodeBuilder(PregelNode):
 
     def __init__(self) -> None:
         super().__init__(channels=[], triggers=[])
-        self._writes: list[ChannelWriteEntry] = []
 
     def subscribe_only(self, channel: str) -> Self:
         """Be triggered by *channel* alone, and get its bare value.
@@ -258,8 +257,8 @@ class NodeBuilder(PregelNode):
 
     def write_to(self, *channels: str | ChannelWriteEntry, **named: Any) -> Self:
         """Write the output to *channels*; a named callable maps it, a named value replaces it."""
-        self._writes.extend(Channel.write_to(*channels, **named).writes)
-        return self._set(writers=[ChannelWrite(self._writes)] if self._writes else [])
+        added = Channel.write_to(*channels, **named)
+        return self._set(writers=[*self.writers, *([added] if added.writes else ())])
 
     def meta(self, *tags: str, **metadata: Any) -> Self:
         """Add tags and metadata, shown in streams."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from flowpregel._engine.drivers import elsewhere
@@ -193,11 +193,10 @@ class Pregel(GraphDefinition):
         """
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
 
-        pairs, limit = configs_of(inputs, config)
+        pairs, limit = configs_of(inputs, config, asked)
         limit = limit or min(32, max(1, len(pairs)))
         with ThreadPoolExecutor(limit, thread_name_prefix="flowpregel-batch") as pool:
-            invoke = partial(self.invoke, **asked)
-            futures = [pool.submit(invoke, *pair) for pair in pairs]
+            futures = [pool.submit(self.invoke, *pair, **asked) for pair in pairs]
         if return_exceptions:
             return [future.exception() or future.result() for future in futures]
         return [future.result() for future in futures]
@@ -213,7 +212,7 @@ class Pregel(GraphDefinition):
         """`batch`, on the running event loop."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        pairs, limit = configs_of(inputs, config)
+        pairs, limit = configs_of(inputs, config, asked)
         slots = asyncio.Semaphore(limit or max(1, len(pairs)))
 
         async def one(given: Any, own: Config | None) -> Any:
@@ -336,10 +335,13 @@ class Pregel(GraphDefinition):
 
     def _subgraph_drawings(self, xray: bool | int) -> dict[str, Graph]:
         """Return drawings of the graphs that are nodes, as deep as *xray* says."""
+        if xray is True:
+            # Not deeper than that: graphs may call each other.
+            depths = [name.count("|") for name, _ in self.get_subgraphs(recurse=True)]
+            xray = 1 + max(depths, default=0)
         if xray <= 0:
             return {}
-        deeper = xray if xray is True else xray - 1
-        return {name: graph.get_graph(xray=deeper) for name, graph in self.get_subgraphs()}
+        return {name: graph.get_graph(xray=xray - 1) for name, graph in self.get_subgraphs()}
 
     def get_run(
         self,

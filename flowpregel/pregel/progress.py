@@ -114,8 +114,7 @@ def message_stream(metadata: Mapping[str, Any]) -> Any:
     Raises:
         ImportError: LangChain is not installed.
     """
-    messages = import_module("flowpregel.integrations.langchain.messages")
-    return messages.MessageStream(metadata)
+    return import_module("flowpregel.integrations.langchain.messages").MessageStream(metadata)
 
 
 # ---------------------------------------------------------------- the live view

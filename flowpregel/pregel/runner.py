@@ -113,7 +113,7 @@ class GraphRun:
             interrupt_after=wanted["interrupt_after"],
             output_channels=wanted["output_keys"],
             modes=modes,
-            messages=message_stream(config.shown["metadata"]) if "messages" in modes else None,
+            messages=message_stream(config.metadata) if "messages" in modes else None,
             step_timeout=graph.step_timeout,
             drain=lambda: None if self.control is None else self.control.drain_reason,
             on_code_change=wanted["on_code_change"],
@@ -373,9 +373,8 @@ def _own_thread_run(
         return None
     labels = {key: around.config.get(key) for key in ("tags", "metadata")}
     durability = "exit" if around.options.durability is Durability.EXIT else "sync"
-    asked = GraphRun(
-        graph, given, merged(labels, own), {"durability": durability, "control": around.control}
-    )
+    options = {"durability": durability, "control": around.control}
+    asked = GraphRun(graph, given, merged(labels, own), options)
     planned = plan_of(asked)
 
     def steps() -> Steps:

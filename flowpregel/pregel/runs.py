@@ -128,7 +128,7 @@ def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[
                 groups.setdefault((task.node, number if alone else 0), []).append(task)
         for group in groups.values():
             first = group[0]
-            most = max(task.seconds or 0 for task in group)
+            most = max((task.seconds for task in group if task.seconds is not None), default=None)
             bar = "█" * max(1, round(_BAR * most / longest)) if most else ""
             label = (first.status == "failed" and first.call) or first.name
             times = f" x{len(group)}" if len(group) > 1 else ""
@@ -139,7 +139,7 @@ def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[
                 tried = f"attempt {first.attempt}" if first.attempt else "shared by another run"
                 story.insert(0, tried)
             told = printable(", ".join(filter(None, story)))
-            yield head, in_one_line(name), bar, _seconds(group), told
+            yield head, in_one_line(name), bar, _seconds(most), told
             head = ""
             if first.inner:
                 yield from _rows(first.inner, f"{indent}  ", longest)
@@ -167,12 +167,10 @@ def _all(tasks: Iterable[TaskRecord]) -> Iterator[TaskRecord]:
         yield from _all(task.inner)
 
 
-def _seconds(tasks: list[TaskRecord]) -> str:
-    """Return the time of the slowest of *tasks*."""
-    most = max((task.seconds for task in tasks if task.seconds is not None), default=None)
-    if most is None:
+def _seconds(time: float | None) -> str:
+    if time is None:
         return ""
-    return f"{most:.3f} s" if most < 10 else f"{most:.1f} s"
+    return f"{time:.3f} s" if time < 10 else f"{time:.1f} s"
 
 
 # ---------------------------------------------------------------- reading

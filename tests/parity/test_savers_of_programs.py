@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
@@ -148,3 +149,23 @@ def test_a_stream_shows_what_is_recorded_only_if_it_is_asked_for(library: Librar
     items = [*flow.stream(answer, CONFIG, stream_mode=["updates", "recorded"])]
 
     assert [("recorded", {"double": 2}), ("updates", {"flow": 7})] == items
+
+
+def test_a_saver_may_be_set_later(library: Library, base: Any) -> None:
+    """On the graph itself, and on a copy of it."""
+    first, second = asking(library, None), asking(library, None)
+
+    first.checkpointer = base()
+    second = second.copy({"checkpointer": base()})
+    for app in (first, second):
+        app.invoke({}, CONFIG)
+        assert ("ask",) == app.get_state(CONFIG).next
+
+
+def test_a_path_may_be_set_later(tmp_path: Path) -> None:
+    """It opens the store there, as in the constructor."""
+    app = asking(BOTH[1], None).copy({"checkpointer": tmp_path / "runs.lmdb"})
+
+    app.invoke({}, CONFIG)
+    assert ("ask",) == app.get_state(CONFIG).next
+    app.saver.close()

@@ -324,6 +324,7 @@ def test_a_run_with_a_saver_needs_a_thread_id(drive: Any) -> None:
         ({"recursion_limit": 0}, ConfigurationError, "recursion_limit must be at least 1"),
         ({"max_concurrency": True}, ConfigurationError, "max_concurrency must be at least 1"),
         ({"tags": "one"}, ConfigurationError, "tags must be a list"),
+        ({"tags": 5}, ConfigurationError, "tags must be a list of texts, not 5"),
         ({"thread_id": 3.5}, ConfigurationError, "thread_id must be text"),
         ({"output_keys": "x"}, ConfigurationError, "output_keys names 'x'.*a, out"),
         ({"config": {"recursion": 3}}, ConfigurationError, "no key 'recursion'"),

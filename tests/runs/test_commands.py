@@ -18,12 +18,12 @@ from tests.runs.pooling import wait_until
 LONG = 60.0
 
 
-def ran(*args: Any, executor: Any = "threads", **options: Any) -> Any:
+def ran(*args: Any, executor: Any = "threads", timeout: float | None = None, **given: Any) -> Any:
     """Return what a run of one command returns."""
 
     @entrypoint(executor=executor)
     def flow(_: int) -> Any:
-        return shell(*args, **options).result()
+        return shell.with_options(timeout=timeout)(*args, **given).result()
 
     return flow.run(0)
 
@@ -73,6 +73,12 @@ def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     pid = int(ran("sleep 60 & echo $!").output)
 
     wait_until(lambda: ends(pid), LONG)
+
+
+@pytest.mark.slow
+def test_what_a_command_leaves_behind_may_write_without_end() -> None:
+    """The command has ended all the same."""
+    assert "y\ny\n" == ran("yes &", keep=4, executor="processes", timeout=LONG).output
 
 
 @pytest.mark.slow

@@ -117,6 +117,27 @@ def test_no_more_os_threads_are_made_than_tasks_may_run() -> None:
 # -------------------------------------------------------------------- limits and nesting
 
 
+@pytest.mark.parametrize("given", [{"config": {"max_concurrency": 1}}, {"max_concurrency": 1}])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_no_more_runs_of_a_batch_run_at_once_than_max_concurrency(
+    given: dict[str, Any], is_async: bool
+) -> None:
+    """In the config, or as a keyword."""
+    pair = threading.Barrier(2)
+
+    def meet(_: Any) -> bool:
+        try:
+            return pair.wait(0.2) < 2
+        except threading.BrokenBarrierError:
+            return False
+
+    app = graph({"meet": on_input(meet)}, output_channels="out", executor="threads")
+    inputs = [1, 2, 3]
+    met = asyncio.run(app.abatch(inputs, **given)) if is_async else app.batch(inputs, **given)
+
+    assert [[False]] * 3 == met
+
+
 def test_no_more_tasks_run_at_once_than_max_concurrency(drive: Any) -> None:
     """However many are due."""
     lock = threading.Lock()

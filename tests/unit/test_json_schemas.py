@@ -128,6 +128,21 @@ def test_fields_without_defaults_are_required() -> None:
     assert ["a"] == json_schema_of(Pair, "T")["required"]
 
 
+def test_a_key_is_as_required_as_in_the_class_that_declares_it() -> None:
+    """A subclass may be total where its base is not, and the other way round."""
+    partial = TypedDict("Partial", {"a": int}, total=False)  # noqa: UP013 - not read as text
+    total = TypedDict("Total", {"b": int})  # noqa: UP013 - as above
+
+    class Both(partial):  # type: ignore[misc, valid-type]
+        c: int
+
+    class Other(total, total=False):  # type: ignore[misc, valid-type]
+        d: int
+
+    assert ["c"] == json_schema_of(Both, "T")["required"]
+    assert ["b"] == json_schema_of(Other, "T")["required"]
+
+
 def test_a_typed_dict_of_typing_extensions_is_one() -> None:
     """It is another class than that of typing before Python 3.12."""
 

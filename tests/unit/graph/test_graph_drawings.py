@@ -106,3 +106,21 @@ def test_a_nested_graph_is_drawn_when_it_is_x_rayed() -> None:
     assert "deep" not in app.get_graph().draw_mermaid()
     assert "deep" in app.get_graph(xray=True).draw_mermaid()
     assert "deep" in app.get_graph(xray=1).draw_ascii()
+
+
+def test_graphs_that_call_each_other_are_drawn_and_listed_once() -> None:
+    """Each in the other would go on without end."""
+
+    def call_there(state: State) -> State:
+        return there.invoke(state)
+
+    def call_here(state: State) -> State:
+        return here.invoke(state)
+
+    here = StateGraph(State).add_node("a", call_there).add_edge(START, "a").compile()
+    there = StateGraph(State).add_node("b", call_here).add_edge(START, "b").compile()
+
+    assert [("a", there)] == [*here.get_subgraphs(recurse=True)]
+    assert {"__start__", "a:__start__", "a:b", "a:__end__", "__end__"} == {
+        *here.get_graph(xray=True).leaves()
+    }
