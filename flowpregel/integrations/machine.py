@@ -360,7 +360,7 @@ class Machine(ProcessExecutor):
             if is_last and _current is self:
                 _current = None
         if is_last:
-            threading.Thread(target=self.close, name="flowpregel-closing").start()
+            self.close()
 
 
 _lock: Final = threading.RLock()

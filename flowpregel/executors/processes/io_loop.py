@@ -87,12 +87,15 @@ class IOLoop:
         self._thread.start()
         self.is_started = True
 
+    def is_current(self) -> bool:
+        """Return whether this is the I/O thread."""
+        return self._thread is threading.current_thread()
+
     def join(self) -> None:
         """Wait for the I/O thread's end, and close what it held."""
-        if not self.is_started:
-            self._is_finished = True
-        elif self._thread is not threading.current_thread():
+        if self.is_started:
             self._thread.join()
+        self._is_finished = True
         self._wake_read.close()
         self._wake_write.close()
         self._selector.close()
