@@ -28,8 +28,8 @@ ROOMS: Final = {
     "_core": Budget(15, 2668),  # 2,400, answers that are refused, results that are computed once
     "_code": Budget(4, 636),  # a digest of code that survives every edit without a meaning
     "_engine": Budget(5, 1051),  # 800, and results that are computed once
-    "executors": Budget(8, 1052),  # 800, 200 for `shared`, and futures that are misused
-    "executors/processes": Budget(16, 2952),  # 14 files, 1,900, the guard, resources of tasks
+    "executors": Budget(8, 1050),  # 800, 200 for `shared`, and futures that are misused
+    "executors/processes": Budget(16, 2945),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1728),  # 1,100, its tables in memory, a key that lies with the store
     "_postgres": Budget(5, 652),  # of the 1,600 for clusters and PostgreSQL
     "checkpoint": Budget(16, 2045),  # 1,750: arguments of failed calls, `redo`, signals

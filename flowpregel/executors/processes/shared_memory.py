@@ -264,10 +264,6 @@ class FdSocket:
             raise OSError("the other end of the socket for descriptors is closed")
         return int(_ID.unpack(data)[0]), fds[0]
 
-    def close(self) -> None:
-        """Close this end."""
-        self._socket.close()
-
 
 def released_in(body: bytes) -> Iterator[int]:
     """Yield the ids in the body of such a frame."""
