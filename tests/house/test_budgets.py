@@ -33,7 +33,7 @@ ROOMS: Final = {
     "_lmdb": Budget(9, 1728),  # 1,100, its tables in memory, a key that lies with the store
     "_postgres": Budget(5, 652),  # of the 1,600 for clusters and PostgreSQL
     "checkpoint": Budget(16, 2045),  # 1,750: arguments of failed calls, `redo`, signals
-    "integrations": Budget(14, 1622),  # 400, LangChain, OpenTelemetry, Dask and Ray
+    "integrations": Budget(14, 1623),  # 400, LangChain, OpenTelemetry, Dask and Ray
     "store cache": Budget(9, 825),  # 900
     "pregel": Budget(18, 2644),  # 2,050, `flow.run`, and `flow.plan`
     "graph func": Budget(16, 2175),  # 1,300, `flow.run`, `File`, futures as arguments, waiting
