@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flowpregel.executors.shared import resource
@@ -15,12 +16,7 @@ __all__ = ["FuturesExecutor", "ProcessExecutor", "default_pool", "resource"]
 
 def __getattr__(name: str) -> Any:
     # What runs tasks elsewhere is loaded when it is asked for: most programs need one of them.
-    if name in ("ProcessExecutor", "default_pool"):
-        from flowpregel.executors import processes  # noqa: PLC0415
-
-        return getattr(processes, name)
-    if name == "FuturesExecutor":
-        from flowpregel.executors import adapter  # noqa: PLC0415
-
-        return adapter.FuturesExecutor
+    if name in __all__:
+        module = "adapter" if name == "FuturesExecutor" else "processes"
+        return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -173,7 +173,8 @@ class RemotePool(TaskPool):
     # ------------------------------------------------ tasks back
 
     def _on_polled(self, site: Site, orders: list[Any], polled: Future[Any]) -> None:
-        def again() -> None:
+        def again(untold: Sequence[Any] = ()) -> None:
+            site.orders.extend(untold)
             site.poll = None if site.poll is polled else site.poll
 
         try:
@@ -181,8 +182,7 @@ class RemotePool(TaskPool):
             site.host, epoch, first, frames = pickle.loads(told, buffers=buffers)
         except BaseException:  # noqa: BLE001 - `_look` gives it up if that goes on
             # To be told twice does no harm.
-            self.loop.call_at(time.monotonic() + _LOOK_EVERY, partial(site.orders.extend, orders))
-            self.loop.call_at(time.monotonic() + _LOOK_EVERY, again)
+            self.loop.call_at(time.monotonic() + _LOOK_EVERY, partial(again, orders))
             return
         site.heard, site.is_silent = time.monotonic(), False
         if epoch != site.epoch:

@@ -318,6 +318,7 @@ class Machine(ProcessExecutor):
         self, home: Home, batch: int, tasks: Mapping[str, InFlight], ended: Future[None]
     ) -> None:
         if home.is_closed:
+            self._pool.release_own(tasks.values())
             ended.set_exception(_GONE)
             return
         home.tasks.update(tasks)
@@ -360,7 +361,7 @@ class Machine(ProcessExecutor):
             if is_last and _current is self:
                 _current = None
         if is_last:
-            threading.Thread(target=self.close, name="flowpregel-closing").start()
+            self.close()
 
 
 _lock: Final = threading.RLock()

@@ -186,7 +186,7 @@ class _RunSpans:
 
     def end(self, outcome: str = "done", error: BaseException | None = None) -> None:
         """End the run's span, and those that are left inside it."""
-        for opened in self._calls.values():
+        for opened in filter(None, (self._commit, *self._calls.values())):
             self._observer.end(opened, "cancelled")
         self._end_step()
         if error is not None and not isinstance(error, Exception):

@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 from flowpregel.executors.processes.assign import InFlight, TaskQueue
 from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.shared_memory import Arena, origin_of
-from flowpregel.executors.processes.worker_process import print_output
 
 _BATCH_SECONDS: Final = 0.2
 """For how long a batch is to keep a place on a machine busy."""
@@ -156,7 +155,7 @@ class RemoteBatch:
         self.site = site
         self.tasks = dict(enumerate(tasks))
         """Those that have not ended, by number."""
-        self.pid = 0
+        self.pid, self.tail = 0, ""
         self.heard = 0.0
         self.callers: set[int] = set()
         """Those of its tasks that made calls: they cannot begin again elsewhere."""
@@ -187,7 +186,3 @@ class RemoteBatch:
     def unhold(self) -> None:
         """Hear the machine again, if it was held back."""
         self.site.is_held = False
-
-    def print(self, text: str, task: InFlight | None, to_stderr: bool) -> None:
-        """Print what a task of it has printed."""
-        print_output(task, self.pid, text, to_stderr)

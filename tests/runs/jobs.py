@@ -155,6 +155,23 @@ def import_slowly(folder: Path) -> tuple[list[str], int]:
     return slow_package.names, os.getpid()
 
 
+def print_until_the_alarm(kind: type[Exception]) -> int:
+    """Print much, until a signal's handler raises an error of that *kind*; return how much."""
+
+    def ring(*_: Any) -> None:
+        raise kind
+
+    lines = 0
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    try:
+        while True:
+            print("x" * 30_000)
+            lines += 1
+    except kind:
+        return lines
+
+
 # ------------------------------------------------ death on the way
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -206,3 +207,37 @@ def test_nothing_of_it_is_imported_by_a_program_that_does_not_use_it() -> None:
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert 0 == subprocess.run([sys.executable, "-c", words], check=False).returncode
+
+
+class StoppedSaver(InMemorySaver):
+    """Stops the program at each commit but the first."""
+
+    commits = 0
+
+    def commit(self, *args: Any, **rest: Any) -> Any:
+        self.commits += 1
+        if self.commits > 1:
+            raise KeyboardInterrupt
+        return super().commit(*args, **rest)
+
+
+def test_a_commit_that_is_broken_off_is_a_span_too(seen: Seen) -> None:
+    """Else its superstep would have a gap."""
+
+    @task(executor="inline")
+    def same(value: int) -> int:
+        return value
+
+    @entrypoint(checkpointer=StoppedSaver())
+    def flow(value: int) -> int:
+        return same(value).result()
+
+    with pytest.raises(KeyboardInterrupt):
+        flow.invoke(1, {"configurable": {"thread_id": "1"}}, durability="sync")
+    gc.collect()  # the run, which could not even be stopped
+
+    assert ["done", "cancelled"] == [
+        span.attributes["flowpregel.outcome"]
+        for span in seen.exporter.get_finished_spans()
+        if span.name == "commit" and span.attributes
+    ]

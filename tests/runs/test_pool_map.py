@@ -6,11 +6,13 @@ import gc
 import time
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.processes import ProcessExecutor
+from tests.runs.pooling import wait_until
 
 LONG = 60.0
 
@@ -107,3 +109,32 @@ def is_freed(given: Large) -> bool:
 def test_what_a_task_was_given_is_freed_when_it_ends(pool: ProcessExecutor) -> None:
     """A large array would stay mapped, and its memory could not be used again."""
     assert [True, True, True] == list(pool.map(is_freed, [Large(), Large(), Large()]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["close", "shutdown"])
+def test_a_pool_may_be_ended_where_a_result_is_told(end: str) -> None:
+    """In a callback of its future: other calls end too, and so do the workers."""
+    pool = ProcessExecutor(2, grace=0.3)
+    ended = Future[None]()
+
+    def end_it(_: object) -> None:
+        getattr(pool, end)()
+        ended.set_result(None)
+
+    other = pool.submit(nap, LONG if end == "close" else 0.5)
+    pool.submit(add, 1, 2).add_done_callback(end_it)
+
+    ended.result(LONG / 2)
+    assert (end == "close") == isinstance(other.exception(LONG / 2), RuntimeError)
+    wait_until(lambda: not pool.worker_pids(), LONG / 2)
+
+
+@pytest.mark.slow
+def test_a_worker_that_has_ended_runs_nothing() -> None:
+    """Who watches a pool may look at one that ends just then."""
+    with ProcessExecutor(1) as pool:
+        assert 3 == pool.submit(add, 1, 2).result()
+        (worker,) = pool._pool.workers  # noqa: SLF001 - as a watcher may see it
+
+    assert worker.running() is None

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowpregel import entrypoint, task
+from flowpregel._core.records import Arguments, Withdrawn
 from flowpregel.errors import ConfigurationError, ResourcesError
 from flowpregel.executors import ProcessExecutor
 from flowpregel.policies import Resources
+from tests.runs.pooling import Run, job_of, node_of, value_of
 
 LIMITS = {"cpus": 3, "memory": "4GB", "gpus": 2, "api": 2, "one": 1}
 
@@ -258,6 +262,25 @@ def test_more_than_there_is_is_refused_at_the_call(
 
     with pytest.raises(ResourcesError, match=there):
         run(pool, lambda: greedy().result())
+
+
+def test_a_refused_task_that_is_cancelled_ends_once(pool: ProcessExecutor) -> None:
+    """Before it is told that it can never run; what the pool counts stays right."""
+    run_of_jobs, may_go_on = Run(pool), threading.Event()
+    node = replace(node_of(len), resources=Resources(limit=("nothing",)))
+    job = job_of(node, Arguments(((),), {}))
+    assert 0 == value_of(run_of_jobs.outcome(len, Arguments(((),), {})))
+    book = pool._pool.resources  # noqa: SLF001 - to see that it counts right
+    # What follows is one turn of the I/O loop.
+    pool._pool.loop.call(may_go_on.wait)  # noqa: SLF001
+
+    pool.start([job], run_of_jobs.mailbox)
+    pool.cancel(job.key, kill=False)
+    may_go_on.set()
+
+    assert [Withdrawn()] == run_of_jobs.outcomes(job)
+    assert 0 == value_of(run_of_jobs.outcome(len, Arguments(((),), {})))
+    assert 0 == book.count
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads"])

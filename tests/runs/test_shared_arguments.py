@@ -299,6 +299,26 @@ def test_a_handle_survives_other_processes_and_records() -> None:
     assert LARGE - 1 == pickle.loads(pickle.dumps(pickle.loads(data), 5)).value[-1]
 
 
+def share_here(value: float) -> Shared[Any]:
+    return shared(np.full(LARGE, value))
+
+
+@pytest.mark.slow
+def test_a_handle_from_a_worker_outlives_it(tmp_path: Path) -> None:
+    """Whatever gets the numbers of the descriptors that were closed."""
+    with ProcessExecutor(1) as pool:
+        handle = pool.submit(share_here, 7.0).result()
+    other = tmp_path / "other"
+    other.write_bytes(bytes(9 * LARGE))
+    files = [other.open("rb") for _ in range(50)]
+
+    values = [handle.value, handle.value]
+
+    assert [7.0, 7.0] == [float(each[-1]) for each in values]
+    for file in files:
+        file.close()
+
+
 def test_what_cannot_be_pickled_cannot_be_shared() -> None:
     """The error says where it is."""
     with pytest.raises(ConfigurationError, match=r"value\['lock'\]: _thread.lock"):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel.executors.processes import ProcessExecutor
+from flowpregel.executors.processes import ProcessExecutor, guard
 from flowpregel.executors.processes.guard import processes_with
 from tests.runs.pooling import Run, is_alive, value_of, wait_until
 
@@ -79,6 +79,24 @@ def test_what_a_task_has_started_ends_with_a_killed_coordinator(
 
     wait_for_end(child)
     coordinator.stdout.close()
+
+
+def test_the_guard_reads_what_it_was_told_before_the_coordinator_ended() -> None:
+    """It may have been starting then, or busy with another worker."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    worker = subprocess.Popen(["sleep", "600"], start_new_session=True)
+
+    subprocess.run(
+        [sys.executable, "-I", "-S", guard.__file__, str(ended.pid), os.devnull],
+        input=f"+ {worker.pid} mark\n".encode(),
+        check=True,
+    )
+
+    try:
+        assert -signal.SIGKILL == worker.wait(1.0)
+    finally:
+        worker.kill()
 
 
 def start_and_sleep(options: dict[str, Any]) -> None:

@@ -309,6 +309,18 @@ def test_what_a_task_prints_arrives_with_its_name(
     assert "] from a program\n" in seen
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [ValueError, TimeoutError])
+def test_a_signal_handler_that_raises_cuts_nothing_in_two(
+    run: Run, kind: type[Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The task that prints meanwhile gets its error, and the run what it has printed."""
+    lines = value_of(run.outcome(jobs.print_until_the_alarm, kind, timeout=30.0))
+
+    assert 5 == value_of(run.outcome(jobs.same, 5))
+    assert lines <= capsys.readouterr().out.count("x" * 30_000)
+
+
 def test_what_a_task_logs_goes_to_the_programs_loggers(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:

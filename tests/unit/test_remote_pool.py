@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.executors.processes import serialization
 from flowpregel.integrations.engine import EngineExecutor, RemotePool
+from flowpregel.integrations.machine import Machine
+from flowpregel.integrations.sites import Buffers
 
 
 class RecordedPool(RemotePool):
@@ -42,3 +47,19 @@ def test_nothing_is_asked_of_a_machine_that_was_never_used() -> None:
         executor.close()
 
     assert {used} == pool.asked
+
+
+def test_a_batch_for_a_coordinator_that_is_gone_keeps_no_memory() -> None:
+    """It was on its way when the machine gave its coordinator up."""
+    buffers = Buffers()
+    data = bytes(1 << 20)
+    body, (ref,) = serialization.pack(data, buffers.share)
+    order = (0, "task", 0, None, (), b"digest", body)
+    packed = pickle.dumps((1, {b"digest": b"code"}, [order]))
+    with Machine(1) as machine:
+        machine.home("gone").is_closed = True
+
+        ended = machine.run("gone", packed, [ref.segment], data)
+
+        assert isinstance(ended.exception(60), ExecutorUnavailableError)
+        assert 0 == len(machine._pool.arena)  # noqa: SLF001 - what nobody will read

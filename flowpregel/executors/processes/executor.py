@@ -149,6 +149,16 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             is_first, self.is_closed = not self.is_closed, True
         if is_first:
             self._pool.loop.call(self._pool.close)
+        self._conclude(self._release)
+
+    def _conclude(self, work: Callable[[], None], *, wait: bool = True) -> None:
+        """Do *work*, which ends the I/O thread; not on that, where a future's callback may be."""
+        if wait and not self._pool.loop.is_current():
+            work()
+        else:
+            threading.Thread(None, work, "flowpregel-closing").start()
+
+    def _release(self) -> None:
         self._pool.loop.join()
         self._pool.release()
         atexit.unregister(self.close)
@@ -202,10 +212,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         if cancel_futures:
             for future in tuple(self._open):
                 future.cancel()
-        if wait:
-            self._drain()
-        else:
-            threading.Thread(None, self._drain, "flowpregel-shutdown").start()
+        self._conclude(self._drain, wait=wait)
 
     def _drain(self) -> None:
         concurrent.futures.wait(tuple(self._open))
@@ -329,11 +336,7 @@ class ProcessExecutor(PoolExecutor):
             capped=tuple(caps),
         )
         super().__init__(self.pool_class(settings), _ROOM * size)
-        _executors.add(self)
-
-    def forget_places(self) -> None:
-        """In a fork: leave the places of shared limits to the other process."""
-        self._pool.resources.close()
+        _pools.add(self._pool)
 
 
 def _check_count(name: str, value: object) -> None:
@@ -356,11 +359,11 @@ def worker_memory() -> tuple[int, int]:
 
     Pages that workers share are counted once for each of them.
     """
-    pids = [pid for executor in tuple(_executors) for pid in executor.worker_pids()]
+    pids = [each.pid for pool in tuple(_pools) for each in tuple(pool.workers)]
     return len(pids), sum(memory_of(pid) for pid in pids)
 
 
-_executors: WeakSet[ProcessExecutor] = WeakSet()
+_pools: WeakSet[Pool] = WeakSet()
 """Every pool of this program that is in use."""
 
 
@@ -384,8 +387,9 @@ def default_pool() -> ProcessExecutor:
 
 def _after_fork() -> None:
     global _default, _default_lock
-    for executor in _executors:
-        executor.forget_places()
+    for pool in _pools:
+        # The places of shared limits are the other process's.
+        pool.resources.close()
     _default, _default_lock = None, threading.Lock()
 
 

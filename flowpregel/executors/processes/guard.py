@@ -121,8 +121,11 @@ def guard(coordinator: int) -> None:
     with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
         watched.append(os.pidfd_open(coordinator))
     unread = b""
-    while os.getppid() == coordinator:
+    while True:
         if 0 not in select.select(watched, [], [], _LOOK_EVERY)[0]:
+            # Only now: what it was told last is to be read.
+            if os.getppid() != coordinator:
+                break
             continue
         data = os.read(0, 1 << 16)
         *lines, unread = (unread + data).split(b"\n")

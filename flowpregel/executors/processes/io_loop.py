@@ -87,12 +87,15 @@ class IOLoop:
         self._thread.start()
         self.is_started = True
 
+    def is_current(self) -> bool:
+        """Return whether this is the I/O thread."""
+        return self._thread is threading.current_thread()
+
     def join(self) -> None:
         """Wait for the I/O thread's end, and close what it held."""
-        if not self.is_started:
-            self._is_finished = True
-        elif self._thread is not threading.current_thread():
+        if self.is_started:
             self._thread.join()
+        self._is_finished = True
         self._wake_read.close()
         self._wake_write.close()
         self._selector.close()
@@ -178,11 +181,10 @@ class WorkerLink:
     def __init__(self, connection: socket.socket, mark: int) -> None:
         self._socket = connection
         self._mark = mark
-        self._outbox: deque[bytes] = deque()
+        self._outbox: deque[tuple[bytes, deque[int]]] = deque()
+        """Frames, and how many bytes of each were sent, one number for each time."""
         self._sending = threading.Lock()
         self._sender: int | None = None
-        self._main = threading.main_thread().ident
-        self._deferred: BaseException | None = None
         self._parser = Parser(mark, protocol.DOWN)
         self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._receiving = threading.Lock()
@@ -196,8 +198,13 @@ class WorkerLink:
         """Its job, while its code runs."""
 
     def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
-        """Send a frame. When the coordinator is gone, nothing happens."""
-        self._outbox.append(HEADER.pack(self._mark, kind, flags, 0, number, len(body)) + body)
+        """Send a frame. When the coordinator is gone, nothing happens.
+
+        What a signal handler raises meanwhile is raised at once; the next frame that is sent
+        finds what is left of this one.
+        """
+        head = HEADER.pack(self._mark, kind, flags, 0, number, len(body))
+        self._outbox.append((head + body, deque()))
         me = threading.get_ident()
         if self._sender == me:
             # A finalizer or signal handler of user code prints while we send: we go on.
@@ -206,24 +213,18 @@ class WorkerLink:
             self._sender = me
             try:
                 while self._outbox:
-                    self._socket.sendall(self._outbox.popleft())
-            except OSError:
+                    data, sent = self._outbox[0]
+                    if (done := sum(sent)) < len(data):
+                        # No signal handler runs between the call and the note of its result.
+                        sent.extend(map(self._socket.send, (memoryview(data)[done:],)))
+                    else:
+                        self._outbox.popleft()
+            except OSError as error:
+                if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                    raise  # by a handler
                 self._outbox = deque(maxlen=0)
             finally:
                 self._sender = None
-        if me == self._main and self._deferred is not None:
-            error, self._deferred = self._deferred, None
-            raise error
-
-    def defer(self, error: BaseException) -> bool:
-        """Return whether *error* will be raised when the main thread has sent what it sends.
-
-        A signal handler that raises must not cut a frame in two.
-        """
-        if self._sender == self._main:
-            self._deferred = error
-            return True
-        return False
 
     def disconnect(self) -> None:
         """Send nothing any more: this process is a fork of the worker."""

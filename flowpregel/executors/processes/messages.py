@@ -222,10 +222,7 @@ class JobEncoder:
 
             contexts = [each.held.token for each in contexts_in(job.task.input)]
         task = InFlight(next(self._ids), job, mailbox, code, contexts)
-        task.body, task.refs = pack_job(job, self._arena.share)
-        if self._arena.is_full:
-            self._warn_of_full(task)
-        if len(task.body) > _LARGE:
+        if len(self.pack(task)) > _LARGE:
             # Shared memory is full. Very many such jobs must not fill all other memory too.
             task.body = None
         return task
@@ -241,22 +238,19 @@ class JobEncoder:
         return self._known(blake2b(data, digest_size=DIGEST_SIZE).digest(), data)
 
     def pack(self, task: InFlight, *, share: bool = True) -> bytes:
-        """Pack the job of *task* once more; return its bytes.
+        """Pack the job of *task*; return its bytes.
 
         Raises:
             TaskSerializationError: A part of it cannot be pickled.
         """
         task.body, task.refs = pack_job(task.job, self._arena.share if share else None)
         if self._arena.is_full:
-            self._warn_of_full(task)
+            self._arena.is_full = False
+            _log.warning(
+                "no shared memory is left for the input of task %r: it goes through the link, "
+                "which is slower", task.job.task.name,
+            )  # fmt: skip
         return task.body
-
-    def _warn_of_full(self, task: InFlight) -> None:
-        self._arena.is_full = False
-        _log.warning(
-            "no shared memory is left for the input of task %r: it goes through the link, "
-            "which is slower", task.job.task.name,
-        )  # fmt: skip
 
     def decode_call(self, task: InFlight, body: bytes) -> Call:
         """Return the call that a worker says *task* makes.

@@ -60,11 +60,7 @@ class Pool(TaskPool):
         self._failed_starts = 0
         self._guard = Guard()
         self._oom_kills = crash_report.count_oom_kills()
-
-    def start(self) -> None:
-        """Start its OS thread."""
-        self.loop.call_at(time.monotonic() + self.settings.idle_after, self._dismiss_unused)
-        super().start()
+        self._dismiss_unused()
 
     # ------------------------------------------------ tasks in
 

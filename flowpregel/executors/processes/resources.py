@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -64,7 +65,9 @@ def _gpus() -> tuple[str, ...]:
     """Return the GPUs that this program may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
     said = os.environ.get("CUDA_VISIBLE_DEVICES")
     if said is not None:
-        return tuple(name.strip() for name in said.split(",") if name.strip())
+        # As CUDA has it, what stands behind a name that is none does not count either.
+        names = (name.strip() for name in said.split(","))
+        return tuple(takewhile(lambda name: name not in ("", "-1"), names))
     found = (re.fullmatch(r"nvidia(\d+)", entry.name) for entry in Path("/dev").iterdir())
     return tuple(sorted((each[1] for each in found if each), key=int))
 

@@ -264,10 +264,6 @@ class FdSocket:
             raise OSError("the other end of the socket for descriptors is closed")
         return int(_ID.unpack(data)[0]), fds[0]
 
-    def close(self) -> None:
-        """Close this end."""
-        self._socket.close()
-
 
 def released_in(body: bytes) -> Iterator[int]:
     """Yield the ids in the body of such a frame."""
@@ -277,8 +273,8 @@ def released_in(body: bytes) -> Iterator[int]:
 class PrivateMapping(mmap.mmap):
     """A segment, or its first bytes, mapped copy-on-write."""
 
-    fd: int
-    """The descriptor of the segment, for as long as it is mapped."""
+    fd: int | None
+    """The descriptor of the segment; None: its reader has closed it."""
     source: Any = None
     """What keeps the segment as it is."""
 
@@ -310,7 +306,7 @@ def copy_on_write(buffer: Any) -> memoryview:
     """Return the bytes of *buffer* to write to; what lies in shared memory is not copied now."""
     view = memoryview(buffer)
     origin = origin_of(view)
-    if origin is None:
+    if origin is None or origin.fd is None:
         return memoryview(bytearray(view))
     return memoryview(PrivateMapping(origin.fd, view.nbytes, view))
 
@@ -328,6 +324,7 @@ class BufferReader:
         """The ids of buffers that are read no more; the garbage collector puts them here."""
         self._segments: dict[int, int] = {}
         self._idle: OrderedDict[int, PrivateMapping] = OrderedDict()  # used last, last
+        self._mapped: WeakSet[PrivateMapping] = WeakSet()
 
     def open(self, ref: BufferRef) -> memoryview:
         """Return the buffer, to read and to write; raise OSError if its segment was not sent."""
@@ -336,6 +333,7 @@ class BufferReader:
             self._idle.popitem(last=False)
         if mapping is None or len(mapping) < ref.size or not mapping.is_untouched():
             mapping = PrivateMapping(self._descriptor(ref.segment), ref.size)
+            self._mapped.add(mapping)
         made = _exported(mapping, ref.size, mapping)
         weakref.finalize(made, self._gone, ref, mapping).atexit = False
         return PickleBuffer(made).raw()
@@ -367,6 +365,8 @@ class BufferReader:
 
     def close(self) -> None:
         """Close the descriptors; what is mapped stays readable."""
+        for mapping in self._mapped:
+            mapping.fd = None
         for fd in self._segments.values():
             os.close(fd)
         self._segments.clear()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import pickle
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -20,6 +22,7 @@ from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Backlog, JobKey, Mailbox
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.assign import InFlight, TaskQueue
+from flowpregel.executors.processes.crash_report import last_lines
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import RAN, REQUEST, PoolSettings
 from flowpregel.executors.processes.resources import ResourceBook
@@ -138,8 +141,9 @@ class TaskPool(ABC):
         caught: Collection[str] | None = None,
         /,
     ) -> None:
-        """End *task*: free its worker, and what it has taken; tell its run."""
-        self._tasks.pop(task.job.key, None)
+        """End *task*, unless it has ended: free its worker, and what it has taken; tell its run."""
+        if self._tasks.pop(task.job.key, None) is None:
+            return
         if task.needs is not None:
             self.resources.end(task)
         if task.worker is None:
@@ -278,8 +282,19 @@ class TaskPool(ABC):
 
 
 def _on_printed(worker: Any, frame: Frame) -> None:
-    text, to_stderr = frame.body.decode(errors="replace"), bool(frame.flags & protocol.STDERR)
-    worker.print(text, worker.tasks.get(frame.number), to_stderr)
+    """Keep and print what a worker has printed; each line begins with the name of its task."""
+    text, task = frame.body.decode(errors="replace"), worker.tasks.get(frame.number)
+    label, stream = f"[worker {worker.pid}]", sys.stdout
+    if frame.flags & protocol.STDERR:
+        stream = sys.stderr
+        worker.tail = last_lines(worker.tail + text)
+    if task is not None:
+        label = f"[{task.job.task.name}]"
+        task.job.run.keep_output(task.job, text)
+    # The program may have closed its streams.
+    with suppress(OSError, ValueError, AttributeError):
+        stream.write("".join(f"{label} {line}\n" for line in text.splitlines()))
+        stream.flush()
 
 
 def _on_logged(worker: Any, frame: Frame) -> None:

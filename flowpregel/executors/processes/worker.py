@@ -229,9 +229,7 @@ class Worker:
             again.start()
             return
         self._stopped, self._stoppable = True, False
-        error = TaskCancelled("the task was stopped from outside")
-        if not self._link.defer(error):
-            raise error
+        raise TaskCancelled("the task was stopped from outside")
 
     def _after_fork(self) -> None:
         self._forked = True

@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from weakref import ref
 from flowpregel.executors.base import HOST, Mailbox
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import ONE_CPU, InFlight, WorkerLoad, WorkerState
-from flowpregel.executors.processes.crash_report import last_lines, reap
+from flowpregel.executors.processes.crash_report import reap
 from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import CHUNK, IOLoop
 from flowpregel.executors.processes.serialization import HEADER, Frame, GarbageError, Parser
@@ -33,6 +32,8 @@ from flowpregel.executors.processes.worker_io import log_levels
 _SLOW_AFTER: Final = 0.020
 """Seconds without a task's end after which nothing more is sent ahead of time."""
 _ALL_TOKENS: Final = 1 << 16
+_ENDED: Final = memoryview(bytes(protocol.STATUS_SIZE)).cast("Q")
+"""The status of a worker that has ended."""
 _PARTING: Final = 0.5
 """Seconds that a worker may live on without its link."""
 _START_TIMEOUT: Final = 120.0
@@ -149,7 +150,6 @@ class WorkerProcess:
             self._guard.add(self.pid, self._guard_mark)
             os.set_inheritable(self._tokens, False)
             self._status = protocol.map_status(memory)
-            near.callback(self._status.release)
             ours = link.fileno(), door.fileno(), self._tokens, self._tokens_write, stdout, stderr
             for fd in ours:
                 os.set_blocking(fd, False)
@@ -244,12 +244,6 @@ class WorkerProcess:
             self._handlers[protocol.PRINTED](self, printed)
         else:
             self._loop.watch(fd)
-
-    def print(self, text: str, task: InFlight | None, to_stderr: bool) -> None:
-        """Print what it has printed; each line begins with the name of its task."""
-        if to_stderr:
-            self.tail = last_lines(self.tail + text)
-        print_output(task, self.pid, text, to_stderr)
 
     # ------------------------------------------------ its tasks
 
@@ -365,6 +359,8 @@ class WorkerProcess:
         # With it goes loky's own descriptor.
         self._process = None
         self._on_end(self, *ended)
+        # Other OS threads may look at it.
+        self._status = _ENDED
         self.reader.close()
         self._ends.close()
 
@@ -372,18 +368,6 @@ class WorkerProcess:
 def _give_up_start(of: ref[WorkerProcess]) -> None:
     if (worker := of()) is not None and not worker.is_ready:
         worker.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
-
-
-def print_output(task: InFlight | None, pid: int, text: str, to_stderr: bool) -> None:
-    """Keep and print what worker *pid* has printed, in the course of *task* or of none."""
-    if task is not None:
-        task.job.run.keep_output(task.job, text)
-    label = f"[{task.job.task.name}]" if task else f"[worker {pid}]"
-    stream = sys.stderr if to_stderr else sys.stdout
-    # The program may have closed its streams.
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        stream.write("".join(f"{label} {line}\n" for line in text.splitlines()))
-        stream.flush()
 
 
 def _socket_pair(near: ExitStack, far: ExitStack) -> tuple[socket.socket, socket.socket]:

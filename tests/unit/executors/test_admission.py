@@ -200,6 +200,18 @@ def test_the_machine_is_what_nothing_is_said_about(monkeypatch: pytest.MonkeyPat
     assert amounts_of(None, 8)[0]["memory"] > 1 << 28
 
 
+@pytest.mark.parametrize(("said", "there"), [("-1", ()), ("", ()), ("2,-1,3", ("2",))])
+def test_a_gpu_that_is_none_hides_those_behind_it(
+    said: str, there: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does for CUDA: a program that hides its GPUs has none."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", said)
+
+    amounts, gpus = amounts_of(None, 8)
+
+    assert (len(there), there) == (amounts["gpus"], gpus)
+
+
 @pytest.mark.parametrize("wrong", [{"api": 0}, {"api": "many"}, {"memory": "lots"}, {"a": True}])
 def test_amounts_that_cannot_be_are_refused(wrong: Any) -> None:
     """Before anything is started."""
