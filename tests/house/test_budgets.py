@@ -27,13 +27,13 @@ ROOMS: Final = {
     "channels": Budget(12, 641),  # 650
     "_core": Budget(15, 2668),  # 2,400, answers that are refused, results that are computed once
     "_code": Budget(4, 636),  # a digest of code that survives every edit without a meaning
-    "_engine": Budget(5, 1051),  # 800, and results that are computed once
-    "executors": Budget(8, 1052),  # 800, 200 for `shared`, and futures that are misused
-    "executors/processes": Budget(16, 2947),  # 14 files, 1,900, the guard, resources of tasks
+    "_engine": Budget(5, 1058),  # 800, and results that are computed once
+    "executors": Budget(8, 1054),  # 800, 200 for `shared`, and futures that are misused
+    "executors/processes": Budget(16, 2945),  # 14 files, 1,900, the guard, resources of tasks
     "_lmdb": Budget(9, 1720),  # 1,100, its tables in memory, a key that lies with the store
     "_postgres": Budget(5, 649),  # of the 1,600 for clusters and PostgreSQL
-    "checkpoint": Budget(16, 2044),  # 1,750: arguments of failed calls, `redo`, signals
-    "integrations": Budget(14, 1625),  # 400, LangChain, OpenTelemetry, Dask and Ray
+    "checkpoint": Budget(16, 2048),  # 1,750: arguments of failed calls, `redo`, signals
+    "integrations": Budget(14, 1623),  # 400, LangChain, OpenTelemetry, Dask and Ray
     "store cache": Budget(9, 825),  # 900
     "pregel": Budget(18, 2644),  # 2,050, `flow.run`, and `flow.plan`
     "graph func": Budget(16, 2175),  # 1,300, `flow.run`, `File`, futures as arguments, waiting
@@ -44,7 +44,7 @@ ROOMS: Final = {
 # The design allows 23,500 lines: 17,500, and what later work was given. That took about 8,500, as
 # it was counted when it was accepted: "Going on" 2,600 (900), LangGraph's programs 870 (800), long
 # and large work 1,960 (1,500), the page 1,160 (1,200), clusters and PostgreSQL 1,960 (1,600).
-WHOLE: Final = Budget(192, 25_879)
+WHOLE: Final = Budget(192, 25_900)
 
 
 def room_of(file: Path) -> str:
