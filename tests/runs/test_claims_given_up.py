@@ -1,4 +1,4 @@
-"""A nested run that fails gives up what it was computing for others: the next try computes it."""
+"""What fails gives up what it was to compute for others: the next try computes it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 import pytest
 
+from flowpregel._engine.commits import SharedResults
 from flowpregel.cache.memory import InMemoryCache
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ValueEncodingError
@@ -76,3 +77,26 @@ def test_a_result_is_computed_anew_after_a_commit_that_failed(drive: Drive) -> N
 
     assert 2 == drive.invoke(app, {"given": 1}, thread_id="1")["made"]
     assert [1, 1] == BEGAN
+
+
+class FailingCache(InMemoryCache):
+    """A cache that cannot be read the second time."""
+
+    reads = 0
+
+    def get(self, keys: Any) -> Any:
+        """Return what is there, or fail."""
+        self.reads += 1
+        if self.reads == 2:
+            raise OSError("no connection")
+        return super().get(keys)
+
+
+def test_a_look_that_fails_claims_nothing() -> None:
+    """Otherwise a caller that tries again would wait for itself."""
+    results, key = SharedResults(FailingCache()), (("square",), "3")
+
+    with pytest.raises(OSError, match="no connection"):
+        results.look([key])
+
+    assert {} == results.look([key])
