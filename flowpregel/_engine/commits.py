@@ -113,10 +113,10 @@ class Committers:
         """Wait until everything is committed, everywhere.
 
         Raises:
-            Exception: What a commit in the background raised, the first of several.
+            Exception: What a commit in the background raised; of several, that of the first saver.
         """
         with ExitStack() as closing:
-            for committer in reversed(self._by_saver.values()):
+            for committer in self._by_saver.values():
                 if committer.writer is not None:
                     closing.callback(committer.writer.close)
                     committer.writer = None
