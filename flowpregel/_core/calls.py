@@ -233,9 +233,8 @@ def note_of(failed: Task) -> str:
     note = f"During task with name {failed.name!r} and id {failed.id!r}"
     ran = failed.span
     worker = f", worker {ran.pid}" if ran and ran.executor in ("processes", "futures") else ""
-    if failed.kind is Kind.CALL:
-        return f"{note}: {failed.call} (attempt {failed.attempt}{worker})"
-    return f"{note} (attempt {failed.attempt}{worker})"
+    called = f": {failed.call}" if failed.kind is Kind.CALL else ""
+    return f"{note}{called} (attempt {failed.attempt}{worker})"
 
 
 def delay(run: Run, task: Task, outcome: Outcome, jitter: float) -> float | None:
@@ -254,15 +253,13 @@ def delay(run: Run, task: Task, outcome: Outcome, jitter: float) -> float | None
 # ---------------------------------------------------------------- results of earlier runs
 
 
-def ask_cache(task: Task) -> None:
-    """Give *task* the key under which its result is shared, if it is.
+def ask_cache(task: Task, policy: CachePolicy) -> None:
+    """Give *task* the key under which its result is shared.
 
     Raises:
         ConfigurationError: The input has no content to make a key of.
     """
-    policy = task.node.cache
-    if policy is not None and task.cache_key is None:
-        task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
+    task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
 
 
 def _key_of(task: Task, policy: CachePolicy) -> str:

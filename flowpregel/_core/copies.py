@@ -167,8 +167,6 @@ class Replayed(Sequence[tuple[Any, ...]]):
             return NotImplemented
         return tuple(self) == tuple(other)
 
-    __hash__ = None  # type: ignore[assignment]  # as its items, which may be anything
-
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, or what goes to another process, is the tuple that it stands for.
         return tuple, (tuple(self),)

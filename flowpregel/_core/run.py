@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
-from flowpregel._core.effects import Steps
+from flowpregel._core.effects import Share, Steps
 from flowpregel._core.program import Options, Program
 from flowpregel._core.records import Task
 from flowpregel._core.replay import count_not_asked
@@ -52,6 +52,9 @@ def run(program: Program, options: Options, given: Any, *, observed: bool = Fals
     except BaseException as error:
         # What has not been kept by now is shown to nobody.
         now.after.clear()
+        if now.claimed:
+            # The outermost run may go on, and try again: nobody may wait for this one's results.
+            yield Share(dict.fromkeys(now.claimed))
         yield from now.leave()
         yield from now.going_on.notices()
         if isinstance(error, ParentCommand) and options.nested is None:

@@ -12,7 +12,7 @@ from flowpregel._core import ids, records
 from flowpregel._core.barrier import Applied, Writes, apply
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.copies import own_copy
-from flowpregel._core.effects import Commit, Effect, Emit, StepContext, Stopped
+from flowpregel._core.effects import CacheKey, Commit, Effect, Emit, StepContext, Stopped
 from flowpregel._core.ids import CallRecord, FailedCall, LeftResults, Ran, Span
 from flowpregel._core.program import Options, Program, State
 from flowpregel._core.records import Batch, Checkpoint, Kind, Task, TaskWrites, Write
@@ -117,6 +117,8 @@ class Run:
     """What the thread's previous run saved (functional API)."""
     interrupts: dict[str, Interrupt] = field(default_factory=dict)
     going_on: GoingOn = field(default_factory=GoingOn)
+    claimed: set[CacheKey] = field(default_factory=set)
+    """The shared results that were this run's to compute."""
     after: list[Effect] = field(default_factory=list)
     """What to do once its cause is kept."""
     at_exit: bool = False

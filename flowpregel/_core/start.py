@@ -119,8 +119,7 @@ def not_before(now: int, saved: Saved) -> int:
 def _is_same_run(options: Options, saved: Saved | None) -> bool:
     """Return whether *saved* was kept by a run of the same id, which this one continues."""
     run_id = options.metadata.get("run_id")
-    known = saved is not None and saved.checkpoint.metadata.get("run_id")
-    return run_id is not None and known == run_id
+    return bool(run_id is not None and saved and saved.checkpoint.metadata.get("run_id") == run_id)
 
 
 def _choose_branch(run: Run, saved: Saved | None, *, addressed: bool, replaying: bool) -> bool:

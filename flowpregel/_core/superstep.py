@@ -118,7 +118,7 @@ class Superstep:
         for task in due:
             self._open[task.id] = task
             if task.node.cache:
-                calls.ask_cache(task)
+                calls.ask_cache(task, task.node.cache)
             else:
                 task.first_started = run.now
             if run.pending or run.answers:
@@ -239,7 +239,7 @@ class Superstep:
             self._submit((task,), self._effects)
         else:
             try:
-                calls.ask_cache(task)
+                calls.ask_cache(task, task.node.cache)
             except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
                 self._settle(task, Raised(error))
             else:
@@ -251,6 +251,7 @@ class Superstep:
         keys = {task.cache_key[:2]: None for task in tasks if task.cache_key is not None}
         try:
             found |= yield effects.Look(tuple(keys))
+            self.run.claimed |= keys.keys() - found.keys()
         except Exception as error:
             if any(task.kind is not Kind.CALL for task in tasks):
                 raise

@@ -110,18 +110,16 @@ class Committers:
 
     def of(self, saver: BaseCheckpointSaver, durability: Durability) -> Committer:
         """Return the committer of *saver*, the same each time."""
-        if saver not in self._by_saver:
-            self._by_saver[saver] = Committer(saver, durability)
-        return self._by_saver[saver]
+        return self._by_saver.setdefault(saver, Committer(saver, durability))
 
     def close(self) -> None:
         """Wait until everything is committed, everywhere.
 
         Raises:
-            Exception: What a commit in the background raised, the first of several.
+            Exception: What a commit in the background raised; of several, that of the first saver.
         """
         with ExitStack() as closing:
-            for committer in reversed(self._by_saver.values()):
+            for committer in self._by_saver.values():
                 if committer.writer is not None:
                     closing.callback(committer.writer.close)
                     committer.writer = None
@@ -363,11 +361,16 @@ class SharedResults:
             )
         found = self._cache.get(keys)
         missing = [key for key in keys if key not in found]
-        busy = {key: BUSY for key in missing if not self._claim(key)}
-        if missing:
-            # Again: before the claim, another was perhaps about to share it.
-            found |= self._cache.get(missing)
-            self._release([*found])
+        unclaimed = [key for key in missing if key not in self._claims]
+        try:
+            busy = {key: BUSY for key in missing if not self._claim(key)}
+            if missing:
+                # Again: before the claim, another was perhaps about to share it.
+                found |= self._cache.get(missing)
+        except BaseException:
+            self._release(unclaimed)
+            raise
+        self._release([*found])
         return busy | found
 
     def share(self, entries: Mapping[FullKey, tuple[Any, float | None] | None]) -> None:

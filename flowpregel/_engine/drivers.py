@@ -92,10 +92,3 @@ async def elsewhere(
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
     return await asyncio.to_thread(work, *args, **kwargs)
-
-
-def run_to_end(coroutine: Any) -> Any:
-    """Run *coroutine* on an event loop of its own; there must be none on this OS thread."""
-    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
-
-    return asyncio.run(coroutine)

@@ -191,8 +191,9 @@ class ThreadExecutor(Executor):
         self._changed = threading.Condition()
         self._waiting: Waiting = deque()
         self._threads: list[threading.Thread] = []
-        self._running: dict[JobKey, OpenCalls] = {}
-        self._parents: set[JobKey] = set()
+        self._running: dict[Job, OpenCalls] = {}
+        """Not by key: a task that a run gave up may still run beside its next try."""
+        self._parents: set[Job] = set()
         """The jobs that made a call: they may be waiting, so they do not count."""
         self._closing = False
 
@@ -237,13 +238,13 @@ class ThreadExecutor(Executor):
         with self._changed:
             if _withdrawn(self._waiting, key):
                 return
-            calls = self._running.get(key) if kill else None
-        stop_calls(calls or (), "the run was stopped")
+            running = {job.key: calls for job, calls in self._running.items() if kill}
+        stop_calls(running.get(key, ()), "the run was stopped")
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
         """Return the jobs that run now."""
         with self._changed:
-            return dict.fromkeys(self._running, (os.getpid(), 0))
+            return dict.fromkeys((job.key for job in self._running), (os.getpid(), 0))
 
     def close(self) -> None:
         """Wait for the running tasks, and end all OS threads."""
@@ -267,22 +268,22 @@ class ThreadExecutor(Executor):
                 if not self._is_due():
                     return
                 job, mailbox = self._waiting.popleft()
-                note = partial(self._note_parent, job.key)
+                note = partial(self._note_parent, job)
                 client = LocalRunClient(job, mailbox, before_first=note)
-                self._running[job.key] = client.made
+                self._running[job] = client.made
             outcome = job.variables.copy().run(perform, job, client)
             with self._changed:
-                del self._running[job.key]
-                self._parents.discard(job.key)
+                del self._running[job]
+                self._parents.discard(job)
             client.end(outcome, "threads")
 
     def _is_due(self) -> bool:
         """Return whether a job waits, and may run now."""
         return bool(self._waiting) and len(self._running) - len(self._parents) < self._limit
 
-    def _note_parent(self, key: JobKey) -> None:
+    def _note_parent(self, job: Job) -> None:
         with self._changed, suppress(RuntimeError):  # those that wait go on waiting
-            self._parents.add(key)
+            self._parents.add(job)
             self._make_room()
 
 

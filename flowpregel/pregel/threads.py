@@ -18,7 +18,6 @@ from flowpregel._core.records import INPUT, INTERRUPT, TASKS, Node, Saved, Task
 from flowpregel._core.run_state import Run
 from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
-from flowpregel._engine.drivers import run_to_end
 from flowpregel._engine.nested import now
 from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
@@ -283,6 +282,8 @@ def _of_copy(program: Program, saved: Saved, items: Sequence[Any]) -> Iterator[l
 
 def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[records.Write]:
     """Return what the writers of *node* write for *value*, outside any run."""
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
     task = Task("", node, records.Kind.PULL, value, "", namespace=node.name)
     place = StepContext("", "", 0, 2, channels=state.channels, managed=program.managed)
     scope = Scope(Job(task, place), RunClient())
@@ -291,7 +292,7 @@ def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequ
         for writer in node.writers:
             written = writer(value, scope)
             is_async = hasattr(written, "__await__")
-            scope.writes.extend(run_to_end(written) if is_async else written)
+            scope.writes.extend(asyncio.run(written) if is_async else written)
     except ParentCommand:
         raise InvalidUpdateError("There is no parent graph: Command.PARENT in an update") from None
     except GraphInterrupt as asked:

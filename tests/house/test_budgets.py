@@ -25,7 +25,7 @@ class Budget(NamedTuple):
 ROOMS: Final = {
     "": Budget(18, 1389),  # 900, 80 for Ctrl-C, errors of `flow.run`, tracebacks of users' frames
     "channels": Budget(12, 641),  # 650
-    "_core": Budget(15, 2668),  # 2,400, answers that are refused, results that are computed once
+    "_core": Budget(15, 2667),  # 2,400, answers that are refused, results that are computed once
     "_code": Budget(4, 636),  # a digest of code that survives every edit without a meaning
     "_engine": Budget(5, 1058),  # 800, and results that are computed once
     "executors": Budget(8, 1054),  # 800, 200 for `shared`, and futures that are misused

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from flowpregel._core.records import Address, Batch
+from flowpregel._core.records import Address, Batch, Durability
 from flowpregel._engine import commits
-from flowpregel._engine.commits import ENOUGH, MOST_BEHIND, BackgroundWriter
+from flowpregel._engine.commits import ENOUGH, MOST_BEHIND, BackgroundWriter, Committers
 from flowpregel.checkpoint.memory import InMemorySaver
 
 LONG = 3600.0
@@ -139,3 +139,17 @@ def test_what_a_commit_raises_is_raised_where_the_run_waits(saver: Gated) -> Non
             wait()
 
     assert [1] == saver.sizes
+
+
+def test_of_several_savers_that_failed_the_first_one_is_told_of() -> None:
+    """It is that of the outermost run."""
+    committers = Committers()
+    for name in ("outer", "nested"):
+        saver = Gated()
+        committer = committers.of(saver, Durability.ASYNC)
+        committer.writer = BackgroundWriter(saver)
+        saver.refusal = OSError(name)
+        put(committer.writer, 1)
+
+    with pytest.raises(OSError, match="outer"):
+        committers.close()
