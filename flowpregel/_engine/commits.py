@@ -173,10 +173,8 @@ class BackgroundWriter:
         self._pause = pause
         self._waiting: deque[Batch] = deque()
         self._changed = threading.Condition()
-        self._busy = 0
-        """How many batches are being committed."""
-        self._began = 0.0
-        """When that began: monotonic seconds."""
+        self._busy, self._began = 0, 0.0
+        """How many batches are being committed, and since when: monotonic seconds."""
         self._error: BaseException | None = None
         self._is_awaited = False
         """Whether the run waits for everything to be committed."""
