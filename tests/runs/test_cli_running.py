@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,9 +228,10 @@ def test_a_name_that_is_no_flow_is_explained(cli: Invoke, flow: str, says: str) 
 
 
 def test_a_file_that_is_named_like_a_loaded_module_is_not_taken_for_it(
-    cli: Invoke, tmp_path: Path
+    cli: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python would give the other one: of the stdlib, or that of another run's folder."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "random.py").write_text("raise AssertionError")
 
     result = cli("run", f"{tmp_path}/random.py:flow", "--input", "1")
