@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import CodeType
 from typing import Any, NoReturn, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -111,12 +112,21 @@ def by_value_pickler() -> Any:
         """
 
         def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, CodeType):
+                # Since 3.1.3 cloudpickle leaves the file's name out. Its text is a new one each
+                # time, as theirs are: else the pickle would depend on who holds it too.
+                return code_of_file, ("".join(obj.co_filename), *self.dispatch_table[CodeType](obj))
             reduced = super().reducer_override(obj)
             if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > 2:
                 reduced[2][0].pop("__pydantic_parent_namespace__", None)
             return reduced
 
     return WithoutVariables
+
+
+def code_of_file(file: str, make: Callable[..., CodeType], given: tuple[Any, ...]) -> CodeType:
+    """Return the code that cloudpickle's recipe makes, of *file*, where its source is found."""
+    return make(*given).replace(co_filename=file)
 
 
 def _dumps_by_value(value: Any, what: str) -> bytes:

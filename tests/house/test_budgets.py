@@ -25,7 +25,7 @@ class Budget(NamedTuple):
 ROOMS: Final = {
     "": Budget(18, 1389),  # 900, 80 for Ctrl-C, errors of `flow.run`, tracebacks of users' frames
     "channels": Budget(12, 641),  # 650
-    "_core": Budget(15, 2667),  # 2,400, answers that are refused, results that are computed once
+    "_core": Budget(15, 2672),  # 2,400, answers that are refused, results that are computed once
     "_code": Budget(4, 636),  # a digest of code that survives every edit without a meaning
     "_engine": Budget(5, 1057),  # 800, and results that are computed once
     "executors": Budget(8, 1054),  # 800, 200 for `shared`, and futures that are misused
@@ -44,7 +44,7 @@ ROOMS: Final = {
 # The design allows 23,500 lines: 17,500, and what later work was given. That took about 8,500, as
 # it was counted when it was accepted: "Going on" 2,600 (900), LangGraph's programs 870 (800), long
 # and large work 1,960 (1,500), the page 1,160 (1,200), clusters and PostgreSQL 1,960 (1,600).
-WHOLE: Final = Budget(192, 25_898)
+WHOLE: Final = Budget(192, 25_903)
 
 
 def room_of(file: Path) -> str:

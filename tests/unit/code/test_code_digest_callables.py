@@ -8,12 +8,14 @@ import linecache
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from pickle import loads
 from typing import Any
 
 import pytest
 
 from flowpregel import entrypoint
 from flowpregel._code.digest import CodeDigest, code_digest
+from flowpregel.executors.processes.serialization import dumps
 from tests.unit.code import code_samples
 from tests.unit.code.code_packages import PYTHONS, Import, load, run
 
@@ -296,21 +298,36 @@ def test_a_program_on_standard_input_has_digests() -> None:
 def test_a_function_by_value_has_the_same_digest_in_another_process(tmp_path: Path) -> None:
     """Workers get the functions of the main program by value."""
     (tmp_path / "script.py").write_text(
-        "import subprocess, sys, cloudpickle\n"
+        "import subprocess, sys\n"
         "from flowpregel._code.digest import code_digest\n"
+        "from flowpregel.executors.processes.serialization import dumps\n"
         "K = 3\n"
         "class C:\n    x: int = K\n    def m(self):\n        return self.x\n"
         "def helper(n):\n    return C().m() + n\n"
         "def f(n):\n    return helper(n) + K\n"
-        "code = 'import sys, cloudpickle as c; f = c.load(sys.stdin.buffer);'\n"
+        "code = 'import sys, pickle as p; f = p.load(sys.stdin.buffer);'\n"
         "code += 'from flowpregel._code.digest import code_digest as d; print(d(f).digest)'\n"
         "print(code_digest(f).digest)\n"
         "sys.stdout.flush()\n"
-        "subprocess.run([sys.executable, '-c', code], input=cloudpickle.dumps(f), check=True)\n"
+        "subprocess.run([sys.executable, '-c', code], input=dumps(f), check=True)\n"
     )
     here, there = run("script.py", cwd=tmp_path).split()
 
     assert here == there
+
+
+def test_a_function_by_value_knows_its_file_in_another_process() -> None:
+    """So do those inside it: their source is found by that, and shown in tracebacks."""
+
+    def outer() -> Any:
+        def inner() -> None: ...
+
+        return inner
+
+    there = loads(dumps(outer))
+
+    assert (__file__, __file__) == (there.__code__.co_filename, there().__code__.co_filename)
+    assert outer.__code__.co_firstlineno == there.__code__.co_firstlineno
 
 
 # ---------------------------------------------------------------- every Python, many threads
