@@ -34,13 +34,23 @@ def module_name(file: Path) -> str:
 
 def code_lines(source: str) -> int:
     """Return the lines of *source* that hold code: no blanks, comments or docstrings."""
-    held = {
-        line
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type not in _LAYOUT
-        for line in range(token.start[0], token.end[0] + 1)
-    }
-    return len(held - set(_lines_of_strings(ast.parse(source))))
+    lines: set[int] = set()
+    for token in _code_tokens(source):
+        lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines)
+
+
+def code_tokens(source: str) -> int:
+    """Return the number of tokens on the code lines of *source*."""
+    return sum(1 for _ in _code_tokens(source))
+
+
+def _code_tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    """Yield the tokens of *source* that are neither layout nor part of a docstring."""
+    docstrings = set(_lines_of_strings(ast.parse(source)))
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in _LAYOUT and token.start[0] not in docstrings:
+            yield token
 
 
 def _lines_of_strings(tree: ast.Module) -> Iterator[int]:
