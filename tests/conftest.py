@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import postgres_server as postgres
+from tests import skips
 from tests.runs.stores import KEY
 
 # In an installed package pytest does so by itself: their asserts are to explain themselves.
@@ -109,3 +110,22 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say which stories are told."""
     seed = config.getoption("hypothesis_seed", None)
     return [f"{STORIES} stories each: --hypothesis-seed={seed}"] if STORIES else []
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In CI, fail a run that left out a test for a reason that is not on the list."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not os.environ.get("CI") or reporter is None or hasattr(session.config, "workerinput"):
+        return
+    # The reason of a skipped report is the last of (file, line, "Skipped: reason").
+    reasons = [
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in reporter.stats.get("skipped", ())
+        if isinstance(report.longrepr, tuple)
+    ]
+    if names := skips.unexpected(reasons, skips.expected_patterns()):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        reporter.section("skips that are not in tests/expected_skips.toml")
+        for reason in names:
+            reporter.line(reason, red=True)

@@ -369,19 +369,19 @@ def test_a_task_of_a_run_without_a_store_is_told_so(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_tasks_nested_ten_deep_end_on_a_pool_of_one() -> None:
+def test_tasks_nested_twenty_deep_end_on_a_pool_of_one() -> None:
     """A worker that waits does not hold up what it waits for."""
     with ProcessExecutor(1) as pool:
-        assert 10 == value_of(Run(pool).outcome(descend, 10))
+        assert 20 == value_of(Run(pool).outcome(descend, 20))
 
 
 @pytest.mark.slow
-def test_hundreds_of_parents_need_a_few_workers() -> None:
+def test_a_thousand_parents_need_a_few_workers() -> None:
     """Children go before their parents' siblings."""
     with ProcessExecutor(2) as pool:
         run = Run(pool)
         node = node_of(parent)
-        parents = [run.start(node, number) for number in range(300)]
+        parents = [run.start(node, number) for number in range(1_000)]
 
-        assert list(range(300)) == [value_of(each) for each in run.outcomes(*parents)]
+        assert list(range(1_000)) == [value_of(each) for each in run.outcomes(*parents)]
         assert len({value_of(run.outcome(jobs.pid)) for _ in range(20)}) <= 20
