@@ -9,6 +9,12 @@ its own fence into the store, in a transaction, and a new file in the place of
 the old one; the old owner's commits, which have a smaller fence, are refused
 when it goes on.
 
+A name can be removed by an owner that ends and by a takeover. Both compare the
+file that the name stands for with their own, and remove it, under one lock
+(``leases.lock``): between the comparison and the removal nobody else can put
+another file there. A process that cannot get this lock, because its holder is
+stopped, leaves the file: marked as given back (fence 0) if it is its own.
+
 Any process can ask the owner to stop::
 
     who asks                         lease file                     owner
@@ -37,15 +43,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowpregel._core.records import Address
+from flowpregel._fault import fault
 from flowpregel._interrupts import deliver, held
 from flowpregel._lmdb.errors import of_system
 from flowpregel._lmdb.locks import ASKED, FENCE, SHOWN, WATCHED, FileLock, Owner, held_at
 from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.layout import namespace_key
-from flowpregel.errors import StoreCorruptError, StoreError, ThreadBusyError
+from flowpregel.errors import StoreBusyError, StoreCorruptError, StoreError, ThreadBusyError
 
 FOLDER = "leases"
+NAMES_LOCK: Final = "leases.lock"
+"""The file whose lock a process holds while it removes the name of a lease."""
 PERIOD: Final = 0.2
 """Seconds between two reads of the requests to stop."""
 REASON: Final = "it was cancelled from outside"
@@ -54,6 +63,8 @@ WATCHED_FOR: Final = 5
 _SHARE: Final = 100
 """The part of its time that a run has for those who watch it: one of so many."""
 _LONGEST_PAUSE = 0.05
+_RELEASE_TIMEOUT: Final = 1.0
+"""Seconds that a run which ends waits to remove the name of its lease."""
 _FORK_LASTS: Final = 5.0
 """Seconds within which what a dead owner had just forked gives up what it inherited."""
 
@@ -64,11 +75,14 @@ class LeaseFiles:
     Args:
         path: The store's folder.
         table: Seals what the runs show, as the store's records are.
+        lock_timeout: Seconds that a takeover waits for another process that removes a lease.
     """
 
-    def __init__(self, path: str, table: Table) -> None:
+    def __init__(self, path: str, table: Table, lock_timeout: float = 30.0) -> None:
+        self._store_path = path
         self._path = os.path.join(path, FOLDER)
         self._table = table
+        self._lock_timeout = lock_timeout
         self.held: set[tuple[str, int]] = set()
         """The thread and the fence of each; whether another run has taken one over is seen in
         the transaction."""
@@ -104,7 +118,7 @@ class LeaseFiles:
                 self.held.discard((address.thread_id, fence))
                 if file is not None:
                     WATCH.drop(file)
-                    file.close(remove=True)
+                    self._release(file)
 
     def owner(self, address: Address) -> Owner | None:
         """Return who holds the lease at *address*; None: nobody does."""
@@ -146,6 +160,29 @@ class LeaseFiles:
         name = namespace_key(address.thread_id, address.namespace).hex()
         return os.path.join(self._path, name)
 
+    def _release(self, file: FileLock) -> None:
+        """Give a lease back: its file's name is removed, if that is still this file's."""
+        with closing(file):
+            fault("lease.release")
+            # If the name cannot be removed, the next run must not take us for dead.
+            file.write(FENCE, 0)
+            with suppress(StoreBusyError):  # the holder of that lock is stopped
+                self._remove(file, _RELEASE_TIMEOUT)
+
+    def _remove(self, file: FileLock, timeout: float) -> None:
+        """Remove the name of a lease's file, unless it stands for another file by now.
+
+        Raises:
+            StoreBusyError: Another process was removing one for *timeout* seconds.
+        """
+        with closing(FileLock(os.path.join(self._store_path, NAMES_LOCK))) as names:
+            if not names.acquire(timeout):
+                holder = str(names.holder() or "another process")
+                raise StoreBusyError(self._store_path, holder, timeout)
+            if file.is_current():
+                fault("lease.remove")
+                os.unlink(file.path)
+
     def _acquire(self, address: Address, on_conflict: OnConflict) -> tuple[FileLock, int | None]:
         """Return the locked file of a lease, and the fence of the one that was taken over."""
         replaced, pause, patience = None, 0.001, time.monotonic() + _FORK_LASTS
@@ -165,7 +202,7 @@ class LeaseFiles:
                     pass  # it has the lock, and its name is yet to be written
                 elif on_conflict == "takeover":
                     replaced = max(replaced or 0, file.read(FENCE))
-                    file.close(remove=True)
+                    self._remove(file, self._lock_timeout)
                 elif on_conflict == "raise" and not (
                     owner.has_ended() and time.monotonic() < patience
                 ):

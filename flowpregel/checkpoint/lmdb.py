@@ -70,7 +70,7 @@ class LMDBSaver(DurableSaver):
         store = open_store(
             path, map_size=map_size, readonly=readonly, lock=lock, codec=codec, options=opened_as
         )
-        files_of = LeaseFiles(store.environment.path, store.table(b"live"))
+        files_of = LeaseFiles(store.environment.path, store.table(b"live"), opened_as.lock_timeout)
         leases = store.environment.shared.setdefault("leases", files_of)
         super().__init__(store, Tables(store), leases, opened_as, retention)
 

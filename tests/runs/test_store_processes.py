@@ -323,6 +323,72 @@ def test_without_the_fence_the_late_commit_would_be_kept(path):
         assert process.communicate("go on\n", timeout=20)[0].endswith("committed\n")
 
 
+ENDS_SLOWLY = """
+    from flowpregel import _fault
+    os.environ[_fault.FAULT] = sys.argv[2] + ":1:stop"
+    _fault.arm()
+    with LMDBSaver(path) as saver, saver.lease("t"):
+        print("held", flush=True)
+        sys.stdin.readline()
+    print("ended", flush=True)
+"""
+"""For `start`: gives a lease back, and is stopped at a point on the way."""
+
+
+def is_stopped_while_it_ends(path, point):
+    """Return a process that was stopped while it was giving a lease back."""
+    process = start(ENDS_SLOWLY, path, point, stdin=-1)
+    assert wait_for_line(process) == "held"
+    process.stdin.write("end\n")
+    process.stdin.flush()
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    return process
+
+
+def test_a_run_that_ends_leaves_the_lease_of_one_that_has_taken_over(path):
+    """Whenever the takeover was: a third run must not start beside the second."""
+    process = is_stopped_while_it_ends(path, "lease.release")
+    with LMDBSaver(path) as saver, saver.lease("t", on_conflict="takeover") as lease:
+        os.kill(process.pid, signal.SIGCONT)
+        assert "ended" in process.communicate(timeout=20)[0]
+
+        with pytest.raises(ThreadBusyError, match=f"process {os.getpid()}"), saver.lease("t"):
+            raise AssertionError("two runs hold one thread")
+        commit(saver, 0, fence=lease.fence)
+    assert [*(path / "leases").iterdir()] == []
+
+
+def test_a_takeover_waits_for_a_run_that_is_removing_its_lease(path):
+    """Else that would remove the new one's file; a run that is stopped there is named."""
+    process = is_stopped_while_it_ends(path, "lease.remove")
+    with LMDBSaver(path, options=StoreOptions(lock_timeout=0.2)) as saver:
+        with (
+            pytest.raises(StoreBusyError, match=f"process {process.pid}.*stopped"),
+            saver.lease("t", on_conflict="takeover"),
+        ):
+            raise AssertionError("two runs hold one thread")
+        os.kill(process.pid, signal.SIGCONT)
+        assert "ended" in process.communicate(timeout=20)[0]
+        with (
+            saver.lease("t", on_conflict="takeover"),
+            pytest.raises(ThreadBusyError),
+            saver.lease("t"),
+        ):
+            raise AssertionError("two runs hold one thread")
+
+
+def test_a_run_that_cannot_remove_its_lease_gives_it_back_all_the_same(path):
+    """The next run gets it at once, and does not take the one before for dead."""
+    process = is_stopped_while_it_ends(path, "lease.remove")
+    with LMDBSaver(path) as saver:
+        with saver.lease("another thread"):
+            pass
+        with saver.lease("another thread") as lease:
+            assert not lease.is_inherited
+    process.kill()
+    process.communicate()
+
+
 def test_waiting_for_a_thread_ends_when_its_run_does(path):
     process = start(HOLD, path, stdin=-1)
     assert wait_for_line(process) == "held"
