@@ -24,6 +24,7 @@ import lmdb
 from flowpregel._lmdb.errors import DATA, named, of_commit
 from flowpregel._lmdb.locks import open_file
 from flowpregel._lmdb.records import DATABASES, HEADER
+from flowpregel._urls import check_folder
 from flowpregel.errors import StoreCorruptError, StoreError, StoreVersionError
 
 READER_TABLE, WRITE_LOCK, PRESENCE = "lock.mdb", "write.lock", "open.lock"
@@ -56,8 +57,10 @@ def real_path(path: str | os.PathLike[str]) -> str:
     """Return the one path that all names of a folder share.
 
     Raises:
+        ConfigurationError: It is a URL.
         StoreError: The path is a file, leads through one, or goes in circles.
     """
+    check_folder(path)
     found = os.path.realpath(path)
     with named(found):
         if os.path.lexists(found) and not stat.S_ISDIR(os.stat(found).st_mode):

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from flowpregel._interrupts import held
-from flowpregel._postgres import is_url
+from flowpregel._urls import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError, FlowPregelError, StoreError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
 from flowpregel._lmdb.codec import Codec
-from flowpregel._postgres import is_url
+from flowpregel._urls import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.checkpoint.work import Work, work_of
 from flowpregel.cli.console import is_asked

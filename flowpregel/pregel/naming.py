@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowpregel._postgres import is_url
+from flowpregel._urls import is_url
 from flowpregel.cache.base import BaseCache
 from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.checkpoint.langgraph_methods import is_overridden
