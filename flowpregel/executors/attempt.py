@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import time
+import traceback
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -48,20 +50,25 @@ class Stopwatch:
 
 
 def perform(job: Job, client: RunClient) -> Outcome:
-    """Run an attempt of a sync node and return how it ended; raises nothing."""
-    scope = Scope(job, client)
+    """Run an attempt of a sync node and return how it ended; raises nothing.
+
+    A process that the node forked, and that comes out of the node too, ends here.
+    """
+    pid, scope = os.getpid(), Scope(job, client)
     token = current.set(scope)
     try:
         steps = _attempt(scope)
         for awaited in steps:
             steps.close()
             return Raised(_not_awaited(job.task.name, awaited))
+        _end_if_forked(pid, None)
         for made in [*scope.deferred]:
             made.result()
         if scope.files is not None:
             scope.files.publish()
         return Returned(scope.writes)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
+        _end_if_forked(pid, error)
         return outcome_of(job, error, scope.refused)
     finally:
         # The job has these context variables: left in them, it would keep its input alive.
@@ -71,13 +78,34 @@ def perform(job: Job, client: RunClient) -> Outcome:
             scope.files.remove()
 
 
+def _end_if_forked(pid: int, error: BaseException | None) -> None:
+    """End this process as *error* says, if it is a fork of *pid*, where the attempt began.
+
+    It has none of the other OS threads, and shares with that process its files, its store and its
+    workers: what runs at the exit of a program (`atexit`, the end of pools) is not for it.
+    """
+    if os.getpid() == pid:
+        return
+    code = 0
+    try:
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        elif error is not None:
+            code = 1
+            traceback.print_exception(error)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        os._exit(code)
+
+
 async def aperform(job: Job, client: RunClient) -> Outcome:
     """Run an attempt on the event loop and return how it ended.
 
     Raises:
         asyncio.CancelledError: The attempt was cancelled from outside.
     """
-    scope = Scope(job, client)
+    pid, scope = os.getpid(), Scope(job, client)
     token = current.set(scope)
     try:
         steps = _attempt(scope, prefer_async=True)
@@ -87,6 +115,7 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             try:
                 awaited = steps.throw(failure) if failure else steps.send(reply)
             except StopIteration:
+                _end_if_forked(pid, None)
                 for made in [*scope.deferred]:
                     await made
                 if scope.files is not None:
@@ -97,6 +126,7 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             except BaseException as error:  # noqa: BLE001 - raised again inside the attempt
                 failure = error
     except BaseException as error:
+        _end_if_forked(pid, error)
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`; loaded here anyway
 
         task = asyncio.current_task()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import sys
 from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
@@ -12,7 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeVar,
 from flowpregel._core import records
 from flowpregel._core.records import Outcome, Raised
 from flowpregel.context import current, nothing
-from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
+from flowpregel.errors import (
+    ExecutorUnavailableError,
+    GraphInterrupt,
+    ParentCommand,
+    TaskCancelled,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,10 +57,28 @@ class OpenCalls(set["CallFuture[Any]"]):
 
     count = 0
     """How many calls it has made."""
+    pid = 0
+    """The process that the attempt runs in; 0: not known."""
+    task = ""
+    """The name of its task."""
     home: asyncio.Task[Any] | None = None
     """The body itself, if it is a coroutine."""
     cancel: Callable[[CallFuture[Any]], None] = staticmethod(nothing)
     """Tells the run that the body no longer wants a call."""
+
+    def check_process(self) -> None:
+        """Refuse a process that was forked from the one in which the attempt runs.
+
+        Raises:
+            ExecutorUnavailableError: Nobody would answer a call that is made there.
+        """
+        if self.pid and os.getpid() != self.pid:
+            raise ExecutorUnavailableError(
+                f"process {os.getpid()} was forked from process {self.pid} inside {self.task!r}, "
+                f"and the run knows nothing of it: make the calls, and wait for them, in process "
+                f"{self.pid}; end the fork with os._exit(), or start a process of its own instead "
+                "(subprocess, or multiprocessing with 'spawn')"
+            )
 
 
 class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
@@ -211,6 +235,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         self._is_awaited |= timeout is None
         if self._was_cancelled and self._is_awaited:
             self.cancel()
+        if self._open_calls is not None and not self.done():
+            self._open_calls.check_process()
         if self._turn is not None and not self.done():
             self._turn(self)
         if self._needs_loop and not self.done() and on_event_loop():

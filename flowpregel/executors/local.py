@@ -64,6 +64,7 @@ class LocalRunClient(RunClient):
         self._all_count = job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
         """Whether all that it does with its run shows that."""
         self.made = OpenCalls()
+        self.made.pid, self.made.task = os.getpid(), job.task.name
         self.made.cancel = partial(_cancel, ref(mailbox), job.key)
         """Its calls. One that succeeded is not kept, so that its result goes when its
         caller drops it."""
@@ -72,6 +73,7 @@ class LocalRunClient(RunClient):
         """Give the run's stream a custom chunk, or a `Report`."""
         if self._all_count:
             self.beat()
+        self.made.check_process()
         self._mailbox.post(Emitted(self._job.task.id, payload))
 
     def call(self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any) -> Any:
@@ -79,6 +81,7 @@ class LocalRunClient(RunClient):
         job = self._job
         if self._all_count:
             self.beat()
+        self.made.check_process()
         if not self.made.count and self._before_first is not None:
             self._before_first()
         given = (*arguments.args, *arguments.kwargs.values())
@@ -117,6 +120,7 @@ class LocalRunClient(RunClient):
         job, reply = self._job, CallFuture[Any](self._turn)
         if self._all_count:
             self.beat()
+        self.made.check_process()
         # One of its calls: a run that is stopped tells it so.
         self.made.add(reply)
         given = Arguments((bring_back(keep(state, "the saved state"), "it"),), {})

@@ -6,7 +6,9 @@ import gc
 import time
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
 
 import pytest
 
@@ -138,3 +140,63 @@ def test_a_worker_that_has_ended_runs_nothing() -> None:
         (worker,) = pool._pool.workers  # noqa: SLF001 - as a watcher may see it
 
     assert worker.running() is None
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100, 5_000])
+def test_results_of_chunks_come_in_the_order_of_the_items(pool: ProcessExecutor, size: int) -> None:
+    """Whatever their size; the shortest iterable says how many items there are."""
+    assert [3 * number for number in range(1_001)] == list(
+        pool.map(add, range(1_001), range(0, 9_000, 2), chunksize=size)
+    )
+
+
+def test_a_chunk_is_one_call(pool: ProcessExecutor) -> None:
+    """Of 10 items in chunks of 4 three messages are made, and three calls are open at most."""
+    made: list[str] = []
+
+    class Noting(ProcessExecutor):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            made.append(fn.__name__)
+            return pool.submit(fn, *args, **kwargs)
+
+    with Noting(1) as noting:
+        results = noting.map(add, range(10), range(10), chunksize=4)
+
+        assert ["add"] * 3 == made
+        assert [2 * number for number in range(10)] == [*results]
+
+
+def test_an_error_in_a_chunk_is_raised_as_the_standard_library_does(pool: ProcessExecutor) -> None:
+    """Where the results of its chunk would have come: those of the chunks before it are there."""
+    given = [1, 2, "3", 4, 5, 6], [1] * 6
+
+    def until_error(executor: Executor) -> list[Any]:
+        results = executor.map(add, *given, chunksize=2)
+        seen: list[Any] = []
+        try:
+            seen.extend(results)
+        except TypeError:
+            seen.append(TypeError)
+        return seen
+
+    with ProcessPoolExecutor(1, get_context("spawn")) as theirs:
+        expected = until_error(theirs)
+
+    assert [2, 3, TypeError] == expected == until_error(pool)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_chunks_of_no_items_are_refused(pool: ProcessExecutor, size: int) -> None:
+    """At the call."""
+    with pytest.raises(ValueError, match="chunksize"):
+        pool.map(add, [1], [1], chunksize=size)
+
+
+def test_chunks_whose_results_nobody_takes_any_more_are_stopped(pool: ProcessExecutor) -> None:
+    """When the iterator of results is closed."""
+    results = pool.map(nap, [0.0, 0.0, LONG, LONG], chunksize=2)
+    assert 0.0 == next(results)
+
+    results.close()  # type: ignore[attr-defined]
+
+    assert 3 == pool.submit(add, 1, 2).result(LONG / 2)

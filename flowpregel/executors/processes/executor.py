@@ -7,11 +7,11 @@ import concurrent.futures
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import lru_cache, partial
-from itertools import count
+from itertools import count, islice
 from typing import Any, ClassVar, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
@@ -201,6 +201,37 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         future.add_done_callback(self._open.discard)
         return future
 
+    def map(
+        self,
+        fn: Callable[..., Result],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[Result]:
+        """Call *fn* with the items of *iterables*; return its results in their order.
+
+        As in the standard library, all calls are submitted now, and an error is raised where the
+        result of its call would have come; with chunks, where those of its chunk would have.
+
+        Args:
+            fn: What to call.
+            iterables: Its arguments; the shortest says how many calls there are.
+            timeout: Seconds from now in which each result must be there.
+            chunksize: How many items are sent as one call.
+
+        Raises:
+            ValueError: *chunksize* is less than 1.
+            TimeoutError: From the iterator: a result was not there in time.
+        """
+        if chunksize < 1:
+            raise ValueError(f"chunksize is {chunksize}; use 1 or more")
+        if chunksize == 1:
+            return super().map(fn, *iterables, timeout=timeout)
+        call: Any = partial(_call_each, fn)
+        call.__name__ = name_of(fn)
+        chunks = _chunks_of(zip(*iterables, strict=False), chunksize)
+        return _items_of(super().map(call, chunks, timeout=timeout))
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; end the workers when those that were submitted have ended.
 
@@ -215,8 +246,36 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._conclude(self._drain, wait=wait)
 
     def _drain(self) -> None:
+        if self._pid != os.getpid():
+            # In a fork: its calls are the other process's.
+            return
         concurrent.futures.wait(tuple(self._open))
         self.close()
+
+
+def _chunks_of(
+    calls: Iterator[tuple[Any, ...]], size: int
+) -> Iterator[tuple[tuple[Any, ...], ...]]:
+    """Yield the arguments of *calls*, *size* calls at a time."""
+    while chunk := tuple(islice(calls, size)):
+        yield chunk
+
+
+def _call_each(fn: Callable[..., Result], chunk: Iterable[tuple[Any, ...]]) -> list[Result]:
+    """Call *fn* with each of the arguments in *chunk*; runs in a worker."""
+    return [fn(*args) for args in chunk]
+
+
+def _items_of(chunks: Iterator[list[Result]]) -> Iterator[Result]:
+    """Yield the items of *chunks*; when it is closed, so are they."""
+    try:
+        for chunk in chunks:
+            # What was yielded is not kept here.
+            chunk.reverse()
+            while chunk:
+                yield chunk.pop()
+    finally:
+        chunks.close()  # type: ignore[attr-defined]
 
 
 class PoolFuture(Future[Any]):

@@ -47,6 +47,28 @@ CHUNK: Final = 1 << 16
 # ------------------------------------------------ in the coordinator
 
 
+class Timer:
+    """An action that an `IOLoop` calls once, at its time, unless it was cancelled.
+
+    Args:
+        loop: The loop.
+        action: What it calls.
+    """
+
+    __slots__ = ("_loop", "action")
+
+    def __init__(self, loop: IOLoop, action: Action) -> None:
+        self._loop = loop
+        self.action: Action | None = action
+        """None: it was called, or cancelled."""
+
+    def cancel(self) -> None:
+        """Do not call the action; on the I/O thread. Nothing happens if that is too late."""
+        if self.action is not None:
+            self.action = None
+            self._loop.forget_timer()
+
+
 class IOLoop:
     """Waits for descriptors, commands and timers, on one OS thread.
 
@@ -55,7 +77,9 @@ class IOLoop:
     """
 
     def __init__(self, dispatch: Action) -> None:
-        self._timers: list[tuple[float, int, Action]] = []
+        self._timers: list[tuple[float, int, Timer]] = []
+        """A heap, with those that were cancelled until they are half of it."""
+        self._cancelled_timers = 0
         self._order = count()
         self._dispatch = dispatch
         self.is_done = False
@@ -102,12 +126,24 @@ class IOLoop:
 
     # for the I/O thread
 
-    def call_at(self, when: float, action: Action) -> None:
-        """Call *action* at *when* (monotonic seconds).
+    def call_at(self, when: float, action: Action) -> Timer:
+        """Call *action* at *when* (monotonic seconds); return what cancels that."""
+        timer = Timer(self, action)
+        heapq.heappush(self._timers, (when, next(self._order), timer))
+        return timer
 
-        It is not removed when it no longer matters: it finds nothing to do then.
-        """
-        heapq.heappush(self._timers, (when, next(self._order), action))
+    def forget_timer(self) -> None:
+        """Note that a timer was cancelled; drop all of these once they are half of the heap."""
+        self._cancelled_timers += 1
+        if 2 * self._cancelled_timers > len(self._timers):
+            self._timers = [entry for entry in self._timers if entry[2].action is not None]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
+
+    @property
+    def timer_count(self) -> int:
+        """How many timers will still call their action."""
+        return len(self._timers) - self._cancelled_timers
 
     def watch(self, fd: int, read: Action | None = None, write: Action | None = None) -> None:
         """Call *read* whenever *fd* is readable, *write* whenever it can be written.
@@ -134,12 +170,21 @@ class IOLoop:
             self._is_woken = False
             while self._commands:
                 _guarded(self._commands.popleft())
-            now = time.monotonic()
-            while self._timers and self._timers[0][0] <= now:
-                _guarded(heapq.heappop(self._timers)[2])
+            self._expire()
             _guarded(self._dispatch)
         self._is_finished = True
         self._execute_late()
+
+    def _expire(self) -> None:
+        """Call the actions whose time has come."""
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            action, timer.action = timer.action, None
+            if action is None:
+                self._cancelled_timers -= 1
+            else:
+                _guarded(action)
 
     def _execute_late(self) -> None:
         # After the loop's end, several OS threads may be here.

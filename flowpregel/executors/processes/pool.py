@@ -25,6 +25,7 @@ from flowpregel.executors.processes.assign import (
     assign,
 )
 from flowpregel.executors.processes.guard import Guard
+from flowpregel.executors.processes.io_loop import Timer
 from flowpregel.executors.processes.protocol import PLAIN, PoolSettings, WorkerKind
 from flowpregel.executors.processes.serialization import Frame
 from flowpregel.executors.processes.shared_memory import Arena, released_in, segments_for
@@ -52,6 +53,8 @@ class Pool(TaskPool):
             protocol.LEFT: lambda worker, frame: worker.leaving.pop(frame.number).set_result(None),
         }
         self._numbers = count(1)
+        self._timers: dict[InFlight, Timer] = {}
+        """Of tasks that workers have: what looks at the timeout, or kills the worker in the end."""
         # Where a worker is looked at after each task, the next may be another's.
         each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
         self._batch = 1 if each else LARGEST_BATCH
@@ -159,6 +162,8 @@ class Pool(TaskPool):
         worker, task.worker = task.worker, None
         del worker.tasks[task.number]
         task.calls.clear()
+        if (timer := self._timers.pop(task, None)) is not None:
+            timer.cancel()
         if worker.state is not WorkerState.IDLE:
             return
         worker.heard = time.monotonic()
@@ -218,7 +223,8 @@ class Pool(TaskPool):
         if (end := min(run, idle)) <= now:
             self._stop(task, "run" if run <= idle else "idle")
         elif end < inf:
-            self.loop.call_at(end, partial(self._look_at_clock, worker, number))
+            again = partial(self._look_at_clock, worker, number)
+            self._timers[task] = self.loop.call_at(end, again)
 
     def _stop(self, task: InFlight, reason: StopReason) -> None:
         """Stop *task*, which a worker has: first a signal, which raises in it, then the kill."""
@@ -230,8 +236,10 @@ class Pool(TaskPool):
         worker.unhold()
         if number in worker.tasks:
             worker.signal_stop(number)
+            if (timer := self._timers.pop(task, None)) is not None:
+                timer.cancel()
             end = time.monotonic() + self.settings.grace
-            self.loop.call_at(end, partial(_kill_stuck, worker, number))
+            self._timers[task] = self.loop.call_at(end, partial(_kill_stuck, worker, number))
 
     # ------------------------------------------------ streams that are read slowly
 
@@ -264,6 +272,7 @@ class Pool(TaskPool):
     def _on_ready(self, worker: WorkerProcess, frame: Frame) -> None:
         self._failed_starts = 0
         worker.is_ready = True
+        worker.start_timer.cancel()
         worker.heard = time.monotonic()
         self._keep = self.settings.size
 

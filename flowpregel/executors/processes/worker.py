@@ -290,6 +290,7 @@ class WorkerRunClient(RunClient):
         self._number = number
         self._status = status
         self.made = OpenCalls()
+        self.made.pid, self.made.task = os.getpid(), "a task in a worker"
 
     def emit(self, chunk: Any) -> None:
         """Give the run's stream a custom chunk, or a `Report`."""
@@ -302,6 +303,7 @@ class WorkerRunClient(RunClient):
 
     def call(self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any) -> Any:
         """Make a call; return its future: *reply*, if its caller has that already."""
+        self.made.check_process()
         content = (
             messages.pack_node(node, called=True),
             arguments,
@@ -316,6 +318,7 @@ class WorkerRunClient(RunClient):
 
     def ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the run's store; return its result."""
+        self.made.check_process()
         body, _ = serialization.pack((method, args, kwargs))
         return self._link.request(protocol.ASKED, self._number, body, Answer()).result()
 
@@ -327,6 +330,7 @@ class WorkerRunClient(RunClient):
         """Keep *state* for the next attempt of the task; return when the run has."""
         if self._link.job is None or self._link.job.run.run_id is None:
             return  # a plain function of the pool: it has one attempt
+        self.made.check_process()
         body = _packed(state, "this", "the saved state", "state", state)
         self._link.request(protocol.SAVED, self._number, body, Answer()).result()
 

@@ -119,7 +119,10 @@ class WorkerProcess:
         for fd, to_stderr in self._streams:
             loop.watch(fd, partial(self._read_stream, fd, to_stderr))
         loop.watch(self.end, self._look_for_end)
-        loop.call_at(time.monotonic() + _START_TIMEOUT, partial(_give_up_start, ref(self)))
+        self.start_timer = loop.call_at(
+            time.monotonic() + _START_TIMEOUT, partial(_give_up_start, ref(self))
+        )
+        """Kills it if it does not get ready."""
 
     def _start(self, settings: protocol.PoolSettings) -> None:
         """Start the process; *far* are its ends of what connects us, *near* are ours."""
@@ -351,6 +354,7 @@ class WorkerProcess:
             self._read_stream(fd, to_stderr)
             self._loop.watch(fd)
         self._loop.watch(self.end)
+        self.start_timer.cancel()
         # What its tasks have started and left behind ends too.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)

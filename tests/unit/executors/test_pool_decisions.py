@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+from functools import partial
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -45,6 +47,30 @@ def test_timers_are_due_in_their_order() -> None:
     loop.join()
 
     assert ["first", "second"] == done
+
+
+def test_a_timer_that_was_cancelled_is_not_called_and_leaves_nothing() -> None:
+    """However many there were: memory is that of those that may still be due."""
+    called: list[int] = []
+    loop = IOLoop(lambda: None)
+    far = time.monotonic() + 3_600
+    kept = loop.call_at(far, lambda: called.append(0))
+    for number in range(10_000):
+        timer = loop.call_at(far, partial(called.append, number))
+        action = ref(timer.action)
+        timer.cancel()
+        timer.cancel()
+
+        assert 1 == loop.timer_count
+        assert action() is None
+    due = loop.call_at(time.monotonic(), lambda: setattr(loop, "is_done", True))
+    loop.start()
+    loop.join()
+    due.cancel()
+    kept.cancel()
+
+    assert ([], 0) == (called, loop.timer_count)
+    assert len(loop._timers) <= 2  # noqa: SLF001 - what memory they take
 
 
 class Holder:
