@@ -9,6 +9,7 @@ _LONGEST = 40
 _MOST = 4
 _PLAIN = frozenset({int, float, bool, type(None), complex})
 _SIZED = frozenset({list, tuple, dict, set, frozenset, bytearray})
+_LONGEST_TEXT = 100
 _LONGEST_INT = 128
 """Bits of an int that is written out: longer ones take long to write."""
 
@@ -59,6 +60,31 @@ def described(
     if len(args) > _MOST or len(kwargs) > _MOST:
         shown.append("...")
     return f"{name}({', '.join(shown)})"
+
+
+def outlined(value: Any) -> str:
+    """Return a value, such as a question, as text of bounded length; none of its own code runs.
+
+    Example:
+        >>> outlined({"approve?": ["a", "b"], "amount": 3})
+        "{'approve?': <list of 2>, 'amount': 3}"
+    """
+    kind = type(value)
+    if kind is str:
+        text = repr(value[:_LONGEST_TEXT])
+        return text if len(value) <= _LONGEST_TEXT else f"{text[:-1]}...{text[-1]}"
+    if kind is dict:
+        parts = [f"{_shown(key)}: {_shown(item)}" for key, item in [*value.items()][:_MOST]]
+    elif kind in (list, tuple):
+        parts = [_shown(item) for item in value[:_MOST]]
+    else:
+        return _shown(value)
+    if len(value) > _MOST:
+        parts.append("...")
+    text = ", ".join(parts)
+    if kind is dict:
+        return f"{{{text}}}"
+    return f"[{text}]" if kind is list else f"({text})"
 
 
 def _shown(value: Any) -> str:

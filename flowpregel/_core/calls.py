@@ -14,7 +14,7 @@ from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import SAVE, BodyCalls, Call, CallFailure, Resolve, StepContext
 from flowpregel._core.ids import NOWHERE, CallRecord
 from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned, Task, Write
-from flowpregel._core.run_state import Run
+from flowpregel._core.run_state import ANY_QUESTION, Run
 from flowpregel._core.stream_events import interrupts_of
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
@@ -312,9 +312,14 @@ def answer_from_pending(run: Run, task: Task) -> None:
 
 
 def _answer_moved(run: Run, task: Task, outcome: Outcome) -> bool:
-    """Give *task* an answer to what was asked where its graph stood before, if it asks now."""
+    """Give *task* an answer that is for what is asked first, if it asks now."""
     if not isinstance(outcome, records.Interrupted) or not outcome.interrupts:
         return False
-    run.answers[outcome.interrupts[0].id] = run.moved_answers.pop(0)
+    if ANY_QUESTION in run.answers:
+        answer = run.answers.pop(ANY_QUESTION)
+        run.drop_answer(ANY_QUESTION)
+    else:
+        answer = run.moved_answers.pop(0)
+    run.answers[outcome.interrupts[0].id] = answer
     answer_from_pending(run, task)
     return True

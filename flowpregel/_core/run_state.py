@@ -22,6 +22,8 @@ from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, read
 from flowpregel.errors import INVALID_RESUME
 
+ANY_QUESTION = ""
+"""Among answers by id: one for whichever question is asked first."""
 _LONGEST_LINE = 200
 _MOST_ATTEMPTS = 10
 """Of a task's attempts that failed, the last ones are kept, this many."""
@@ -55,6 +57,8 @@ class GoingOn:
     """How many recorded calls no body asked for again."""
     of_other_code: Counter[str] = field(default_factory=Counter)
     """How many results that other code made were used, by the name of the task."""
+    noted: set[str] = field(default_factory=set)
+    """The notices that were given already."""
     codes: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Of these tasks, and of bodies that have changed, the digests of the code that was recorded
     with one of them, and of the code now."""
@@ -125,6 +129,11 @@ class Run:
     """Whether nothing is kept before the run ends."""
     stopped: Stopped | None = None
     """Whether it was asked to end, and how."""
+
+    @property
+    def has_free_answer(self) -> bool:
+        """Whether there is an answer for what is asked first, whichever question that is."""
+        return bool(self.moved_answers) or ANY_QUESTION in self.answers
 
     def setting(self) -> StepContext:
         """Return what the tasks of the superstep that is planned now have in common."""
@@ -222,16 +231,29 @@ class Run:
             Whether it says so, of a question of this run or of one nested in it.
         """
         question = getattr(error, INVALID_RESUME, None)
-        own = [
-            (channel, {key: each for key, each in value.items() if key != question})
-            if channel == records.RESUME
-            else (channel, value)
-            for channel, value in self.pending.get(records.RUN_TASK_ID, ())
-        ]
-        if question is not None and own:
+        if question is not None:
+            self.drop_answer(question)
+        return question is not None
+
+    def drop_answer(self, question: str) -> None:
+        """Forget the answer that a command gave to *question*, an interrupt's id."""
+        own, answers = list[Write](), None
+        for channel, value in self.pending.get(records.RUN_TASK_ID, ()):
+            if channel == records.RESUME:
+                answers = {key: each for key, each in value.items() if key != question}
+            else:
+                own.append((channel, value))
+        if answers is not None:
+            # Last, wherever it was read: the places of the other writes do not change.
+            own.append((records.RESUME, answers))
             self.pending[records.RUN_TASK_ID] = own
             self.keep(records.RUN_TASK_ID, "", own)
-        return question is not None
+
+    def note(self, text: str) -> None:
+        """Give the user a notice, once what it is about is kept; the same one only once."""
+        if text not in self.going_on.noted:
+            self.going_on.noted.add(text)
+            self.after.append(Emit("notices", text))
 
     def tracked(self, value: Any) -> Any:
         """Return *value*; a `Send` without what no checkpoint keeps: its task alone has that."""

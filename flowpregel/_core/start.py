@@ -15,18 +15,27 @@ Command(update=...)   writes, goes on              writes, starts
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import ids, records
-from flowpregel._core.barrier import TO_NODE, Writes, barrier_of, check_writes, plan
-from flowpregel._core.commands import Command, Send
+from flowpregel._core.barrier import (
+    TO_NODE,
+    Writes,
+    apply,
+    barrier_of,
+    changing,
+    check_writes,
+    plan,
+)
+from flowpregel._core.commands import Command, Interrupt, Send
 from flowpregel._core.effects import Emit, Load, Steps
 from flowpregel._core.program import Options, Program, load_state, names, new_state
 from flowpregel._core.records import Durability, Saved, Write
-from flowpregel._core.run_state import Run
+from flowpregel._core.run_state import ANY_QUESTION, Run
 from flowpregel._core.stream_events import StreamEvents, interrupts_of
+from flowpregel._text import outlined
 from flowpregel.channels.base import read
 
 
@@ -208,7 +217,11 @@ def _obey(run: Run, command: Command[Any], *, keep: bool) -> Steps:
     """Take in a `Command`; *keep* its writes on the checkpoint the run starts from."""
     writes = command_writes(run.program, command)
     if command.resume is not None:
-        run.answers.update(_answers_of(run, command.resume))
+        waiting = _waiting(run, ())
+        answers = _answers_of(run, command.resume, waiting)
+        if any(channel == records.TASKS for channel, _ in writes):
+            answers = _after_goto(run, command.resume, answers, writes)
+        run.answers.update(answers)
         writes.append((records.RESUME, dict(run.answers)))
     if not writes:
         raise errors.EmptyInputError("Received empty Command input: give it update, resume or goto")
@@ -268,7 +281,63 @@ def update_writes(update: Any) -> list[Write]:
     return [("__root__", update)]
 
 
-def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
+def _waiting(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
+    """Return the questions of the tasks that are due, by id.
+
+    Args:
+        run: The run.
+        writes: What the run itself is about to write, beside what it wrote before.
+    """
+    replaced = _replaced_tasks(run, writes)
+    waiting: dict[str, Interrupt] = {}
+    dropped: set[str] = set()
+    for task_id, kept in run.pending.items():
+        if task_id == records.RUN_TASK_ID:
+            continue
+        for item in interrupts_of(kept, live=True):
+            if task_id in replaced:
+                dropped.add(item.id)
+            waiting[item.id] = item
+    # What a call asks, the task that made it asks too.
+    return {id: item for id, item in waiting.items() if id not in dropped}
+
+
+def _replaced_tasks(run: Run, writes: Sequence[Write]) -> set[str]:
+    """Return the ids of the tasks that are not due any more since a command sent others.
+
+    A `Send` of a command takes the place of those that the last superstep has sent.
+    """
+    own = [Writes([*_own_writes(run), *writes])]
+    if not any(channel == records.TASKS for channel, _ in own[0].writes):
+        return set()
+    setting = run.setting()
+    before = {task.id for task in plan(run.program, run.state, None, setting)}
+    state = run.state.copy(changing(run.program, run.state, own))
+    apply(run.program, state, own, run.options.next_version(state.newest, run.now))
+    return before - {task.id for task in plan(run.program, state, None, setting)}
+
+
+def _after_goto(
+    run: Run, resume: Any, answers: dict[str, Any], writes: Sequence[Write]
+) -> dict[str, Any]:
+    """Return *answers* where *writes* of the same command may drop the tasks that asked.
+
+    An answer by id stays with its question. One to the only question is, as in LangGraph, for
+    what is asked first.
+    """
+    before, after = _waiting(run, ()), _waiting(run, writes)
+    dropped = [question for id, question in before.items() if id in answers and id not in after]
+    if dropped and not _is_by_id(resume):
+        return {ANY_QUESTION: resume}
+    for question in dropped:
+        run.note(
+            f"the answer to {outlined(question.value)} is kept, and no task takes it: "
+            f"goto=Send(...) has replaced the task that asked (interrupt {question.id})"
+        )
+    return answers
+
+
+def _answers_of(run: Run, resume: Any, waiting: Mapping[str, Interrupt]) -> dict[str, Any]:
     """Return *resume* as answers by interrupt id.
 
     Raises:
@@ -278,15 +347,9 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
         raise errors.ConfigurationError(
             "Cannot use Command(resume=...) without checkpointer: nothing was kept to resume"
         )
-    asked = {
-        item.id: None
-        for task_id, writes in run.pending.items()
-        if task_id != records.RUN_TASK_ID
-        for item in interrupts_of(writes, live=True)
-    }
-    pending = list(asked)
-    if isinstance(resume, Mapping) and resume and all(map(ids.is_interrupt_id, resume)):
-        unknown = sorted(resume.keys() - asked.keys())
+    pending = list(waiting)
+    if _is_by_id(resume):
+        unknown = sorted(resume.keys() - waiting.keys())
         if unknown and run.hand_back:
             raise errors.UnknownInterruptError(
                 f"interrupt {unknown[0]} is not waiting for an answer: it was answered, or never "
@@ -312,6 +375,11 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
         "there is nothing to resume: no interrupt of this thread waits for an answer; pass an "
         "input, or the thread_id of a run that asks"
     )
+
+
+def _is_by_id(resume: Any) -> bool:
+    """Return whether *resume* maps the ids of questions to their answers."""
+    return isinstance(resume, Mapping) and bool(resume) and all(map(ids.is_interrupt_id, resume))
 
 
 # ---------------------------------------------------------------- input

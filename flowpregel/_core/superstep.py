@@ -293,7 +293,7 @@ class Superstep:
         if body is not None:
             body.caught = body.caught if event.caught is None else event.caught
             outcome = calls.final_outcome(body, outcome)
-        may_repeat = isinstance(outcome, Raised) or bool(run.moved_answers)
+        may_repeat = isinstance(outcome, Raised) or run.has_free_answer
         may_repeat = may_repeat and self._failure is None and run.stopped is None
         if may_repeat and (delay := calls.delay(run, task, outcome, wakeup.jitter)) is not None:
             task.attempt += 1

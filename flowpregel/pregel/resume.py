@@ -291,7 +291,13 @@ def open_checkpoint(
     for item in saved.writes:
         pending.setdefault(item.task_id, []).append((item.channel, item.value))
     place = StepContext(checkpoint.id, saved.address.namespace, step, step + 2)
-    tasks = plan(program, state, None, place)
     own = [write for write in pending.get(RUN_TASK_ID, ()) if write[0] not in records.SILENT_WRITES]
+    sends = any(channel == records.TASKS for channel, _ in own)
+    tasks = [] if sends else plan(program, state, None, place)
     applied = apply(program, state, [Writes(own)], next_version(state.newest, now)) if own else None
+    if sends:
+        # What a command sent took the place of what the last superstep had sent, so that those
+        # tasks are not due any more, nor their questions. Of other writes of its own LangGraph's
+        # states do not show which tasks they lead to.
+        tasks = plan(program, state, None, place)
     return OpenCheckpoint(saved, state, tasks, pending, applied)
