@@ -37,6 +37,9 @@ class Unresolved:
             "(in async code: await future)"
         )
 
+    # A class that defines `__eq__` has no `__hash__` unless it is given one.
+    __hash__ = object.__hash__
+
     if not TYPE_CHECKING:  # type checkers refuse all of this by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -44,6 +47,12 @@ class Unresolved:
                 f"the future of a call has no {name!r}: for that of what the call returns, write "
                 f"future.result().{name} (in async code: (await future).{name})"
             )
+
+        def __eq__(self, other: object) -> bool:
+            """Return whether *other* is this very future; refuse what is no future."""
+            if not isinstance(other, Unresolved):
+                self._refuse()
+            return self is other
 
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
         __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse

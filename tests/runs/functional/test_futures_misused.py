@@ -36,6 +36,16 @@ from tests.runs.functional.flows import double
         lambda future: "a" * future,
         lambda future: [1, 2][future],
         lambda future: round(future),
+        lambda future: future == 6,
+        lambda future: future == None,  # noqa: E711 - that is the mistake
+        lambda future: 6 == future,
+        lambda future: future != 6,
+        lambda future: 6 != future,
+        lambda future: future in [1, 2],
+        lambda future: 6 in [future],
+        lambda future: [future].index(6),
+        lambda future: [6].count(future),
+        lambda future: (future, 1) == (6, 1),
     ],
 )
 @pytest.mark.parametrize("chunksize", [1, 2])
@@ -79,3 +89,25 @@ def test_a_future_is_shown_as_one() -> None:
         return str(future)
 
     assert "CallFuture" in flow.run(1)
+
+
+@pytest.mark.parametrize("chunksize", [1, 2])
+def test_futures_are_told_apart_by_identity(chunksize: int) -> None:
+    """They are kept in sets, dicts and lists: a future equals itself and no other future."""
+
+    @entrypoint(executor="inline")
+    def flow(n: int) -> Any:
+        first, second = double.map([n, n], chunksize=chunksize)
+        names = {first: "first", second: "second"}
+        compared = [
+            first == first,  # noqa: PLR0124 - that is the question
+            first == second,
+            first != second,
+            first in [second],
+            [second, first].index(first),
+            len({first, second, first}),
+            names[second],
+        ]
+        return compared, first.result(), second.result()
+
+    assert ([True, False, True, False, 1, 2, "second"], 2, 2) == flow.run(1)
