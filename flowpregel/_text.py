@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 _LONGEST = 40
@@ -85,6 +85,31 @@ def outlined(value: Any) -> str:
     if kind is dict:
         return f"{{{text}}}"
     return f"[{text}]" if kind is list else f"({text})"
+
+
+def no_such_option(owner: str, name: str, known: Iterable[str]) -> str:
+    """Return the message that *owner* has no option *name*: those that it has, and the closest.
+
+    Example:
+        >>> no_such_option("a task", "timeot", ["name", "timeout"])
+        "a task has no option 'timeot'; it has name, timeout. Did you mean 'timeout'?"
+    """
+    options = [*known]
+    hint = did_you_mean(name, options)
+    return f"{owner} has no option {name!r}; it has {', '.join(options)}{hint}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the question that names the closest of the *known* names; empty: none is close.
+
+    Example:
+        >>> did_you_mean("timeot", ["name", "timeout"])
+        ". Did you mean 'timeout'?"
+    """
+    from difflib import get_close_matches  # noqa: PLC0415 - only for who has misspelled a name
+
+    close = get_close_matches(name, [*known], n=1)
+    return f". Did you mean {close[0]!r}?" if close else ""
 
 
 def _shown(value: Any) -> str:

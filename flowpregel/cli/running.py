@@ -49,12 +49,48 @@ _KEEP = click.Choice(["keep", "rerun", "error"])
 _STOP_AFTER = "End in time after this long (3h50m), with exit code 75; run again, it goes on."
 _STOP_GRACE = "How long running tasks have then, and after SIGTERM, to save and end (20s)."
 _CONFLICT = "If another process has the run: wait for its result, raise, or takeover."
+_DURABILITY = "When a result is on disk: sync, async (default) or exit."
+_METADATA = "Kept with the run's checkpoints: NAME=VALUE, VALUE as JSON or text; several times."
+_TAG = "Kept with the run's checkpoints, and given to tasks; several times."
+_CONTEXT = "What tasks get as context: JSON, or @FILE with JSON in it."
 _EVERY = "Go on looking for such runs, so often, until it is stopped."
 _NOT_OF_RUNS = ("store", "quiet", "traceback")
+
+
+def given_value(value: str, *, text: bool) -> Any:
+    """Return what a VALUE stands for: JSON, or text where it is none, or is said to be."""
+    if not text:
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
+
+
+def _metadata(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> Any:
+    """Return the dict that ``--metadata NAME=VALUE`` stands for; None: it was not given."""
+    metadata = {}
+    for pair in pairs:
+        name, mark, value = pair.partition("=")
+        if not (name and mark):
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE")
+        metadata[name] = given_value(value, text=False)
+    return metadata or None
+
+
+def _context(_: click.Context, __: click.Parameter, value: str | None) -> Any:
+    """Return the value that ``--context`` names; None: it was not given."""
+    return None if value is None else json_of("--context", value)
+
+
 RUN_OPTIONS = (
     click.Option(["--quiet"], is_flag=True, help="Show no progress."),
     click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed."),
     click.Option(["--max-concurrency"], type=console.COUNT, metavar="N", help=_MOST_TASKS),
+    click.Option(["--durability"], type=click.Choice(["sync", "async", "exit"]), help=_DURABILITY),
+    click.Option(
+        ["--metadata"], multiple=True, metavar="NAME=VALUE", callback=_metadata, help=_METADATA
+    ),
+    click.Option(["--tag", "tags"], multiple=True, metavar="TAG", help=_TAG),
+    click.Option(["--context"], metavar="JSON|@FILE", callback=_context, help=_CONTEXT),
     click.Option(["--on-code-change"], type=_KEEP, default="keep", help=_CODE_CHANGE),
     click.Option(
         ["--on-conflict"], type=click.Choice(["wait", "raise", "takeover"]), help=_CONFLICT
@@ -89,20 +125,29 @@ def run(flow: str, given: str, thread_id: str | None, adopt: bool, **options: An
     return perform(request, value, resume=replace(found.once, adopt=adopt))
 
 
-def _input(given: str) -> Any:
-    """Return the value that ``--input`` names."""
+def json_of(option: str, given: str) -> Any:
+    """Return the value that an option names: JSON, a file with JSON in it, or stdin.
+
+    Raises:
+        ConfigurationError: It names none; the message names *option*.
+    """
     try:
         if given == "@-":
             given = sys.stdin.read()
         elif given.startswith("@"):
             given = Path(given[1:]).read_text("utf-8")
-        value = json.loads(given)
+        return json.loads(given)
     except OSError as error:
-        raise ConfigurationError(f"--input: {error}") from error
+        raise ConfigurationError(f"{option}: {error}") from error
     except ValueError as error:
         raise ConfigurationError(
-            f"--input is not JSON: {error}; a text needs quotes of its own: '\"text\"'"
+            f"{option} is not JSON: {error}; a text needs quotes of its own: '\"text\"'"
         ) from error
+
+
+def _input(given: str) -> Any:
+    """Return the value that ``--input`` names."""
+    value = json_of("--input", given)
     if value is None:
         raise ConfigurationError(
             "--input is null, and a run needs input to start with; `flowpregel resume` goes on"
@@ -146,14 +191,6 @@ def answer(
     given = given_value(value, text=text)
     request = RunRequest(found, flow, thread, options)
     return perform(request, Command(resume={question: given}))
-
-
-def given_value(value: str, *, text: bool) -> Any:
-    """Return what a VALUE stands for: JSON, or text where it is none, or is said to be."""
-    if not text:
-        with suppress(ValueError):
-            return json.loads(value)
-    return value
 
 
 @console.thread_command()

@@ -123,7 +123,7 @@ def flow_of(thread_id: str, flow: str | None, store: str | None) -> Pregel:
     """Import a thread's flow: *flow*, or the one that its run recorded.
 
     Raises:
-        ConfigurationError: Its run was started by `invoke` or its kin, and records none.
+        ConfigurationError: Its run records none: it is of a graph that no module has.
     """
     if flow is not None:
         if store is not None:

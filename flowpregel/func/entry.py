@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
 
 from flowpregel._core.commands import is_coroutine_function, is_generator_function, name_of
 from flowpregel._core.program import names
 from flowpregel._core.records import PREVIOUS
+from flowpregel._text import no_such_option
 from flowpregel.channels import EphemeralValue, LastValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
+from flowpregel.events import Durability
 from flowpregel.executors.calls import refuse_futures
 from flowpregel.func.flow import Flow, once_of
 from flowpregel.func.parameters import FlowParameters, parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel._write import ChannelWriteEntry
+from flowpregel.pregel.config import check_choices, parse
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.jsonschema import hints_of
 from flowpregel.pregel.node import Channel, PregelNode
@@ -31,7 +34,7 @@ ValueT = TypeVar("ValueT")
 SaveT = TypeVar("SaveT")
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class EntrypointOptions:
     """How a workflow is made; `entrypoint` documents the fields."""
 
@@ -46,12 +49,37 @@ class EntrypointOptions:
     adopts: str | Sequence[str] = ()
     on_end: Hook | None = None
     on_failure: Hook | None = None
+    durability: Durability | None = None
+    max_concurrency: int | None = None
+    metadata: Mapping[str, Any] | None = None
+    tags: Sequence[str] | None = None
+    context: Any = None
 
     def __post_init__(self) -> None:
         for name in ("on_end", "on_failure"):
             hook: Any = getattr(self, name)
             if hook is not None and (not callable(hook) or is_coroutine_function(hook)):
                 raise ConfigurationError(f"entrypoint({name}={hook!r}): use a function, not async")
+        check_choices(self.run_options)
+        parse(self.config)
+
+    @property
+    def run_options(self) -> dict[str, Any]:
+        """The options of each run that is not given its own."""
+        options = {"durability": self.durability, "context": self.context}
+        return {name: value for name, value in options.items() if value is not None}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config of each run, to which its own is added."""
+        config: dict[str, Any] = {
+            "max_concurrency": self.max_concurrency,
+            "metadata": self.metadata,
+            "tags": self.tags,
+        }
+        if self.on_end is not None or self.on_failure is not None:
+            config["callbacks"] = [EndHooks(self.on_end, self.on_failure)]
+        return {name: value for name, value in config.items() if value is not None}
 
 
 class entrypoint(EntrypointOptions):
@@ -80,9 +108,13 @@ class entrypoint(EntrypointOptions):
         on_end: Called with a `RunEnd`, once, when a run is done; in this process.
         on_failure: Called so when a run has failed; for a run whose process has died, by the
             next one that goes on with it.
+        durability, max_concurrency, context: Of each run that is not given its own; as `Flow.run`
+            takes them.
+        metadata, tags: Of each run, beside its own.
 
     Raises:
         ConfigurationError: The function cannot be a workflow; the message says why.
+        TypeError: There is no such option.
 
     Example:
         >>> from flowpregel.func import entrypoint, task
@@ -126,9 +158,18 @@ class entrypoint(EntrypointOptions):
         adopts: str | Sequence[str] = (),
         on_end: Hook | None = None,
         on_failure: Hook | None = None,
+        durability: Durability | None = None,
+        max_concurrency: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        tags: Sequence[str] | None = None,
+        context: Any = None,
     ) -> entrypoint: ...
     def __new__(cls, *args: Any, **options: Any) -> Any:
         """Return a decorator; without parentheses, the workflow of a function."""
+        known = [each.name for each in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise TypeError(no_such_option("@entrypoint", name, known))
         is_bare = len(args) == 1 and not options and callable(args[0])
         if is_bare and not isinstance(args[0], BaseCheckpointSaver):
             return cls()(args[0])
@@ -165,7 +206,6 @@ class entrypoint(EntrypointOptions):
         )
         first = next(iter(parameters.signature.parameters)) if parameters.is_one else None
         given, returned, saved = _types_of(func, first)
-        hooked = self.on_end is not None or self.on_failure is not None
         graph: Flow[Any, Any] = Flow(
             parameters,
             once_of(func, name, names(self.adopts)),
@@ -186,8 +226,9 @@ class entrypoint(EntrypointOptions):
             context_schema=self.context_schema,
             name=name,
             executor=self.executor,
-            config={"callbacks": [EndHooks(self.on_end, self.on_failure)]} if hooked else None,
+            config=self.config,
         )
+        graph.run_options = self.run_options
         graph.__doc__ = func.__doc__
         return graph
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
@@ -19,10 +17,11 @@ from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError, UnansweredError
+from flowpregel.events import Durability
 from flowpregel.func.parameters import FlowParameters
 from flowpregel.pregel.config import STOP_GRACE
 from flowpregel.pregel.dry_replay import DryRun, dry_replay
-from flowpregel.pregel.naming import Once, folder_of
+from flowpregel.pregel.naming import Once, folder_of, imported_as
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
 
@@ -38,6 +37,11 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "stop_after": None,
     "stop_grace": STOP_GRACE,
     "progress": None,
+    "durability": None,
+    "max_concurrency": None,
+    "metadata": None,
+    "tags": None,
+    "context": None,
 }
 """The options of a run, among the arguments of its workflow, and their defaults."""
 _EVENTS = ("tasks", "updates", "custom")
@@ -60,6 +64,11 @@ class RunMethod(Protocol[P, R_co]):
         stop_after: float | timedelta | None = ...,
         stop_grace: float = ...,
         progress: bool = ...,
+        durability: Durability | None = ...,
+        max_concurrency: int | None = ...,
+        metadata: Mapping[str, Any] | None = ...,
+        tags: Sequence[str] | None = ...,
+        context: Any = ...,
         **kwargs: Any,
     ) -> R_co: ...
 
@@ -79,9 +88,12 @@ class Flow(Pregel, Generic[P, R]):
 
     def __init__(self, parameters: FlowParameters, once: Once, **parts: Any) -> None:
         super().__init__(**parts)
-        self.parameters = parameters
+        # A parameter of the function is no option of its runs, whatever its name.
+        options = {k: v for k, v in _OPTIONS.items() if k not in parameters.signature.parameters}
+        self.parameters = replace(parameters, options=tuple(options))
         self.once: Once = once
-        self._signature = parameters.signature_with(_OPTIONS)
+        self._options = options
+        self._signature = parameters.signature_with(options)
 
     def completed(self, given: Any) -> Any:
         """Return what `run` would make of *given*: a value, or a dict of the values of several.
@@ -115,6 +127,13 @@ class Flow(Pregel, Generic[P, R]):
             stop_grace: Seconds that these have then to save and to return (20); SIGTERM gives
                 them as much.
             progress: Whether to show a live view on stderr.
+            durability: When a result is on disk: ``"sync"``, ``"async"`` (default) or ``"exit"``.
+            max_concurrency: The most tasks at once.
+            metadata, tags: Kept with the run's checkpoints.
+            context: What tasks get as ``context``.
+
+        An option that a parameter of the function is named like is the parameter. Options of all
+        runs can be given to `entrypoint`.
 
         Raises:
             TypeError: The function does not take these arguments.
@@ -132,8 +151,8 @@ class Flow(Pregel, Generic[P, R]):
         """
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            if _is_nested(kwargs):
-                return self.invoke(self._given(args, kwargs))
+            if self._is_step(kwargs):
+                return self.invoke(self._given(args, kwargs), **self._options_in(kwargs))
             with UsersFrames(), held():
                 run = self._planned(args, kwargs)
                 for _ in run.items():
@@ -147,8 +166,8 @@ class Flow(Pregel, Generic[P, R]):
         """`run`, on the running event loop."""
 
         async def arun(*args: Any, **kwargs: Any) -> Any:
-            if _is_nested(kwargs):
-                return await self.ainvoke(self._given(args, kwargs))
+            if self._is_step(kwargs):
+                return await self.ainvoke(self._given(args, kwargs), **self._options_in(kwargs))
             with UsersFrames():
                 run = self._planned(args, kwargs)
                 async for _ in run.aitems():
@@ -229,8 +248,7 @@ class Flow(Pregel, Generic[P, R]):
 
     def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], **asked: Any) -> GraphRun:
         """Return the run that is asked for, its workflow's arguments and its own options apart."""
-        own = {key: kwargs[key] for key in _OPTIONS if kwargs.get(key) is not None}
-        own = {**_OPTIONS, **own}
+        own = {**_OPTIONS, **self.run_options, **self._options_in(kwargs)}
         run_id, adopt = own.pop("id"), own.pop("adopt")
         if self.checkpointer is not None:
             own["thread_id"] = str(uuid.uuid4()) if run_id is None else run_id
@@ -241,8 +259,17 @@ class Flow(Pregel, Generic[P, R]):
             run.resume = replace(self.once, adopt=adopt)
         return run
 
+    def _options_in(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a run among its keyword arguments."""
+        return {key: kwargs[key] for key in self._options if kwargs.get(key) is not None}
+
+    def _is_step(self, kwargs: Mapping[str, Any]) -> bool:
+        """Return whether a run is one step of the run around it, and has no id of its own."""
+        has_id = "id" in self._options and kwargs.get("id") is not None
+        return current.get() is not None and not has_id
+
     def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        given = {key: value for key, value in kwargs.items() if key not in _OPTIONS}
+        given = {key: value for key, value in kwargs.items() if key not in self._options}
         return self.parameters.input_of(args, given)
 
 
@@ -319,11 +346,6 @@ def _no_checkpointer(asked: str) -> ConfigurationError:
     )
 
 
-def _is_nested(kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a run is one step of the run around it, and has no id of its own."""
-    return current.get() is not None and kwargs.get("id") is None
-
-
 def _result_of(run: GraphRun) -> Any:
     """Return what a run came to.
 
@@ -346,11 +368,6 @@ def once_of(func: Callable[..., Any], name: str, adopts: Sequence[str]) -> Once:
         adopts: The names that it had before.
     """
     module, qualified = home_of(func)
-    is_script = module.startswith("__main__")
-    imported = sys.modules.get("__main__" if is_script else module)
-    file = getattr(imported, "__file__", None)
-    if is_script:
-        spec = getattr(imported, "__spec__", None)
-        module = spec.name if spec else Path(file or "__main__").stem
+    module, file = imported_as(module)
     flow = f"{module}:{qualified.removesuffix(qualified.rpartition('.')[2])}{name}"
     return Once(flow=flow, folder=folder_of(module, file), adopts=tuple(adopts))

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypedDict, cast
 from flowpregel._core.program import names
 from flowpregel._core.records import Node
 from flowpregel._engine.tasks import check_executor
+from flowpregel._text import no_such_option
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.node import checked_cache_policy, policies_of
@@ -129,5 +130,5 @@ def checked_options(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     known = [field.name for field in fields(TaskOptions)]
     for name in changes:
         if name not in known:
-            raise TypeError(f"a task has no option {name!r}; it has {', '.join(known)}")
+            raise TypeError(no_such_option("a task", name, known))
     return changes

@@ -9,6 +9,7 @@ from typing import Any
 
 from flowpregel._core.commands import Command, injections_of
 from flowpregel._core.records import Arguments
+from flowpregel._text import did_you_mean
 from flowpregel.errors import ConfigurationError
 
 
@@ -22,10 +23,12 @@ class FlowParameters:
     Args:
         name: The name of the workflow, for messages.
         signature: Its own parameters.
+        options: The names of the options of a run, which are given among its arguments.
     """
 
     name: str
     signature: inspect.Signature
+    options: tuple[str, ...] = ()
 
     @property
     def is_one(self) -> bool:
@@ -60,15 +63,21 @@ class FlowParameters:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(
-                f"{self.name}() {error}; it takes {self.signature}, and a run of it takes "
-                "id='...', adopt=, on_code_change=, on_conflict=, fail_fast=, stop_after=, "
-                "stop_grace= and progress= too"
-            ) from None
+            raise TypeError(f"{self.name}() {error}{self._hint(kwargs)}") from None
         bound.apply_defaults()
         given = dict(bound.arguments)
         value = next(iter(given.values()))
         return value if self.is_one and not _means_more(value) else given
+
+    def _hint(self, kwargs: Mapping[str, Any]) -> str:
+        """Return what may be given, for the message that one of *kwargs* may not."""
+        text = f"; it takes {self.signature}"
+        if self.options:
+            names = ("id='...'" if name == "id" else f"{name}=" for name in self.options)
+            text += f", and a run of it takes {', '.join(names)} too"
+        known = [*self.signature.parameters, *self.options]
+        unknown = next((name for name in kwargs if name not in known), "")
+        return text + did_you_mean(unknown, known)
 
     def arguments_of(self, given: Any) -> Any:
         """Return what the body is called with for an input: its arguments, or a bare value."""

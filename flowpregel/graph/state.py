@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Self
+from inspect import signature
+from typing import Any, Never, Self
 
 from flowpregel._core.commands import callee_of, name_of
+from flowpregel._text import no_such_option
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.compile import CompiledStateGraph
 from flowpregel.graph.spec import (
@@ -285,6 +287,7 @@ class StateGraph(GraphSpec):
         name: str | None = None,
         executor: Any = None,
         migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+        **misspelled: Never,
     ) -> CompiledStateGraph:
         """Return the graph as a `Pregel`, to be run. It does not change any more.
 
@@ -304,7 +307,11 @@ class StateGraph(GraphSpec):
 
         Raises:
             ConfigurationError: Nodes, edges and breakpoints do not fit together.
+            TypeError: There is no such option.
         """
+        for option in misspelled:
+            known = [*signature(self.compile).parameters][:-1]
+            raise TypeError(no_such_option("compile()", option, known))
         for where in (interrupt_before, interrupt_after):
             self.validate(() if where == "*" else where)
         return CompiledStateGraph(

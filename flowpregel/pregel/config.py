@@ -10,6 +10,7 @@ from uuid import UUID
 
 from flowpregel._core.program import names
 from flowpregel._core.records import Address
+from flowpregel._text import no_such_option
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.checkpoint.layout import thread_name
 from flowpregel.errors import ConfigurationError
@@ -136,9 +137,7 @@ def merged(*configs: Config | None, **settings: Any) -> dict[str, Any]:
     known = ConfigKeywords.__annotations__
     for key in settings:
         if key not in known:
-            raise TypeError(
-                f"unexpected keyword {key!r}; the settings of a run are: {', '.join(known)}"
-            )
+            raise TypeError(no_such_option("a config", key, known))
     configurable = dict(_checked(settings, "configurable", {}))
     configurable |= {key: settings[key] for key in _CONFIGURABLE if key in settings}
     top_level = {key: settings[key] for key in _TOP_LEVEL if key in settings}
@@ -266,7 +265,10 @@ def options_of(
 
     Raises:
         ConfigurationError: One cannot be.
+        TypeError: There is no such option.
     """
+    for name in asked.keys() - OPTIONS - ConfigKeywords.__annotations__.keys():
+        raise TypeError(no_such_option("a run", name, RunKeywords.__annotations__))
     options: dict[str, Any] = {
         "stream_mode": graph.stream_mode,
         "print_mode": (),
@@ -283,14 +285,13 @@ def options_of(
         "stop_grace": STOP_GRACE,
         **{name: choices[0] for name, (choices, _) in _CHOICES.items()},
     }
+    options |= graph.run_options
     options |= {
         key: value
         for key, value in asked.items()
         if key in OPTIONS and (value is not None or key == "on_code_change")
     }
-    for name, (choices, hint) in _CHOICES.items():
-        if options[name] not in choices:
-            raise ConfigurationError(f"{name}={options[name]!r}; use {hint}")
+    check_choices(options)
     for name in ("stop_after", "stop_grace"):
         seconds = options[name]
         if isinstance(seconds, timedelta):
@@ -308,6 +309,17 @@ def options_of(
                 f"the channels are: {', '.join(graph.program.channels)}"
             )
     return options
+
+
+def check_choices(options: Mapping[str, Any]) -> None:
+    """Refuse an option whose value is none of the words that it may be.
+
+    Raises:
+        ConfigurationError: There is one; the message lists the words.
+    """
+    for name, (choices, hint) in _CHOICES.items():
+        if name in options and options[name] not in choices:
+            raise ConfigurationError(f"{name}={options[name]!r}; use {hint}")
 
 
 def context_of(schema: type[Any], context: Any) -> Any:

@@ -67,6 +67,8 @@ class GraphDefinition:
     name: str = "LangGraph"
     executor: Any = None
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
+    run_options: Mapping[str, Any] = field(default_factory=dict, init=False)
+    """The options that a run has which is not given its own, such as ``durability``."""
     once: Once | None = field(default=None, init=False)
     """What the command asks for when it runs a workflow; None: it is a graph."""
 

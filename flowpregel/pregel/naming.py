@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,6 +113,43 @@ def folder_of(module: str, file: str | None) -> str:
     parents = Path(file).resolve().parents
     depth = module.count(".") + (Path(file).stem == "__init__")
     return str(parents[min(depth, len(parents) - 1)])
+
+
+def imported_as(module: str) -> tuple[str, str | None]:
+    """Return the name under which other programs import a module, and its file, if it has one.
+
+    Both are those of a script too, which knows itself as ``__main__``.
+    """
+    is_script = module.startswith("__main__")
+    imported = sys.modules.get("__main__" if is_script else module)
+    file = getattr(imported, "__file__", None)
+    if is_script:
+        spec = getattr(imported, "__spec__", None)
+        module = spec.name if spec else Path(file or "__main__").stem
+    return module, file
+
+
+def labels_of_graph(graph: Any) -> dict[str, str]:
+    """Return the labels of a graph: the ones of its workflow, or of the variable that holds it.
+
+    The variable is looked for in the modules of the functions that have led here: the one that
+    runs a graph has made it, or has imported it. Other graphs have no labels.
+    """
+    once: Once | None = graph.once
+    if once is not None:
+        return labels_of(once.flow, once.folder)
+    frame, seen = inspect.currentframe(), set[str]()
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module not in seen and not module.startswith("flowpregel."):
+            seen.add(module)
+            for name, value in [*frame.f_globals.items()]:
+                if value is graph:
+                    known, file = imported_as(module)
+                    # What a notebook or a prompt defines, no other program can import.
+                    return labels_of(f"{known}:{name}", folder_of(known, file)) if file else {}
+        frame = frame.f_back
+    return {}
 
 
 def node_of(flow: str) -> str:

@@ -36,7 +36,7 @@ from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.naming import Once
+from flowpregel.pregel.naming import Once, labels_of_graph
 from flowpregel.pregel.progress import MODES, ProgressView, message_stream, run_hooks
 from flowpregel.pregel.resume import for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
@@ -88,6 +88,8 @@ class GraphRun:
             # The checkpoint of a nested graph is found when that is called: by the map of them.
             config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
         self.graph, self.given, self.config = graph, given, config
+        self.labels = {} if self.saver is None else labels_of_graph(graph)
+        """Metadata that say how another program imports the graph."""
         self._hooks: Any = partial(run_hooks, self) if config.callbacks else nullcontext
         schema, context = graph.context_schema, wanted["context"]
         self.context = context if schema is None else context_of(schema, context)
@@ -253,7 +255,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
         start = start_of(graph.program, saver, asked.given, config, resume=asked.resume)
         fault("run.start.after")
         run_id = start.run_id or str(uuid.uuid4())
-        metadata = {**start.metadata, **config.metadata, "run_id": run_id}
+        metadata = {**asked.labels, **start.metadata, **config.metadata, "run_id": run_id}
         options = replace(options, loaded=start.loaded, metadata=metadata, now=now())
         around = RunContext(
             config={**config.shown, "run_id": start.run_id},

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from flowpregel import interrupt, signal, sleep
+from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.func import entrypoint, task
 from flowpregel.graph import END, START, StateGraph
+from flowpregel.runtime import get_runtime
 
 FLOWS = "tests.runs.cli_flows"
 
@@ -87,3 +90,38 @@ unfinished_graph = (
     .add_edge("tell", END)
 )
 steps = unfinished_graph.compile(name="steps")
+
+
+def ask(state: State) -> State:
+    return {"log": str(interrupt("go on?"))}
+
+
+asking = StateGraph(State).add_node("ask", ask).add_edge(START, "ask").compile(executor="inline")
+
+
+def ask_in_a_graph(name: str, form: str, store: str) -> None:
+    """Run a flow of this module on a store until it asks, as its program would."""
+    flow = globals()[name]
+    given: Any = ["ann"] if name == "allow" else {"n": 1}
+    with LMDBSaver(store) as saver:
+        flow.checkpointer = saver
+        try:
+            match form:
+                case "invoke":
+                    flow.invoke(given, thread_id="t")
+                case "stream":
+                    assert [*flow.stream(given, thread_id="t")]
+                case "ainvoke":
+                    asyncio.run(flow.ainvoke(given, thread_id="t"))
+        finally:
+            flow.checkpointer = None
+
+
+@task
+def context_of_run(_: int) -> object:
+    return get_runtime().context
+
+
+@entrypoint(executor="threads")
+def context(n: int) -> object:
+    return context_of_run(n).result()

@@ -16,7 +16,7 @@ from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
-from tests.runs.cli_flows import FLOWS
+from tests.runs.cli_flows import FLOWS, ask_in_a_graph, unfinished_graph
 
 Invoke = Callable[..., Result]
 
@@ -95,10 +95,9 @@ def test_resume_knows_the_flow_from_the_run(cli: Invoke) -> None:
 
 
 def test_resume_of_a_thread_that_names_no_flow_asks_for_one(cli: Invoke, store: str) -> None:
-    from tests.runs.cli_flows import total
-
+    """That of a graph which is no variable of a module."""
     with LMDBSaver(store) as saver:
-        total.copy({"checkpointer": saver}).invoke([1], thread_id="t")
+        unfinished_graph.compile(checkpointer=saver).invoke({"n": 1}, thread_id="t")
 
     result = cli("resume", "t")
 
@@ -173,6 +172,36 @@ def test_one_of_several_questions_is_answered_by_its_id(cli: Invoke) -> None:
     assert '["no", "yes"]\n' == second.stdout
 
 
+@pytest.mark.parametrize("flow", ["allow", "asking"])
+@pytest.mark.parametrize("form", ["invoke", "stream", "ainvoke"])
+def test_a_run_by_invoke_is_answered_without_naming_its_flow(
+    cli: Invoke, store: str, flow: str, form: str
+) -> None:
+    """Workflows and graphs that are variables of a module record how they are imported."""
+    ask_in_a_graph(flow, form, store)
+
+    result = cli("answer", "t", "yes")
+
+    assert (Code.OK, "yes" in result.stdout) == (result.exit_code, True), result.output
+
+
+def test_metadata_of_the_user_stand_beside_the_flow_of_a_run(cli: Invoke, store: str) -> None:
+    """Those that the command was given, of all options."""
+    options = ("--metadata", "team=a", "--metadata", "n=[1]", "--tag", "x", "--durability", "sync")
+    result = run(cli, "context", 1, *options, "--context", '{"user": "ann"}')
+
+    with LMDBSaver(store) as saver:
+        saved = saver.load(Address("context"))
+
+    assert saved is not None
+    metadata = saved.checkpoint.metadata
+    assert ("a", [1]) == (metadata["team"], metadata["n"])
+    assert f"{FLOWS}:context" == metadata["flow"]
+    assert '{"user": "ann"}\n' == result.stdout
+    assert Code.USAGE == run(cli, "context", 1, "--metadata", "team").exit_code
+    assert "--context is not JSON" in run(cli, "context", 1, "--context", "ann").stderr
+
+
 def test_an_answer_to_nothing_is_refused(cli: Invoke) -> None:
     run(cli, "total", [1])
     result = cli("answer", "total", "yes")
@@ -214,7 +243,7 @@ def test_a_run_keeps_which_flow_it_is_of(cli: Invoke, store: str) -> None:
         ("no/such/file.py:total", "there is no file no/such/file.py"),
         (
             f"{FLOWS}:nothing",
-            "cli_flows are: total, allow, rest, told_to_end, wait, shares, steps",
+            "cli_flows are: total, allow, rest, told_to_end, wait, shares, steps, asking, context",
         ),
         (f"{FLOWS}:double", "not a flow"),
         (f"{FLOWS}:unfinished_graph", "not compiled"),

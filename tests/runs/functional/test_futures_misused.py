@@ -100,7 +100,7 @@ def test_futures_are_told_apart_by_identity(chunksize: int) -> None:
         first, second = double.map([n, n], chunksize=chunksize)
         names = {first: "first", second: "second"}
         compared = [
-            first == first,  # noqa: PLR0124 - that is the question
+            first == first,
             first == second,
             first != second,
             first in [second],
