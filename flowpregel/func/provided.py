@@ -17,15 +17,19 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from datetime import time as TimeOfDay
 from signal import SIGKILL, SIGTERM
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from flowpregel._core.ids import Asked, digest
 from flowpregel._engine.nested import RunContext
 from flowpregel.context import current, current_scope, interrupt, nothing
 from flowpregel.errors import CommandFailedError, ConfigurationError, RunStopped
 from flowpregel.executors.calls import CallFuture
 from flowpregel.func.decorator import task
+from flowpregel.func.options import TaskOptions
+from flowpregel.func.tasks import TaskFunction
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, StopSignal, pauses
 
 _LOOK_EVERY: Final = 0.05
@@ -142,13 +146,20 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 # ---------------------------------------------------------------- waiting
 
 
-def sleep(seconds: float | None = None, *, until: datetime | float | None = None) -> None:
+End: TypeAlias = datetime | TimeOfDay | float
+"""When a sleep may end: a time, a time of day, or seconds since the epoch."""
+
+
+def sleep(seconds: float | None = None, *, until: End | None = None) -> None:
     """Wait inside a run; when that is killed and run again, it waits for what is left.
 
+    When the wait ends is recorded as it begins. The first sleep of a body that is run again is
+    the first that was recorded, the second the second, whatever time it computes then.
+
     Args:
-        seconds: How long. When that ends is recorded at once.
-        until: When to end, in place of *seconds*: a time, local if it has no zone, or seconds
-            since the epoch. It must be the same when the run is run again.
+        seconds: How long.
+        until: When to end, in place of *seconds*: a time, the next such time of day
+            (``datetime.time``), either of them local if it has no zone, or seconds since the epoch.
 
     Raises:
         RuntimeError: Called outside of a run, or on an event loop: there `asleep` waits.
@@ -163,12 +174,12 @@ def sleep(seconds: float | None = None, *, until: datetime | float | None = None
         >>> remind.run(0.01)
         'now'
     """
-    _until(_due(seconds).result() if until is None else _time(until, seconds)).result()
+    _until(_due(seconds, until).result()).result()
 
 
-async def asleep(seconds: float | None = None, *, until: datetime | float | None = None) -> None:
+async def asleep(seconds: float | None = None, *, until: End | None = None) -> None:
     """`sleep`, on the running event loop."""
-    await _until(await _due(seconds) if until is None else _time(until, seconds))
+    await _until(await _due(seconds, until))
 
 
 def signal(name: str) -> CallFuture[Any]:
@@ -193,28 +204,83 @@ def signal(name: str) -> CallFuture[Any]:
     return _received(name)
 
 
-def _time(until: datetime | float, seconds: float | None) -> float:
+class _SleepTask(TaskFunction[[float | None, End | None], float]):
+    """The task that a sleep begins with. Its calls are known by their order alone."""
+
+    def _asked(self, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
+        """Return what is compared with the record: which time it computes is no part of it."""
+        seconds, until = args
+        shown = repr(seconds) if until is None else f"until={_shown_end(until)}"
+        return Asked(self.name, digest("any end"), self.code, f"sleep({shown})", is_placed)
+
+
+class _WaitTask(TaskFunction[[float], None]):
+    """The task that waits for the end of a sleep."""
+
+    def _asked(self, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
+        """Return what is compared with the record; its text is a time that people read."""
+        asked = super()._asked(args, kwargs, is_placed=is_placed)
+        return asked._replace(text=f"sleep until({_shown_end(args[0])})")
+
+
+def _begin_sleep(seconds: float | None, until: End | None) -> float:
+    """Return when a sleep ends, in seconds since the epoch; it is recorded."""
+    now = time.time()
+    if until is None:
+        if not isinstance(seconds, int | float):
+            raise ConfigurationError(f"sleep({seconds!r}): use seconds, or until=")
+        return now + seconds
     if seconds is not None:
         raise ConfigurationError("sleep() takes seconds, or until, not both")
-    return until.timestamp() if isinstance(until, datetime) else float(until)
+    match until:
+        case datetime():
+            return until.timestamp()
+        case TimeOfDay():
+            return _next_at(until, now)
+        case int() | float():
+            return float(until)
+    raise ConfigurationError(
+        f"sleep(until={until!r}): use a datetime, a datetime.time, or seconds since the epoch"
+    )
 
 
-@task(name="sleep", executor="inline", version="1")
-def _due(seconds: float | None) -> float:
-    """Return when a sleep ends, in seconds since the epoch; it is recorded."""
-    if not isinstance(seconds, int | float):
-        raise ConfigurationError(f"sleep({seconds!r}): use seconds, or until=")
-    return time.time() + seconds
+def _next_at(time_of_day: TimeOfDay, now: float) -> float:
+    """Return when it is that time of day next, after *now*; both in seconds since the epoch."""
+    today = datetime.fromtimestamp(now, time_of_day.tzinfo).date()
+    end = datetime.combine(today, time_of_day).timestamp()
+    if end > now:
+        return end
+    # A day is not always 24 hours long: the date is moved, and not the time.
+    return datetime.combine(today + timedelta(days=1), time_of_day).timestamp()
 
 
-@task(name="sleep until", version="1")
-async def _until(due: float) -> None:
+def _shown_end(until: object) -> str:
+    """Return the end of a sleep as people read it."""
+    match until:
+        case datetime():
+            return (until if until.tzinfo else until.astimezone()).isoformat()
+        case TimeOfDay():
+            return until.isoformat()
+        case int() | float():
+            # No calendar has infinity, or the year 10,000.
+            with contextlib.suppress(ValueError, OverflowError, OSError):
+                return datetime.fromtimestamp(until, UTC).isoformat()
+            return repr(until)
+    return f"<{type(until).__qualname__}>"
+
+
+async def _wait_until(due: float) -> None:
+    """Wait on the event loop of the process that drives the run."""
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
     while (left := due - time.time()) > 0:
         if pauses.get():
-            interrupt({SLEEPS_UNTIL: datetime.fromtimestamp(due, UTC).isoformat()})
+            interrupt({SLEEPS_UNTIL: _shown_end(due)})
         await asyncio.sleep(min(left, _LONGEST))
+
+
+_due = _SleepTask(_begin_sleep, TaskOptions(name="sleep", executor="inline", version="1"))
+_until = _WaitTask(_wait_until, TaskOptions(name="sleep until", version="1"))
 
 
 @task(name="signal", version="1")

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
+from datetime import time as TimeOfDay
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,6 +86,103 @@ def test_a_run_that_goes_on_sleeps_for_what_is_left(saver: Any, clock: SimpleNam
     assert [1_000_120, 120] == flow.run(120, id="a")
 
 
+@pytest.mark.usefixtures("pausing")
+def test_the_nth_sleep_of_a_body_is_the_nth_whatever_time_it_computes(
+    saver: Any, clock: SimpleNamespace
+) -> None:
+    """As everybody writes it: an hour from now, twice. What was recorded first counts."""
+
+    @entrypoint(checkpointer=saver, executor="inline")
+    def flow(_: int) -> list[float]:
+        ends = []
+        for _ in range(2):
+            now = datetime.fromtimestamp(provided.time.time(), UTC)
+            sleep(until=now + timedelta(hours=1))
+            ends.append(provided.time.time())
+        return ends
+
+    first, second = "1970-01-12T14:46:40+00:00", "1970-01-12T15:48:20+00:00"
+    for now, end in ((0, first), (60, first), (3700, second), (7000, second)):
+        clock.now = 1_000_000 + now
+        with pytest.raises(UnansweredError, match=end.replace("+", r"\+")):
+            flow.run(1, id="a")
+
+    clock.now = 1_000_000 + 3700 + 3600
+
+    assert [clock.now, clock.now] == flow.run(1, id="a")
+
+
+@pytest.mark.usefixtures("pausing")
+@pytest.mark.parametrize(
+    ("until", "shown"),
+    [
+        (TimeOfDay(14, tzinfo=UTC), "1970-01-12T14:00:00+00:00"),
+        (TimeOfDay(13, 46, 40, tzinfo=UTC), "1970-01-13T13:46:40+00:00"),
+        (TimeOfDay(2, tzinfo=UTC), "1970-01-13T02:00:00+00:00"),
+        (TimeOfDay(1, 30, tzinfo=timezone(timedelta(hours=9))), "1970-01-12T16:30:00+00:00"),
+        (datetime(1970, 2, 1, tzinfo=UTC), "1970-02-01T00:00:00+00:00"),
+        (1_000_100, "1970-01-12T13:48:20+00:00"),
+    ],
+)
+def test_it_sleeps_until_a_time_or_the_next_time_of_day(
+    until: Any, shown: str, saver: Any, clock: SimpleNamespace
+) -> None:
+    """A time of day that it is now, or that is over today, is meant for tomorrow."""
+
+    @entrypoint(checkpointer=saver, executor="inline")
+    def flow(_: int) -> float:
+        sleep(until=until)
+        return provided.time.time()
+
+    with pytest.raises(UnansweredError) as raised:
+        flow.run(1, id="a")
+
+    (question,) = raised.value.interrupts
+    assert question.value == {"sleeps_until": shown}
+    clock.now = datetime.fromisoformat(shown).timestamp()
+    assert clock.now == flow.run(1, id="a")
+
+
+@pytest.mark.usefixtures("pausing")
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="this system has no tzset")
+def test_a_time_of_day_without_a_zone_is_local(
+    saver: Any, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also across the night in which clocks are put forward, which has 23 hours."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    try:
+        clock.now = datetime(2027, 3, 27, 12, tzinfo=UTC).timestamp()
+
+        @entrypoint(checkpointer=saver, executor="inline")
+        def flow(_: int) -> None:
+            sleep(until=TimeOfDay(6))
+
+        with pytest.raises(UnansweredError, match=r"2027-03-28T04:00:00\+00:00"):
+            flow.run(1, id="a")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.usefixtures("pausing")
+def test_its_calls_are_shown_with_times_that_people_read(
+    saver: Any, clock: SimpleNamespace
+) -> None:
+    """Seconds since the epoch are for programs."""
+
+    @entrypoint(checkpointer=saver, executor="inline")
+    def flow(until: datetime) -> None:
+        sleep(until=until)
+
+    with pytest.raises(UnansweredError):
+        flow.run(datetime(1970, 2, 1, 12, tzinfo=UTC), id="a")
+
+    saved = saver.load(Address("a"))
+    shown = ["sleep(until=1970-02-01T12:00:00+00:00)", "sleep until(1970-02-01T12:00:00+00:00)"]
+    assert shown == [work.name for work in work_of(saved) if work.is_call]
+
+
 @pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
 def test_it_sleeps_in_the_process_that_drives_the_run(executor: str, clock: Any) -> None:
     """Also where the task that sleeps runs in a worker, whose clock nobody changed."""
@@ -127,6 +225,7 @@ def test_a_coroutine_sleeps_beside_others(drive: Any, clock: SimpleNamespace) ->
         ({}, r"sleep\(None\): use seconds, or until="),
         ({"seconds": "5"}, r"sleep\('5'\): use seconds"),
         ({"seconds": 5, "until": 7.0}, "takes seconds, or until, not both"),
+        ({"until": "02:00"}, r"sleep\(until='02:00'\): use a datetime, a datetime.time"),
     ],
 )
 def test_a_sleep_without_an_end_is_refused(asked: dict[str, Any], told: str) -> None:
