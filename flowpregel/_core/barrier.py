@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -236,18 +236,10 @@ def plan(
         place: The superstep.
     """
     tasks = []
-    candidates: Iterable[str]
-    if updated:
-        candidates = {name for key in updated for name in program.triggers.get(key, ())}
-    else:
-        # A channel that holds a value from the start is never updated: the nodes that it
-        # triggers run when nothing else is due.
-        candidates = program.nodes if state.versions else ()
-    for name in sorted(candidates):
-        node = program.nodes[name]
-        if _is_due(node, state):
-            given = _input_of(node, program, state, place)
-            tasks.append(_task(node, Kind.PULL, given, f"{PULLED}{name}", place, node.triggers))
+    for node in _pulled(program, state, updated):
+        given = _input_of(node, program, state, place)
+        path = f"{PULLED}{node.name}"
+        tasks.append(_task(node, Kind.PULL, given, path, place, node.triggers))
     topic = state.channels.get(TASKS)
     if topic is not None and topic.is_available():
         for index, send in enumerate(topic.get()):
@@ -258,6 +250,31 @@ def plan(
                 task.timeout = send.timeout or task.timeout
                 tasks.append(task)
     return tasks
+
+
+def due_nodes(program: Program, state: State, updated: Collection[str] | None) -> Iterator[Node]:
+    """Yield the nodes of the tasks that `plan` would return; none of their inputs is made."""
+    yield from _pulled(program, state, updated)
+    topic = state.channels.get(TASKS)
+    if topic is not None and topic.is_available():
+        for send in topic.get():
+            if send.node in program.nodes:
+                yield program.nodes[send.node]
+
+
+def _pulled(program: Program, state: State, updated: Collection[str] | None) -> Iterator[Node]:
+    """Yield the nodes that a channel triggers, by name."""
+    candidates: Iterable[str]
+    if updated:
+        candidates = {name for key in updated for name in program.triggers.get(key, ())}
+    else:
+        # A channel that holds a value from the start is never updated: the nodes that it
+        # triggers run when nothing else is due.
+        candidates = program.nodes if state.versions else ()
+    for name in sorted(candidates):
+        node = program.nodes[name]
+        if _is_due(node, state):
+            yield node
 
 
 def _is_due(node: Node, state: State) -> bool:
@@ -329,8 +346,8 @@ def handler_task(program: Program, failed: Task, error: BaseException, place: St
     return task
 
 
-def breaks_before(state: State, tasks: Iterable[Task], where: Names) -> bool:
-    """Return whether a breakpoint on one of *tasks* stops the run here.
+def breaks_before(state: State, nodes: Iterable[Node], where: Names) -> bool:
+    """Return whether a breakpoint on one of *nodes* stops the run here.
 
     A breakpoint at which the run stopped before does not stop it again until a channel changes.
     """
@@ -339,4 +356,4 @@ def breaks_before(state: State, tasks: Iterable[Task], where: Names) -> bool:
         name not in shown or version > shown[name] for name, version in state.versions.items()
     ):
         return False
-    return any(not task.node.hidden if where == "*" else task.name in where for task in tasks)
+    return any(not node.hidden if where == "*" else node.name in where for node in nodes)

@@ -44,6 +44,10 @@ RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 
+NOTHING_DUE, TASKS_DUE, PAUSED, LIMIT_REACHED = range(4)
+"""What follows a checkpoint: nothing; tasks; tasks that only a person lets go on (a breakpoint, an
+edit); or an error, since the run has used up its supersteps."""
+
 
 class Durability(Enum):
     """When what a run did is on disk."""
@@ -319,6 +323,8 @@ class Checkpoint:
     deltas: Mapping[str, Delta] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What the user gave (``config["metadata"]``), ``run_id``, ``parents``."""
+    follows: int = NOTHING_DUE
+    """What follows it: `NOTHING_DUE`, `TASKS_DUE`, `PAUSED` or `LIMIT_REACHED`."""
 
 
 @dataclass(slots=True)

@@ -7,18 +7,21 @@ it can be stopped at any ``yield``, and is tested by hand.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
 from flowpregel._core.effects import Share, Steps
 from flowpregel._core.program import Options, Program
-from flowpregel._core.records import Task
+from flowpregel._core.records import LIMIT_REACHED, NOTHING_DUE, PAUSED, TASKS_DUE, Task
 from flowpregel._core.replay import count_not_asked
 from flowpregel._core.run_state import Result, Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
 from flowpregel.channels.base import read
 from flowpregel.errors import GraphDrained, GraphRecursionError, InvalidUpdateError, ParentCommand
+
+_NODE = attrgetter("node")
 
 observer: Callable[[Steps, Program, Options], Steps] | None = None
 """What sees the effects of each run pass, and their replies; None: nothing does."""
@@ -55,7 +58,8 @@ def run(program: Program, options: Options, given: Any, *, observed: bool = Fals
         if now.claimed:
             # The outermost run may go on, and try again: nobody may wait for this one's results.
             yield Share(dict.fromkeys(now.claimed))
-        yield from now.leave()
+        is_over = isinstance(error, GraphRecursionError)
+        yield from now.leave(LIMIT_REACHED if is_over else TASKS_DUE)
         yield from now.going_on.notices()
         if isinstance(error, ParentCommand) and options.nested is None:
             raise InvalidUpdateError(
@@ -79,7 +83,7 @@ def _repeat(run: Run) -> Steps:
         if not tasks:
             return (yield from _finish(run))
         before, after = options.interrupt_before, options.interrupt_after
-        if before and breaks_before(run.state, tasks, before):
+        if before and breaks_before(run.state, map(_NODE, tasks), before):
             return (yield from _pause(run))
         if (reason := options.drain()) is not None:
             raise GraphDrained(reason)
@@ -88,7 +92,7 @@ def _repeat(run: Run) -> Steps:
         if (yield from Superstep(run, tasks, setting).go()):
             return (yield from _ask(run, tasks))
         yield from _end(run, tasks)
-        if after and breaks_before(run.state, tasks, after):
+        if after and breaks_before(run.state, map(_NODE, tasks), after):
             yield from _show_checkpoint(run, None)
             return (yield from _pause(run))
         run.hand_back, run.resuming = True, False
@@ -99,7 +103,7 @@ def _finish(run: Run) -> Steps:
     options = run.options
     # At exit, nobody looks at a nested run that is over: its result is its task's.
     if not (run.at_exit and options.nested is not None and ":" in options.namespace):
-        yield from run.leave()
+        yield from run.leave(NOTHING_DUE)
     return Result(run.output, tuple(run.interrupts.values()))
 
 
@@ -121,7 +125,7 @@ def _end(run: Run, tasks: list[Task]) -> Steps:
         raise
     run.updated = applied.updated
     run.show(applied)
-    yield from run.save("loop")
+    yield from run.save("loop", run.follows(map(_NODE, tasks)))
 
 
 def _pause(run: Run) -> Steps:
@@ -129,7 +133,7 @@ def _pause(run: Run) -> Steps:
     # A run that stops and asks nothing is shown once, also if a graph inside of it stopped.
     if not run.interrupts and run.options.nested is None:
         run.after.extend(run.stream_events.breakpoint())
-    yield from run.leave()
+    yield from run.leave(PAUSED)
     return Result(run.output, tuple(run.interrupts.values()), paused=True)
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import ids, records
-from flowpregel._core.barrier import Applied, Writes, apply
+from flowpregel._core.barrier import Applied, Writes, apply, breaks_before, due_nodes
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import CacheKey, Commit, Effect, Emit, StepContext, Stopped
 from flowpregel._core.ids import CallRecord, FailedCall, LeftResults, Ran, Span
 from flowpregel._core.program import Options, Program, State
-from flowpregel._core.records import Batch, Checkpoint, Kind, Task, TaskWrites, Write
+from flowpregel._core.records import Batch, Checkpoint, Kind, Node, Task, TaskWrites, Write
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel._tracebacks import whole_text
 from flowpregel.channels import DeltaChannel
@@ -276,8 +276,30 @@ class Run:
             effects.insert(0, Commit(batch))
         return effects
 
-    def save(self, source: records.Source) -> list[Effect]:
+    def follows(self, ended: Iterable[Node] = ()) -> int:
+        """Return what follows the state, for its checkpoint: see `Checkpoint.follows`.
+
+        Args:
+            ended: The nodes whose superstep has made the state.
+        """
+        due = due_nodes(self.program, self.state, self.updated)
+        first = next(due, None)
+        if first is None:
+            return records.NOTHING_DUE
+        if self.step >= self.stop:
+            return records.LIMIT_REACHED
+        before, after = self.options.interrupt_before, self.options.interrupt_after
+        is_paused = (before and breaks_before(self.state, (first, *due), before)) or (
+            after and breaks_before(self.state, ended, after)
+        )
+        return records.PAUSED if is_paused else records.TASKS_DUE
+
+    def save(self, source: records.Source, follows: int) -> list[Effect]:
         """Make the state a checkpoint, and the next superstep its child.
+
+        Args:
+            source: The cause of the state.
+            follows: What follows the checkpoint.
 
         Returns:
             The commit of the checkpoint, and what is to be done after it.
@@ -295,11 +317,11 @@ class Run:
                 # The barrier consumed them before they were kept.
                 self.gathered.clear()
             else:
-                checkpoint = self.make_checkpoint(self.step)
+                checkpoint = self.make_checkpoint(self.step, follows)
         self.step += 1
         return self.flush(checkpoint)
 
-    def make_checkpoint(self, step: int) -> Checkpoint:
+    def make_checkpoint(self, step: int, follows: int) -> Checkpoint:
         """Return the state as the checkpoint of *step*, which is now going to be kept."""
         applied = self.unsaved or Applied(0)
         self.unsaved = None
@@ -328,15 +350,20 @@ class Run:
             values=values,
             deltas=deltas,
             metadata=self.options.metadata,
+            follows=follows,
         )
 
-    def leave(self) -> list[Effect]:
-        """Return what keeps what is not kept yet: with ``durability="exit"`` that is everything."""
+    def leave(self, follows: int) -> list[Effect]:
+        """Return what keeps what is not kept yet: with ``durability="exit"`` that is everything.
+
+        Args:
+            follows: What follows the checkpoint that this may make.
+        """
         if self.options.address is None:
             return []
         checkpoint = None
         if self.at_exit and self.checkpoint_id != self.kept_id:
-            checkpoint = self.make_checkpoint(self.step - 1)
+            checkpoint = self.make_checkpoint(self.step - 1, follows)
         return self.flush(checkpoint, last=True)
 
 

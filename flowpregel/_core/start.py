@@ -70,7 +70,7 @@ def start(program: Program, options: Options, given: Any) -> Steps:
         # Past the breakpoint that stopped here.
         run.state.seen[records.INTERRUPT] = dict(run.state.versions)
         run.show()
-        yield from run.save("fork") if forks else run.flush()
+        yield from run.save("fork", run.follows()) if forks else run.flush()
     else:
         yield from _start_anew(run, given)
     return run
@@ -401,7 +401,7 @@ def _start_anew(run: Run, given: Any) -> Steps:
             f"Received no input for {', '.join(names(run.program.input_channels))}: pass one; "
             "None goes on with a run that is there, under its thread_id"
         )
-    yield from run.save("input")
+    yield from run.save("input", run.follows())
 
 
 def _left_behind(run: Run) -> list[Emit]:

@@ -30,7 +30,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from flowpregel._core.records import Address, Version
+from flowpregel._core.records import NOTHING_DUE, Address, Version
 from flowpregel._lmdb.records import DATABASES, SealedStore, Table
 from flowpregel.errors import ConfigurationError
 
@@ -172,6 +172,8 @@ class CheckpointRecord(NamedTuple):
     """Each item, encoded."""
     places: dict[str, Place]
     """Where the value of each channel is; one that is not in it is empty."""
+    follows: int = NOTHING_DUE
+    """What follows it."""
 
 
 class DeltaRecord(NamedTuple):

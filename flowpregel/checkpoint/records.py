@@ -51,7 +51,7 @@ LONGEST_INLINE = 128
 """Bytes: a larger value is kept once per version, not in each checkpoint that has it."""
 _LONGEST_SOURCE = 1 << 16
 """Bytes that are kept of the source of a task or a body, compressed."""
-_KEPT_FIELDS = attrgetter(*layout.CheckpointRecord._fields[:-1])
+_KEPT_FIELDS = attrgetter(*layout.CheckpointRecord._fields[:-2])
 """Takes out of a checkpoint what stands in its record; the places of its values follow."""
 
 
@@ -373,7 +373,7 @@ def _put_checkpoint(
             places[name] = layout.DELTA
         elif name not in checkpoint.changed:
             places[name] = tables.place(transaction, namespace, name, version)
-    record = (*_KEPT_FIELDS(checkpoint), places)
+    record = (*_KEPT_FIELDS(checkpoint), places, checkpoint.follows)
     key = layout.checkpoint_key(namespace.prefix, checkpoint.id)
     is_new = tables.checkpoints.get(transaction, key) is None
     tables.checkpoints.put(transaction, key, tables.record_of(record))

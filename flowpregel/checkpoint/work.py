@@ -12,8 +12,9 @@ from flowpregel._core.records import Address, Saved
 
 Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
 """How a thread stands: *running*, a run holds its lease; *waiting*, a task waits for an
-answer; *failed*, a task raised; *stopped*, a superstep had begun and was not ended; *done*,
-nothing is in flight."""
+answer, or a person must let the run go on (a breakpoint, an edit); *failed*, a task raised, or the
+run has used up its supersteps; *stopped*, tasks are due and no run holds the lease; *done*, nothing
+is due."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,15 +91,35 @@ def work_from(
 def status_of(saved: Saved, *, running: bool) -> Status:
     """Return how the thread stands whose newest checkpoint is *saved*."""
     states = {work.state for work in work_of(saved)}
-    return status_from(states, saved.checkpoint.source, running=running)
+    newest = saved.checkpoint
+    return status_from(states, newest.source, newest.follows, running=running)
 
 
-def status_from(states: Collection[str], source: str, *, running: bool) -> Status:
-    """Return how a thread stands by the states of the tasks on its newest checkpoint."""
+def status_from(states: Collection[str], source: str, follows: int, *, running: bool) -> Status:
+    """Return how a thread stands.
+
+    Args:
+        states: Those of the tasks that have left something on its newest checkpoint.
+        source: The cause of that checkpoint.
+        follows: What follows it.
+        running: Whether a run holds the thread's lease.
+    """
     if running:
         return "running"
     if "waiting" in states:
         return "waiting"
     if "failed" in states:
         return "failed"
-    return "stopped" if states or source == "input" else "done"
+    if states:
+        return "stopped"
+    is_due = follows == records.TASKS_DUE or source == "input"
+    without_tasks: dict[int, Status] = {
+        records.PAUSED: "waiting",
+        records.LIMIT_REACHED: "failed",
+    }
+    return without_tasks.get(follows, "stopped" if is_due else "done")
+
+
+def is_paused(saved: Saved) -> bool:
+    """Return whether the run at *saved* goes on only if a person lets it: no task has begun."""
+    return saved.checkpoint.follows == records.PAUSED and not work_of(saved)

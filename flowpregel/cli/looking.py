@@ -49,8 +49,8 @@ _full = click.option(
 def ls(status: str | None, store: str | None) -> None:
     """List the threads of a store, the last changed first.
 
-    A thread is running; waiting (for an answer); failed; stopped (it had begun and was
-    not ended: resume it); or done.
+    A thread is running; waiting (for an answer, or at a breakpoint); failed; stopped (tasks
+    are due: resume it); or done.
     """
     with targets.reading(store) as saver:
         rows = [

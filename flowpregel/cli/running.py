@@ -26,7 +26,7 @@ from flowpregel import errors
 from flowpregel._core.commands import Command, Interrupt
 from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.checkpoint.work import work_of
+from flowpregel.checkpoint.work import is_paused, work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, code_of, note
 from flowpregel.errors import ConfigurationError
@@ -236,8 +236,9 @@ def wake(**options: Any) -> Code:
     """Go on with the runs that were stopped, or need wait no longer.
 
     A run need wait no longer when its time or signal has come. For cron: one that waits again
-    is left to the next call. Runs that wait for an answer, have failed, or are under way are
-    left alone. Exits with 0 if all that it went on with are done, or wait again.
+    is left to the next call. Runs that wait for an answer, stand at a breakpoint, have failed,
+    or are under way are left alone. Exits with 0 if all that it went on with are done, or wait
+    again.
     """
     with targets.reading(options["store"]) as saver:
         due = [
@@ -269,7 +270,9 @@ def recover(every: float | None, **options: Any) -> Code:
                     "`flowpregel wake` goes on with a folder's"
                 )
             found = [saver.load(each) for each in saver.abandoned() if not each.namespace]
-        for saved in filter(None, found):
+        for saved in found:
+            if saved is None or is_paused(saved):
+                continue  # at a breakpoint a person decides
             thread_id = saved.address.thread_id
             # One that has failed is to be looked at by a person, not tried again and again.
             if codes.get(thread_id, Code.OK) is Code.OK:

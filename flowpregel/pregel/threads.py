@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids, records
-from flowpregel._core.barrier import Applied, Writes, barrier_of, check_writes
+from flowpregel._core.barrier import Applied, Writes, barrier_of, check_writes, due_nodes
 from flowpregel._core.effects import Commit, StepContext
 from flowpregel._core.program import Options, Program, State, new_state
-from flowpregel._core.records import INPUT, INTERRUPT, TASKS, Node, Saved, Task
+from flowpregel._core.records import INPUT, INTERRUPT, NOTHING_DUE, PAUSED, TASKS, Node, Saved, Task
 from flowpregel._core.run_state import Run
 from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
@@ -170,7 +170,9 @@ def edited(
         run.apply(barrier_of(opened.tasks))
     if source != "input" or saved is not None:
         run.step += 1
-    commit = run.save(source)[0]
+    # A person who edits a thread decides whether it goes on.
+    is_due = next(due_nodes(program, run.state, run.updated), None) is not None
+    commit = run.save(source, PAUSED if is_due else NOTHING_DUE)[0]
     assert isinstance(commit, Commit)
     return commit.batch
 

@@ -148,7 +148,9 @@ class StoreReader:
         flow = newest.item(FLOW)
         return RunRow(
             thread_id=namespace.thread_id,
-            status=status_from(states, newest.record.source, running=is_held),
+            status=status_from(
+                states, newest.record.source, newest.record.follows, running=is_held
+            ),
             flow=flow if isinstance(flow, str) else None,
             step=newest.record.step,
             created=namespace.created,
