@@ -1,9 +1,28 @@
-"""Ctrl-C where it is safe.
+"""Signals where they are safe.
 
-Python raises `KeyboardInterrupt` between any two instructions of the main thread: also between
-a lock's taking and the note that it was taken. What must not be broken off runs inside `held`:
-there the signal is kept, and its handler called when that ends, at `deliver`, or while
-`interruptible` calls the user's code. Who presses Ctrl-C a second time is not kept waiting.
+Python calls a program's signal handlers between any two instructions of the main thread: also
+between a lock's taking and the note that it was taken. A handler may raise there, as the usual
+ones do: `KeyboardInterrupt` for Ctrl-C, `sys.exit` for SIGTERM, a timeout for SIGALRM. What must
+not be broken off runs inside `held`::
+
+    the program                  held: library code                    the program
+    -----------                  ------------------                    -----------
+    its handlers are called      `_Hold` stands in their place:        its handlers are called
+    at once                      a signal is kept
+                                   |-- `deliver`: where we wait
+                                   |-- `interruptible`: user code --> at once
+                                   '-- the end of `held`
+
+At each of the three the handlers of the signals that were kept are called, so what they raise
+meets no half-done work. No signal is lost, and whoever waits is woken (`waking`). Two do not wait
+for a safe place: a second Ctrl-C, and a signal that has been kept for `PATIENCE` seconds. A
+reducer that never ends can be broken off.
+
+Only handlers that were set with `signal.signal` are held back, of whatever signal; those that the
+user's code sets while a run goes on are found when that code returns. Signals that are ignored or
+have their default action, and handlers in C (faulthandler's), are left alone. asyncio's handlers
+write to the wake-up descriptor, which needs nothing of ours. A coroutine of ours cannot hold the
+main thread while it waits, for other coroutines run then: see `held_on_loop`.
 
 SIGTERM ends a program that has no handler of its own for it. Inside `ending` it does so when
 the runs have ended, which are told.
@@ -11,122 +30,305 @@ the runs have ended, which are told.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # typeshed has none
+import _thread
 import os
 import signal
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from contextlib import contextmanager, suppress
+from enum import Enum
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
+Handler: TypeAlias = Callable[[int, Any], Any]
+
+PATIENCE: Final = 5.0
+"""Seconds after which a signal waits for a safe place no longer."""
+_MARK: Final = "_flowpregel_from_handler"
+_NUMBERS: Final = tuple(sorted(map(int, signal.valid_signals())))
+# The functions of `signal` turn numbers into enums: that takes ten times as long.
+_handler_of: Final[Callable[[int], Any]] = _signal.getsignal
+_set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
 
 
-@dataclass(slots=True, eq=False)
+class _Owner(Enum):
+    """The code that runs on the main thread."""
+
+    PROGRAM = "program"
+    """The program's, outside of the library; if a run goes on on its event loop, of the loop."""
+    LIBRARY = "library"
+    """The library's: signals are kept."""
+    USER = "user"
+    """The user's, which the library calls: it may be broken off."""
+
+
 class _Hold:
-    """The signal's handler while it is held back."""
+    """Stands in the place of the program's handlers while they are held back; one a process."""
 
-    handler: Callable[[int, Any], Any]
-    """The handler whose place it takes: the program's."""
-    is_open: bool = False
-    """Whether the program's handler is called at once: its own code runs."""
-    wake: Callable[[], None] | None = None
-    """Ends what the main thread waits for."""
-    kept: tuple[int, Any] | None = None
-    """The signal that came meanwhile: `deliver` has something to do."""
+    def __init__(self) -> None:
+        self.handlers: dict[int, Handler] = {}
+        """The program's handlers by signal. Kept after the end: code that has saved a handler
+        meanwhile, and puts it back later, puts back this one, which calls the program's."""
+        self.owner = _Owner.PROGRAM
+        self.loops: list[tuple[Any, Callable[[], None]]] = []
+        """Event loops of this OS thread on which a run goes on, and what wakes each run."""
+        self.wake: Callable[[], None] | None = None
+        """Ends what the main thread waits for."""
+        self.kept: deque[tuple[int, Any, float]] = deque()
+        """The signals that came meanwhile, their frames, and when that was (monotonic seconds):
+        `deliver` has something to do."""
+        self._is_reminding = False
+        self._outside: list[Any] = []
+        """The handlers of all signals that were found last."""
+        self._inside: list[Any] = []
+        """The same, with this one in its places."""
+        self._found: list[tuple[int, Handler]] = []
+        """Those of them whose places it takes, by signal."""
 
     def __call__(self, number: int, frame: Any) -> None:
-        """Keep the signal, unless there is one already."""
-        if self.is_open or self.kept is not None:
-            self.handler(number, frame)
+        """Keep a signal, or call its handler at once."""
+        if not self._keeps(number):
+            self._run(number, frame)
             return
-        self.kept = number, frame
+        self.kept.append((number, frame, time.monotonic()))
         if self.wake is not None:
             self.wake()
+        for _, wake in self.loops:
+            wake()
+        if not self._is_reminding:
+            self._is_reminding = True
+            with suppress(RuntimeError):  # the system gives no more OS threads
+                # Not `threading`: the main thread may be holding its locks.
+                _thread.start_new_thread(self._remind, (_thread.get_ident(),))
+
+    def _keeps(self, number: int) -> bool:
+        """Return whether signal *number*, which has come, waits for a safe place."""
+        if self.owner is _Owner.USER:
+            return False
+        if self.owner is _Owner.PROGRAM and not any(loop.is_running() for loop, _ in self.loops):
+            return False
+        if number == signal.SIGINT and any(kept == number for kept, _, _ in self.kept):
+            return False
+        return not self.kept or time.monotonic() - self.kept[0][2] < PATIENCE
+
+    def _run(self, number: int, frame: Any) -> None:
+        try:
+            self.handlers[number](number, frame)
+        except BaseException as error:
+            with suppress(AttributeError):  # a class of the program's with slots
+                setattr(error, _MARK, True)
+            raise
+
+    def _remind(self, main_thread: int) -> None:
+        """Send the oldest signal once more if it was kept for too long; on an OS thread."""
+        time.sleep(PATIENCE)
+        self._is_reminding = False
+        with suppress(IndexError):
+            number, _, since = self.kept[0]
+            if time.monotonic() - since >= PATIENCE:
+                signal.pthread_kill(main_thread, number)
 
     def deliver(self) -> None:
-        """Call the program's handler if a signal was kept."""
-        kept, self.kept = self.kept, None
-        if kept is not None:
-            self.handler(*kept)
+        """Call the program's handlers of the signals that were kept; what they raise is raised."""
+        was, self.owner = self.owner, _Owner.USER
+        try:
+            while self.kept:
+                number, frame, _ = self.kept.popleft()
+                self._run(number, frame)
+        finally:
+            self.owner = was
+            if self.kept:
+                self.deliver()  # a handler has raised: the others are called, as Python does
+            elif hold_of_main is not None:
+                self.take_places()  # it may have set others
+
+    def take_places(self) -> None:
+        """Stand in the place of each handler of the program's that is there now."""
+        handlers = [*map(_handler_of, _NUMBERS)]
+        if handlers == self._inside:
+            return
+        if handlers != self._outside:
+            own = self, _on_sigterm  # which never raises
+            is_held = [callable(handler) and handler not in own for handler in handlers]
+            found = zip(_NUMBERS, handlers, is_held, strict=True)
+            self._found = [(number, handler) for number, handler, holds in found if holds]
+            places = zip(handlers, is_held, strict=True)
+            self._inside = [self if holds else handler for handler, holds in places]
+            self._outside = handlers
+        for number, handler in self._found:
+            self.handlers[number] = handler
+            _set_handler(number, self)
+
+    def give_back(self) -> None:
+        """Put the program's handlers back, but for those that it has replaced itself."""
+        global hold_of_main
+        try:
+            for number, handler in self.handlers.items():
+                if _handler_of(number) is self:
+                    _set_handler(number, handler)
+        finally:
+            hold_of_main = None
+            self.owner = _Owner.PROGRAM
+            if self.kept:
+                self.deliver()
 
 
+_END: Final = object()
+"""Comes after the last item."""
+_hold: Final = _Hold()
 hold_of_main: _Hold | None = None
-"""Of the main thread, the only one that runs handlers."""
+"""Of the main thread, the only one that runs handlers, while any is held back there."""
+
+
+def _is_main() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
 
 
 def _own() -> _Hold | None:
     """Return the hold, on the main thread."""
-    hold = hold_of_main
-    is_main = hold is not None and threading.current_thread() is threading.main_thread()
-    return hold if is_main else None
+    return hold_of_main if hold_of_main is not None and _is_main() else None
 
 
-@contextmanager
-def held() -> Iterator[None]:
-    """Hold Ctrl-C back until this ends. On other OS threads, which it never meets: nothing.
+class held:
+    """Holds signals back until it ends. On other OS threads, which they never meet: nothing.
 
     Raises:
-        KeyboardInterrupt: At the end, if it was pressed meanwhile; or whatever the program's
-            own handler raises.
+        BaseException: At the end, whatever the program's handlers raise for the signals that
+            came meanwhile: `KeyboardInterrupt` for Ctrl-C.
     """
-    global hold_of_main
-    if (hold := _own()) is not None:
-        was, hold.is_open = hold.is_open, False
+
+    __slots__ = ("_was",)
+
+    def __enter__(self) -> None:
+        global hold_of_main
+        self._was: _Owner | None = None
+        if not _is_main():
+            return
+        self._was, _hold.owner = _hold.owner, _Owner.LIBRARY
+        if self._was is _Owner.PROGRAM and not _hold.loops:
+            hold_of_main = _hold
+            try:
+                _hold.take_places()
+            except BaseException:  # by a handler whose place was not taken yet
+                self.__exit__()
+                raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._was is _Owner.PROGRAM and not _hold.loops:
+            _hold.give_back()
+        elif self._was is not None:
+            _hold.owner = self._was
+            if self._was is _Owner.USER and _hold.kept:
+                _hold.deliver()
+
+    def __call__(self, function: Callable[Params, Value]) -> Callable[Params, Value]:
+        """Return *function*, made to hold signals back while it is called."""
+
+        @wraps(function)
+        def holding(*args: Params.args, **kwargs: Params.kwargs) -> Value:
+            with held():
+                return function(*args, **kwargs)
+
+        return holding
+
+
+class held_on_loop:
+    """Holds signals back between two steps of a run on the main thread's event loop.
+
+    They are kept whatever coroutine is running: in the event loop's own code a handler must not
+    raise either. Each wakes the run, which calls `deliver`.
+
+    Args:
+        loop: The running event loop.
+        wake: Wakes the run, in a signal's handler.
+    """
+
+    __slots__ = ("_item", "_was")
+
+    def __init__(self, loop: Any, wake: Callable[[], None]) -> None:
+        self._item = loop, wake
+
+    def __enter__(self) -> None:
+        global hold_of_main
+        self._was: _Owner | None = None
+        if not _is_main():
+            return
+        self._was, hold_of_main = _hold.owner, _hold
+        _hold.loops.append(self._item)
         try:
-            yield
-        finally:
-            hold.is_open = was
-            if was and hold.kept is not None:
-                hold.deliver()
-        return
-    handler: Any = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    own = _Hold(handler)
-    signal.signal(signal.SIGINT, own)
-    hold_of_main = own  # now: before, Ctrl-C could have kept the handler from being set
-    try:
-        yield
-    finally:
-        hold_of_main = None
-        if signal.getsignal(signal.SIGINT) is own:  # else the user's code has set its own
-            signal.signal(signal.SIGINT, handler)
-        if own.kept is not None:
-            own.deliver()
+            _hold.take_places()
+        except BaseException:
+            self.__exit__()
+            raise
+        # The program is a task's code, which has started an event loop of its own.
+        _hold.owner = _Owner.PROGRAM
+
+    def __exit__(self, *_: object) -> None:
+        if self._was is None:
+            return
+        _hold.loops.remove(self._item)
+        if not _is_main():
+            return  # a generator that was left is closed anywhere: the next one gives them back
+        _hold.owner = self._was
+        if self._was is _Owner.PROGRAM and not _hold.loops:
+            _hold.give_back()
+        elif self._was is _Owner.USER and _hold.kept:
+            _hold.deliver()
+
+
+def held_steps(items: Iterator[Value]) -> Iterator[Value]:
+    """Yield *items*, and hold signals back while each is made."""
+    while True:
+        with held():
+            item: Any = next(items, _END)
+        if item is _END:
+            return
+        yield item
 
 
 def interruptible(
     call: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs
 ) -> Value:
-    """Return ``call(*args, **kwargs)``, which Ctrl-C may break off at any instant."""
-    if (hold := _own()) is None or hold.is_open:
+    """Return ``call(*args, **kwargs)``, which a signal may break off at any instant."""
+    if (hold := _own()) is None or hold.owner is _Owner.USER:
         return call(*args, **kwargs)
-    if hold.kept is not None:
+    if hold.kept:
         hold.deliver()
-    hold.is_open = True
+    was, hold.owner = hold.owner, _Owner.USER
     try:
         return call(*args, **kwargs)
     finally:
-        hold.is_open = False
+        hold.owner = was
+        hold.take_places()  # of handlers that it has set
 
 
 def deliver() -> None:
-    """Raise the `KeyboardInterrupt` that was held back, if there is one."""
-    if (hold := _own()) is not None:
+    """Call the handlers of the signals that were held back, if there are any."""
+    if (hold := _own()) is not None and hold.kept:
         hold.deliver()
+
+
+def is_from_handler(error: BaseException | None) -> bool:
+    """Return whether a handler of the program's raised *error* while a run went on.
+
+    It is meant for the whole program, as Ctrl-C is, and no failure of what it broke off.
+    """
+    return getattr(error, _MARK, False)
 
 
 @contextmanager
 def waking(wake: Callable[[], None]) -> Iterator[None]:
-    """Have *wake* called, in a signal's handler, if Ctrl-C is pressed inside or was before."""
+    """Have *wake* called, in a signal's handler, if a signal comes inside or came before."""
     if (hold := _own()) is None:
         yield
         return
     hold.wake = wake
-    if hold.kept is not None:
+    if hold.kept:
         wake()
     try:
         yield

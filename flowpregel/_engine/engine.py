@@ -121,6 +121,10 @@ class Engine:
             self._plan.around.ending.append(reason)
         self._inbox.post(Stopped(reason, kill))
 
+    def wake(self) -> None:
+        """End what the run waits for, in a signal's handler."""
+        self._inbox.post()
+
     def _ask_later(self, seconds: float, stopped: Stopped) -> None:
         timer = threading.Timer(seconds, self.ask_to_stop, [stopped.reason], {"kill": stopped.kill})
         timer.daemon = True
@@ -188,6 +192,7 @@ class Engine:
             else:
                 assert isinstance(self._inbox, LoopInbox)
                 self._deliver(await self._inbox.take_on_loop(request.deadline))
+                _interrupts.deliver()
             return
         run, effect, committer = request.run, request.effect, request.run.around.committer
         if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:

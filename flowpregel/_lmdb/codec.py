@@ -33,6 +33,7 @@ from operator import attrgetter
 from typing import Any, Protocol, cast
 
 from flowpregel._core.copies import by_value_pickler
+from flowpregel._interrupts import is_from_handler
 from flowpregel._lmdb.errors import class_name, culprit_in, extra_module
 from flowpregel.errors import (
     StoreCorruptError,
@@ -94,6 +95,8 @@ class ValueCodec:
         try:
             data = self._mark + self._inner.encode(value)
         except Exception as error:
+            if is_from_handler(error):
+                raise
             place, part = culprit_in(value, self._inner.encode)
             raise ValueEncodingError(
                 f"{what} cannot be kept: value{place} is a {class_name(part)} "
@@ -118,6 +121,8 @@ class ValueCodec:
         except StoreError:
             raise
         except Exception as error:
+            if is_from_handler(error):
+                raise
             raise ValueEncodingError(
                 f"{what} was kept but cannot be read back: {type(error).__name__}: {error}; its "
                 "class must be importable under the name it had"

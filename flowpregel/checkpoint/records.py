@@ -27,6 +27,7 @@ from flowpregel._core.records import (
     Saved,
     TaskWrites,
 )
+from flowpregel._interrupts import held, held_steps
 from flowpregel.checkpoint import arguments, layout, output, signals
 from flowpregel.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -84,6 +85,7 @@ class RecordSaver(BaseCheckpointSaver):
 
     # -------------------------------------------------------- the contract
 
+    @held()
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
     ) -> Saved | None:
@@ -99,7 +101,7 @@ class RecordSaver(BaseCheckpointSaver):
         before: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Saved]:
-        return self._reader.history(address, filter, before, limit)
+        return held_steps(self._reader.history(address, filter, before, limit))
 
     def outline(self, address: Address) -> Iterator[Saved]:
         """Yield what `history` does, without what the channels held."""
@@ -122,6 +124,7 @@ class RecordSaver(BaseCheckpointSaver):
                 task.failed = arguments.encoded(task.failed, self._kept_arguments, codec)
         return made
 
+    @held()
     def commit(self, batches: Sequence[Batch]) -> None:
         # Not by a `prepare` of a subclass, which may return one that is not encoded.
         prepared = [RecordSaver.prepare(self, batch) for batch in batches]

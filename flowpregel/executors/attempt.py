@@ -157,7 +157,9 @@ def outcome_of(
         case Exception():
             return Raised(error)
         case SystemExit() | KeyboardInterrupt():
-            return Raised(errors.TaskExitError(job.task.name, repr(error)))
+            failure = errors.TaskExitError(job.task.name, repr(error))
+            failure.__context__, failure.__suppress_context__ = error, True
+            return Raised(failure)
     cancelled = errors.NodeCancelledError(job.task.name)
     cancelled.__cause__ = error
     return Raised(cancelled)

@@ -21,9 +21,14 @@ from flowpregel._core.copies import IMMUTABLE, bring_back, keep
 from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted, Ended
 from flowpregel._core.ids import Asked
 from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn, failed_calls
-from flowpregel._interrupts import interruptible
+from flowpregel._interrupts import interruptible, is_from_handler
 from flowpregel.context import Job, RunClient
-from flowpregel.errors import ExecutorUnavailableError, TaskCancelled, TaskExitError
+from flowpregel.errors import (
+    ExecutorUnavailableError,
+    NodeCancelledError,
+    TaskCancelled,
+    TaskExitError,
+)
 from flowpregel.executors.attempt import Stopwatch, perform
 from flowpregel.executors.base import Executor, JobKey, Mailbox
 from flowpregel.executors.calls import CallFuture, OpenCalls, on_event_loop
@@ -334,7 +339,7 @@ class InlineExecutor(Executor):
         """Run jobs: at least one, and for about two milliseconds, until one fails.
 
         Raises:
-            KeyboardInterrupt: The user pressed Ctrl-C meanwhile.
+            BaseException: What a signal's handler raised meanwhile, `KeyboardInterrupt` for one.
         """
         until = time.monotonic() + _SLICE
         while self.waiting:
@@ -348,10 +353,9 @@ class InlineExecutor(Executor):
                 raise
             finally:
                 self._running.remove(job.key)
-            match outcome:
-                case Raised(TaskExitError(what=what)) if what.startswith("KeyboardInterrupt"):
-                    mailbox.post(Ended(*job.key, Withdrawn()))
-                    raise KeyboardInterrupt  # it is meant for the whole program
+            if isinstance(outcome, Raised) and (error := _for_the_program(outcome.error)):
+                mailbox.post(Ended(*job.key, Withdrawn()))
+                raise error
             client.end(outcome, "inline")
             if isinstance(outcome, Raised) or time.monotonic() > until:
                 return
@@ -361,3 +365,12 @@ class InlineExecutor(Executor):
         while self.waiting:
             job, mailbox = self.waiting.popleft()
             mailbox.post(Ended(*job.key, Withdrawn()))
+
+
+def _for_the_program(error: BaseException) -> BaseException | None:
+    """Return what a task ended with, if that is meant for the whole program."""
+    if isinstance(error, TaskExitError):
+        error = error.__context__ or error
+    elif isinstance(error, NodeCancelledError):
+        error = error.__cause__ or error
+    return error if isinstance(error, KeyboardInterrupt) or is_from_handler(error) else None

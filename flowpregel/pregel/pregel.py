@@ -7,7 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from flowpregel._engine.drivers import elsewhere
-from flowpregel._interrupts import held
+from flowpregel._interrupts import held, held_steps
 from flowpregel._tracebacks import UsersFrames, leave_out_ours
 from flowpregel.context import current
 from flowpregel.pregel import threads
@@ -265,7 +265,8 @@ class Pregel(GraphDefinition):
             limit: At most this many.
         """
         merged_config = merged(self.config, config, **settings)
-        return threads.history(self, merged_config, filter=filter, before=before, limit=limit)
+        found = threads.history(self, merged_config, filter=filter, before=before, limit=limit)
+        return held_steps(found)
 
     def update_state(
         self,
@@ -343,6 +344,7 @@ class Pregel(GraphDefinition):
             return {}
         return {name: graph.get_graph(xray=xray - 1) for name, graph in self.get_subgraphs()}
 
+    @held()
     def get_run(
         self,
         config: Config | None = None,

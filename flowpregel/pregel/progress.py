@@ -24,6 +24,7 @@ from typing import Any, Final, TextIO, TypeAlias
 
 from flowpregel._engine.drivers import Item
 from flowpregel._engine.engine import RunPlan
+from flowpregel._interrupts import is_from_handler
 from flowpregel._text import in_one_line
 from flowpregel.errors import RunDiedError
 
@@ -96,7 +97,7 @@ def run_hooks(run: Any, planned: RunPlan) -> Iterator[None]:
             yield
         except BaseException as error:
             tell("on_chain_error", error, **known)
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and not is_from_handler(error):
                 tell_end("on_run_failure", error=error)
             raise
         tell("on_chain_end", run.output(), **known)

@@ -13,7 +13,7 @@ import sys
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from contextlib import ExitStack, aclosing, closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
@@ -29,7 +29,7 @@ from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
-from flowpregel._interrupts import ending, held
+from flowpregel._interrupts import deliver, ending, held, held_on_loop
 from flowpregel._tracebacks import UsersFrames, callers_level, leave_out_ours
 from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.context import current_scope
@@ -167,6 +167,29 @@ class GraphRun:
         """Run to the end on the running event loop."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
+        loop = asyncio.get_running_loop()
+        emitted: Any = None
+        with UsersFrames(), ending(self.end), ExitStack() as around:
+            try:
+                while True:
+                    # Until the reader's code has its turn.
+                    with held_on_loop(loop, self._wake):
+                        if emitted is None:
+                            emitted = adrive(await self._begun(loop, around))
+                        item = await anext(emitted, None)
+                    if item is None:
+                        return
+                    for shown in self._shown(item):
+                        yield shown
+            finally:
+                if emitted is not None:
+                    with held_on_loop(loop, self._wake):
+                        await emitted.aclose()
+
+    async def _begun(self, loop: Any, around: ExitStack) -> Engine:
+        """Return the engine of the run, and enter in *around* what lasts as long as it."""
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
         is_elsewhere = self.saver is not None and self.saver.needs_loop
         # Who waits must not block the loop, which may have the other run to go on with.
         waits = self.on_conflict == "wait"
@@ -178,15 +201,18 @@ class GraphRun:
             except ThreadBusyError:
                 if not waits:
                     raise
+                deliver()
                 await asyncio.sleep(_PAUSE)
-        self.engine = Engine(planned, asyncio.get_running_loop())
-        emitted = adrive(self.engine)
-        view = nullcontext() if self._view is None else closing(self._view)
-        with UsersFrames(), ending(self.end), self._hooks(planned), view:
-            async with aclosing(emitted):  # type: ignore[type-var]
-                async for item in emitted:
-                    for shown in self._shown(item):
-                        yield shown
+        self.engine = Engine(planned, loop)
+        around.enter_context(self._hooks(planned))
+        if self._view is not None:
+            around.enter_context(closing(self._view))
+        return self.engine
+
+    def _wake(self) -> None:
+        """End what a run on an event loop waits for, in a signal's handler."""
+        if hasattr(self, "engine"):
+            self.engine.wake()
 
     def _shown(self, item: Item) -> Iterator[Any]:
         """Yield what a run emitted in the form that was asked for, if it was."""

@@ -71,6 +71,7 @@ def opened(
     return inner, saver, parsed
 
 
+@held()
 def state(graph: GraphDefinition, config: Config, *, deep: bool) -> StateSnapshot:
     """Return a thread's state; *deep*: with the states of nested graphs."""
     graph, saver, parsed = opened(graph, config)

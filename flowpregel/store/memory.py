@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
+from flowpregel._interrupts import held, interruptible
 from flowpregel._lmdb.in_memory import MemoryStore
 from flowpregel._lmdb.records import KeptInStore, SealedStore, digest_of
 from flowpregel.store.base import (
@@ -116,16 +117,17 @@ class ItemStore(KeptInStore, BaseStore):
     def _open(self, path: str | os.PathLike[str], options: StoreOptions | None) -> SealedStore:
         """Open the store that the items are in."""
 
+    @held()
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         todo = [*ops]
         for op in todo:
             check(op)
         now = self._clock()
         # What may fail, runs a user's code or takes long comes before anything changes.
-        queries = self._search_index.of_queries(
-            op.query for op in todo if isinstance(op, SearchOp) and op.query
-        )
-        found = self._exchange(todo, self._prepared(todo, now), now)
+        texts = [op.query for op in todo if isinstance(op, SearchOp) and op.query]
+        queries = interruptible(self._search_index.of_queries, texts)
+        prepared = interruptible(self._prepared, todo, now)
+        found = self._exchange(todo, prepared, now)
         refreshes = (self.ttl_config or {}).get("refresh_on_read", True)
         results: list[Result] = []
         read: list[StoredItem] = []
