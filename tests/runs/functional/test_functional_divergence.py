@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -167,6 +168,40 @@ def test_os_threads_that_race_for_their_calls_get_their_own_results(
     order.reverse()
 
     assert [0, 2, 4, 6] == drive.invoke(flow, None, thread_id="1")
+
+
+@pytest.mark.parametrize("is_edited", [True, False])
+def test_a_task_that_makes_calls_is_known_by_its_code_too(
+    drive: Any, is_edited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another call of it is a change if its code was edited, and chance if it was not."""
+    saver = InMemorySaver()
+
+    def fails(n: int) -> int:
+        double(int(os.environ["NUMBER"])).result()
+        raise OSError("crash")
+
+    def edited(n: int) -> int:
+        return double(int(os.environ["NUMBER"])).result() + 100
+
+    def flow_of(outer: Any) -> Any:
+        @entrypoint(checkpointer=saver, executor="threads")
+        def flow(n: int) -> int:
+            return task(name="outer")(outer)(n).result()
+
+        return flow
+
+    monkeypatch.setenv("NUMBER", "1")
+    with pytest.raises(OSError, match="crash"):
+        drive.invoke(flow_of(fails), 0, thread_id="1")
+    monkeypatch.setenv("NUMBER", "2")
+
+    if is_edited:
+        with pytest.warns(RunNotice, match="0 answered from the record, 2 run anew"):
+            assert 104 == drive.invoke(flow_of(edited), None, thread_id="1")
+    else:
+        with pytest.raises(ReplayMismatchError, match=r"double\(1\).*\n.*double\(2\)"):
+            drive.invoke(flow_of(fails), None, thread_id="1")
 
 
 @pytest.mark.parametrize("word", ["rerum", "", None])

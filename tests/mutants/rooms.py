@@ -1,0 +1,80 @@
+"""The files that are mutated, and the tests that have to notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True)
+class MutatedRoom:
+    """Files of the package, and the tests that decide whether a mutant of them lives."""
+
+    files: tuple[str, ...]
+    """Patterns of paths below ``flowpregel/``."""
+    tests: tuple[str, ...]
+    """Paths below ``tests/``, the quickest first: the first failure ends a run."""
+    is_quick: bool = False
+    """True if the tests that are marked as slow, those with processes, are left out."""
+
+
+ROOMS: Final[dict[str, MutatedRoom]] = {
+    "core": MutatedRoom(
+        files=("_core/*.py",),
+        tests=(
+            "unit/core",
+            "unit/test_copies.py",
+            "unit/test_digest.py",
+            "property/test_determinism.py",
+            "property/test_edited_bodies.py",
+            "runs/test_what_a_function_is_given.py",
+            "runs/functional",
+            "runs/test_state_graph_interrupts.py",
+            "runs/test_state_graph_runs.py",
+        ),
+        is_quick=True,
+    ),
+    "code": MutatedRoom(
+        files=("_code/*.py",),
+        tests=("unit/code", "property/test_code_digest_edits.py"),
+    ),
+    "pool": MutatedRoom(
+        files=(
+            "executors/processes/assign.py",
+            "executors/processes/executor.py",
+            "executors/processes/io_loop.py",
+            "executors/processes/pool.py",
+            "executors/processes/resources.py",
+            "executors/processes/task_pool.py",
+            "executors/processes/worker_process.py",
+        ),
+        tests=(
+            "unit/executors",
+            "property/test_resources_table.py",
+            "contract/test_process_executor.py",
+            "runs/test_worker_traffic.py",
+            "runs/test_worker_deaths.py",
+            "runs/test_worker_hard_ends.py",
+            "runs/test_resources.py",
+        ),
+    ),
+    "worker": MutatedRoom(
+        files=("executors/processes/worker.py", "executors/processes/worker_io.py"),
+        tests=(
+            "unit/executors",
+            "runs/test_worker_traffic.py",
+            "contract/test_process_executor.py",
+            "runs/test_worker_hard_ends.py",
+            "runs/test_worker_waiting.py",
+        ),
+    ),
+    "retention": MutatedRoom(
+        files=("checkpoint/retention.py",),
+        tests=(
+            "runs/test_taken_back_calls.py",
+            "contract/test_memory_saver.py",
+            "property/test_memory_saver_model.py",
+            "runs/test_store_care.py",
+        ),
+    ),
+}
