@@ -34,6 +34,7 @@
             └── StoreError                          what the durable store refuses
                 ├── StoreCorruptError, StoreForeignError, StoreVersionError
                 ├── StoreFullError, StoreReadOnlyError, StoreBusyError
+                ├── CommitUnknownError                  a commit whose answer was lost
                 ├── ValueEncodingError
                 └── ThreadBusyError, LeaseLostError
 
@@ -61,8 +62,8 @@ from flowpregel._run_errors import (
 )
 
 __all__ = [
-    "CodeChangedError", "CommandFailedError", "ConfigurationError", "EmptyChannelError",
-    "EmptyInputError",
+    "CodeChangedError", "CommandFailedError", "CommitUnknownError", "ConfigurationError",
+    "EmptyChannelError", "EmptyInputError",
     "ExecutorUnavailableError", "FlowMismatchError", "FlowPregelError", "GraphBubbleUp",
     "GraphDrained", "GraphInterrupt", "GraphRecursionError", "InputMismatchError",
     "InvalidUpdateError", "LeaseLostError", "NodeCancelledError", "NodeError",
@@ -312,6 +313,17 @@ class StoreBusyError(_DetailedError, StoreError):
     text = (
         "{path} is held by {holder}; waited {waited:g} s: let it go on, "
         "end it, or pass StoreOptions(lock_timeout=...)"
+    )
+
+
+class CommitUnknownError(_DetailedError, StoreError):
+    """A commit's connection was cut, and nobody can say whether the commit has landed."""
+
+    path: str
+    reason: str
+    text = (
+        "{path}: the connection was cut while a commit was under way, and it is not known whether "
+        "that has landed ({reason}): load what is there before you do the same again"
     )
 
 

@@ -10,13 +10,13 @@
 No session state is used (no prepared statements, session locks, LISTEN), so that a pooler
 such as PgBouncer may give every transaction another session.
 
-Whether a commit that was cut off has landed, the database knows: every transaction leaves a
-token of its own in the scopes that it changed. The next try finds it there, once it has locked
-the scope, which the server gives it when the cut transaction is over.
+Whether a commit that was cut off has landed, the database knows: see `once`. So a commit is made
+once, or `CommitUnknownError` says that nobody knows.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import threading
@@ -24,22 +24,24 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from flowpregel._fault import fault
 from flowpregel._interrupts import deliver, held
 from flowpregel._lmdb.codec import Codec, ValueCodec
 from flowpregel._lmdb.options import Header, StoreOptions, seal_for
 from flowpregel._lmdb.records import HEADER, Seal, Table
+from flowpregel._postgres.once import FORGET, LandingSlot, once
 from flowpregel._postgres.tables import KINDS, MAKE, PostgresTable
 from flowpregel._postgres.transactions import (
     ConflictError,
     KnownScope,
-    LandedError,
     Transaction,
     WriteTransaction,
 )
 from flowpregel.errors import (
+    CommitUnknownError,
     ConfigurationError,
     StoreBusyError,
     StoreError,
@@ -56,6 +58,8 @@ except ImportError as error:
     ) from error
 
 Result = TypeVar("Result")
+Attempt: TypeAlias = Callable[[psycopg.Connection[Any], LandingSlot], Any]
+"""One try of a write, on a connection and under the next number of a slot."""
 
 _HEADER = KINDS[b"meta"] + HEADER
 _MOST_IDLE = 4
@@ -113,6 +117,8 @@ class Database:
         """Connections that nobody uses."""
         self._close = weakref.finalize(self, _close_all, self._idle, self._pid)
         self._known: dict[bytes, KnownScope] = {}
+        self._slots: list[LandingSlot] = []
+        """Those that no write has, and whose newest try is known to have landed or not."""
 
     def table(self, name: bytes) -> Table:
         """Return the table that has *name*."""
@@ -139,28 +145,90 @@ class Database:
 
         Raises:
             StoreBusyError: Someone else held what it changes all that time.
+            CommitUnknownError: The connection was cut, and the server did not say in time whether
+                the commit has landed.
             StoreError: The server did not answer all that time, or refuses.
             Exception: Whatever *work* raises; nothing of it was kept.
         """
-        if self.readonly:
-            raise StoreReadOnlyError(f"{self.path} was opened to be read only")
-        tokens: set[bytes] = set()
         results: list[Any] = []
         timeout = self._options.lock_timeout
         fault("store.commit.begin")
 
-        def attempt(connection: psycopg.Connection[Any]) -> Any:
-            with (
-                WriteTransaction(connection, self._known, tokens, timeout) as transaction,
-                suppress(LandedError),  # an earlier try has come to its end: with its results
-            ):
+        def attempt(connection: psycopg.Connection[Any], slot: LandingSlot) -> Any:
+            with WriteTransaction(connection, self._known, slot, timeout) as transaction:
                 results[:] = [work(transaction)]
                 fault("store.commit.before")
                 transaction.commit()
-            fault("store.commit.after")
-            return results[0]
 
-        return self._repeated(attempt)
+        self._once(attempt)
+        fault("store.commit.after")
+        return results[0]
+
+    @held()
+    def execute_once(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Return the rows, by column, of a statement that must not be repeated once it has landed.
+
+        Args:
+            statement: One that changes something, with a RETURNING of what JSON has.
+            values: Its own.
+
+        Raises:
+            CommitUnknownError: As `write` does.
+        """
+
+        def attempt(connection: psycopg.Connection[Any], slot: LandingSlot) -> str:
+            cursor = connection.execute(once(statement), (*values, slot.id, slot.send()))
+            (text, _), *_ = cursor.fetchall()
+            slot.landed()
+            return str(text)
+
+        rows: list[dict[str, Any]] = json.loads(self._once(attempt))
+        return rows
+
+    def _once(self, attempt: Attempt) -> Any:
+        """Return what *attempt* returns, repeated until it has landed: once.
+
+        If its answer was lost, that is what the statement has left beside its number.
+        """
+        if self.readonly:
+            raise StoreReadOnlyError(f"{self.path} was opened to be read only")
+        self._open()
+        slot = self._free_slot()
+        try:
+            return self._repeated(partial(self._settled, slot=slot, attempt=attempt))
+        except CommitUnknownError:
+            raise
+        except StoreError as error:
+            if slot.is_in_doubt:
+                raise CommitUnknownError(self.path, str(error)) from error
+            raise
+        finally:
+            if not slot.is_in_doubt:
+                self._slots.append(slot)
+
+    def _settled(
+        self, connection: psycopg.Connection[Any], slot: LandingSlot, attempt: Attempt
+    ) -> Any:
+        """Find out whether an earlier try has landed; else try, and return what that returns."""
+        if slot.is_in_doubt:
+            outcome = slot.settle(connection)
+            if outcome is None:
+                raise CommitUnknownError(self.path, "it was cut off too long ago to be asked")
+            if outcome.has_landed:
+                return outcome.result
+        try:
+            return attempt(connection, slot)
+        except psycopg.Error as error:
+            if error.sqlstate is not None and not connection.broken:
+                slot.refused()  # that is the server's own answer
+            raise
+
+    def _free_slot(self) -> LandingSlot:
+        """Return a slot that no other write has."""
+        with suppress(IndexError):
+            return self._slots.pop()
+        self.execute(FORGET)
+        return LandingSlot()
 
     @held()
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:

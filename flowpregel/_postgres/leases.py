@@ -10,7 +10,6 @@ beside it. So nothing more is asked of the server while nobody watches.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,14 +28,14 @@ _LONGEST_PERIOD = 1.0
 _SHOWING_PERIOD = 0.2
 """Seconds between two times that a watched owner shows what it does."""
 _TAKE = """
-    INSERT INTO flowpregel.leases AS old (place, thread, namespace, token, owner, fence, expires)
-    VALUES (%s, %s, %s, %s, %s, nextval('flowpregel.fences'),
+    INSERT INTO flowpregel.leases AS old (place, thread, namespace, owner, fence, expires)
+    VALUES (%s, %s, %s, %s, nextval('flowpregel.fences'),
             clock_timestamp() + %s * interval '1 second')
     ON CONFLICT (place) DO UPDATE SET
-        token = excluded.token, owner = excluded.owner, fence = excluded.fence,
+        owner = excluded.owner, fence = excluded.fence,
         expires = excluded.expires, asked = false, shown = NULL
-    WHERE %s OR old.expires < clock_timestamp() OR old.token = excluded.token
-    RETURNING fence, xmax::text <> '0'
+    WHERE %s OR old.expires < clock_timestamp()
+    RETURNING fence, xmax::text <> '0' AS was_anothers
 """
 _RENEW = """
     UPDATE flowpregel.leases AS lease SET
@@ -96,19 +95,18 @@ class LeaseTable:
         names = wanted.address.thread_id, wanted.address.namespace
         texts = [each.encode("utf-8", "surrogatepass") for each in names]
         owner = json.dumps(asdict(Owner.me()))
-        # The token makes it ours if the connection is cut and the statement repeated.
-        values = (place_of(wanted.address), *texts, os.urandom(16), owner, self._ttl, takeover)
-        rows = self._database.execute(_TAKE, *values)
+        values = (place_of(wanted.address), *texts, owner, self._ttl, takeover)
+        rows = self._database.execute_once(_TAKE, *values)
         if not rows:
             return None
-        fence, was_anothers = rows[0]
+        fence: int = rows[0]["fence"]
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._work, name="flowpregel-leases", daemon=True)
                 thread.start()  # which waits for the lock
                 self._thread = thread
             self._ours[fence] = wanted
-        return fence, was_anothers
+        return fence, rows[0]["was_anothers"]
 
     def give_back(self, fence: int) -> None:
         """Give a lease back; one that another has taken over stays that one's."""
@@ -125,7 +123,9 @@ class LeaseTable:
 
     def ask_to_stop(self, address: Address) -> Owner | None:
         """Ask who owns the lease of *address* to stop; return who that is."""
-        return _owner_in(self._database.execute(_ASK, place_of(address)))
+        # Not repeated: it would reach the next run, which has the lease by then.
+        rows = self._database.execute_once(_ASK, place_of(address))
+        return _owner_in([[row["owner"]] for row in rows])
 
     def shown(self, address: Address, seconds: float) -> tuple[Owner | None, bytes | None]:
         """Return who owns a lease, and what that shows; it does so *seconds* from now on."""

@@ -7,6 +7,7 @@ Everything is in a schema of its own::
     flowpregel.leases    place ► whose it is, its fence, when it is out, and what it shows
     flowpregel.fences    a sequence            each lease has a greater one
     flowpregel.numbers   a sequence            of namespaces
+    flowpregel.landed    slot ► number         see `once`: the last commit of each that has landed
     flowpregel.change    a function            puts records, if the scopes have these revisions
 
 A record is one row however large it is: PostgreSQL itself cuts what is large into chunks. The key
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flowpregel._lmdb.records import Seal, Table, after
+from flowpregel._postgres.once import TABLE
 from flowpregel._postgres.transactions import CACHE, DELTAS, STORE, THREADS
 from flowpregel.errors import ValueEncodingError
 
@@ -32,7 +34,8 @@ _LARGEST = 1_000_000_000
 """PostgreSQL's own limit for a field is a little above."""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
 # Two who make one at once would meet in the server's catalogs.
-MAKE = """
+MAKE = (
+    """
     SELECT pg_advisory_xact_lock(1718382455);
     CREATE SCHEMA IF NOT EXISTS flowpregel;
     CREATE SEQUENCE IF NOT EXISTS flowpregel.fences;
@@ -43,17 +46,21 @@ MAKE = """
         WITH (fillfactor = 50);
     CREATE TABLE IF NOT EXISTS flowpregel.leases (
         place bytea PRIMARY KEY, thread bytea NOT NULL, namespace bytea NOT NULL,
-        fence bigint NOT NULL, token bytea NOT NULL, owner text NOT NULL,
+        fence bigint NOT NULL, owner text NOT NULL,
         expires timestamptz NOT NULL, asked bool NOT NULL DEFAULT false,
         watched timestamptz, shown bytea
     ) WITH (fillfactor = 50);
+    """
+    + TABLE
+    + """
     CREATE OR REPLACE FUNCTION flowpregel.change(
-        token bytea, places bytea[], revisions bytea[], keys bytea[], records bytea[],
-        lows bytea[], highs bytea[]
+        token bytea, slot bytea, number bigint, places bytea[], revisions bytea[],
+        keys bytea[], records bytea[], lows bytea[], highs bytea[]
     ) RETURNS bool[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
     #variable_conflict use_column
     DECLARE are_empty bool[] := '{{}}';
     BEGIN
+        IF number > 0 THEN PERFORM flowpregel.land(slot, number, NULL); END IF;
         FOR n IN 1 .. cardinality(places) LOOP
             UPDATE flowpregel.scopes SET revision = token
                 WHERE scope = places[n] AND revision = revisions[n];
@@ -77,6 +84,7 @@ MAKE = """
     INSERT INTO flowpregel.records VALUES (decode('{}', 'hex'), decode('{}', 'hex'))
         ON CONFLICT DO NOTHING;
 """
+)
 
 
 class PostgresTable(Table):

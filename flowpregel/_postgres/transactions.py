@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
+from flowpregel._postgres.once import LandingSlot
+
 Range: TypeAlias = tuple[bytes, bytes]
 """All keys from the first on, below the second."""
 
@@ -48,15 +50,11 @@ _LOCK = (
 _GET = "SELECT key, record FROM flowpregel.records WHERE key = ANY(%b::bytea[])"
 _PAGE = "SELECT {} FROM flowpregel.records WHERE key >= %s AND key < %s ORDER BY key {} LIMIT {}"
 _DROP = "DELETE FROM flowpregel.records WHERE key >= %s AND key < %s"
-_CHANGE = f"SELECT flowpregel.change(%b{6 * ', %b::bytea[]'})"
+_CHANGE = f"SELECT flowpregel.change(%b, %b, %b::bigint{6 * ', %b::bytea[]'})"
 
 
 class ConflictError(Exception):
     """What was known of a scope holds no more: the transaction is to be repeated."""
-
-
-class LandedError(Exception):
-    """The transaction, whose connection was cut, has been committed."""
 
 
 @dataclass(slots=True)
@@ -168,7 +166,7 @@ class WriteTransaction(Transaction):
         connection: In no transaction.
         known: What this process knows of scopes. One is taken out, and put back with the
             commit: another transaction that meets it meanwhile asks the server.
-        tokens: Those of earlier tries, of which it is not known how they ended.
+        slot: Notes that the transaction has landed.
         timeout: Seconds to wait for others' locks.
     """
 
@@ -176,12 +174,12 @@ class WriteTransaction(Transaction):
         self,
         connection: Any,
         known: dict[bytes, KnownScope],
-        tokens: set[bytes],
+        slot: LandingSlot,
         timeout: float,
     ) -> None:
         super().__init__(connection)
         self._all_known = known
-        self._tokens = tokens
+        self._slot = slot
         self._timeout = timeout
         self._revisions: dict[bytes, bytes] = {}
         """Of the scopes it has met."""
@@ -241,13 +239,13 @@ class WriteTransaction(Transaction):
         """Commit; what was changed is on disk when this returns."""
         known = self._known
         if self._changed or self._has_sent:
-            token = os.urandom(16)
-            self._tokens.add(token)
+            token, slot = os.urandom(16), self._slot
             ranges = [each for many in self._empty.values() for each in many]
-            were_empty = self._change(token, self._revisions, ranges)
+            were_empty = self._change(token, slot.send(), self._revisions, ranges)
             if self._begun:
                 self._connection.execute("COMMIT")
                 self._begun = False
+            slot.landed()
             if known is not None:
                 known.revision = token
                 found = {**self._found, **self._sent, **self._changed}
@@ -262,11 +260,20 @@ class WriteTransaction(Transaction):
                 self._all_known.pop(next(iter(self._all_known)), None)
 
     def _change(
-        self, token: bytes, revisions: dict[bytes, bytes], ranges: Sequence[Range]
+        self, token: bytes, number: int, revisions: dict[bytes, bytes], ranges: Sequence[Range]
     ) -> list[bool]:
-        """Send what was changed; return which of *ranges* were empty before."""
+        """Send what was changed; return which of *ranges* were empty before.
+
+        Args:
+            token: The scopes' revision from now on.
+            number: The slot's, with which the transaction lands; 0: more is sent before it does.
+            revisions: Those that the scopes must have, by scope.
+            ranges: Which ranges of keys to look at.
+        """
         values = (
             token,
+            self._slot.id,
+            number,
             *([*many] for many in (revisions, revisions.values())),
             *([*many] for many in (self._changed, self._changed.values())),
             *([each[end] for each in ranges] for end in (0, 1)),
@@ -279,7 +286,7 @@ class WriteTransaction(Transaction):
         """Send what was changed so far, so that the server finds it."""
         if self._changed:
             self._begin()
-            self._change(b"", {}, ())
+            self._change(b"", 0, {}, ())
             self._sent.update(self._changed)
             self._changed.clear()
             self._has_sent = True
@@ -297,7 +304,7 @@ class WriteTransaction(Transaction):
         scope = key[:SCOPE_SIZE] if kind == THREADS else kind
         if scope in self._revisions:
             return
-        if not self._revisions and not self._tokens:
+        if not self._revisions:
             self._known = self._all_known.pop(scope, None)
             if self._known is not None:
                 self._revisions[scope] = self._known.revision
@@ -318,7 +325,5 @@ class WriteTransaction(Transaction):
     def _lock(self, scope: bytes) -> None:
         """Lock a scope until the transaction ends: others wait."""
         revision = self.ask(_LOCK, scope)[0][0]
-        if revision in self._tokens:
-            raise LandedError
         if self._revisions.setdefault(scope, revision) != revision:
             raise ConflictError
