@@ -80,6 +80,13 @@ def code_of(function: Any) -> CodeDigest:
     return _OF_BODIES[function]
 
 
+def tasks_named_by(function: Any) -> list[Any]:
+    """Return the tasks and graphs that the code of *function*, or a helper of it, refers to."""
+    reader = _Reader(function, through_tasks=False)
+    reader.read()
+    return reader.tasks
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class _Unit:
     """A function, a class or a constant."""
@@ -106,6 +113,8 @@ class _Reader:
         """File and variables by name; a function from another process brings its own."""
         self._open: set[int] = set()
         """The values that contain the one being written."""
+        self.tasks: list[Any] = []
+        """The tasks and graphs that were reached."""
         self._root = values.peeled(root)
         home = values.home_of(self._root)
         module = values.module_of(home)
@@ -288,6 +297,7 @@ class _Reader:
         self._write(kind, unit)
         content = values.content_of(value)
         if values.is_ours(value) and callable(value):
+            self.tasks.append(value)
             steps = values.steps_of(value) if self._through_tasks else []
             if value is unit.value:
                 unit.source = ""  # whoever calls it shows its name

@@ -46,6 +46,8 @@ def plan_call(
     if record is not None and identity not in running:
         identity, outcome = _answered(run, place, caller, call, identity, record)
     if outcome is None:
+        if record is not None:
+            replay.note_use(run, body, record.name, record.code)
         task = call_task(caller, call, place, identity, record)
         if (same := running.get(identity)) is not None:
             same.waiting.append(call)

@@ -5,6 +5,7 @@ The run is a generator: it yields an effect and is sent the reply named here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -185,6 +186,8 @@ class BodyCalls:
     """What this superstep recorded of them, by task id, if it may repeat them."""
     planned: dict[int, CallRecord] = field(default_factory=dict)
     """Those that ran, by place, if it may repeat them."""
+    used: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many results the present attempt was given, by the task's name and the code's digest."""
 
 
 SAVE: Final = Node(name="runtime.save")

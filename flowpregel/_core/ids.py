@@ -168,6 +168,10 @@ FailedAttempt: TypeAlias = tuple[int, float, int, str, str]
 by those who unpickle no class."""
 
 
+UsedResults: TypeAlias = tuple[str, str, int]
+"""The name of a task, a digest of code that it had, and the number of results that this made."""
+
+
 class Ran(NamedTuple):
     """How a task ran: when, for how long, where, and how often it was tried."""
 
@@ -193,6 +197,10 @@ class Ran(NamedTuple):
     """What the last attempt took, and where: see `Span`."""
     failed: tuple[FailedAttempt, ...] = ()
     """The last attempts that failed."""
+    code: str = ""
+    """A digest of the code that made what it wrote; empty: it is a call, or it wrote nothing."""
+    used: tuple[UsedResults, ...] = ()
+    """The results of its calls that were used for that."""
 
 
 class LeftResults(Protocol):

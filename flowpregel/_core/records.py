@@ -73,7 +73,7 @@ PULLED = "~__pregel_pull, "
 # ---------------------------------------------------------------- what is compiled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Node:
     """A function, the channels that trigger it, those it reads, and its writers."""
 

@@ -22,12 +22,12 @@ from itertools import chain
 from typing import Any
 
 from flowpregel import errors
-from flowpregel._code.digest import SOURCES, code_of
 from flowpregel._core import ids, records
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import BodyCalls, Call
 from flowpregel._core.ids import CODE_DIGITS, NOWHERE, CallRecord
+from flowpregel._core.provenance import code_of_node
 from flowpregel._core.records import CALLED, ERROR, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
@@ -41,14 +41,11 @@ def digest_of_caller(caller: Task) -> str:
     """Return a digest of what the calls of a body depend on: its code, and what it was given."""
     if caller.record is not None:
         return digest_of_call(caller.record)
-    codes = [code_of(step.func or step.coroutine) for step in caller.node.steps]
     try:
         given = digest_of(caller.input, "the input", strict=False)
     except ConfigurationError:  # nested too deeply to be looked at
         given = ""
-    code = ids.digest(*(each.digest for each in codes))[:CODE_DIGITS]
-    SOURCES[code] = "\n".join(each.source for each in codes)
-    return code + ids.digest(caller.path, given)[CODE_DIGITS:]
+    return code_of_node(caller.node) + ids.digest(caller.path, given)[CODE_DIGITS:]
 
 
 def digest_of_call(record: CallRecord) -> str:
@@ -75,8 +72,8 @@ def answer(
     # Of the calls that calls make none is counted: they are not asked for if those are answered.
     run.going_on.asked += caller.record is None and record.code != ""
     _note_change(run, caller, was, record)
+    policy = node.on_code_change or run.options.on_code_change
     if was.code != record.code:
-        policy = node.on_code_change or run.options.on_code_change
         if policy == "error":
             raise CodeChangedError(record.name, record.text, was.code, record.code)
         if policy == "rerun":
@@ -93,11 +90,20 @@ def answer(
         recorded = own_copy(tuple(recorded))
     if done := tuple(outputs(recorded)):
         run.going_on.answered += not node.hidden
+        made_by = (was if policy == "keep" else record).code
+        note_use(run, body, record.name, made_by)
         return identity, Returned(done)
     error = dict(recorded).get(ERROR)
     if isinstance(error, errors.TaskCancelled) and was != record:
         return identity, None  # a body that has changed may want it now
     return identity, Raised(error) if isinstance(error, BaseException) else None
+
+
+def note_use(run: Run, body: BodyCalls, name: str, code: str) -> None:
+    """Count a result of the task *name* that *code* made, or is going to make."""
+    if code:  # questions of the library itself have none
+        body.used[name, code] += 1
+        run.going_on.used[name, code] += 1
 
 
 def forget(run: Run, body: BodyCalls, task_id: str, path: str) -> None:

@@ -300,6 +300,7 @@ class Superstep:
             if body is not None:
                 body.made = body.placed = body.graphs = 0
                 body.equal.clear()
+                body.used.clear()
             heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
             if isinstance(outcome, Raised):
                 note_failed(task, outcome.error)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from flowpregel._core.copies import Resident
+from flowpregel._core.ids import Ran
 from flowpregel._core.records import Address, Batch, Saved
 from flowpregel.checkpoint.langgraph_methods import CheckpointTuple, LangGraphMethods, async_form
 from flowpregel.checkpoint.output import CallOutput
@@ -221,6 +222,17 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
             code: The digest of its code.
         """
         return ""
+
+    def node_results(self, address: Address) -> Iterator[tuple[str, Ran]]:
+        """Yield how each node ran whose writes led to a checkpoint, or are kept on it.
+
+        They are those of its run, the last one first, each with the id of the checkpoint that
+        it started from. Nothing is decoded. By default there are none.
+
+        Args:
+            address: The checkpoint.
+        """
+        return iter(())
 
     def keep_output(self, address: Address, part: CallOutput) -> None:
         """Keep what a task has printed or logged, at the end of what is kept of it.

@@ -17,6 +17,7 @@ from flowpregel.checkpoint.base import Leases
 from flowpregel.checkpoint.layout import Tables, thread_name
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
+from flowpregel.checkpoint.reader import Glance
 from flowpregel.checkpoint.records import RecordSaver
 from flowpregel.checkpoint.retention import Retention, Sweeper, pin, take_back
 from flowpregel.checkpoint.work import status_of
@@ -68,6 +69,13 @@ class DurableSaver(RecordSaver):
         """Return what `load` does, without what tasks have left on the checkpoint."""
         copied = self._read(partial(self._reader.find, address=address, tasks=False))
         return None if copied is None else self._reader.decoded(copied)
+
+    def glance(self, thread_id: str) -> Glance | None:
+        """Return what is known of a thread's newest checkpoint without the user's classes.
+
+        It is for who has to import the program first; None: there is no such thread.
+        """
+        return self._reader.glance(Address(thread_name(thread_id)))
 
     # -------------------------------------------------------- runs
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowpregel._core.copies import Replayed
+from flowpregel._core.ids import Ran, caller_of
 from flowpregel._core.records import (
     CALLED,
+    CONTROL_WRITES,
     RAN,
     RETURN,
     Address,
@@ -67,6 +69,15 @@ class CopiedCheckpoint:
     """The ids of the calls that finished, by the hash of their paths: *tasks* leaves them out."""
     held: dict[str, WritesRecord] = field(default_factory=dict)
     """Small ones of these, by id."""
+
+
+class Glance(NamedTuple):
+    """A thread's newest checkpoint, without what needs the user's classes to be decoded."""
+
+    saved: Saved
+    """Its metadata; no values of channels, and nothing that tasks have left on it."""
+    is_begun: bool
+    """Whether a superstep has begun there, or is the first of its run."""
 
 
 class Reader:
@@ -133,7 +144,53 @@ class Reader:
         if is_whole:
             self.read(partial(self.tables.ids, address=address))  # if one is missing, it raises
 
+    def glance(self, address: Address) -> Glance | None:
+        """Return what is known of the newest checkpoint at *address* without the user's classes."""
+
+        def look(transaction: Any) -> tuple[CopiedCheckpoint, bool] | None:
+            copied = self.find(transaction, address, tasks=False)
+            if copied is None:
+                return None
+            key = layout.checkpoint_key(copied.namespace.prefix, copied.id)
+            return copied, bool(self.tables.writes.keys(transaction, key, limit=1))
+
+        if (found := self.read(look)) is None:
+            return None
+        copied, has_begun = found
+        saved = self.decoded(replace(copied, values={}, deltas={}))
+        return Glance(saved, has_begun or saved.checkpoint.source == "input")
+
+    def node_results(self, address: Address) -> Iterator[tuple[str, Ran]]:
+        """Yield how the nodes of a run ran, back from one of its checkpoints to its input."""
+        identifier, is_edit = address.checkpoint_id, False
+        while identifier is not None:
+            ends, source, parent = self.read(partial(self._ends, address, identifier))
+            # An edit or a replay began anew where its parent's nodes had begun: it has not
+            # what these wrote.
+            if not is_edit:
+                yield from ((identifier, ran) for ran in ends)
+            is_edit = source in ("update", "fork")
+            identifier = None if source == "input" else parent
+
     # ------------------------------------------------------------ in a transaction
+
+    def _ends(
+        self, address: Address, identifier: str, transaction: Any
+    ) -> tuple[list[Ran], str, str | None]:
+        """Return how nodes ran that wrote something on a checkpoint, its source and its parent."""
+        namespace = self.tables.namespace(transaction, address)
+        key = b"" if namespace is None else layout.checkpoint_key(namespace.prefix, identifier)
+        data = self.tables.checkpoints.get(transaction, key) if key else None
+        if data is None:
+            return [], "input", None  # it was dropped
+        ends = []
+        for _, each in self.tables.writes.scan(transaction, key):
+            task = WritesRecord(*self.tables.fields_of(each))
+            is_done = not CONTROL_WRITES.issuperset(name for name, _ in task.writes.values())
+            if task.ran is not None and is_done and not caller_of(task.path):
+                ends.append(Ran(*task.ran))
+        record = CheckpointRecord(*self.tables.fields_of(data))
+        return ends, record.source, record.parent_id
 
     def find(
         self,

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from flowpregel._code.digest import SOURCES
-from flowpregel._core.ids import CODE_DIGITS, FailedCall
+from flowpregel._core.ids import CODE_DIGITS, FailedCall, Ran
 from flowpregel._core.records import (
     CALLED,
     CONTROL_WRITES,
@@ -115,7 +115,8 @@ class RecordSaver(BaseCheckpointSaver):
         for task in batch.writes:
             channel, called = task.writes[-1] if task.writes else ("", None)
             codes = (called[2], called[5][:CODE_DIGITS]) if channel == CALLED and called else ()
-            for code in codes:
+            own = "" if task.ran is None else task.ran.code
+            for code in filter(None, (*codes, own)):
                 if code in SOURCES and code not in self._sources:
                     source = zlib.compress(SOURCES[code].encode(errors="replace"))
                     made.sources[code] = source[:_LONGEST_SOURCE]
@@ -186,6 +187,9 @@ class RecordSaver(BaseCheckpointSaver):
 
     def source_of(self, code: str) -> str:
         return str(self._read(partial(self._tables.source, code=code)))
+
+    def node_results(self, address: Address) -> Iterator[tuple[str, Ran]]:
+        return self._reader.node_results(address)
 
     def send_signal(self, thread_id: str, name: str, value: Any) -> None:
         data = self._tables.codec.encode(value, f"signal {name!r}")
@@ -325,7 +329,7 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
     ran = None if task.ran is None else tuple(task.ran)
     if (data := tables.writes.get(transaction, key)) is not None:
         old = layout.WritesRecord(*tables.fields_of(data))
-        known, ran = dict(old.writes), ran or old.ran
+        known, ran = dict(old.writes), _newer(old.ran, task.ran)
         if not CONTROL_WRITES.issuperset(channel for channel, _ in task.writes):
             tables.writes.delete(transaction, layout.beside(layout.ARGUMENTS, key))
     for index, write in enumerate(task.writes):
@@ -337,6 +341,14 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
     tables.writes.put(transaction, key, tables.record_of((task.task_id, task.path, known, ran)))
     if isinstance(task.failed, bytes):
         tables.writes.put(transaction, layout.beside(layout.ARGUMENTS, key), task.failed)
+
+
+def _newer(old: tuple[Any, ...] | None, new: Ran | None) -> tuple[Any, ...] | None:
+    """Return how a task ran last; the code is that of the attempt which wrote something."""
+    if old is None or new is None:
+        return old if new is None else tuple(new)
+    before = Ran(*old)
+    return tuple(new if new.code else new._replace(code=before.code, used=before.used))
 
 
 def _put_checkpoint(

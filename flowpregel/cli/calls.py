@@ -40,12 +40,14 @@ _PAUSE = 0.2
 @click.command
 @click.argument("store", envvar="FLOWPREGEL_STORE")
 @click.argument("flow", metavar="[MODULE:FLOW]", required=False)
-def check(store: str, flow: str | None) -> Code:
-    """Show what unfinished runs would do with the code as it is now.
+@click.option("--unfinished", is_flag=True, help="Leave finished runs out.")
+def check(store: str, flow: str | None, unfinished: bool) -> Code:
+    """Show what the runs of a store would do with the code as it is now.
 
-    The body of each is gone through with the recorded results; no task runs, and nothing
-    is written. With MODULE:FLOW only its runs are, and those that do not record a flow.
-    A run that a process has now is left out.
+    The body of each unfinished run is gone through with the recorded results; no task runs,
+    and nothing is written. A finished run is shown if its kept result is one of other code.
+    With MODULE:FLOW only its runs are checked, and those that do not record a flow. A run that
+    a process has now is left out.
 
     The exit code is 1 if one would not go on as before: it would fail, use results of other
     code, or not ask for recorded calls.
@@ -61,13 +63,14 @@ def check(store: str, flow: str | None) -> Code:
 
     # What bodies print is no result.
     with targets.writing(store) as saver, redirect_stdout(sys.stderr):
-        found = dict(check_runs(saver, flow_of))
+        every = dict(check_runs(saver, flow_of, finished=not unfinished))
+    found = {key: run for key, run in every.items() if not (run.is_done and run.fits)}
     rows = [{"thread_id": key, "fits": run.fits, **asdict(run)} for key, run in found.items()]
     misfits = sum(not run.fits for run in found.values())
     lines = [f"{key}\n{run}".replace("\n", "\n  ") for key, run in found.items()]
-    console.print_result(
-        rows, *lines, f"unfinished runs: {len(found):,}; do not fit the code: {misfits:,}"
-    )
+    begun = sum(not run.is_done for run in found.values())
+    lines.append(f"unfinished runs: {begun:,}; do not fit the code: {misfits:,}")
+    console.print_result(rows, *lines)
     return Code.FAILED if misfits else Code.OK
 
 

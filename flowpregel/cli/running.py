@@ -105,24 +105,28 @@ RUN_OPTIONS = (
 @click.option("--input", "given", metavar="JSON|@FILE", required=True, help=_INPUT)
 @click.option("--id", "--thread-id", "thread_id", metavar="ID", help=_ID)
 @click.option("--adopt", is_flag=True, help="Go on with another input than the run began with.")
-def run(flow: str, given: str, thread_id: str | None, adopt: bool, **options: Any) -> Code:
+@click.option("--again", is_flag=True, help="Start over; the earlier run stays in the history.")
+def run(
+    flow: str, given: str, thread_id: str | None, adopt: bool, again: bool, **options: Any
+) -> Code:
     """Run a flow, go on with its run, or show the run's result.
 
     MODULE:FLOW is package.module:flow or path/to/file.py:flow. A run that was
     stopped or killed is run again by the same command: it goes on, and what
-    had finished is not done again. A graph that is done begins a new run.
+    had finished is not done again. A graph that is done begins a new run. With --again a new
+    run begins in any case.
     """
     value, found = _input(given), targets.load_flow(flow)
     request = RunRequest(found, flow, found.name if thread_id is None else thread_id, options)
     if found.once is None:
         if adopt:
             raise ConfigurationError(f"--adopt is for a workflow of @entrypoint: {flow} is a graph")
-        return perform(request, value, resume="auto")
+        return perform(request, value, resume=None if again else "auto")
     try:
         value = found.completed(value)
     except TypeError as error:
         raise ConfigurationError(f"--input: {error}") from error
-    return perform(request, value, resume=replace(found.once, adopt=adopt))
+    return perform(request, value, resume=replace(found.once, adopt=adopt, again=again))
 
 
 def json_of(option: str, given: str) -> Any:

@@ -31,6 +31,7 @@ R_co = TypeVar("R_co", covariant=True)
 _OPTIONS: Final[Mapping[str, Any]] = {
     "id": None,
     "adopt": False,
+    "again": False,
     "on_code_change": "keep",
     "on_conflict": "wait",
     "fail_fast": True,
@@ -58,6 +59,7 @@ class RunMethod(Protocol[P, R_co]):
         *args: Any,
         id: str,
         adopt: bool = ...,
+        again: bool = ...,
         on_code_change: Literal["keep", "rerun", "error"] | None = ...,
         on_conflict: OnConflict = ...,
         fail_fast: bool = ...,
@@ -116,8 +118,10 @@ class Flow(Pregel, Generic[P, R]):
                 stopped, or returns what it returned. None: a run that is not asked for again.
             adopt: Whether a run that was started with other arguments goes on with these;
                 what was asked before is not asked again. Otherwise it is an error.
-            on_code_change: What to do with a recorded result that other code made:
-                ``"keep"`` it (default, with a notice), ``"rerun"`` the call, or ``"error"``.
+            again: Whether to start over whatever is kept: the earlier run stays in the history.
+            on_code_change: What to do with a recorded result that other code made, that of a
+                finished run among them: ``"keep"`` it (default, with a notice), ``"rerun"`` the
+                call, or ``"error"``.
             on_conflict: If another process has the run now: ``"wait"`` for its result
                 (default), ``"raise"``, or ``"takeover"``.
             fail_fast: Whether calls that wait for their turn are left out once the workflow's
@@ -139,6 +143,8 @@ class Flow(Pregel, Generic[P, R]):
             TypeError: The function does not take these arguments.
             ConfigurationError: There is an id, and no checkpointer to keep its run.
             InputMismatchError: The run was started with other arguments.
+            CodeChangedError: What is recorded is of other code, and *on_code_change* is
+                ``"error"``.
             FlowMismatchError: The id names a run of another workflow.
             ThreadBusyError: Another process has it, and *on_conflict* is ``"raise"``.
             UnansweredError: It waits for an answer.
@@ -249,14 +255,14 @@ class Flow(Pregel, Generic[P, R]):
     def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], **asked: Any) -> GraphRun:
         """Return the run that is asked for, its workflow's arguments and its own options apart."""
         own = {**_OPTIONS, **self.run_options, **self._options_in(kwargs)}
-        run_id, adopt = own.pop("id"), own.pop("adopt")
+        run_id, adopt, again = own.pop("id"), own.pop("adopt"), own.pop("again")
         if self.checkpointer is not None:
             own["thread_id"] = str(uuid.uuid4()) if run_id is None else run_id
         elif run_id is not None:
             raise _no_checkpointer(f"{self.name}.run(id={run_id!r})")
         run = GraphRun(self, self._given(args, kwargs), None, {**own, **asked})
         if self.checkpointer is not None:
-            run.resume = replace(self.once, adopt=adopt)
+            run.resume = replace(self.once, adopt=adopt, again=again)
         return run
 
     def _options_in(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:

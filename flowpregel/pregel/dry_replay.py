@@ -25,7 +25,7 @@ from flowpregel._core import effects
 from flowpregel._core.barrier import plan
 from flowpregel._core.effects import Steps
 from flowpregel._core.program import Options
-from flowpregel._core.records import Address, Interrupted, Saved
+from flowpregel._core.records import Interrupted, Saved
 from flowpregel._core.replay import count_not_asked
 from flowpregel._core.run_state import Result
 from flowpregel._core.start import start
@@ -83,10 +83,10 @@ class DryRun:
         return not (self.error or self.not_asked or self.other_code)
 
     def __str__(self) -> str:
-        if self.is_done:
-            return "done: its result is kept"
         lines = [
-            f"calls: {self.answered:,} answered, {sum(self.would_run.values()):,} would run"
+            "done: its result is kept"
+            if self.is_done
+            else f"calls: {self.answered:,} answered, {sum(self.would_run.values()):,} would run"
             f"{_counts(self.would_run)}, {self.not_asked:,} not asked for"
         ]
         if self.other_code:
@@ -112,9 +112,20 @@ def dry_replay(asked: GraphRun) -> DryRun:
         FlowPregelError: It cannot start.
     """
     graph, config = asked.graph, asked.config
-    begun = start_of(graph.program, graph.saver, asked.given, config, resume=asked.resume)
+    begun = start_of(
+        graph.program,
+        graph.saver,
+        asked.given,
+        config,
+        resume=asked.resume,
+        on_code_change=asked.options.on_code_change,
+    )
+    changes = () if begun.kept is None else begun.kept.changes
+    earlier = {change.name: (change.recorded, change.now) for change in changes}
+    results = Counter({change.name: change.results for change in changes})
     if begun.over is not None:
-        return DryRun(is_done=True)
+        diff = _diff(earlier, graph.saver) if graph.saver else ""
+        return DryRun(is_done=True, other_code=dict(results), diff=diff)
     options = replace(asked.options, loaded=begun.loaded or (None,), now=now())
     token = is_dry.set(True)
     try:
@@ -136,7 +147,11 @@ def dry_replay(asked: GraphRun) -> DryRun:
         is_dry.reset(token)
     assert engine.result is not None
     found: DryRun = engine.result.values
-    return found
+    if not changes or graph.saver is None:
+        return found
+    # Nodes of earlier supersteps, whose results are used.
+    diff = "\n".join(filter(None, (_diff(earlier, graph.saver), found.diff)))
+    return replace(found, other_code=dict(results + Counter(found.other_code)), diff=diff)
 
 
 def _superstep(begun: Start, options: Options, saver: BaseCheckpointSaver | None) -> Steps:
@@ -221,31 +236,55 @@ class _ReadOnlyStore(BaseStore):
 
 
 def check_runs(
-    saver: DurableSaver, flow_of: Callable[[Saved], GraphDefinition | None]
+    saver: DurableSaver,
+    flow_of: Callable[[Saved], GraphDefinition | None],
+    *,
+    finished: bool = False,
 ) -> Iterator[tuple[str, DryRun]]:
-    """Yield what each run would do that was left unfinished and that nobody has now, by its id.
+    """Yield what each run would do that nobody has now, by its id.
+
+    The flow of a run is imported before what it has recorded is read: the classes of that may
+    be there only then. What cannot be read, or imported, is the `DryRun.error` of its run.
 
     Args:
         saver: Keeps them.
-        flow_of: Returns the flow of a run, by its newest checkpoint; None leaves it out.
+        flow_of: Returns the flow of a run, by the metadata of its newest checkpoint; None leaves
+            it out.
+        finished: Whether finished runs count too; one whose flow cannot be imported does not.
     """
-    for info in [*saver.threads()]:
-        saved = saver.load(Address(info.thread_id), lazy_results=True)
-        if saved is None or info.status == "running":
-            continue
-        if not (saved.writes or saved.left or saved.checkpoint.source == "input"):
+    for address in [*saver.namespaces()]:
+        if address.namespace or saver.owner(address.thread_id) is not None:
             continue
         try:
-            if (graph := flow_of(saved)) is None:
-                continue
-            kept = graph.copy({"checkpointer": saver})
-            asked = GraphRun(kept, None, None, {"thread_id": info.thread_id})
-            asked.resume = graph.once
-            found = dry_replay(asked)
+            found = _checked(saver, flow_of, address.thread_id, finished=finished)
         except FlowPregelError as error:
             found = DryRun(error=f"{type(error).__name__}: {error}")
-        if not found.is_done:
-            yield info.thread_id, found
+        if found is not None and (finished or not found.is_done):
+            yield address.thread_id, found
+
+
+def _checked(
+    saver: DurableSaver,
+    flow_of: Callable[[Saved], GraphDefinition | None],
+    thread_id: str,
+    *,
+    finished: bool,
+) -> DryRun | None:
+    """Return what a run would do; None: it is left out."""
+    glance = saver.glance(thread_id)
+    if glance is None or not (finished or glance.is_begun):
+        return None
+    try:
+        graph = flow_of(glance.saved)
+    except FlowPregelError:
+        if glance.is_begun:
+            raise
+        return None
+    if graph is None:
+        return None
+    asked = GraphRun(graph.copy({"checkpointer": saver}), None, None, {"thread_id": thread_id})
+    asked.resume = graph.once
+    return dry_replay(asked)
 
 
 def owns(graph: GraphDefinition, saved: Saved) -> bool:

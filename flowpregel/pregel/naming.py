@@ -89,6 +89,9 @@ class Once:
     adopt: bool = False
     """Whether the run goes on with the input it is now given, if that is another one."""
 
+    again: bool = False
+    """Whether a new run starts in any case; what is kept stays in the history."""
+
     def owns(self, recorded: str) -> bool:
         """Return whether a run that was recorded as one of *recorded* is one of this workflow."""
         # `python pkg/study.py` knows the module as `study`, everyone else as `pkg.study`.

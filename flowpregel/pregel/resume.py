@@ -24,7 +24,8 @@ work of another      `FlowMismatchError`, unless ``adopts``  the same
 flow                 names it
 ===================  ======================================  ==========================
 
-Without input (None) any is the same: what is kept under the id goes on.
+Without input (None) any is the same: what is kept under the id goes on. With ``again`` a new run
+starts in any case, beside what is kept. Results that other code made: see `kept_results`.
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Emit, StepContext, Steps
 from flowpregel._core.ids import next_version
 from flowpregel._core.program import Options, Program, State, load_state
+from flowpregel._core.provenance import CodePolicy
 from flowpregel._core.records import RUN_TASK_ID, Address, Saved, Task, Version, Write
 from flowpregel._core.run_state import Result
 from flowpregel.channels.base import read
 from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
 from flowpregel.pregel.config import ParsedConfig
+from flowpregel.pregel.kept_results import KeptResults, kept_results
 from flowpregel.pregel.naming import Once, labels_of, node_of
 
 DIGEST = "input_digest"
@@ -69,6 +72,12 @@ class Start:
     """Graphs nested in it start from their newest checkpoints before this one: it is a replay."""
     program: Program
     """What is run: with the names that the workflow had when it started."""
+    address: Address | None = None
+    """The checkpoint that it replays, if that is not what the user addressed."""
+    after: str | None = None
+    """The id of a checkpoint of an earlier run: those of this one are greater."""
+    kept: KeptResults | None = None
+    """The recorded results of nodes that it uses, compared with the code of now."""
 
 
 def start_of(
@@ -78,12 +87,14 @@ def start_of(
     config: ParsedConfig,
     *,
     resume: Literal["auto"] | Once | None,
+    on_code_change: CodePolicy = "keep",
 ) -> Start:
     """Return how the run starts that a user asked for; its thread is read only if that matters.
 
     Raises:
         InputMismatchError: The run to go on with was started with other input.
         FlowMismatchError: What is kept is the work of another workflow.
+        CodeChangedError: What is kept is of other code, and that is not wanted.
         ConfigurationError: ``resume="auto"`` without input to start with, or a
             run that was left unfinished and replaced by a later one.
     """
@@ -108,12 +119,37 @@ def start_of(
     saved = saver.load(config.address, lazy_results=True)
     start = replace(start, loaded=(saved,))
     if isinstance(resume, Once):
-        return _once(saver, start, config.address, resume)
+        return _once(saver, start, config.address, resume, on_code_change)
     if is_new:
-        return _started_again(program, saver, config.address, start)
-    if config.run_id is None and saved is not None and open_checkpoint(program, saved).tasks:
-        return _as_before(start, saved)
-    return start
+        start = _started_again(program, saver, config.address, start)
+    elif config.run_id is None and saved is not None and open_checkpoint(program, saved).tasks:
+        start = _as_before(start, saved)
+    return start if saved is None else _compared(saver, start, config.address, on_code_change)
+
+
+def _compared(
+    saver: BaseCheckpointSaver, start: Start, address: Address, policy: CodePolicy
+) -> Start:
+    """Return *start*, or what becomes of it where the code of nodes that have finished changed."""
+    saved = start.over or (start.loaded[0] if start.loaded else None)
+    goes_on = start.given is None or isinstance(start.given, Command)
+    if saved is None or not (start.over or goes_on):
+        return start
+    opened = open_checkpoint(start.program, saved)
+    if any(task.node.role == "body" for task in opened.tasks):
+        return start  # its calls are compared, each when it is made
+    is_workflow = any(node.role == "body" for node in start.program.nodes.values())
+    if start.over is not None and is_workflow:
+        return _kept(saver, replace(start, over=None), opened, policy)
+    found = kept_results(start.program, saver, saved)
+    is_rerun = found.is_rerun(policy, f"the results of thread {address.thread_id!r}")
+    # An answer has its question in what is there, and an earlier run is over for good.
+    may_rerun = saved.is_latest and not isinstance(start.given, Command)
+    if is_rerun and may_rerun and found.first_checkpoint is not None:
+        one = replace(address, checkpoint_id=found.first_checkpoint)
+        again = _replayed(saver, replace(_as_before(start, saved), over=None), one)
+        return replace(again, given=None, address=one)
+    return replace(start, kept=found)
 
 
 def _replayed(saver: BaseCheckpointSaver, start: Start, address: Address) -> Start:
@@ -163,7 +199,9 @@ def _as_before(start: Start, saved: Saved) -> Start:
     return replace(start, run_id=start.run_id or run_id, metadata=kept)
 
 
-def _once(saver: BaseCheckpointSaver, start: Start, address: Address, once: Once) -> Start:
+def _once(
+    saver: BaseCheckpointSaver, start: Start, address: Address, once: Once, policy: CodePolicy
+) -> Start:
     """Return how a run starts that is to have been run once."""
     given, saved = start.given, start.loaded[0] if start.loaded else None
     metadata = labels_of(once.flow, once.folder)
@@ -174,30 +212,67 @@ def _once(saver: BaseCheckpointSaver, start: Start, address: Address, once: Once
     recorded = str(saved.checkpoint.metadata.get(FLOW, once.flow))
     if not once.owns(recorded):
         raise FlowMismatchError(address.thread_id, recorded, once.flow)
+    if once.again:
+        return _from_scratch(start, saved, metadata)
     program, start = _named(start.program, node_of(recorded)), _as_before(start, saved)
     metadata = {**start.metadata, **metadata, FLOW: recorded}
     start = replace(start, metadata=metadata, program=program)
-    opened = first = open_checkpoint(program, saved)
-    if not opened.tasks:
-        first = _input_of_run(program, saver, opened)
-    digest = _recorded_digest(program, opened) or _recorded_digest(program, first)
-    if given is None or digest == metadata[DIGEST]:
-        return replace(start, given=None) if opened.tasks else replace(start, over=saved)
-    if not once.adopt:
+    opened = open_checkpoint(program, saved)
+    digest = _recorded_digest(program, opened)
+    if digest is None and given is not None and not opened.tasks:
+        digest = _recorded_digest(program, _input_of_run(program, saver, opened))
+    if given is not None and digest != metadata[DIGEST]:
+        if once.adopt:
+            return _adopting(saver, start, opened)
         raise InputMismatchError(address.thread_id, _why(digest), adopts=True)
+    start = replace(start, given=None)
+    return start if opened.tasks else _kept(saver, start, opened, policy)
+
+
+def _adopting(saver: BaseCheckpointSaver, start: Start, opened: OpenCheckpoint) -> Start:
+    """Return how a run starts that goes on with another input than it began with."""
+    first = opened if opened.tasks else _input_of_run(start.program, saver, opened)
     if not first.tasks:
         # Nothing is kept of what it asked.
         return replace(start, run_id=None)
     # As the run's own write, on the checkpoint it started from: its calls are known by that.
-    corrected: Command[Any] = Command(update={str(program.input_channels): given})
-    # What the body itself came to was made of the other input; its answers stay.
+    update = {str(start.program.input_channels): start.given}
+    return replace(start, given=Command(update=update), loaded=(_without_end(first),))
+
+
+def _from_scratch(start: Start, saved: Saved, metadata: Mapping[str, Any]) -> Start:
+    """Return how a run starts as if nothing were kept; what is kept stays in the history."""
+    if start.given is None:
+        raise ConfigurationError(
+            f"thread {saved.address.thread_id!r} cannot start again without input: pass it"
+        )
+    return replace(start, run_id=None, metadata=metadata, loaded=(None,), after=saved.newest_id)
+
+
+def _kept(
+    saver: BaseCheckpointSaver, start: Start, opened: OpenCheckpoint, policy: CodePolicy
+) -> Start:
+    """Return how a run starts that is over: with its result, or anew where its code changed."""
+    program, saved = start.program, opened.saved
+    found = kept_results(program, saver, saved)
+    is_rerun = found.is_rerun(policy, f"the result of run {saved.address.thread_id!r}")
+    # Of tasks that the body does not name only its calls can say whether they have changed.
+    if saved.is_latest and (is_rerun or (policy != "keep" and found.unknown)):
+        first = _input_of_run(program, saver, opened)
+        if first.tasks:
+            return replace(start, given=None, loaded=(_without_end(first),))
+    return replace(start, over=saved, kept=found)
+
+
+def _without_end(first: OpenCheckpoint) -> Saved:
+    """Return the checkpoint with a run's input, without what its body came to; its answers stay."""
     bodies = {task.id for task in first.tasks}
     writes = tuple(
         each
         for each in first.saved.writes
         if each.task_id not in bodies or each.channel == records.RESUME
     )
-    return replace(start, given=corrected, loaded=(replace(first.saved, writes=writes),))
+    return replace(first.saved, writes=writes)
 
 
 def _named(program: Program, name: str) -> Program:
@@ -213,14 +288,13 @@ def _input_of_run(
     program: Program, saver: BaseCheckpointSaver, opened: OpenCheckpoint
 ) -> OpenCheckpoint:
     """Return the checkpoint that took in the input of a run; *opened*, its last, if it is gone."""
-    run_id = opened.saved.checkpoint.metadata.get("run_id")
-    address = replace(opened.saved.address, checkpoint_id=None)
-    inputs = saver.history(address, filter={"run_id": run_id, "source": "input"}, limit=1)
-    for each in inputs:
-        found = saver.load(replace(address, checkpoint_id=each.checkpoint.id), lazy_results=True)
-        if found is not None:
-            return open_checkpoint(program, found)
-    return opened
+    saved: Saved | None = opened.saved
+    while saved is not None and saved.checkpoint.source != "input":
+        parent = saved.checkpoint.parent_id
+        if parent is None:
+            return opened
+        saved = saver.load(replace(saved.address, checkpoint_id=parent), lazy_results=True)
+    return opened if saved is None else open_checkpoint(program, saved)
 
 
 def _recorded_digest(program: Program, opened: OpenCheckpoint) -> str | None:

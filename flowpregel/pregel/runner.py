@@ -19,11 +19,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, cast
 
-from flowpregel._core.effects import StepContext, Steps, Stopped
+from flowpregel._core.effects import Emit, StepContext, Steps, Stopped
+from flowpregel._core.ids import time_of
 from flowpregel._core.program import Nested, Options, names
 from flowpregel._core.records import INTERRUPT, Address, Arguments, Durability, Kind, Node, Task
 from flowpregel._core.run import run
-from flowpregel._core.run_state import Result
+from flowpregel._core.run_state import OtherCodeNotice, Result
 from flowpregel._engine.commits import Committers
 from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
@@ -36,9 +37,10 @@ from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition
+from flowpregel.pregel.kept_results import difference_in
 from flowpregel.pregel.naming import Once, labels_of_graph
 from flowpregel.pregel.progress import MODES, ProgressView, message_stream, run_hooks
-from flowpregel.pregel.resume import for_saver, kept_result, start_of
+from flowpregel.pregel.resume import Start, for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
 from flowpregel.runtime import RunControl
 
@@ -220,6 +222,8 @@ class GraphRun:
         if self._view is not None:
             self._view.see(item)
         if mode == "notices":
+            if isinstance(payload, OtherCodeNotice):
+                payload = payload.text(self._difference(payload))
             warnings.warn(payload, RunNotice, stacklevel=callers_level())
         if mode in self._printed:
             where = f" [{'|'.join(namespace)}]" if namespace else ""
@@ -237,6 +241,12 @@ class GraphRun:
             data = values if namespace else self.graph.shaped(values)
             shown |= {"data": data, "interrupts": interrupts}
         yield shown
+
+    def _difference(self, notice: OtherCodeNotice) -> str:
+        """Return the first line that differs in the code that a notice is about."""
+        if self.saver is None:
+            return ""
+        return difference_in(self.saver, notice.recorded, notice.now)
 
     def output(self, result: Result | None = None) -> Any:
         """Return what the run came to, once all its items were read, or *result* if given."""
@@ -278,11 +288,11 @@ def plan_of(asked: GraphRun) -> RunPlan:
             resources.callback(fault, "lease.released.before")
             options = for_saver(replace(options, address=config.address, fence=lease.fence), saver)
         fault("run.start.before")
-        start = start_of(graph.program, saver, asked.given, config, resume=asked.resume)
+        start = _start_of(asked, options)
         fault("run.start.after")
         run_id = start.run_id or str(uuid.uuid4())
         metadata = {**asked.labels, **start.metadata, **config.metadata, "run_id": run_id}
-        options = replace(options, loaded=start.loaded, metadata=metadata, now=now())
+        options = _begun(options, start, metadata)
         around = RunContext(
             config={**config.shown, "run_id": start.run_id},
             context=asked.context,
@@ -301,11 +311,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
             is_over=start.over is not None,
         )
         return RunPlan(
-            steps=(
-                run(start.program, options, start.given)
-                if start.over is None
-                else kept_result(start.program, start.over, options)
-            ),
+            steps=_steps_of(start, options, saver),
             around=around,
             open_cache=graph.open_cache,
             max_concurrency=config.max_concurrency,
@@ -314,6 +320,41 @@ def plan_of(asked: GraphRun) -> RunPlan:
             stop_after=asked.stop_after,
             stop_grace=asked.stop_grace,
         )
+
+
+def _start_of(asked: GraphRun, options: Options) -> Start:
+    """Return how a run starts, by what is kept of it."""
+    return start_of(
+        asked.graph.program,
+        asked.saver,
+        asked.given,
+        asked.config,
+        resume=asked.resume,
+        on_code_change=options.on_code_change,
+    )
+
+
+def _begun(options: Options, start: Start, metadata: Mapping[str, Any]) -> Options:
+    """Return the options of a run that starts now."""
+    return replace(
+        options,
+        address=start.address or options.address,
+        loaded=start.loaded,
+        metadata=metadata,
+        now=now() if start.after is None else max(now(), time_of(start.after) + 1),
+    )
+
+
+def _steps_of(start: Start, options: Options, saver: BaseCheckpointSaver | None) -> Steps:
+    """Go the steps of a run, the notices about what is kept first."""
+    found = start.kept
+    if start.over is None:
+        for notice in () if found is None else found.node_notices():
+            yield Emit("notices", notice)
+        return (yield from run(start.program, options, start.given))
+    if found is not None and found.changes and saver is not None:
+        yield Emit("notices", found.notice(saver))
+    return (yield from kept_result(start.program, start.over, options))
 
 
 # ---------------------------------------------------------------- nested runs

@@ -307,13 +307,25 @@ def test_a_run_that_code_no_longer_fits_fails_the_check(folder: Path) -> None:
     assert Code.FAILED == shown.exit_code == rows.exit_code
     assert "\n  answers of other code than now (double 2)\n" in shown.stdout
     assert "\n  -    return 2 * n\n  +    return 3 * n\n" in shown.stdout
-    (row,) = json.loads(rows.stdout)
+    row, done = json.loads(rows.stdout)
+    assert ("done", True, {"double": 1}) == (
+        done["thread_id"],
+        done["is_done"],
+        done["other_code"],
+    )
     assert row["diff"].startswith("--- double, recorded\n+++ double, now\n")
     assert {
         "thread_id": "failed",
         "fits": False,
         "other_code": {"double": 2},
     }.items() <= row.items()
+
+
+def test_a_finished_run_of_other_code_is_shown_unless_it_is_left_out(folder: Path) -> None:
+    changed(folder, "return 2 * n", "return 3 * n")
+
+    assert "done\n  done: its result is kept\n  answers of other" in check(folder).stdout
+    assert "done: its result" not in check(folder, "--unfinished").stdout
 
 
 def test_a_workflow_that_is_gone_fails_the_check(folder: Path) -> None:

@@ -1,0 +1,153 @@
+"""Which code made a recorded result, and whether it is another one now.
+
+::
+
+    a node ends ──► its code, and the code behind the results that it used ──► `Ran`
+    the run goes on, or is asked for again ──► `CodeComparison`
+
+A call has the digest of its code in its own record. What a node wrote, a body's result among it,
+is compared by what its `Ran` says: nothing has to run for that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
+
+from flowpregel._code.digest import SOURCES, code_digest, code_of, tasks_named_by
+from flowpregel._core import ids
+from flowpregel._core.ids import CODE_DIGITS, Ran
+from flowpregel._core.records import Node
+
+CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
+_BY_NODE: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
+_VERSION = "version "
+"""The beginning of the text that stands for the code of a task with a version."""
+
+
+def code_of_node(node: Node) -> str:
+    """Return a digest of what a node does, of `CODE_DIGITS`; empty: it has no code of its own.
+
+    The tasks that it calls count by name: their results have digests of their own.
+    """
+    known = _BY_NODE.get(node)
+    if known is None:
+        known = _BY_NODE[node] = _read_code(node)
+    return known
+
+
+def _read_code(node: Node) -> str:
+    if node.role == "graph":
+        codes = [code_digest(node.graph)]
+    else:
+        codes = [code_of(step.func or step.coroutine) for step in node.steps]
+    if not codes:
+        return ""
+    code = ids.digest(*(each.digest for each in codes))[:CODE_DIGITS]
+    SOURCES[code] = "\n".join(each.source for each in codes)
+    return code
+
+
+# ---------------------------------------------------------------- what has changed
+
+
+@dataclass(frozen=True, slots=True)
+class CodeChange:
+    """A task or a node of which recorded results are used that other code made."""
+
+    name: str
+    recorded: str
+    """The digest of the code that made them."""
+    now: str
+    """The digest of its code now."""
+    results: int = 1
+    """How many results there are."""
+    policy: CodePolicy | None = None
+    """What the task itself says about such results."""
+
+
+class CodeComparison:
+    """Recorded results of nodes, compared with the code of the nodes and of the tasks they name.
+
+    Args:
+        nodes: The nodes of the program, by name.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = nodes
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+        """The numbers of results of other code, by name and both digests."""
+        self._policies: dict[str, CodePolicy | None] = {}
+        self._tasks: dict[str, list[Any]] = {}
+        """The tasks that each node names."""
+        self.unknown: set[str] = set()
+        """The names of tasks whose results were used and that no node names: not compared."""
+
+    def add(self, ran: Ran) -> bool:
+        """Compare the code behind one result; return whether some of it is another one now.
+
+        Args:
+            ran: How the node ran that wrote the result.
+        """
+        node = self._nodes.get(ran.name)
+        if node is None:
+            return False
+        before = self._counts.total()
+        if ran.code and (now := code_of_node(node)) not in ("", ran.code):
+            self._counts[ran.name, ran.code, now] += 1
+        if ran.used and ran.name not in self._tasks:
+            self._tasks[ran.name] = [*_tasks_of(node)]
+        for name, code, count in ran.used:
+            known = [task for task in self._tasks[ran.name] if _is_named(task, name)]
+            if not known and not code.startswith(_VERSION):
+                self.unknown.add(name)
+            if known and code not in {task.code for task in known}:
+                self._counts[name, code, known[0].code] += count
+                self._policies[name] = known[0].options.on_code_change
+        return self._counts.total() > before
+
+    @property
+    def changes(self) -> list[CodeChange]:
+        """The tasks and nodes whose recorded results were made by other code."""
+        return [
+            CodeChange(name, recorded, now, count, self._policies.get(name))
+            for (name, recorded, now), count in self._counts.items()
+        ]
+
+
+def _tasks_of(node: Node) -> Iterator[Any]:
+    """Yield the tasks that the code of a node names."""
+    for step in node.steps:
+        for value in tasks_named_by(step.func or step.coroutine):
+            if hasattr(type(value), "call_here"):
+                yield value
+
+
+def _is_named(task: Any, name: str) -> bool:
+    """Return whether the calls of *task* are recorded, or were, under this name."""
+    name = name.removesuffix(".map")
+    return name == task.name or name in task.node.adopts
+
+
+def first_difference(recorded: str, now: str) -> str:
+    """Return the first line that differs between two sources, as both have it; empty: none.
+
+    Example:
+        >>> first_difference("def f(n):\\n    return 2 * n\\n", "def f(n):\\n    return 3 * n\\n")
+        '-    return 2 * n | +    return 3 * n'
+    """
+    if not recorded or not now:
+        return ""
+    shown: list[str] = []
+    for line in unified_diff(recorded.splitlines(), now.splitlines(), n=0, lineterm=""):
+        if line.startswith(("---", "+++", "@@")):
+            if shown:
+                break
+            continue
+        if all(other[0] != line[0] for other in shown):
+            shown.append(line.rstrip(";"))
+    return " | ".join(shown)

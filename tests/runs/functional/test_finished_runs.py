@@ -1,0 +1,340 @@
+"""A finished run that is asked for again: its kept result, and code that changed since."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from typing import Any
+
+import pytest
+
+from flowpregel.context import interrupt
+from flowpregel.errors import CodeChangedError, InputMismatchError, RunNotice
+from flowpregel.func import entrypoint, task
+from flowpregel.graph import END, START, StateGraph
+from flowpregel.types import Command
+from tests.runs.notes import Notes
+
+pytestmark = pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+
+seen = Notes()
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    seen.clear()
+
+
+def work_of(factor: int, **options: Any) -> Any:
+    """Return the task ``work``, whose code has *factor* in it."""
+    if factor == 2:
+
+        @task(executor="inline", **options)
+        def work(n: int) -> int:
+            seen.append(n)
+            return 2 * n
+    else:
+
+        @task(executor="inline", **options)
+        def work(n: int) -> int:
+            seen.append(n)
+            return 3 * n
+
+    return work
+
+
+@task(executor="inline")
+def offset(n: int) -> int:
+    seen.append(f"offset {n}")
+    return n
+
+
+def study_of(saver: Any, work: Any) -> Any:
+    """Return a workflow that adds up what *work* makes of numbers, and an offset."""
+
+    @entrypoint(checkpointer=saver)
+    def study(numbers: list[int], previous: Any = None) -> int:
+        seen.append(f"previous {previous}")
+        return sum(work(n).result() for n in numbers) + offset(10).result()
+
+    return study
+
+
+def told(flow: Any, *args: Any, **options: Any) -> tuple[Any, list[str]]:
+    """Return what a run returns, and its notices."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = flow.run(*args, **options)
+    return result, [str(each.message) for each in caught if each.category is RunNotice]
+
+
+@pytest.fixture
+def finished(saver: Any) -> Any:
+    """The saver, with the finished run 1 of the numbers 1 and 2."""
+    assert 16 == study_of(saver, work_of(2)).run([1, 2], id="1")
+    seen.clear()
+    return saver
+
+
+def test_a_kept_result_of_the_same_code_comes_without_a_notice(finished: Any) -> None:
+    assert (16, []) == told(study_of(finished, work_of(2)), [1, 2], id="1")
+    assert [] == [*seen]
+
+
+def test_a_kept_result_of_other_code_says_so_in_one_notice(finished: Any) -> None:
+    """With its date, the task that changed and what changed in it; nothing runs."""
+    result, notices = told(study_of(finished, work_of(3)), [1, 2], id="1")
+
+    assert (16, []) == (result, [*seen])
+    (notice,) = notices
+    assert notice.startswith("kept result of 20")
+    assert "; the code of `work` changed since; on_code_change='rerun' or again=True" in notice
+    assert notice.endswith("-            return 2 * n | +            return 3 * n")
+
+
+def test_an_edited_body_gives_the_notice_too(saver: Any) -> None:
+    """Also one that calls no task."""
+    for body in (lambda n: n + 1, lambda n: n + 2):
+        body.__name__ = body.__qualname__ = "flow"
+        results = [told(entrypoint(checkpointer=saver)(body), 1, id="1") for _ in range(2)]
+
+    assert [2, 2] == [result for result, _ in results]
+    assert all("the code of `flow` changed since" in notice for _, (notice,) in results)
+
+
+def test_rerun_makes_calls_whose_code_changed_and_the_result_anew(finished: Any) -> None:
+    """The result is kept as the others are: the next time nothing runs, without a notice."""
+    edited = study_of(finished, work_of(3))
+
+    assert 19 == edited.run([1, 2], id="1", on_code_change="rerun")
+    assert ["previous None", 1, 2] == [*seen]
+    assert (19, []) == told(edited, [1, 2], id="1")
+    values = [each.values for each in edited.get_state_history(thread_id="1")]
+    assert [19, 16] == values[:2]
+
+
+def test_rerun_of_the_same_code_runs_nothing(finished: Any) -> None:
+    assert 16 == study_of(finished, work_of(2)).run([1, 2], id="1", on_code_change="rerun")
+    assert [] == [*seen]
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+def test_error_refuses_a_kept_result_of_other_code(finished: Any, adopt: bool) -> None:
+    edited = study_of(finished, work_of(3))
+
+    with pytest.raises(CodeChangedError, match="code of 'work' has changed since the result of"):
+        edited.run([1, 2], id="1", on_code_change="error", adopt=adopt)
+    assert [] == [*seen]
+
+
+def test_rerun_holds_with_adopt_too(finished: Any) -> None:
+    """With the same input as with another one."""
+    edited = study_of(finished, work_of(3))
+
+    assert 19 == edited.run([1, 2], id="1", on_code_change="rerun", adopt=True)
+    assert 22 == edited.run([1, 3], id="1", on_code_change="rerun", adopt=True)
+    assert [1, 2, 3] == [each for each in seen if isinstance(each, int)]
+
+
+@pytest.mark.parametrize("policy", ["rerun", "error"])
+def test_the_policy_of_a_task_counts_more_than_that_of_the_run(finished: Any, policy: Any) -> None:
+    edited = study_of(finished, work_of(3, on_code_change=policy))
+
+    if policy == "rerun":
+        assert 19 == edited.run([1, 2], id="1")
+    else:
+        with pytest.raises(CodeChangedError):
+            edited.run([1, 2], id="1")
+    kept = study_of(finished, work_of(3, on_code_change="keep"))
+    assert kept.run([1, 2], id="1", on_code_change="keep") == (19 if policy == "rerun" else 16)
+
+
+def test_a_failed_rerun_leaves_the_kept_result_and_its_notice(finished: Any) -> None:
+    @task(executor="inline")
+    def work(n: int) -> int:
+        raise OSError(f"bad {n}")
+
+    broken = study_of(finished, work)
+    with pytest.raises(OSError, match="bad 1"):
+        broken.run([1, 2], id="1", on_code_change="rerun")
+
+    result, (notice,) = told(broken, [1, 2], id="1")
+    assert 16 == result
+    assert "the code of `work` changed since" in notice
+
+
+def test_a_task_that_the_body_does_not_name_is_found_by_its_calls(saver: Any) -> None:
+    """If one asks for more than the kept result: only then the body is gone through."""
+    tasks = {"work": work_of(2)}
+
+    def flow(name: str) -> int:
+        return int(getattr(holder, name)(1).result())
+
+    class holder:
+        pass
+
+    study = entrypoint(checkpointer=saver)(flow)
+    holder.work = tasks["work"]  # type: ignore[attr-defined]
+    assert 2 == study.run("work", id="1")
+    holder.work = work_of(3)  # type: ignore[attr-defined]
+
+    with pytest.raises(CodeChangedError):
+        study.run("work", id="1", on_code_change="error")
+    assert 3 == study.run("work", id="1", on_code_change="rerun")
+
+
+def test_a_kept_result_by_run_id_gives_the_notice_too(saver: Any) -> None:
+    """`invoke` with the id of a run that is done."""
+    assert 12 == study_of(saver, work_of(2)).invoke([1], thread_id="t", run_id="r")
+    edited = study_of(saver, work_of(3))
+
+    with pytest.warns(RunNotice, match="the code of `work` changed since"):
+        assert 12 == edited.invoke([1], thread_id="t", run_id="r")
+    with pytest.raises(CodeChangedError):
+        edited.invoke([1], thread_id="t", run_id="r", on_code_change="error")
+    assert 13 == edited.invoke([1], thread_id="t", run_id="r", on_code_change="rerun")
+
+
+# ---------------------------------------------------------------- again
+
+
+def test_again_starts_over_and_keeps_the_history(finished: Any) -> None:
+    """As if nothing were kept: ``previous`` is None, and all calls run."""
+    study = study_of(finished, work_of(3))
+    before = [each.config for each in study.get_state_history(thread_id="1")]
+
+    assert 19 == study.run([1, 2], id="1", again=True)
+
+    assert ["previous None", 1, 2, "offset 10"] == [*seen]
+    history = [each.config for each in study.get_state_history(thread_id="1")]
+    assert before == history[-len(before) :]
+    assert len(history) == 2 * len(before)
+    assert (19, []) == told(study, [1, 2], id="1")
+
+
+def test_again_takes_another_input(finished: Any) -> None:
+    study = study_of(finished, work_of(2))
+
+    assert 18 == study.run([4], id="1", again=True)
+    assert 18 == study.run([4], id="1")
+    with pytest.raises(InputMismatchError):
+        study.run([1, 2], id="1")
+
+
+def test_again_is_there_for_arun_and_start(finished: Any) -> None:
+    study = study_of(finished, work_of(3))
+
+    assert 19 == asyncio.run(study.arun([1, 2], id="1", again=True))
+    assert 19 == study.start([1, 2], id="1", again=True).result(timeout=60)
+    assert 2 == [*seen].count("offset 10")
+
+
+def test_an_unfinished_run_starts_over_too(saver: Any) -> None:
+    @task(executor="inline")
+    def work(n: int) -> int:
+        seen.append(n)
+        if n == 2 and len(seen) < 4:
+            raise OSError("bad 2")
+        return n
+
+    study = study_of(saver, work)
+    with pytest.raises(OSError, match="bad 2"):
+        study.run([1, 2], id="1")
+
+    assert 13 == study.run([1, 2], id="1", again=True)
+    assert [1, 2, 1, 2] == [each for each in seen if isinstance(each, int)]
+
+
+# ---------------------------------------------------------------- mixtures
+
+
+def test_the_notice_of_a_mixture_counts_the_results_and_shows_the_change(saver: Any) -> None:
+    def study_with(work: Any, bad: int) -> Any:
+        @entrypoint(checkpointer=saver)
+        def study(numbers: list[int]) -> int:
+            results = [work(n).result() for n in numbers if n < bad]
+            if len(results) < len(numbers):
+                raise OSError("too large")
+            return sum(results)
+
+        return study
+
+    with pytest.raises(OSError, match="too large"):
+        study_with(work_of(2), 6).run([*range(8)], id="1")
+    result, notices = told(study_with(work_of(3), 9), [*range(8)], id="1")
+
+    assert 2 * sum(range(6)) + 3 * (6 + 7) == result
+    (notice,) = (each for each in notices if each.startswith("work: "))
+    assert "6 results by the old code, 2 by the new: -" in notice
+    assert notice.endswith("return 2 * n | +            return 3 * n")
+
+
+# ---------------------------------------------------------------- graphs
+
+
+def graph_of(saver: Any, factor: int, **options: Any) -> Any:
+    """Return a graph of two nodes: the code of the first one has *factor* in it."""
+
+    if factor == 2:
+
+        def first(state: int) -> int:
+            seen.append("first")
+            return 2 * state
+    else:
+
+        def first(state: int) -> int:
+            seen.append("first")
+            return 3 * state
+
+    def second(state: int) -> int:
+        seen.append("second")
+        return int(interrupt("go on?")) + state
+
+    builder = StateGraph(int).add_node("first", first)
+    builder.add_node("second", second).add_edge(START, "first").add_edge("first", "second")
+    return builder.add_edge("second", END).compile(checkpointer=saver, executor="inline", **options)
+
+
+def test_an_edited_finished_node_gives_the_notice_of_an_edited_task(drive: Any, saver: Any) -> None:
+    """When its run is answered, as when it goes on."""
+    drive.invoke(graph_of(saver, 2), 1, thread_id="1")
+    edited = graph_of(saver, 3)
+
+    with pytest.warns(RunNotice, match="first: 1 result was made by other code") as caught:
+        drive.invoke(edited, None, thread_id="1")
+    assert "-            return 2 * state | +            return 3 * state" in str(caught[0].message)
+    with pytest.warns(RunNotice, match="first: 1 result was made by other code"):
+        assert 12 == drive.invoke(edited, Command(resume=10), thread_id="1")
+
+
+def test_a_graph_that_was_not_edited_gives_no_notice(drive: Any, saver: Any) -> None:
+    drive.invoke(graph_of(saver, 2), 1, thread_id="1")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RunNotice)
+        assert 12 == drive.invoke(graph_of(saver, 2), Command(resume=10), thread_id="1")
+
+
+def test_error_refuses_an_edited_finished_node(drive: Any, saver: Any) -> None:
+    drive.invoke(graph_of(saver, 2), 1, thread_id="1")
+
+    with pytest.raises(CodeChangedError, match="the code of 'first' has changed"):
+        drive.invoke(graph_of(saver, 3), None, thread_id="1", on_code_change="error")
+
+
+def test_rerun_goes_on_from_the_edited_node(drive: Any, saver: Any) -> None:
+    """What follows it runs again too; the states that were stay in the history."""
+    drive.invoke(graph_of(saver, 2), 1, thread_id="1")
+    edited = graph_of(saver, 3)
+    before = [*edited.get_state_history(thread_id="1")]
+    seen.clear()
+
+    drive.invoke(edited, None, thread_id="1", on_code_change="rerun")
+    assert ["first", "second"] == [*seen]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RunNotice)
+        assert 13 == drive.invoke(edited, Command(resume=10), thread_id="1")
+    after = [each.config for each in edited.get_state_history(thread_id="1")]
+    assert [each.config for each in before] == [
+        each for each in after if each in [state.config for state in before]
+    ]
