@@ -12,19 +12,21 @@ is compared by what its `Ran` says: nothing has to run for that.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from flowpregel._code.digest import SOURCES, code_digest, code_of, tasks_named_by
-from flowpregel._core import ids
-from flowpregel._core.ids import CODE_DIGITS, Ran
-from flowpregel._core.records import Node
+from flowpregel._core import ids, records
+from flowpregel._core.ids import CODE_DIGITS, Ran, UsedResults
+from flowpregel._core.records import Kind, Node, Task, Write
+from flowpregel._core.stream_events import outputs
 
-CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _BY_NODE: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
+"""The digests of the code of nodes."""
+CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _VERSION = "version "
 """The beginning of the text that stands for the code of a task with a version."""
 
@@ -50,6 +52,37 @@ def _read_code(node: Node) -> str:
     code = ids.digest(*(each.digest for each in codes))[:CODE_DIGITS]
     SOURCES[code] = "\n".join(each.source for each in codes)
     return code
+
+
+def ran_of(task: Task, writes: Sequence[Write]) -> Ran | None:
+    """Return how *task* ran that ended with *writes*; None: its executor does not say."""
+    if task.span is None:
+        return None
+    span, error, call, code = task.span, "", "", ""
+    used: tuple[UsedResults, ...] = ()
+    if writes[0][0] == records.ERROR:
+        error, call = task.failed[-1][3], task.call
+    elif task.kind is not Kind.CALL and outputs(writes):
+        code = code_of_node(task.node)
+        if task.body is not None:
+            used = tuple((name, digest, n) for (name, digest), n in task.body.used.items())
+    return Ran(
+        name=task.node.name,
+        began=span.began,
+        seconds=span.seconds,
+        attempts=0 if span.executor == "cache" else task.attempt,
+        executor=span.executor,
+        pid=span.pid,
+        error=error,
+        call=call,
+        planned=task.first_started or 0,
+        cpu=span.cpu,
+        peak=span.peak,
+        host=span.host,
+        failed=task.failed,
+        code=code,
+        used=used,
+    )
 
 
 # ---------------------------------------------------------------- what has changed
@@ -151,3 +184,30 @@ def first_difference(recorded: str, now: str) -> str:
         if all(other[0] != line[0] for other in shown):
             shown.append(line.rstrip(";"))
     return " | ".join(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherCodeNotice:
+    """The notice that recorded results of other code were used, before it is a text."""
+
+    name: str
+    """The name of the task."""
+    recorded: str
+    """The digest of the code that made one of these results."""
+    now: str
+    """The digest of the code now."""
+    old_results: int
+    new_results: int
+    """How many results the code of now has made."""
+
+    def text(self, difference: str) -> str:
+        """Return the notice; *difference* is the first line in which the two sources differ."""
+        results = "results were" if self.old_results > 1 else "result was"
+        text = (
+            f"{self.name}: {self.old_results:,} {results} made by other code, and used as "
+            "recorded (on_code_change='rerun' makes them anew)"
+        )
+        if self.new_results:
+            old = f"{self.old_results:,} result{'s' * (self.old_results > 1)}"
+            text += f"; {old} by the old code, {self.new_results:,} by the new"
+        return f"{text}: {difference}" if difference else text

@@ -13,11 +13,17 @@ from flowpregel._core.barrier import Applied, Writes, apply, breaks_before, due_
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import CacheKey, Commit, Effect, Emit, StepContext, Stopped
-from flowpregel._core.ids import CallRecord, FailedCall, LeftResults, Ran, Span, UsedResults
+from flowpregel._core.ids import (
+    CallRecord,
+    FailedCall,
+    LeftResults,
+    Ran,
+    Span,
+)
 from flowpregel._core.program import Options, Program, State
-from flowpregel._core.provenance import code_of_node
+from flowpregel._core.provenance import OtherCodeNotice, ran_of
 from flowpregel._core.records import Batch, Checkpoint, Kind, Node, Task, TaskWrites, Write
-from flowpregel._core.stream_events import StreamEvents, outputs
+from flowpregel._core.stream_events import StreamEvents
 from flowpregel._tracebacks import whole_text
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, read
@@ -40,33 +46,6 @@ class Result:
     """What waits for an answer; the run goes on when it is given."""
     paused: bool = False
     """Whether it stopped at a breakpoint or an interrupt."""
-
-
-@dataclass(frozen=True, slots=True)
-class OtherCodeNotice:
-    """The notice that recorded results of other code were used, before it is a text."""
-
-    name: str
-    """The name of the task."""
-    recorded: str
-    """The digest of the code that made one of these results."""
-    now: str
-    """The digest of the code now."""
-    old_results: int
-    new_results: int
-    """How many results the code of now has made."""
-
-    def text(self, difference: str) -> str:
-        """Return the notice; *difference* is the first line in which the two sources differ."""
-        results = "results were" if self.old_results > 1 else "result was"
-        text = (
-            f"{self.name}: {self.old_results:,} {results} made by other code, and used as "
-            "recorded (on_code_change='rerun' makes them anew)"
-        )
-        if self.new_results:
-            old = f"{self.old_results:,} result{'s' * (self.old_results > 1)}"
-            text += f"; {old} by the old code, {self.new_results:,} by the new"
-        return f"{text}: {difference}" if difference else text
 
 
 @dataclass(slots=True)
@@ -387,40 +366,6 @@ class Run:
         if self.at_exit and self.checkpoint_id != self.kept_id:
             checkpoint = self.make_checkpoint(self.step - 1, follows)
         return self.flush(checkpoint, last=True)
-
-
-# ---------------------------------------------------------------- how tasks ran
-
-
-def ran_of(task: Task, writes: Sequence[Write]) -> Ran | None:
-    """Return how *task* ran that ended with *writes*; None: its executor does not say."""
-    if task.span is None:
-        return None
-    span, error, call, code = task.span, "", "", ""
-    used: tuple[UsedResults, ...] = ()
-    if writes[0][0] == records.ERROR:
-        error, call = task.failed[-1][3], task.call
-    elif task.kind is not Kind.CALL and outputs(writes):
-        code = code_of_node(task.node)
-        if task.body is not None:
-            used = tuple((name, digest, n) for (name, digest), n in task.body.used.items())
-    return Ran(
-        name=task.node.name,
-        began=span.began,
-        seconds=span.seconds,
-        attempts=0 if span.executor == "cache" else task.attempt,
-        executor=span.executor,
-        pid=span.pid,
-        error=error,
-        call=call,
-        planned=task.first_started or 0,
-        cpu=span.cpu,
-        peak=span.peak,
-        host=span.host,
-        failed=task.failed,
-        code=code,
-        used=used,
-    )
 
 
 # ---------------------------------------------------------------- failures

@@ -20,7 +20,7 @@ from flowpregel.pregel import progress as views
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_OF_THE_RUN = ("adopt", "on_conflict")
+_OF_THE_RUN = ("adopt", "again", "on_conflict")
 """The options of `map` that are those of its run."""
 
 

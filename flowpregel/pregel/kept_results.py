@@ -22,10 +22,10 @@ from flowpregel._core.provenance import (
     CodeChange,
     CodeComparison,
     CodePolicy,
+    OtherCodeNotice,
     first_difference,
 )
 from flowpregel._core.records import Saved
-from flowpregel._core.run_state import OtherCodeNotice
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import CodeChangedError
 

@@ -22,9 +22,10 @@ from typing import Any, Literal, cast
 from flowpregel._core.effects import Emit, StepContext, Steps, Stopped
 from flowpregel._core.ids import time_of
 from flowpregel._core.program import Nested, Options, names
+from flowpregel._core.provenance import OtherCodeNotice
 from flowpregel._core.records import INTERRUPT, Address, Arguments, Durability, Kind, Node, Task
 from flowpregel._core.run import run
-from flowpregel._core.run_state import OtherCodeNotice, Result
+from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committers
 from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan

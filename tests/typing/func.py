@@ -57,7 +57,7 @@ def study(seeds: list[int], *, scale: float = 1.0) -> float:
 async def use() -> None:
     """Run workflows by their signatures."""
     assert_type(study.run([1], scale=2.0), float)
-    assert_type(study.run([1], id="1", adopt=True, on_conflict="raise"), float)
+    assert_type(study.run([1], id="1", adopt=True, again=True, on_conflict="raise"), float)
     assert_type(study.run([1], id="1", progress=True), float)
     assert_type(await study.arun([1]), float)
     assert_type(await flow.arun(1, id="1"), int)
