@@ -1,4 +1,4 @@
-"""Which code made a recorded result, and whether it is another one now.
+"""How a task ran and which code made its result; whether that code is another one now.
 
 ::
 
@@ -20,13 +20,17 @@ from weakref import WeakKeyDictionary
 
 from flowpregel._code.digest import SOURCES, code_digest, code_of, tasks_named_by
 from flowpregel._core import ids, records
-from flowpregel._core.ids import CODE_DIGITS, Ran, UsedResults
+from flowpregel._core.ids import CODE_DIGITS, Ran, Span, UsedResults
 from flowpregel._core.records import Kind, Node, Task, Write
 from flowpregel._core.stream_events import outputs
+from flowpregel._tracebacks import whole_text
 
 _BY_NODE: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
 """The digests of the code of nodes."""
 CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
+_LONGEST_LINE = 200
+_MOST_ATTEMPTS = 10
+"""Of a task's attempts that failed, the last ones are kept, this many."""
 _VERSION = "version "
 """The beginning of the text that stands for the code of a task with a version."""
 
@@ -83,6 +87,26 @@ def ran_of(task: Task, writes: Sequence[Write]) -> Ran | None:
         code=code,
         used=used,
     )
+
+
+def note_failed(task: Task, error: BaseException) -> None:
+    """Note how the attempt of *task* failed that has ended."""
+    span = task.span or Span(task.first_started or 0, 0.0, "")
+    # What a call has failed with is told of with that call.
+    text = "" if records.failed_calls(error) else whole_text(error)
+    attempt = span.began, span.seconds, span.pid, line_of(error), text
+    task.failed = (*task.failed[1 - _MOST_ATTEMPTS :], attempt)
+
+
+def line_of(error: Any) -> str:
+    """Return *error* in one line of bounded length."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as problem:  # noqa: BLE001 - a user's __str__ may raise anything
+        text = f"(its text cannot be had: {type(problem).__name__})"
+    first = text.strip().partition("\n")[0]
+    return (f"{name}: {first}" if first else name)[:_LONGEST_LINE]
 
 
 # ---------------------------------------------------------------- what has changed

@@ -13,27 +13,17 @@ from flowpregel._core.barrier import Applied, Writes, apply, breaks_before, due_
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import CacheKey, Commit, Effect, Emit, StepContext, Stopped
-from flowpregel._core.ids import (
-    CallRecord,
-    FailedCall,
-    LeftResults,
-    Ran,
-    Span,
-)
+from flowpregel._core.ids import CallRecord, FailedCall, LeftResults, Ran
 from flowpregel._core.program import Options, Program, State
-from flowpregel._core.provenance import OtherCodeNotice, ran_of
+from flowpregel._core.provenance import OtherCodeNotice, note_failed, ran_of
 from flowpregel._core.records import Batch, Checkpoint, Kind, Node, Task, TaskWrites, Write
 from flowpregel._core.stream_events import StreamEvents
-from flowpregel._tracebacks import whole_text
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, read
 from flowpregel.errors import INVALID_RESUME
 
 ANY_QUESTION = ""
 """Among answers by id: one for whichever question is asked first."""
-_LONGEST_LINE = 200
-_MOST_ATTEMPTS = 10
-"""Of a task's attempts that failed, the last ones are kept, this many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,26 +356,3 @@ class Run:
         if self.at_exit and self.checkpoint_id != self.kept_id:
             checkpoint = self.make_checkpoint(self.step - 1, follows)
         return self.flush(checkpoint, last=True)
-
-
-# ---------------------------------------------------------------- failures
-
-
-def note_failed(task: Task, error: BaseException) -> None:
-    """Note how the attempt of *task* failed that has ended."""
-    span = task.span or Span(task.first_started or 0, 0.0, "")
-    # What a call has failed with is told of with that call.
-    text = "" if records.failed_calls(error) else whole_text(error)
-    attempt = span.began, span.seconds, span.pid, line_of(error), text
-    task.failed = (*task.failed[1 - _MOST_ATTEMPTS :], attempt)
-
-
-def line_of(error: Any) -> str:
-    """Return *error* in one line of bounded length."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception as problem:  # noqa: BLE001 - a user's __str__ may raise anything
-        text = f"(its text cannot be had: {type(problem).__name__})"
-    first = text.strip().partition("\n")[0]
-    return (f"{name}: {first}" if first else name)[:_LONGEST_LINE]

@@ -17,8 +17,9 @@ from flowpregel._core.barrier import check_writes, handler_task
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import BUSY, CacheKey, Call, Effect, Ended, StepContext, Steps, Wakeup
 from flowpregel._core.ids import Span
+from flowpregel._core.provenance import note_failed
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
-from flowpregel._core.run_state import Run, note_failed
+from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel.channels.base import read
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from flowpregel._core import records
 from flowpregel._core.ids import Ran, caller_of
+from flowpregel._core.provenance import line_of
 from flowpregel._core.records import Address
-from flowpregel._core.run_state import line_of
 from flowpregel.checkpoint.arguments import decoded
 from flowpregel.checkpoint.layout import ARGUMENTS, OUTPUT, Tables, WritesRecord, beside, digest
 from flowpregel.checkpoint.output import CallOutput

@@ -18,7 +18,7 @@ from tests.house import trips
         (trips.task_call, 95, 28),
         # What a node wrote has the digest of its code beside it: a file more on each trip, and
         # a run that goes on compares the nodes that have finished.
-        (trips.superstep_commit, 99, 26),
+        (trips.superstep_commit, 105, 26),
         (trips.interrupt_and_resume, 190, 40),
     ],
 )

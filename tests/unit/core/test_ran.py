@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowpregel._core.run_state import line_of
+from flowpregel._core.provenance import line_of
 
 
 class Mute(Exception):
