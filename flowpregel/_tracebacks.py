@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final
 
-from flowpregel.errors import FlowPregelError
+from flowpregel.errors import FlowPregelError, GraphBubbleUp
 
 _OURS: Final = "flowpregel."
 _LONGEST: Final = 10_000
@@ -43,6 +44,10 @@ def leave_out_ours(error: BaseException) -> None:
     if os.environ.get("FLOWPREGEL_TRACEBACK"):  # for who looks for an error in here
         return
     found = [*linked(error)]
+    if is_stop(error):
+        for each in found:
+            each.__traceback__ = _without_ours(each.__traceback__)
+        return
     is_users = any(isinstance(each, WorkerTraceback) for each in found)
     is_users |= any(map(_is_users, _links(error.__traceback__)))
     if is_users or isinstance(error, FlowPregelError):
@@ -52,6 +57,29 @@ def leave_out_ours(error: BaseException) -> None:
                 if not _is_ours(link):
                     link.tb_next, left = left, link
             each.__traceback__ = left
+
+
+def is_stop(error: BaseException) -> bool:
+    """Return whether *error* ends a run without a fault: Ctrl-C, a cancellation, its time limit."""
+    asyncio = sys.modules.get("asyncio")
+    kinds = (KeyboardInterrupt, GraphBubbleUp)
+    return isinstance(error, kinds if asyncio is None else (*kinds, asyncio.CancelledError))
+
+
+def _without_ours(first: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without our own frames, and without those of Python that ours called.
+
+    A program is stopped wherever it is: mostly in a lock that we wait for.
+    """
+    kept, below_ours = list[TracebackType](), False
+    for link in _links(first):
+        below_ours = _is_ours(link) or (below_ours and not _is_users(link))
+        if not below_ours:
+            kept.append(link)
+    rest = None
+    for link in reversed(kept):
+        link.tb_next, rest = rest, link
+    return rest
 
 
 def whole_text(error: BaseException) -> str:

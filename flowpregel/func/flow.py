@@ -21,6 +21,7 @@ from flowpregel.events import Durability
 from flowpregel.func.parameters import FlowParameters
 from flowpregel.pregel.config import STOP_GRACE
 from flowpregel.pregel.dry_replay import DryRun, dry_replay
+from flowpregel.pregel.hints import add_hint
 from flowpregel.pregel.naming import Once, folder_of, imported_as
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
@@ -115,7 +116,8 @@ class Flow(Pregel, Generic[P, R]):
         Args:
             args, kwargs: The arguments of the function.
             id: Names the run, in the checkpointer: asked for again, it goes on where it
-                stopped, or returns what it returned. None: a run that is not asked for again.
+                stopped, or returns what it returned. None: a run that is not asked for again;
+                if it does not come to its end, what is raised has the id under which it is kept.
             adopt: Whether a run that was started with other arguments goes on with these;
                 what was asked before is not asked again. Otherwise it is an error.
             again: Whether to start over whatever is kept: the earlier run stays in the history.
@@ -263,6 +265,7 @@ class Flow(Pregel, Generic[P, R]):
         run = GraphRun(self, self._given(args, kwargs), None, {**own, **asked})
         if self.checkpointer is not None:
             run.resume = replace(self.once, adopt=adopt, again=again)
+            run.is_unnamed = run_id is None
         return run
 
     def _options_in(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -361,7 +364,9 @@ def _result_of(run: GraphRun) -> Any:
     result = run.engine.result
     assert result is not None
     if result.interrupts:
-        raise UnansweredError(str(run.config.thread_id), result.interrupts)
+        error = UnansweredError(str(run.config.thread_id), result.interrupts)
+        add_hint(run, error)
+        raise error
     return result.values
 
 

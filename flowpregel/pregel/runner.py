@@ -13,7 +13,7 @@ import sys
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
@@ -38,6 +38,7 @@ from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition
+from flowpregel.pregel.hints import add_hint
 from flowpregel.pregel.kept_results import difference_in
 from flowpregel.pregel.naming import Once, labels_of_graph
 from flowpregel.pregel.progress import MODES, ProgressView, message_stream, run_hooks
@@ -72,6 +73,8 @@ class GraphRun:
 
     engine: Engine
     """What runs it, as soon as it runs."""
+    is_unnamed = False
+    """Whether its thread was given a name here, which the user does not know."""
     _stopped: Stopped | None = None
 
     def __init__(
@@ -156,6 +159,7 @@ class GraphRun:
                     with held(), nullcontext() if self._view is None else closing(self._view):
                         emitted.close()
         except BaseException as error:
+            add_hint(self, error)
             leave_out_ours(error)
             raise
 
@@ -172,7 +176,7 @@ class GraphRun:
 
         loop = asyncio.get_running_loop()
         emitted: Any = None
-        with UsersFrames(), ending(self.end), ExitStack() as around:
+        with UsersFrames(), self._hints(), ending(self.end), ExitStack() as around:
             try:
                 while True:
                     # Until the reader's code has its turn.
@@ -216,6 +220,15 @@ class GraphRun:
         """End what a run on an event loop waits for, in a signal's handler."""
         if hasattr(self, "engine"):
             self.engine.wake()
+
+    @contextmanager
+    def _hints(self) -> Iterator[None]:
+        """Add to what is raised how to go on."""
+        try:
+            yield
+        except BaseException as error:
+            add_hint(self, error)
+            raise
 
     def _shown(self, item: Item) -> Iterator[Any]:
         """Yield what a run emitted in the form that was asked for, if it was."""
