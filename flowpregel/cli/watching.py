@@ -11,18 +11,17 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Self
 from warnings import catch_warnings, simplefilter
 
-from rich.live import Live
-from rich.text import Text
-
 from flowpregel._engine.drivers import Item
 from flowpregel._interrupts import ending
 from flowpregel._text import in_one_line, printable
 from flowpregel.cli import console
 from flowpregel.cli.console import Code, note, rich_console
 from flowpregel.errors import ConfigurationError, RunNotice
+from flowpregel.pregel.live_view import SCREEN
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.progress import MODES, ProgressView, how_far
 from flowpregel.pregel.runner import GraphRun
+from flowpregel.pregel.views import view_of
 from flowpregel.watching.preview import one_line
 from flowpregel.watching.reader import StoreReader
 
@@ -103,10 +102,8 @@ def watch_run(saver: DurableSaver, thread: str | None) -> Code:
     return _CODES[row.status]
 
 
-class RunView(ProgressView):
-    """Shows the view of a run in its place, or where stderr is no terminal a line now and then.
-
-    Each failed task and each custom chunk gets a line of its own.
+class RunView:
+    """The progress of a run, and a line for each failed task and each custom chunk.
 
     Args:
         name: The name of the flow.
@@ -114,33 +111,27 @@ class RunView(ProgressView):
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(name, clock=clock)
+        self._view = view_of(name, clock)
         self._console = rich_console(stderr=True)
-        self._live = Live(console=self._console, get_renderable=self._text, refresh_per_second=5)
-        if sys.stderr.isatty():
-            self._show = lambda _: None  # rich draws, from an OS thread of its own
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            self._live.start(refresh=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
-        self.close()
+        self._view.close()
 
     def see(self, item: Item) -> None:
         """Take in an event of the run's stream."""
         _, mode, payload = item
         if mode == "custom":
-            self._console.print(f"  {one_line(payload)}")
+            self._print(f"  {one_line(payload)}")
         elif mode == "tasks" and (error := payload.get("error")) is not None:
             text = one_line(f"{type(error).__name__}: {error}")
-            self._console.print(f"  {printable(payload['name'])} failed: {text}", style="red")
-        super().see(item)
+            self._print(f"  {printable(payload['name'])} failed: {text}", style="red")
+        self._view.see(item)
 
-    def _text(self) -> Text:
-        return Text(printable("\n".join(self.lines(self._clock()))))
+    def _print(self, line: str, style: str | None = None) -> None:
+        (SCREEN.console or self._console).print(line, style=style)
 
 
 class WatchView(ProgressView):

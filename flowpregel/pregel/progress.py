@@ -4,9 +4,10 @@ Handlers are those in ``config["callbacks"]``, with LangChain's methods, and the
 workflow (`EndHooks`), which are told of each end once. A handler needs no more methods than it
 wants.
 
-The live view shows how many tasks of each name are done, how fast, how long yet. In a terminal
-a few lines are written over and over; in a notebook one output is updated; anywhere else a line
-is added from time to time. It goes to stderr, so that what the program prints stays as it is.
+The live view shows how many tasks of each name are done, how fast, how long yet. On a terminal
+it stands below what is printed (see `live_view.py`); in a notebook one output is updated; anywhere
+else a line is added from time to time. It goes to stderr, so that what the program prints stays as
+it is.
 """
 
 from __future__ import annotations
@@ -141,7 +142,8 @@ class ProgressView:
 
     Args:
         name: The name of the graph.
-        out: Where to write; by default stderr.
+        out: Where to write; by default stderr, a line from time to time. A terminal that is given
+            is written over: nothing else may write on it.
         clock: Returns seconds that only grow.
         workers: Returns the number of workers and their memory, as text.
     """
@@ -162,7 +164,7 @@ class ProgressView:
         """By task name: how many were started, done, failed or ask, or were done before."""
         self._reports: dict[str, dict[str, Any]] = {}
         """The last reports of tasks that run, by their ids."""
-        self._show, self._every = _way_to_show(self._out)
+        self._show, self._every = _way_to_show(self._out, overwrites=out is not None)
         if self._every < 1:
             self._shown = float("-inf")  # where it is written over, the first event shows it
 
@@ -258,14 +260,19 @@ def workers_text() -> str:
     return f"{count} worker{'s' * (count > 1)} with {size / 1e6:,.0f} MB" if count else ""
 
 
-def _way_to_show(out: TextIO) -> tuple[Callable[[list[str]], object], float]:
-    """Return a function that shows lines on *out*, and the seconds between two calls."""
+def is_notebook() -> bool:
+    """Return whether the program is a notebook's."""
     shell = sys.modules.get("IPython")
-    if shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell":
+    return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
+
+
+def _way_to_show(out: TextIO, *, overwrites: bool) -> tuple[Callable[[list[str]], object], float]:
+    """Return a function that shows lines on *out*, and the seconds between two calls."""
+    if is_notebook():
         shown: Any = import_module("IPython.display")
         handle = shown.display(shown.Pretty(""), display_id=True)
         return lambda lines: handle.update(shown.Pretty("\n".join(lines))), 0.2
-    if not out.isatty():
+    if not (overwrites and out.isatty()):
         return lambda lines: print(" |".join(lines), file=out, flush=True), 2.0
     written = 0
 

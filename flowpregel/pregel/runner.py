@@ -41,9 +41,10 @@ from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.hints import add_hint
 from flowpregel.pregel.kept_results import difference_in
 from flowpregel.pregel.naming import Once, labels_of_graph
-from flowpregel.pregel.progress import MODES, ProgressView, message_stream, run_hooks
+from flowpregel.pregel.progress import MODES, message_stream, run_hooks
 from flowpregel.pregel.resume import Start, for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
+from flowpregel.pregel.views import view_of
 from flowpregel.runtime import RunControl
 
 _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
@@ -112,7 +113,7 @@ class GraphRun:
         """Whether several modes were asked for, so that each item names its own."""
         self.subgraphs: bool = wanted["subgraphs"]
         """Whether nested graphs stream too, so that each item names its namespace."""
-        self._view = ProgressView(graph.name) if wanted["progress"] else None
+        self._view = view_of(graph.name) if wanted["progress"] else None
         modes = frozenset((*self.modes, *self._printed, *(MODES if self._view else ())))
         self.options = Options(
             durability=Durability(wanted["durability"]),
