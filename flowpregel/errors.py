@@ -248,16 +248,27 @@ class WorkerDiedError(_DetailedError):
         return f"{text}\n{self.report}" if self.report else text
 
 
+_END_OF_STREAM = 1_000
+"""Characters of each stream of a command that are in the message that it failed."""
+
+
 class CommandFailedError(_DetailedError):
-    """A command that `flowpregel.shell` ran failed; *output* is the end of its stdout."""
+    """A command that `flowpregel.shell` ran failed."""
 
     command: str
     exit_code: int
     output: str
+    """The end of its stdout."""
+    errors: str = ""
+    """The end of its stderr."""
 
     def __str__(self) -> str:
-        last = self.output[-200:].strip() or "(nothing)"
-        return f"{self.command!r} ended with exit code {self.exit_code}; it wrote last: {last}"
+        streams = {"stderr": self.errors.strip(), "stdout": self.output.strip()}
+        ends = {name: text[-_END_OF_STREAM:] for name, text in streams.items() if text}
+        text = f"{self.command!r} ended with exit code {self.exit_code}; it wrote last: "
+        if len(ends) < 2:
+            return text + next(iter(ends.values()), "(nothing)")
+        return text + "".join(f"\n[{name}] {end}" for name, end in ends.items())
 
 
 class TaskSerializationError(_DetailedError):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from datetime import time as TimeOfDay
 from signal import SIGKILL, SIGTERM
-from typing import Any, Final, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
 from flowpregel._core.ids import Asked, digest
 from flowpregel._engine.nested import RunContext
@@ -35,6 +35,10 @@ from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, StopSignal, pauses
 _LOOK_EVERY: Final = 0.05
 """Seconds between two looks whether a command is to end."""
 _CHUNK: Final = 1 << 16
+_KEPT_ERRORS: Final = 1 << 14
+"""Bytes of a command's stderr that are kept for the message that it failed."""
+_STDERR: Final = 2
+"""The descriptor of stderr."""
 _AFTERWARDS: Final = 1.0
 """Seconds that what a command has left behind may write on."""
 _LONGEST: Final = 5.0
@@ -72,7 +76,8 @@ def shell(
 ) -> CommandResult:
     """Run a command in a task; what it has started ends with it, and with its task.
 
-    Its stderr is that of the task. When its run is to end in time, it gets SIGTERM.
+    What it writes to stderr goes to the task's stderr at once. When its run is to end in time, it
+    gets SIGTERM.
 
     Args:
         command: A text for the shell, or a program and its arguments.
@@ -96,10 +101,11 @@ def shell(
         env=None if env is None else {**os.environ, **env},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        output, was_told = _read(process, max(keep, 1))
+        output, errors, was_told = _read(process, max(keep, 1))
         code = process.wait()
     finally:
         _signal(process, SIGKILL)
@@ -108,33 +114,74 @@ def shell(
     if code and was_told:
         raise RunStopped(f"{text!r} was told to end")
     if code and check:
-        raise CommandFailedError(text, code, output)
+        raise CommandFailedError(text, code, output, errors)
     return CommandResult(code, output)
 
 
-def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, bool]:
-    """Return the last of what *process* writes, once it has ended; and whether it was told to."""
+def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
+    """Return the end of both streams of *process*, once it has ended; and whether it was told to.
+
+    Args:
+        process: The command.
+        keep: How many bytes of its stdout; of its stderr there is need of a few lines alone.
+    """
     assert process.stdout is not None
-    output, was_told, deadline = bytearray(), False, math.inf
+    assert process.stderr is not None
+    output, errors = StreamEnd(process.stdout, keep), StreamEnd(process.stderr, _KEPT_ERRORS)
+    was_told, deadline = False, math.inf
     scope = current.get()
     stopping = StopSignal(nothing if scope is None else scope.ends.is_ending)
-    with process.stdout as pipe:
-        while time.monotonic() < deadline:
+    is_open = {output.pipe: output, errors.pipe: errors}
+    with output.pipe, errors.pipe:
+        while is_open and time.monotonic() < deadline:
             if process.poll() is not None:
                 deadline = min(deadline, time.monotonic() + _AFTERWARDS)
             if stopping and not was_told:
                 was_told = True
                 _signal(process, SIGTERM)
-            if select.select([pipe], [], [], _LOOK_EVERY)[0]:
-                data = os.read(pipe.fileno(), _CHUNK)
+            readable = select.select([*is_open], [], [], _LOOK_EVERY)[0]
+            for pipe in readable:
+                data = is_open[pipe].read()
                 if not data:
-                    break
-                output += data
-                if len(output) > 2 * keep:
-                    del output[:-keep]
-            elif deadline < math.inf:
+                    del is_open[pipe]
+                elif pipe is errors.pipe:
+                    _pass_on(data)
+            if not readable and deadline < math.inf:
                 break
-    return output[-keep:].decode(errors="replace"), was_told
+    return output.text(), errors.text(), was_told
+
+
+class StreamEnd:
+    """The last bytes that a command has written to one of its streams.
+
+    Args:
+        pipe: Our end of it.
+        keep: How many bytes are kept.
+    """
+
+    def __init__(self, pipe: IO[bytes], keep: int) -> None:
+        self.pipe = pipe
+        self._keep = keep
+        self._data = bytearray()
+
+    def read(self) -> bytes:
+        """Return what the pipe has now, and keep its end; nothing: the stream has ended."""
+        data = os.read(self.pipe.fileno(), _CHUNK)
+        self._data += data
+        if len(self._data) > 2 * self._keep:
+            del self._data[: -self._keep]
+        return data
+
+    def text(self) -> str:
+        """Return what is kept."""
+        return self._data[-self._keep :].decode(errors="replace")
+
+
+def _pass_on(data: bytes) -> None:
+    """Write to the stderr of this process, where the command itself would have written."""
+    with contextlib.suppress(OSError):  # it may be closed
+        while data:
+            data = data[os.write(_STDERR, data) :]
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
@@ -310,7 +357,8 @@ class File(os.PathLike[str]):
     """A path to a file whose content an argument is to be known by, wherever the file lies.
 
     A call with a plain path is known by the path alone: the file may change, and its result is
-    still the recorded one. Pass it to `open`, `os` and `pathlib` like any path.
+    still the recorded one. Pass it to `open`, `os` and `pathlib` like any path; as text, and in
+    an f-string, it is its path.
 
     Args:
         path: The file. It is read when a call with it is made, and not again
@@ -334,6 +382,12 @@ class File(os.PathLike[str]):
 
     def __repr__(self) -> str:
         return f"File({self.path!r})"
+
+    def __str__(self) -> str:
+        return self.path
+
+    def __format__(self, spec: str) -> str:
+        return format(self.path, spec)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, File) and self.path == other.path

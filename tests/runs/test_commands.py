@@ -46,6 +46,30 @@ def test_a_failure_says_which_command_and_what_it_wrote() -> None:
     assert -9 == ran("kill -9 $$", check=False).exit_code
 
 
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_a_failure_shows_the_end_of_both_streams(executor: str) -> None:
+    """What went wrong mostly stands in stderr."""
+    command = "seq 1 9999; echo 'bad input' >&2; seq 1 99999 >&2; echo 'no space left' >&2; exit 3"
+    with pytest.raises(CommandFailedError, match="ended with exit code 3") as failed:
+        ran(command, executor=executor)
+
+    shown = str(failed.value)
+    assert "\n[stderr] " in shown
+    assert "99999\nno space left\n[stdout] " in shown
+    assert shown.endswith("\n9998\n9999")
+    assert "\nbad input" not in shown
+    assert 2_500 > len(shown)
+    with pytest.raises(CommandFailedError, match=r"exit code 4; it wrote last: no such file$"):
+        ran("echo 'no such file' >&2; exit 4", executor=executor)
+
+
+def test_stderr_of_a_command_is_still_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    """As it is written, in the task's stderr."""
+    assert CommandResult(0, "b\n") == ran("echo a >&2; echo b")
+
+    assert "a\n" == capfd.readouterr().err
+
+
 def test_of_a_long_output_the_end_is_kept() -> None:
     """So many bytes, however much there is."""
     output = ran("seq 1 200000", keep=100).output

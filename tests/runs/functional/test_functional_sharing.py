@@ -284,3 +284,11 @@ def test_a_file_is_read_again_only_if_it_may_have_changed(tmp_path: Path) -> Non
     os.utime(table, ns=(10**18, 10**18 + 1))
     assert file.__flowpregel_digest__() != before
     assert [file == File(str(table)), hash(file) == hash(File(table))] == [True, True]
+
+
+def test_a_file_is_its_path_in_text() -> None:
+    """In an f-string too, whose specification is that of a text."""
+    file = File("a.csv")
+
+    assert ("a.csv", "a.csv", "  a.csv") == (str(file), f"{file}", f"{file:>7}")
+    assert "File('a.csv')" == repr(file) == f"{file!r}"
