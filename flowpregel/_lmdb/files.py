@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 import lmdb
 
 from flowpregel._lmdb.errors import DATA, named, of_commit
+from flowpregel._lmdb.file_systems import LOCAL, file_system
 from flowpregel._lmdb.locks import open_file
 from flowpregel._lmdb.records import DATABASES, HEADER
 from flowpregel._urls import check_folder
@@ -45,9 +46,6 @@ _META = struct.Struct("<16xII16xI92xQQ")
 the transaction that wrote it."""
 _NEWER_META = struct.Struct("<24xII")  # LMDB 1.0 has a longer page header
 _FORMAT = 1  # LMDB 0.9; 1.0 writes 3
-_NETWORK = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "fuse.sshfs", "ncpfs"}
-)
 
 
 # ---------------------------------------------------------------- the folder
@@ -77,30 +75,18 @@ def exists(folder: str) -> bool:
 
 
 def refuse_network(folder: str) -> None:
-    """Refuse a folder on a network file system, where LMDB loses data.
+    """Refuse a folder on a file system that is not known to be local: LMDB loses data on others.
 
     Raises:
         StoreError: It is on one; the message says how to allow it.
     """
     kind = file_system(folder)
-    if kind in _NETWORK:
+    if kind not in LOCAL:
         raise StoreError(
-            f"{folder} is on a network file system ({kind}), where LMDB loses data; "
-            "keep the store on a local disk, or pass StoreOptions(allow_network=True)"
+            f"{folder} is on a file system ({kind or 'of unknown type'}) that is not known to be "
+            "local, and LMDB loses data on network file systems; keep the store on a local disk, "
+            "or pass StoreOptions(allow_network=True)"
         )
-
-
-def file_system(folder: str) -> str:
-    """Return the type of the file system *folder* is on ("": not told)."""
-    best, kind = "", ""
-    with suppress(OSError), open("/proc/self/mountinfo", errors="surrogateescape") as file:
-        for line in file:
-            fields, _, rest = line.partition(" - ")
-            point = fields.split()[4].replace("\\040", " ")
-            inside = folder == point or folder.startswith(point.rstrip("/") + "/")
-            if inside and len(point) >= len(best):
-                best, kind = point, rest.split()[0]
-    return kind
 
 
 def close_to_others(folder: str) -> None:

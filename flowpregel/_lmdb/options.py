@@ -43,7 +43,8 @@ class StoreOptions:
     """Seconds to wait for another process that writes, or that has a store open which
     must be closed to be changed, before `StoreBusyError`."""
     allow_network: bool = False
-    """Open a store on a network file system although LMDB may lose data there."""
+    """Open a store on a file system that is not known to be local (``ext4``, ``xfs``, ``apfs``,
+    ``tmpfs``, ``overlay`` ...), although LMDB may lose data there."""
     check_pages: bool = False
     """Look at every page and record of the file before it is trusted (about 15 ms for each
     MiB), for one that may be damaged: LMDB itself trusts its pages, and can read

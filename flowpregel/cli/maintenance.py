@@ -204,6 +204,7 @@ def check_machine() -> Iterator[dict[str, Any]]:
 def check_store(path: str) -> Iterator[dict[str, Any]]:
     """Check the folder of a store, or the one it would be made in, and whether it opens."""
     from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
+    from flowpregel._lmdb.file_systems import file_system  # noqa: PLC0415 - as above
 
     if is_url(path):
         yield _opening(path)
@@ -214,7 +215,7 @@ def check_store(path: str) -> Iterator[dict[str, Any]]:
     yield _opening(real)
     try:
         files.refuse_network(place)
-        yield _row("store's file system", True, files.file_system(place) or "unknown")
+        yield _row("store's file system", True, file_system(place) or "unknown")
     except StoreError as error:
         yield _row("store's file system", False, str(error))
     yield _free("store's disk", place, _LEAST_DISK)
