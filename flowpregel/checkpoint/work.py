@@ -67,7 +67,10 @@ def work_from(
 ) -> Work:
     """Return a task by what it has left: its newest write to each name in *kept*."""
     called = kept.get(records.CALLED)
-    asked = Asked._make((*map(str, called[:4]), True)) if isinstance(called, tuple) else None
+    # A store may be from elsewhere: anything else than texts may be a value without a bound.
+    asked = None
+    if isinstance(called, tuple) and all(isinstance(part, str) for part in called[:4]):
+        asked = Asked._make((*called[:4], True))
     call = asked.text if asked else ran.call if ran else ""
     ended: dict[str, Any] = {}
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}

@@ -7,13 +7,15 @@ for it.
 from __future__ import annotations
 
 import json
+import os
 import socket
+import stat
 import time
 import webbrowser
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
-from pathlib import Path
+from functools import partial
 from typing import Any, get_args
 
 import click
@@ -60,7 +62,7 @@ def ls(status: str | None, store: str | None) -> None:
                 "step": _step(info.step),
                 "created": console.time_of(info.created),
                 "updated": console.time_of(info.updated),
-                "flow": info.metadata.get(FLOW) or None,
+                "flow": plain(info.metadata.get(FLOW)) or None,
             }
             for info in sorted(saver.threads(), key=lambda info: info.updated, reverse=True)
             if status in (None, info.status)
@@ -189,7 +191,7 @@ def history(thread: str, limit: int, store: str | None) -> None:
                 "step": _step(saved.checkpoint.step),
                 "source": saved.checkpoint.source,
                 "at": console.time_of(saved.checkpoint.at),
-                "run_id": saved.checkpoint.metadata.get("run_id"),
+                "run_id": plain(saved.checkpoint.metadata.get("run_id")),
                 "changed": [*_named(dict.fromkeys(saved.checkpoint.changed))],
                 "tasks": len(work_of(saved)),
             }
@@ -355,14 +357,18 @@ ui.params.append(console.TRUST)
 def report(thread: str, output: str, store: str | None) -> None:
     """Write the page of a thread's last run as one HTML file.
 
-    It needs no server and no network, and runs nothing of the user's.
+    It needs no server and no network, and runs nothing of the user's. Only you may read the
+    file: it shows arguments and results.
     """
     from flowpregel.ui.pages import report as report_of  # noqa: PLC0415 - keeps --help fast
 
     with targets.reading(store) as saver:
         page = report_of(saver, thread).encode()
     try:
-        Path(output).write_bytes(page)
+        with open(output, "wb", opener=partial(os.open, mode=0o600)) as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                os.fchmod(file.fileno(), 0o600)  # it may have been there before
+            file.write(page)
     except OSError as error:
         raise ConfigurationError(f"--output: {error}") from error
     told = {"thread_id": thread, "output": output, "bytes": len(page)}

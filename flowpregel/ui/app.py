@@ -98,7 +98,7 @@ class Actions:
         self._started: list[StartedCommand] = []
         self._numbers = count(1)
 
-    def start(self, action: str, thread: str, **asked: Any) -> int:
+    def start(self, action: str, thread: str, /, **asked: Any) -> int:
         """Start a command, and return its number.
 
         Args:
@@ -210,9 +210,12 @@ async def _started(actions: Actions, request: Request) -> Response:
     try:
         asked = dict(await request.json())
         thread = asked.pop("thread")
-    except (ValueError, TypeError, KeyError):
+        number = actions.start(request.path_params["action"], thread, **asked)
+    except ConfigurationError as error:
+        return _answer({"error": str(error)}, 400)
+    except (ValueError, TypeError, KeyError, RecursionError):
         return _answer({"error": "that is no request"}, 400)
-    return _answer({"number": actions.start(request.path_params["action"], thread, **asked)}, 202)
+    return _answer({"number": number}, 202)
 
 
 async def _news(pages: Pages, actions: Actions | None, request: Request) -> AsyncIterator[str]:

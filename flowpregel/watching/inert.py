@@ -5,6 +5,12 @@ name stands for nothing but itself, and what is called with it, and put into it,
 `Shown`. So a store can be looked at without the program that wrote it, and a pickle that was
 made to do harm does none. Only what must be made to be readable is made: `_KNOWN`, and
 Python's own exceptions and ours.
+
+Nor does reading take longer than the bytes allow. A tuple of tuples that all hold one and the same
+is a few hundred bytes, and to hash, compare or print it takes 2 to the power of its depth steps, in
+C, where nothing can interrupt it. So no value is hashed: a key of a dict that is no text is a
+`ShownKey`, and a set is the list of its items. What makes a text of a value asks `is_small` first.
+Python's unpickler in C would hash; it only reads what `_harmless` has seen to hold nothing to hash.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ import builtins
 import datetime
 import io
 import pickle
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -24,6 +31,9 @@ from flowpregel import errors
 from flowpregel._core.commands import Interrupt
 from flowpregel._lmdb.codec import PythonCodec, rebuild_error
 from flowpregel._lmdb.records import fields_of
+
+_MOST_OBJECTS = 250_000
+"""Of a value with more texts, containers and objects nothing is shown: some seconds' work."""
 
 
 class InertCodec(PythonCodec):
@@ -46,10 +56,129 @@ class InertCodec(PythonCodec):
             return f"<unreadable: {type(error).__name__}: {error}>"
 
     def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
+        if _harmless().fullmatch(data):
+            return pickle.loads(data)
         return _ShownReader(io.BytesIO(data), buffers=buffers).load()
 
 
-class _ShownReader(pickle.Unpickler):
+@lru_cache(1)
+def _harmless() -> re.Pattern[bytes]:
+    """Return what matches pickles of texts, numbers, lists and tuples, each of which is there once.
+
+    No opcode in it names, calls, hashes or repeats anything. Such pickles are most of those that
+    are read, and among them the largest.
+    """
+    texts = b"|".join(rb"\x%02x.{%d}" % (size, size) for size in range(256))
+    opcodes = (
+        rb"\x94", rb"[N\x88\x89]", rb"K.", rb"M..", rb"J.{4}", rb"G.{8}",
+        rb"\x8c(?:" + texts + rb")", rb"[()\]tae\x85\x86\x87]", rb"\x95.{8}",
+    )  # fmt: skip
+    # Possessive: each byte is looked at once.
+    return re.compile(rb"\x80.(?:" + b"|".join(opcodes) + rb")*+\.", re.DOTALL)
+
+
+class ShownKey:
+    """A key of a dict that is no text: another than all others, so that it need not be hashed.
+
+    Args:
+        value: The key.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class ShownItems(list[Any]):
+    """The items of a set, in the order in which they were written."""
+
+    add = list[Any].append
+
+
+def as_key(key: Any) -> Any:
+    """Return what stands for a *key* in a dict."""
+    return key if type(key) is str else ShownKey(key)
+
+
+def is_small(value: Any, most: int = 100_000) -> bool:
+    """Return whether a text of *value* can be made in bounded time.
+
+    Args:
+        value: Anything; containers, and what was read inertly, are looked into.
+        most: How many items it may have, each counted as often as it is reached.
+    """
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        parts: Sequence[Any] = ()
+        match each:
+            case str() | bytes() | bytearray():
+                most -= len(each) // 1_000
+            case dict():
+                parts = (*each.keys(), *each.values())
+            case list() | tuple() | set() | frozenset():
+                parts = tuple(each)
+            case ShownKey():
+                parts = (each.value,)
+            case Shown():
+                parts = (*each.args, each.fields)
+            case BaseException():
+                parts = (*each.args, vars(each))
+        most -= 1
+        if most < len(parts):
+            return False
+        waiting.extend(parts)
+    return True
+
+
+class _ShownReader(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes keys
+    append: Callable[[Any], None]
+    pop_mark: Callable[[], list[Any]]
+    stack: list[Any]
+    memo: dict[int, Any]
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # noqa: SLF001 - as above
+
+    def load_dict(self) -> None:
+        """Make a dict of the items behind the mark."""
+        items = self.pop_mark()  # after which there is another stack
+        self.append(_filled({}, items))
+
+    def load_setitem(self) -> None:
+        """Put an item into a dict."""
+        value, key = self.stack.pop(), self.stack.pop()
+        _filled(self.stack[-1], (key, value))
+
+    def load_setitems(self) -> None:
+        """Put the items behind the mark into a dict."""
+        items = self.pop_mark()
+        _filled(self.stack[-1], items)
+
+    def load_memoize(self) -> None:
+        """Note an object that may be there again, unless there are too many."""
+        if len(self.memo) >= _MOST_OBJECTS:
+            raise pickle.UnpicklingError(f"it has over {_MOST_OBJECTS:,} objects")
+        self.memo[len(self.memo)] = self.stack[-1]
+
+    def load_empty_set(self) -> None:
+        """Make a set without items."""
+        self.append(ShownItems())
+
+    def load_frozenset(self) -> None:
+        """Make a set of the items behind the mark."""
+        items = self.pop_mark()
+        self.append(ShownItems(items))
+
+    dispatch[pickle.DICT[0]] = load_dict
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+    dispatch[pickle.MEMOIZE[0]] = load_memoize
+    dispatch[pickle.EMPTY_SET[0]] = load_empty_set
+    dispatch[pickle.FROZENSET[0]] = load_frozenset
+
     def find_class(self, module: str, name: str) -> Any:
         root = module.partition(".")[0]
         if root in ("builtins", "flowpregel"):
@@ -57,6 +186,15 @@ class _ShownReader(pickle.Unpickler):
             if isinstance(found, type) and issubclass(found, BaseException):
                 return found
         return stand_in(name, _KNOWN.get(f"{root}.{name}"))
+
+
+def _filled(target: Any, items: Sequence[Any]) -> Any:
+    """Return *target*, a dict or what stands for one, with keys and values in turns."""
+    if not isinstance(target, dict | Shown):
+        raise pickle.UnpicklingError(f"a {type(target).__name__} has no items by key")
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        target[as_key(key)] = value
+    return target
 
 
 class Shown:
@@ -76,7 +214,7 @@ class Shown:
 
     def __new__(cls, /, *args: Any, **fields: Any) -> Any:
         """Make it in every way in which a pickle can."""
-        if cls.known is not None:
+        if cls.known is not None and (cls.known in _OF_ANY_SIZE or is_small(args)):
             try:
                 return cls.known(*args)
             except Exception:  # noqa: BLE001 - such as a time of a foreign time zone
@@ -87,7 +225,8 @@ class Shown:
 
     def __call__(self, *args: Any) -> Any:
         """Note that it was a function, and what that was called with."""
-        return stand_in(repr(self))(*args)
+        name = repr(self) if is_small(self) else type(self).__name__
+        return stand_in(name)(*args)
 
     def __setstate__(self, state: Any) -> None:
         # With slots a state is that of the instance's dict, and that of the slots.
@@ -107,7 +246,7 @@ class Shown:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Note an item of a dict."""
-        self.args.append({key: value})
+        self.args.append({as_key(key): value})
 
     def __repr__(self) -> str:
         fields = [f"{name}={value!r}" for name, value in self.fields.items()]
@@ -136,6 +275,23 @@ def _array(data: Any, dtype: Any, shape: Any, order: str) -> Any:
     made = _Array()
     made.__setstate__((1, shape, dtype, order, data))
     return made
+
+
+def _dict(items: Any = (), *_: Any) -> dict[Any, Any]:
+    """Return the dict of a mapping, or of pairs."""
+    if isinstance(items, dict):
+        return dict(items)
+    return {as_key(key): value for key, value in items}
+
+
+def _new_dict(*_: Any) -> dict[Any, Any]:
+    """Return a dict whose items follow."""
+    return {}
+
+
+def _list(items: Any = (), *_: Any) -> list[Any]:
+    """Return the items of a deque."""
+    return [*items]
 
 
 def _number(dtype: Any, data: bytes) -> Any:
@@ -173,10 +329,10 @@ _KNOWN: dict[str, Any] = {
     **{f"pathlib.{kind.__name__}": kind for kind in _PATHS},
     "uuid.UUID": partial(object.__new__, UUID),
     "builtins.getattr": _attribute,
-    "collections.OrderedDict": dict,
-    "collections.Counter": dict,
-    "collections.defaultdict": lambda *_: {},
-    "collections.deque": lambda items=(), *_: [*items],
+    "collections.OrderedDict": _dict,
+    "collections.Counter": _dict,
+    "collections.defaultdict": _new_dict,
+    "collections.deque": _list,
     "flowpregel.Interrupt": partial(object.__new__, Interrupt),
     "flowpregel.rebuild_error": _error,
     "numpy.scalar": _number,
@@ -186,3 +342,5 @@ _KNOWN: dict[str, Any] = {
     "cloudpickle._make_skeleton_enum": lambda bases, name, *_: stand_in(name),
 }
 """By the first part of its module's name, and its own: what is made, and harmless to make."""
+_OF_ANY_SIZE = (_dict, _new_dict, _list, _error, _array)
+"""Those of them that take no longer than their arguments are long: none makes a text."""

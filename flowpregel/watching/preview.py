@@ -16,7 +16,7 @@ from typing import Any
 
 from flowpregel._core.records import TASKS, Saved
 from flowpregel._text import in_one_line
-from flowpregel.watching.inert import Shown
+from flowpregel.watching.inert import Shown, ShownKey, is_small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,9 @@ class Limits:
 
 
 PREVIEW = Limits()
-FULL = Limits(depth=100, count=1 << 40, size=1 << 40, total=1 << 40)
-"""Everything; only a value that contains itself is cut off."""
+FULL = Limits(depth=100, count=1 << 40, size=1 << 40, total=10_000_000)
+"""Everything; only a value that contains itself is cut off, or one that grows by being shown: a
+list that holds the same list many times."""
 
 
 class Fields(dict[str, Any]):
@@ -69,7 +70,7 @@ def question(asked: Any, limits: Limits = PREVIEW) -> dict[str, Any]:
     """Return the ``id`` and the ``value`` of what a task asks, as `plain` does."""
     # One of LangGraph's, which is no class of ours, is shown as it is.
     value = getattr(asked, "value", asked)
-    return {"id": getattr(asked, "id", None), "value": plain(value, limits)}
+    return {"id": plain(getattr(asked, "id", None), limits), "value": plain(value, limits)}
 
 
 def one_line(value: Any, limits: Limits = PREVIEW) -> str:
@@ -155,7 +156,7 @@ class _Cutter:
             return [self.cut(each, depth + 1) for each in parts[:shown]] + left_out
         result = Fields(parts.name, {}) if isinstance(parts, Fields) else {}
         for key in islice(parts, shown):
-            name = key if isinstance(key, str) else _text_of(key)
+            name = key if isinstance(key, str) else _text_of(_value_of_key(key))
             result[clipped(name, self._limits.size)] = self.cut(parts[key], depth + 1)
         if more:
             result["…"] = Written(more[0])
@@ -182,8 +183,14 @@ def _parts(value: Any, *, full: bool) -> dict[Any, Any] | list[Any] | None:
     return None
 
 
+def _value_of_key(key: Any) -> Any:
+    return key.value if isinstance(key, ShownKey) else key
+
+
 def _text_of(value: Any, form: Any = repr) -> str:
     try:
+        if not is_small(value):
+            return f"<{type(value).__name__}, too large to be shown>"
         return str(form(value))
     except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
         return f"<{type(value).__name__}, whose text raises {type(error).__name__}>"

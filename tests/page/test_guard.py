@@ -168,8 +168,10 @@ def test_no_other_file_is_given(looking: Served, path: str) -> None:
     ("body", "status"),
     [
         (b"", 400), (b"{", 400), (b"[]", 400), (b'"a"', 400), (b"{}", 400), (b"\xff", 400),
-        (b'{"thread": 1}', 404), (b'{"thread": "a\\u0000"}', 404),
-        (b'{"thread": "a", "more": "--trust"}', 404), (b" " * 70_000, 413),
+        (b'{"thread": 1}', 400), (b'{"thread": "a\\u0000"}', 400),
+        (b'{"thread": "a", "more": "--trust"}', 400), (b" " * 70_000, 413),
+        (b"[" * 60_000, 400), (b'{"self": 1}', 400), (b'{"thread": "a", "self": 1}', 400),
+        (b'{"thread": "a", "action": "cancel"}', 400), (b'{"thread": [], "value": {}}', 400),
     ],
 )  # fmt: skip
 def test_a_request_that_is_none_starts_nothing(acting: Served, body: bytes, status: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -117,6 +118,25 @@ def test_the_command_writes_a_report(plain: str, tmp_path: Path) -> None:
     assert 0 == result.exit_code, result.output
     assert output.stat().st_size == json.loads(result.stdout)["bytes"]
     assert output.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_nobody_else_may_read_a_report(plain: str, tmp_path: Path, was_there: bool) -> None:
+    """It shows arguments and results; one that was there is closed to others."""
+    output = tmp_path / "run.html"
+    if was_there:
+        output.write_text("an older one")
+        output.chmod(0o644)
+    before = os.umask(0)
+    try:
+        result = CliRunner().invoke(
+            app, ["report", "adds", "--store", plain, "--output", str(output)]
+        )
+    finally:
+        os.umask(before)
+
+    assert 0 == result.exit_code, result.output
+    assert 0o600 == output.stat().st_mode & 0o777
 
 
 @pytest.mark.parametrize("words", [["nobody"], ["adds", "--output", "/no/such/folder/run.html"]])

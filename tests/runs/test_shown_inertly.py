@@ -10,6 +10,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel import LMDBSaver, StateGraph, interrupt
+from flowpregel._core.records import INTERRUPT, Address, Batch, TaskWrites
+from flowpregel._lmdb.codec import PythonCodec
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.store import open_store
 from flowpregel.cli.app import app
@@ -25,7 +28,7 @@ from flowpregel.func import entrypoint, task
 from flowpregel.pregel.drawing import Edge, Graph, NodeShape
 from flowpregel.pregel.progress import ProgressView
 from flowpregel.pregel.runs import RunDrawing, TaskRecord
-from tests.runs.stores import ROOT, commit
+from tests.runs.stores import ROOT, commit, id_of, step
 
 HOSTILE = {
     "a terminal's title": "\x1b]0;title\x07",
@@ -333,6 +336,49 @@ def test_a_store_that_holds_harms_nobody_who_looks(
             assert not canary.exists(), command
         if place == "values" and command == "state":
             assert "touch" in result.stdout
+
+
+class NeverHashed(PythonCodec):
+    """Encodes the text ``endless`` as a dict whose key has a hash of 2 to the power of 60 steps."""
+
+    def encode(self, value: Any) -> bytes:
+        if value == "endless":
+            return b"p\x80\x04})" + b"2\x86" * 60 + b"Ns."
+        return super().encode(value)
+
+
+@pytest.mark.slow
+def test_a_value_whose_hash_never_ends_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """No command that looks, and not the page: they would stand still in C."""
+    path = tmp_path / "store"
+    metadata = {"run_id": "endless", "parents": "endless", "flow": "endless"}
+    with LMDBSaver(path, codec=NeverHashed()) as saver:
+        for number in range(2):
+            checkpoint = replace(step(number, {"n": "endless", "m": number}), metadata=metadata)
+            written = TaskWrites(id_of(number), "task", "path", (("n", "endless"),))
+            saver.commit([Batch(Address("t"), (written,), checkpoint)])
+        asked = TaskWrites(id_of(1), "other", "path", ((INTERRUPT, "endless"),))
+        saver.commit([Batch(Address("t"), (asked,))])
+
+    for command, takes_thread in ANSWERS.items():
+        words = [command, *(["t"] if takes_thread else []), "--store", str(path), "--json"]
+        done = subprocess.run(
+            [sys.executable, "-m", "flowpregel.cli", *words], timeout=60, check=False,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert 0 == done.returncode, done.stderr
+    code = (
+        "import sys; from flowpregel import LMDBSaver\n"
+        "from flowpregel.watching.inert import InertCodec\n"
+        "from flowpregel.ui.pages import report\n"
+        "saver = LMDBSaver(sys.argv[1], readonly=True, codec=InertCodec())\n"
+        "print(len(report(saver, 't')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], timeout=60, check=False, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert 0 == done.returncode, done.stderr
 
 
 def poison(path: Path, canary: Path) -> None:

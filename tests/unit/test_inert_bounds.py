@@ -1,0 +1,122 @@
+"""Looking at a value takes no longer than its bytes allow, whatever they are made to do."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowpregel._lmdb.codec import PythonCodec
+from flowpregel.watching.inert import InertCodec, is_small
+from flowpregel.watching.preview import FULL, one_line, plain
+
+ROOT = Path(__file__).parents[2]
+DEEP = b")" + b"2\x86" * 60
+"""A tuple of two that are one and the same, and so on: 2 to the power of 60 in all."""
+
+
+def name_of(module: str, name: str) -> bytes:
+    """Return the opcodes that name a class or a function."""
+    return f"c{module}\n{name}\n".encode()
+
+
+PROGRAMS = {
+    "a key": b"}" + DEEP + b"Ns",
+    "keys": b"}(" + DEEP + b"N" + DEEP + b"Nu",
+    "a dict by its items": b"(" + DEEP + b"Nd",
+    "an item of a set": b"\x8f(" + DEEP + b"\x90",
+    "an item of a frozen set": b"(" + DEEP + b"\x91",
+    "a key of a class's dict": name_of("a", "B") + b")R" + DEEP + b"Ns",
+    "a key of a state": name_of("a", "B") + b")R}" + DEEP + b"Nsb",
+    "an ordered dict": name_of("collections", "OrderedDict") + b"]" + DEEP + b"N\x86a\x85R",
+    "a counter": name_of("collections", "Counter") + b"}" + DEEP + b"K\x01s\x85R",
+    "an argument of an error": name_of("builtins", "ValueError") + DEEP + b"\x85R",
+    "a missing key": name_of("builtins", "KeyError") + DEEP + b"\x85R",
+    "an error of ours": name_of("flowpregel.errors", "CommitUnknownError") + DEEP + DEEP + b"\x86R",
+    "a user's error": name_of("flowpregel", "rebuild_error")
+    + b"(" + name_of("a", "B") + b")" + DEEP + b"}NtR",
+    "an attribute": name_of("builtins", "getattr") + name_of("a", "B") + DEEP + b"\x86R",
+    "a class by value": name_of("cloudpickle", "_make_skeleton_class") + b"N" + DEEP + b"\x86R",
+    "a type of an array": name_of("numpy", "scalar")
+    + name_of("numpy", "dtype") + DEEP + b"\x85RC\x01a\x86R",
+    "a function that is called": name_of("a", "b") + DEEP + b"\x85R)R",
+    "a path": name_of("pathlib", "PurePosixPath") + DEEP + b"\x85R",
+    "a question": name_of("flowpregel", "Interrupt") + b")R}X\x02\x00\x00\x00id" + DEEP + b"sb",
+    "ids of classes": name_of("a", "B") + DEEP + b"\x81" + DEEP + b"\x86",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_value_whose_hash_never_ends_is_shown(kind: str) -> None:
+    """In another process, which can be ended though it is in C."""
+    program = b"p\x80\x04" + PROGRAMS[kind] + b"."
+    code = (
+        "import sys; from flowpregel.watching.inert import InertCodec\n"
+        "from flowpregel.watching.preview import one_line, question\n"
+        "value = InertCodec().decode(bytes.fromhex(sys.argv[1]))\n"
+        "print(one_line(value), question(value))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, program.hex()], cwd=ROOT, timeout=30, text=True,
+        capture_output=True, check=True,
+    )  # fmt: skip
+
+    assert "<unreadable" not in done.stdout
+    assert len(done.stdout) < 20_000
+
+
+def test_a_dict_with_other_keys_than_texts_is_shown_as_it_is() -> None:
+    value = {1: "a", (2, "b"): {3.5, None}, None: frozenset([1])}
+
+    read = InertCodec().decode(PythonCodec().encode(value))
+
+    assert plain(value) == plain(read)
+    assert one_line(value) == one_line(read)
+
+
+def test_ints_that_collide_are_no_longer_compared() -> None:
+    """Each of them has the hash 0: a dict of 50,000 would take some billion comparisons."""
+    keys = (number * sys.hash_info.modulus for number in range(50_000))
+    items = b"".join(pickle.dumps(key, 2)[2:-1] + b"N" for key in keys)
+    program = b"p\x80\x04}(" + items + b"u."
+
+    assert 50_000 == len(InertCodec().decode(program))
+
+
+def test_a_value_of_very_many_objects_is_not_read() -> None:
+    """What a page would wait for; numbers and plain texts may be more."""
+    objects = [{"a": str(number)} for number in range(200_000)]
+    numbers = [number / 7 for number in range(400_000)]
+    codec = PythonCodec()
+
+    assert "over 250,000 objects" in one_line(InertCodec().decode(codec.encode(objects)))
+    assert numbers == InertCodec().decode(codec.encode(numbers))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a" * 1_000_000, True),
+        ([1] * 50_000, True),
+        ([1] * 100_001, False),
+        ([["a" * 10_000] * 200] * 60, False),
+    ],
+)
+def test_a_small_value_is_one_whose_text_is_bounded(value: object, expected: bool) -> None:
+    assert expected == is_small(value)
+
+
+def test_a_value_that_grows_by_being_shown_is_cut_off_in_full() -> None:
+    """But for one that is as large as it seems."""
+    value: list[object] = []
+    for _ in range(60):
+        value = [value, value]
+    limits = FULL.__class__(depth=100, count=1 << 40, size=1 << 40, total=10_000)
+
+    assert len(one_line(value, limits)) < 100_000
+    assert 10_000_000 == FULL.total
