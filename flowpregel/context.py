@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
-from flowpregel._core.effects import Report, StepContext
-from flowpregel._core.ids import digest, interrupt_id
+from flowpregel._core.effects import Notice, Report, StepContext
+from flowpregel._core.ids import digest
+from flowpregel._core.questions import NOTHING_KNOWN, AskedQuestions
 from flowpregel._core.records import Interrupted, Task, Write
 from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
@@ -100,8 +101,8 @@ class Scope:
 
     job: Job
     ends: RunClient
-    asked: int = 0
-    """How many interrupts it has passed or raised."""
+    questions: AskedQuestions | None = None
+    """Those that it has asked, once it has asked one."""
     question: GraphInterrupt | None = None
     """What it cannot go on without an answer to, though its code may have caught it."""
     refused: Interrupted | None = None
@@ -141,6 +142,33 @@ class Scope:
             if channel.is_available():
                 found[name] = channel.get()
         return found
+
+    def asked_questions(self) -> AskedQuestions:
+        """Return the questions of the attempt."""
+        if self.questions is None:
+            task = self.job.task
+            known = task.questions or NOTHING_KNOWN
+            self.questions = AskedQuestions(task.name, task.namespace, known, len(task.answers))
+        return self.questions
+
+    def end_questions(self) -> None:
+        """Tell the user of the answers that the task, which has returned, did not ask for.
+
+        Raises:
+            GraphInterrupt: It asked, and an `except` that catches everything caught the question.
+        """
+        if self.question is not None:
+            raise self.question
+        if self.job.task.questions is not None:
+            self.asked_questions().note_unused()
+            self.tell_notices()
+
+    def tell_notices(self) -> None:
+        """Tell the user what is to be known of the questions so far."""
+        if self.questions is not None:
+            notices, self.questions.notices = self.questions.notices, []
+            for text in notices:
+                self.ends.emit(Notice(text))
 
     def rng(self) -> Any:
         """Return random numbers of this call's own; see `Runtime.rng`."""
@@ -302,8 +330,9 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     """Stop the run to ask *value*, and return the answer when it is resumed.
 
     The task is run again from its beginning on each resume; an interrupt that
-    was answered returns its answer at once. Interrupts are told apart by the
-    order in which a task asks them.
+    was answered returns its answer at once. A question is known by what it asks.
+    If the same code asks something else in its place, the answer counts by order,
+    and a notice tells of it; if other code does, that is asked.
 
     Args:
         value: What is asked; anything that can be kept.
@@ -330,21 +359,24 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
         )
     if scope.question is not None:
         raise scope.question  # it was caught, and still has no answer
-    index, scope.asked = scope.asked, scope.asked + 1
+    asked = scope.asked_questions()
+    index = asked.find(value)
+    scope.tell_notices()
     adapter: Any = None if response_schema is None else _adapter_of(response_schema)
     # A copy: the answers may be recorded again, with one that is refused.
-    if index < len(task.answers) and adapter is None:
+    if asked.is_answered(index) and adapter is None:
         return own_copy(task.answers[index])
     schema = response_schema if adapter is None else adapter.json_schema()
-    question = Interrupt(value, interrupt_id(task.namespace, index), schema)
-    if index == len(task.answers):
+    question = Interrupt(value, asked.records[index].id, schema)
+    if not asked.is_answered(index):
         scope.question = GraphInterrupt((question,))
         raise scope.question
     try:
         return adapter.validate_python(own_copy(task.answers[index]))
     except Exception as error:
         setattr(error, INVALID_RESUME, question.id)
-        scope.refused = Interrupted((question,), task.answers[:index], error)
+        others = task.answers[:index] + task.answers[index + 1 :]
+        scope.refused = Interrupted((question,), others, error, asked.without_answer(index))
         raise
 
 

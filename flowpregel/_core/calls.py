@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowpregel import errors
-from flowpregel._core import ids, records, replay
+from flowpregel._core import answers, ids, records, replay
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import SAVE, BodyCalls, Call, CallFailure, Resolve, StepContext
 from flowpregel._core.ids import NOWHERE, CallRecord
 from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned, Task, Write
-from flowpregel._core.run_state import ANY_QUESTION, Run
-from flowpregel._core.stream_events import interrupts_of
+from flowpregel._core.run_state import Run
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
 
@@ -242,7 +241,7 @@ def note_of(failed: Task) -> str:
 def delay(run: Run, task: Task, outcome: Outcome, jitter: float) -> float | None:
     """Return the seconds until the next attempt of *task*, or None to give up."""
     if not isinstance(outcome, Raised):
-        return 0.0 if _answer_moved(run, task, outcome) else None
+        return 0.0 if answers.answer_first_question(run, task, outcome) else None
     error = outcome.error
     task.deaths += isinstance(error, errors.WorkerDiedError)
     for policy in task.node.retry:
@@ -285,43 +284,3 @@ def is_within(task: Task, key: Any) -> bool:
     while caller is not None and (caller.cache_key is None or caller.cache_key[:2] != key):
         caller = caller.parent
     return caller is not None
-
-
-def answer_from_pending(run: Run, task: Task) -> None:
-    """Give *task* what it saved and the answers it had; the new one it waits for is kept."""
-    for channel, value in run.pending.get(task.id, ()):
-        if channel == records.RESUME:
-            task.answers = tuple(value)
-        elif channel == records.SAVED and run.hand_back:
-            task.saved = value
-    if not run.answers:
-        return
-    if task.node.role == "graph":
-        asked = interrupts_of(run.pending.get(task.id, ()), live=True)
-        task.answers = tuple(run.answers[each.id] for each in asked if each.id in run.answers)
-        return
-    had = len(task.answers)
-    if had and ids.interrupt_id(task.namespace, had - 1) in run.answers:
-        had -= 1  # it failed with that answer, and gets another in its place
-    answers = task.answers[:had]
-    while (expected := ids.interrupt_id(task.namespace, len(answers))) in run.answers:
-        answers = (*answers, run.answers.pop(expected))
-    if len(answers) > had:
-        task.answers = answers
-        run.keep(task.id, task.path, ((records.RESUME, task.answers),))
-        # If the call is made again, by the next attempt of its body, it has its answers too.
-        run.pending.setdefault(task.id, []).append((records.RESUME, task.answers))
-
-
-def _answer_moved(run: Run, task: Task, outcome: Outcome) -> bool:
-    """Give *task* an answer that is for what is asked first, if it asks now."""
-    if not isinstance(outcome, records.Interrupted) or not outcome.interrupts:
-        return False
-    if ANY_QUESTION in run.answers:
-        answer = run.answers.pop(ANY_QUESTION)
-        run.drop_answer(ANY_QUESTION)
-    else:
-        answer = run.moved_answers.pop(0)
-    run.answers[outcome.interrupts[0].id] = answer
-    answer_from_pending(run, task)
-    return True

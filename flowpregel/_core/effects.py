@@ -232,8 +232,15 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """What the user of the run is to know of a task that runs."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Emitted:
-    """A running task wrote to the stream: a chunk, a `Report`, or what a model `Said`."""
+    """A running task emitted a chunk, a `Report`, a `Notice`, or what a model `Said`."""
 
     task_id: str
     payload: Any

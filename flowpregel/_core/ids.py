@@ -136,6 +136,28 @@ class CallRecord(NamedTuple):
     """A digest of the body that made it: first of its code, then of what it was given."""
 
 
+class QuestionRecord(NamedTuple):
+    """What is kept of a question that a task has asked."""
+
+    id: str
+    """The interrupt's id."""
+    content: str = ""
+    """A digest of what it asks; empty: that is not known."""
+    text: str = ""
+    """What it asks, in short."""
+    code: str = ""
+    """A digest of the code that asked it; empty: that is not known."""
+
+
+class KnownQuestions(NamedTuple):
+    """The questions that a task has asked in earlier attempts."""
+
+    records: tuple[QuestionRecord, ...]
+    """Those with answers first, in the order of these."""
+    code: str
+    """A digest of the code that asks now."""
+
+
 class FailedCall(NamedTuple):
     """A call that failed, for a saver to keep what it takes to make it again."""
 

@@ -9,7 +9,16 @@ from enum import Enum, IntEnum
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.commands import Callee
-from flowpregel._core.ids import CallRecord, FailedAttempt, FailedCall, LeftResults, Ran, Span
+from flowpregel._core.ids import (
+    CallRecord,
+    FailedAttempt,
+    FailedCall,
+    KnownQuestions,
+    LeftResults,
+    QuestionRecord,
+    Ran,
+    Span,
+)
 from flowpregel._text import described
 from flowpregel._tracebacks import linked
 from flowpregel.errors import NodeError
@@ -37,7 +46,10 @@ RAN = "__ran__"
 """When and where a task ran (a `Ran`): beside its writes in a saver of ours, and never shown."""
 SAVED = "__saved__"
 """What a task has saved for its next attempt: kept until it has finished."""
-CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN, SAVED})
+ASKED = "__asked__"
+"""What a task has asked (the fields of a `QuestionRecord` each): those with answers first, in the
+order of these, so that each question has the answer that was meant for it."""
+CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN, SAVED, ASKED})
 SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
@@ -171,6 +183,8 @@ class Task:
     attempt: int = 1
     answers: tuple[Any, ...] = ()
     """Answers to its interrupts so far, in order."""
+    questions: KnownQuestions | None = None
+    """What it has asked in earlier attempts; None: nothing, or that is not known."""
     saved: Any = None
     """What an earlier attempt has saved last."""
     cache_key: tuple[tuple[str, ...], str, float | None] | None = None
@@ -228,6 +242,8 @@ class Interrupted:
     """Those it has had and used."""
     refused: BaseException | None = None
     """Why the one that it was given after those does not fit."""
+    questions: tuple[QuestionRecord, ...] = ()
+    """What it has asked so far: what has an answer comes first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,8 @@ def _pause(run: Run) -> Steps:
     if not run.interrupts and run.options.nested is None:
         run.after.extend(run.stream_events.breakpoint())
     yield from run.leave(PAUSED)
-    return Result(run.output, tuple(run.interrupts.values()), paused=True)
+    asked, questions = tuple(run.interrupts.values()), tuple(run.questions.values())
+    return Result(run.output, asked, paused=True, questions=questions)
 
 
 def _ask(run: Run, tasks: list[Task]) -> Steps:

@@ -13,7 +13,7 @@ from flowpregel._core.barrier import Applied, Writes, apply, breaks_before, due_
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import CacheKey, Commit, Effect, Emit, StepContext, Stopped
-from flowpregel._core.ids import CallRecord, FailedCall, LeftResults, Ran
+from flowpregel._core.ids import CallRecord, FailedCall, LeftResults, QuestionRecord, Ran
 from flowpregel._core.program import Options, Program, State
 from flowpregel._core.provenance import OtherCodeNotice, note_failed, ran_of
 from flowpregel._core.records import Batch, Checkpoint, Kind, Node, Task, TaskWrites, Write
@@ -36,6 +36,8 @@ class Result:
     """What waits for an answer; the run goes on when it is given."""
     paused: bool = False
     """Whether it stopped at a breakpoint or an interrupt."""
+    questions: tuple[QuestionRecord, ...] = ()
+    """Those that wait for answers, whether they are asked now or not."""
 
 
 @dataclass(slots=True)
@@ -119,6 +121,8 @@ class Run:
     previous: Any = None
     """What the thread's previous run saved (functional API)."""
     interrupts: dict[str, Interrupt] = field(default_factory=dict)
+    questions: dict[str, QuestionRecord] = field(default_factory=dict)
+    """Those that wait for answers, whether they are asked now or not, by interrupt id."""
     going_on: GoingOn = field(default_factory=GoingOn)
     claimed: set[CacheKey] = field(default_factory=set)
     """The shared results that were this run's to compute."""

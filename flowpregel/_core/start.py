@@ -31,6 +31,7 @@ from flowpregel._core.barrier import (
 )
 from flowpregel._core.commands import Command, Interrupt, Send
 from flowpregel._core.effects import Emit, Load, Steps
+from flowpregel._core.ids import QuestionRecord
 from flowpregel._core.program import Options, Program, load_state, names, new_state
 from flowpregel._core.records import Durability, Saved, Write
 from flowpregel._core.run_state import ANY_QUESTION, Run
@@ -147,7 +148,7 @@ def _choose_branch(run: Run, saved: Saved | None, *, addressed: bool, replaying:
     # What an edit made is a branch already, until tasks have kept something on it: first
     # results stay, so those of another try need a checkpoint of their own.
     has_results = run.left is not None or any(
-        channel != records.INTERRUPT
+        channel not in (records.INTERRUPT, records.ASKED)
         for task_id, writes in run.pending.items()
         if task_id != records.RUN_TASK_ID
         for channel, _ in writes
@@ -302,6 +303,19 @@ def _waiting(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
     return {id: item for id, item in waiting.items() if id not in dropped}
 
 
+def _asked_before(run: Run) -> set[str]:
+    """Return the ids of unanswered questions that other code asks now, or asks later."""
+    before: set[str] = set()
+    replaced = _replaced_tasks(run, ())
+    for task_id, kept in run.pending.items():
+        if task_id not in replaced and interrupts_of(kept, live=True):
+            found = dict(kept)
+            answered = len(found.get(records.RESUME, ()))
+            asked = found.get(records.ASKED, ())
+            before.update(QuestionRecord(*each).id for each in asked[answered:])
+    return before
+
+
 def _replaced_tasks(run: Run, writes: Sequence[Write]) -> set[str]:
     """Return the ids of the tasks that are not due any more since a command sent others.
 
@@ -349,7 +363,7 @@ def _answers_of(run: Run, resume: Any, waiting: Mapping[str, Interrupt]) -> dict
         )
     pending = list(waiting)
     if _is_by_id(resume):
-        unknown = sorted(resume.keys() - waiting.keys())
+        unknown = sorted(resume.keys() - waiting.keys() - _asked_before(run))
         if unknown and run.hand_back:
             raise errors.UnknownInterruptError(
                 f"interrupt {unknown[0]} is not waiting for an answer: it was answered, or never "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from flowpregel import errors
-from flowpregel._core import calls, effects, records
+from flowpregel._core import answers, calls, effects, records
 from flowpregel._core.barrier import check_writes, handler_task
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import BUSY, CacheKey, Call, Effect, Ended, StepContext, Steps, Wakeup
@@ -123,7 +123,7 @@ class Superstep:
             else:
                 task.first_started = run.now
             if run.pending or run.answers:
-                calls.answer_from_pending(run, task)
+                answers.answer_from_pending(run, task)
         yield from run.flush()
         if any(task.cache_key for task in due):
             yield from self._look_up(due, 0)
@@ -190,7 +190,7 @@ class Superstep:
             if task is None:
                 continue
             if isinstance(event, effects.Emitted):
-                run.after.extend(run.stream_events.emitted(task, event))
+                self._emitted(task, event)
             elif task.attempt != event.attempt:
                 continue
             elif isinstance(event, Call):
@@ -202,6 +202,14 @@ class Superstep:
             self._shared = {}
         at_once, self._effects = self._effects, []
         return at_once
+
+    def _emitted(self, task: Task, event: effects.Emitted) -> None:
+        """Give the stream what a running task has emitted."""
+        run = self.run
+        if isinstance(event.payload, effects.Notice):
+            run.note(event.payload.text)
+        else:
+            run.after.extend(run.stream_events.emitted(task, event))
 
     def _start_due(self, wakeup: Wakeup) -> None:
         """Start the next attempts that are due, and have what others compute looked up again."""
@@ -233,7 +241,7 @@ class Superstep:
         if run.stream_events.shows_tasks:
             run.after.extend(run.stream_events.started(task, run.step, run.now))
         if run.pending or run.answers:
-            calls.answer_from_pending(run, task)
+            answers.answer_from_pending(run, task)
         if run.stopped is not None:
             self._settle(task, Withdrawn())
         elif task.node.cache is None:
@@ -391,7 +399,7 @@ class Superstep:
         elif interrupts and run.options.modes and task.kind is not Kind.CALL:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.stream_events.interrupted(interrupts, shown))
-        run.keep_end(task, writes)
+        run.keep_end(task, (*writes, *answers.questions_of(run, task, outcome)))
         if run.stream_events.shows_tasks:
             run.after.extend(run.stream_events.ended(task, run.step, run.now, error or interrupts))
         if task.kind is Kind.CALL and task.parent is not None:

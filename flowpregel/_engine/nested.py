@@ -117,7 +117,7 @@ def outcome_of(end: Result | BaseException) -> Outcome:
     """Return what the end of a nested run means for the task that it is, which has no writers."""
     match end:
         case Result(paused=True):
-            return records.Interrupted(end.interrupts)
+            return records.Interrupted(end.interrupts, questions=end.questions)
         case Result(values):
             return Returned(((records.RETURN, values),))
         case TaskCancelled():

@@ -33,10 +33,11 @@ WRITES_IDX_MAP: dict[str, int] = {
     "__call__": -6,
     "__ran__": -7,
     "__saved__": -8,
+    "__asked__": -9,
 }
 """Where control writes are kept: one place each, so a newer one replaces the older.
 
-The last four are ours: under positions of their own they would take the places of
+The last five are ours: under positions of their own they would take the places of
 writes that the task makes when it is tried again.
 """
 

@@ -15,7 +15,16 @@ from itertools import islice
 from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from flowpregel._core import ids
-from flowpregel._core.records import Address, Batch, Checkpoint, Saved, Source, TaskWrites, Version
+from flowpregel._core.records import (
+    ASKED,
+    Address,
+    Batch,
+    Checkpoint,
+    Saved,
+    Source,
+    TaskWrites,
+    Version,
+)
 from flowpregel.errors import ConfigurationError
 
 FORMAT = 4
@@ -188,7 +197,11 @@ def _tuple_of(saved: Saved) -> CheckpointTuple:
         checkpoint=dict_of(checkpoint),
         metadata=metadata_of(checkpoint),
         parent_config=config_of(address, parent) if parent else None,
-        pending_writes=[(write.task_id, write.channel, write.value) for write in saved.writes],
+        pending_writes=[
+            (write.task_id, write.channel, write.value)
+            for write in saved.writes
+            if write.channel != ASKED  # to LangGraph it would be a task's output
+        ],
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowpregel._core.ids import NOWHERE, CallRecord, caller_of
-from flowpregel._core.records import CALLED, INTERRUPT, RESUME, Address
+from flowpregel._core.records import ASKED, CALLED, INTERRUPT, RESUME, Address
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
@@ -267,7 +267,9 @@ def take_back(tables: Tables, transaction: Any, address: Address, calls: Collect
     first.update(dict.fromkeys(chosen, ""))
     for key, task in tasks.items():
         if task.path in taken:
-            answers = {at: write for at, write in task.writes.items() if write[0] == RESUME}
+            answers = {
+                at: write for at, write in task.writes.items() if write[0] in (RESUME, ASKED)
+            }
             task = task._replace(writes=answers, ran=None)
         elif task.path > first.get(caller_of(task.path), task.path):
             task = _anywhere(task, tables.codec)

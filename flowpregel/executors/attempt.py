@@ -69,7 +69,7 @@ def perform(job: Job, client: RunClient) -> Outcome:
         return Returned(scope.writes)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         _end_if_forked(pid, error)
-        return outcome_of(job, error, scope.refused)
+        return outcome_of(job, error, scope)
     finally:
         # The job has these context variables: left in them, it would keep its input alive.
         current.reset(token)
@@ -132,7 +132,7 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise  # from outside
-        return outcome_of(job, error, scope.refused)
+        return outcome_of(job, error, scope)
     finally:
         # The job has these context variables: left in them, it would keep its input alive.
         current.reset(token)
@@ -141,15 +141,15 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             scope.files.remove()
 
 
-def outcome_of(
-    job: Job, error: BaseException, refused: records.Interrupted | None = None
-) -> Outcome:
-    """Say how an attempt ended that *error* left, after an answer was *refused* or not."""
+def outcome_of(job: Job, error: BaseException, scope: Scope | None = None) -> Outcome:
+    """Say how an attempt ended that *error* left; None: it never began to run."""
+    refused = None if scope is None else scope.refused
     if refused is not None and isinstance(error, Exception):
         return replace(refused, refused=error)
     match error:
         case errors.GraphInterrupt():
-            return records.Interrupted(tuple(error.interrupts))
+            asked = () if scope is None or scope.questions is None else scope.questions.records
+            return records.Interrupted(tuple(error.interrupts), questions=tuple(asked))
         case ParentCommand():
             return records.Escaped(error.command)
         case TaskCancelled():
@@ -207,9 +207,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
             raise
         value = escaped.command
     fault("task.after", task.id)
-    if scope.question is not None:
-        # It asked, and an `except` that catches everything caught the question.
-        raise scope.question
+    scope.end_questions()
     if task.kind is Kind.CALL:
         refuse_futures(value)
         scope.writes = [(records.RETURN, value)]

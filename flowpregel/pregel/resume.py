@@ -270,7 +270,7 @@ def _without_end(first: OpenCheckpoint) -> Saved:
     writes = tuple(
         each
         for each in first.saved.writes
-        if each.task_id not in bodies or each.channel == records.RESUME
+        if each.task_id not in bodies or each.channel in (records.RESUME, records.ASKED)
     )
     return replace(first.saved, writes=writes)
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from flowpregel import _fault
 from flowpregel._core.digest import digest_of
-from flowpregel._core.records import ERROR, ERROR_SOURCE, INTERRUPT, RESUME
+from flowpregel._core.records import ASKED, ERROR, ERROR_SOURCE, INTERRUPT, RESUME
 
 _LONGEST_TEXT = 300
 _MOST_LINES = 8
@@ -189,6 +189,8 @@ def _written(write: Any) -> Any:
         return None
     if write.channel == INTERRUPT:  # the id of an interrupt is made from that of its task
         return write.channel, [_shown(item.value) for item in write.value]
+    if write.channel == ASKED:  # and so is that of a question
+        return write.channel, [_shown(each[1:]) for each in write.value]
     return write.channel, "" if write.channel == RESUME else _shown(write.value)
 
 

@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import flowpregel
 from flowpregel import StateGraph, entrypoint, interrupt, task
+from flowpregel._core.provenance import code_of_node
 from flowpregel.executors import ProcessExecutor
 from flowpregel.types import Command
 
@@ -172,6 +173,8 @@ def interrupt_and_resume(folder: Path) -> Trip:
     with flowpregel.LMDBSaver(folder / "questions.lmdb") as saver:
         graph = StateGraph(dict).add_node("ask", ask).add_edge("__start__", "ask")
         program = graph.compile(checkpointer=saver, executor="inline")
+        # It is kept with the question, and read once a process, here as beside a result.
+        code_of_node(program.program.nodes["ask"])
         with _traced(trip):
             program.invoke({}, thread_id="question", durability="sync")
             program.invoke(Command(resume="yes"), thread_id="question", durability="sync")

@@ -44,7 +44,7 @@ _log: Final = logging.getLogger("flowpregel.worker")
 
 _TASK_FIELDS: Final = (
     "id", "kind", "input", "path", "triggers", "namespace", "depth", "record", "stream",
-    "first_started", "attempt", "answers", "saved", "error",
+    "first_started", "attempt", "answers", "questions", "saved", "error",
 )  # fmt: skip
 _RUN_FIELDS: Final = tuple(
     each.name for each in fields(RunInfo) if each.name not in ("store", "executor", "ending")

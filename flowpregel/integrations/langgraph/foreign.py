@@ -150,7 +150,12 @@ class ForeignSaver(BaseCheckpointSaver):
                 if any(channel == records.SAVED for channel, _ in task.writes):
                     # It has one place for each position: this one is the result's.
                     continue
-                writes = [(channel, self._given(value)) for channel, value in task.writes]
+                # It has no place of its own for questions either: theirs are known by order.
+                writes = [
+                    (channel, self._given(value))
+                    for channel, value in task.writes
+                    if channel != records.ASKED
+                ]
                 config = shapes.config_of(batch.address, task.checkpoint_id)
                 self._call("put_writes", config, writes, task.task_id, task.path)
             if batch.checkpoint is not None:
