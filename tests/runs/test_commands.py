@@ -59,7 +59,7 @@ def test_a_failure_shows_the_end_of_both_streams(executor: str) -> None:
     assert shown.endswith("\n9998\n9999")
     assert "\nbad input" not in shown
     assert 2_500 > len(shown)
-    with pytest.raises(CommandFailedError, match=r"exit code 4; it wrote last: no such file$"):
+    with pytest.raises(CommandFailedError, match=r"exit code 4; it wrote last: no such file\n"):
         ran("echo 'no such file' >&2; exit 4", executor=executor)
 
 
