@@ -107,6 +107,7 @@ def call_task(
         record=record,
         stream=(*(caller.stream or (caller.path,)), *known_by),
         variables=call.variables,
+        code=call.code,
         waiting=[call],
     )
 

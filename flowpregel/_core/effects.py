@@ -145,6 +145,8 @@ class Call:
     """Where the engine finds the caller that waits; opaque here."""
     variables: Any = None
     """The caller's context variables (a `contextvars.Context`); opaque here."""
+    code: Any = None
+    """The code of the node, packed when the call was made, if it was; opaque here."""
 
 
 class CallFailure(NamedTuple):

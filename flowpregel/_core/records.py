@@ -170,6 +170,8 @@ class Task:
     """Which call it is, in words that no clock is part of: its random numbers begin with them."""
     variables: Any = None
     """The context variables of who called it; None: those of who started the run."""
+    code: Any = None
+    """The code of its node, packed when the call was made; None: it is packed when it starts."""
     first_started: int | None = None
     """Wall-clock nanoseconds of the first attempt."""
     span: Span | None = None

@@ -29,6 +29,7 @@ from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import Stopwatch, perform
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.processes import messages
+from flowpregel.executors.processes.code_cache import codes
 
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
@@ -58,9 +59,9 @@ class FuturesExecutor(Executor):
         """Submit *jobs*; the `Ended` of each is posted exactly once."""
         for job in jobs:
             try:
-                node = messages.pack_node(job.task.node)
+                code = job.task.code or codes.code_of(job.task.node)
                 body, _ = messages.pack_job(job, None)
-                future = self._engine.submit(perform_packed, node, body, _HERE)
+                future = self._engine.submit(perform_packed, code.data, body, _HERE)
             except Exception as error:  # noqa: BLE001 - the task's failure, told as such
                 mailbox.post(Ended(*job.key, Raised(error)))
                 continue
@@ -97,22 +98,23 @@ class FuturesExecutor(Executor):
         return {key: (0, 0) for key, future in [*self._futures.items()] if future.running()}
 
 
-def perform_packed(node: bytes, body: bytes, home: bytes) -> PackedEnd:
+def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
     """Run a packed job wherever this is called, and return how that went; raises nothing.
 
     Args:
-        node: What to call.
+        code: What to call: the name of the node, and its pickle.
         body: The rest of the job.
         home: Names the process whose run it is.
     """
     try:
         watch = Stopwatch()
-        code = pickle.loads(node)
-        job = messages.unpack_job(body, code, _refusing("reach the run's store"), None)
+        _, packed = pickle.loads(code)
+        node = pickle.loads(packed)
+        job = messages.unpack_job(body, node, _refusing("reach the run's store"), None)
         # Nobody listens for signs of life.
         client = RunClient(call=_refusing("call another task"), save=_refusing("save its state"))
         outcome = job.variables.run(perform, job, client)
-        if code.contexts and home != _HERE:
+        if node.contexts and home != _HERE:
             # Whether another task of the run comes here, nobody knows.
             for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)

@@ -28,10 +28,12 @@ from flowpregel.errors import (
     NodeCancelledError,
     TaskCancelled,
     TaskExitError,
+    TaskSerializationError,
 )
 from flowpregel.executors.attempt import Stopwatch, perform
 from flowpregel.executors.base import Executor, JobKey, Mailbox
 from flowpregel.executors.calls import CallFuture, OpenCalls, on_event_loop
+from flowpregel.executors.processes.code_cache import codes
 from flowpregel.executors.shared import captured, runs_elsewhere
 
 _CALL_SIZE: Final = 32 << 10
@@ -90,13 +92,18 @@ class LocalRunClient(RunClient):
         if not self.made.count and self._before_first is not None:
             self._before_first()
         given = (*arguments.args, *arguments.kwargs.values())
-        # What cannot change until it is sent is not looked at.
-        if not IMMUTABLE.issuperset(map(type, given)) and runs_elsewhere(node, job.run.executor):
-            may_wait = not reply and self._turn is None and not on_event_loop()
-            arguments = captured(arguments, may_wait=may_wait)
+        code = None
+        if runs_elsewhere(node, job.run.executor):
+            with suppress(TaskSerializationError):  # its executor will say so
+                code = codes.code_of(node)
+            # What cannot change until it is sent is not looked at.
+            if not IMMUTABLE.issuperset(map(type, given)):
+                may_wait = not reply and self._turn is None and not on_event_loop()
+                arguments = captured(arguments, may_wait=may_wait)
         # Not CallFuture[Any](...): the alias would add an attribute to each future.
         future: CallFuture[Any] = reply[0] if reply else CallFuture(self._turn, self.made)
-        self._mailbox.post(Call(*job.key, node, arguments, asked, future, copy_context()))
+        call = Call(*job.key, node, arguments, asked, future, copy_context(), code)
+        self._mailbox.post(call)
         backlog = self._mailbox.backlog
         is_alone = self._before_first is not None and not reply
         if is_alone and backlog is not None and backlog.add(_CALL_SIZE):

@@ -23,6 +23,7 @@ from signal import SIGKILL, SIGTERM
 from typing import IO, Any, Final, TypeAlias
 
 from flowpregel._core.ids import Asked, digest
+from flowpregel._core.records import Node
 from flowpregel._engine.nested import RunContext
 from flowpregel.context import current, current_scope, interrupt, nothing
 from flowpregel.errors import CommandFailedError, ConfigurationError, RunStopped
@@ -254,7 +255,7 @@ def signal(name: str) -> CallFuture[Any]:
 class _SleepTask(TaskFunction[[float | None, End | None], float]):
     """The task that a sleep begins with. Its calls are known by their order alone."""
 
-    def _asked(self, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
+    def _asked(self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
         """Return what is compared with the record: which time it computes is no part of it."""
         seconds, until = args
         shown = repr(seconds) if until is None else f"until={_shown_end(until)}"
@@ -264,9 +265,9 @@ class _SleepTask(TaskFunction[[float | None, End | None], float]):
 class _WaitTask(TaskFunction[[float], None]):
     """The task that waits for the end of a sleep."""
 
-    def _asked(self, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
+    def _asked(self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
         """Return what is compared with the record; its text is a time that people read."""
-        asked = super()._asked(args, kwargs, is_placed=is_placed)
+        asked = super()._asked(node, args, kwargs, is_placed=is_placed)
         return asked._replace(text=f"sleep until({_shown_end(args[0])})")
 
 

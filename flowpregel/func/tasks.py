@@ -35,6 +35,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.executors.calls import futures_in, with_results
 from flowpregel.func import mapping
+from flowpregel.func.closures import NodeSnapshots
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import once_of
 from flowpregel.func.mapping import ItemFuture, MadeCall, ResultStream
@@ -70,6 +71,10 @@ class TaskFunction(Generic[P, R]):
         """What streams and messages call it."""
         self._redacted = mapping.redacted_places(func, names(options.redact), self.name)
         self._bound: tuple[Any, ...] = ()
+        self._digested: tuple[Node, str] | None = None
+        """The node of its last call, and the digest of its code."""
+        self._chunked: tuple[Node, Node] | None = None
+        """The node of its last call, and that of a chunk of such calls."""
         update_wrapper(self, func, assigned=_COPIED, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
@@ -86,24 +91,28 @@ class TaskFunction(Generic[P, R]):
         awaited = [each for one in (*given, *kwargs.values()) for each in futures_in(one)]
         made: TaskFuture[R]
         if awaited:
-            make = partial(self._call_late, scope, given, kwargs)
+            make = partial(self._call_late, scope, self._node_now(), given, kwargs)
             made = mapping.call_later(scope, awaited, make)
         else:
-            asked = self._asked(given, kwargs) if scope.job.compares else None
-            made = scope.ends.call(self.node, Arguments(given, kwargs), asked)
+            node = self._node_now()
+            asked = self._asked(node, given, kwargs) if scope.job.compares else None
+            made = scope.ends.call(node, Arguments(given, kwargs), asked)
         return made
 
-    def _call_late(self, scope: Scope, args: Any, kwargs: Mapping[str, Any], reply: Any) -> None:
+    def _call_late(
+        self, scope: Scope, node: Node, args: Any, kwargs: Mapping[str, Any], reply: Any
+    ) -> None:
         """Start a call that has waited for others; *reply* is its future."""
         args = tuple(map(with_results, args))
         kwargs = {name: with_results(each) for name, each in kwargs.items()}
-        asked = self._asked(args, kwargs, is_placed=False) if scope.job.compares else None
-        scope.ends.call(self.node, Arguments(args, kwargs), asked, reply)
+        asked = self._asked(node, args, kwargs, is_placed=False) if scope.job.compares else None
+        scope.ends.call(node, Arguments(args, kwargs), asked, reply)
 
-    def _asked(self, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
+    def _asked(self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
         """Return what is compared with the record of a call."""
         text = described(self.name, args, kwargs, self.node.redacted)
-        return Asked(self.name, self._digest(args, kwargs), self.code, text, is_placed)
+        code = self._code_of(node)
+        return Asked(self.name, self._digest(args, kwargs), code, text, is_placed)
 
     def _outside(self) -> Scope:
         """Say that there is no body that could make a call."""
@@ -226,14 +235,14 @@ class TaskFunction(Generic[P, R]):
         """Make the call of a chunk; *first* is the index of its first item in the map."""
         scope = current.get() or self._outside()
         items = [(*self._bound, *each) for each in chunk] if self._bound else chunk
-        asked, name = None, f"{self.name}.map"
+        asked, name, node = None, f"{self.name}.map", self._node_now()
         if scope.job.compares:
             text = f"{name}({len(items)} items from {first})"
             # By parameter: the digest of many plain numbers takes hardly longer than that of one.
             digest = self._digest(tuple(zip(*items, strict=True)), {})
-            asked = Asked(name, digest, self.code, text)
+            asked = Asked(name, digest, self._code_of(node), text)
         made: TaskFuture[list[R]]
-        made = scope.ends.call(self._chunk_node, Arguments((first, items), {}), asked)
+        made = scope.ends.call(self._chunk_node(node), Arguments((first, items), {}), asked)
         return made
 
     def with_options(self, **changes: Unpack[TaskKeywords]) -> TaskFunction[P, R]:
@@ -252,14 +261,17 @@ class TaskFunction(Generic[P, R]):
         """`clear_cache`, without blocking the event loop."""
         await cache.aclear([self.cache_namespace])
 
-    @cached_property
+    @property
     def cache_namespace(self) -> tuple[str, ...]:
         """Where its shared results are kept: named after its function and that one's code."""
-        return space_of("task", (self.func,), self.options.version)
+        return self._space_of(self.func)
+
+    def _space_of(self, function: Callable[..., Any]) -> tuple[str, ...]:
+        return space_of("task", (function,), self.options.version)
 
     @cached_property
     def node(self) -> Node:
-        """What the core runs: the same for every call."""
+        """What the core runs; calls of a closure have a snapshot of it."""
         callee = callee_of(self.func, takes_input=False)
         if self._home is not None:
             form = "coroutine" if callee.func is None else "func"
@@ -273,15 +285,33 @@ class TaskFunction(Generic[P, R]):
         )
 
     @cached_property
-    def _chunk_node(self) -> Node:
-        """What the core runs for a chunk: many calls as one."""
+    def _closure(self) -> NodeSnapshots | None:
+        """Snapshots of its function, if that closes over anything that the body may bind anew."""
         (callee,) = self.node.steps
+        if not getattr(callee.func or callee.coroutine, "__closure__", None):
+            return None
+        shares = self.options.shares is not None
+        return NodeSnapshots(self.node, self._space_of if shares else None)
+
+    def _node_now(self) -> Node:
+        """Return what the core runs for a call that is made now."""
+        return self.node if self._closure is None else self._closure.take()
+
+    def _chunk_node(self, node: Node) -> Node:
+        """Return what the core runs for a chunk of calls of *node*."""
+        chunked = self._chunked
+        if chunked is None or chunked[0] is not node:
+            self._chunked = chunked = node, self._chunk_node_of(node)
+        return chunked[1]
+
+    def _chunk_node_of(self, node: Node) -> Node:
+        (callee,) = node.steps
         chunked = mapping.ChunkedCall(callee, self._redacted)
         func, coroutine = (chunked, None) if callee.func else (None, chunked.in_coroutine)
         step = Callee(func, coroutine, (), callee.name)
         # Its arguments are the index of the first item, and the items.
         redacted = frozenset({1} if self._redacted else ())
-        return replace(self.node, steps=(step,), home=f"{self.node.home}.map", redacted=redacted)
+        return replace(node, steps=(step,), home=f"{node.home}.map", redacted=redacted)
 
     def call_here(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make one call in this process, outside of a run, and return its result.
@@ -309,9 +339,17 @@ class TaskFunction(Generic[P, R]):
         """A digest of what its function does, or the version that stands for it."""
         if (version := self.options.version) is not None:
             return f"version {version}"
-        found = code_digest(self.func)
-        SOURCES[found.digest] = found.source
-        return found.digest
+        return _code_digest(self.func)
+
+    def _code_of(self, node: Node) -> str:
+        """Return the digest of the code that a call of *node* runs: see `code`."""
+        if node is self.node or self.options.version is not None:
+            return self.code
+        digested = self._digested  # another OS thread may make a call that had to wait
+        if digested is None or digested[0] is not node:
+            (callee,) = node.steps
+            self._digested = digested = node, _code_digest(callee.func or callee.coroutine)
+        return digested[1]
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> TaskFunction[P, R]: ...
@@ -324,7 +362,7 @@ class TaskFunction(Generic[P, R]):
         if instance is None or self._bound:
             return self
         bound = TaskFunction[Any, R](self.func, self.options)
-        bound.node, bound.code = self.node, self.code
+        bound.node, bound.code, bound._closure = self.node, self.code, self._closure
         bound._bound = (instance,)
         bound.func = types.MethodType(self.func, instance)
         return bound
@@ -349,6 +387,13 @@ class TaskFunction(Generic[P, R]):
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         return self._home or (TaskFunction, (self.func, self.options))
+
+
+def _code_digest(function: Any) -> str:
+    """Return the digest of the code of *function*, whose source is kept to be shown."""
+    found = code_digest(function)
+    SOURCES[found.digest] = found.source
+    return found.digest
 
 
 class _ByName:

@@ -34,6 +34,7 @@ from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import HOST
 from flowpregel.executors.processes import ProcessExecutor, messages, protocol, serialization
 from flowpregel.executors.processes.assign import InFlight, NodeCode
+from flowpregel.executors.processes.code_cache import RecentlyUsed
 from flowpregel.executors.processes.crash_report import last_lines
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
@@ -248,7 +249,7 @@ class Machine(ProcessExecutor):
         multiprocessing.current_process().daemon = False
         self._threads = ThreadPoolExecutor(1, "flowpregel-leaving")
         self._homes: dict[str, Home] = {}
-        self._codes: dict[bytes, NodeCode] = {}
+        self._codes: RecentlyUsed[bytes, NodeCode] = RecentlyUsed()
         self._buffers: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._start_pool()
         self._pool.loop.call(self._look)
@@ -276,7 +277,10 @@ class Machine(ProcessExecutor):
             # Only the coordinator knows the call that it is.
             planned = Task(key, Node(name=task), Kind.PULL, None, "", timeout=timeout)
             planned.depth = depth
-            code = self._codes.setdefault(digest, NodeCode(digest, codes[digest]))
+            code = self._codes.get(digest)
+            if code is None:
+                code = NodeCode(digest, codes[digest])
+                self._codes.put(digest, code, len(code.data))
             body, refs = serialization.moved(given, place)
             job = Job(planned, StepContext("", "", 0, 0), key=(key, 1))
             tasks[key] = InFlight(next(_task_ids), job, home, code, contexts, body, refs)

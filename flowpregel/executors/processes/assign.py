@@ -48,7 +48,7 @@ StopReason: TypeAlias = Literal["cancel", "run", "idle"]
 # ------------------------------------------------ tasks
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class NodeCode:
     """The code of nodes that look alike, as workers are sent it."""
 

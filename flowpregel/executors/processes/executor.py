@@ -10,19 +10,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
-from functools import lru_cache, partial
+from functools import partial
 from itertools import count, islice
 from typing import Any, ClassVar, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from flowpregel._core.commands import Callee, name_of
+from flowpregel._core.commands import name_of
 from flowpregel._core.effects import Call, Ended, Event, StepContext
-from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned, Task
+from flowpregel._core.records import RETURN, Arguments, Kind, Outcome, Raised, Returned, Task
 from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError, ExecutorUnavailableError, FlowPregelError
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.processes import messages, serialization
 from flowpregel.executors.processes.assign import InFlight
+from flowpregel.executors.processes.code_cache import codes
 from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.protocol import PoolSettings
@@ -39,7 +40,6 @@ _ELSEWHERE: Final = (
     "this pool of worker processes belongs to the process that this one was forked from: "
     "make a ProcessExecutor of your own here"
 )
-_MOST_NODES: Final = 256
 _NUMERIC: Final = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "NUMBA", "TBB")
 _THREAD_VARIABLES: Final = (
     "VECLIB_MAXIMUM_THREADS",
@@ -188,12 +188,9 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         """
         if self.is_closed or self._is_shut_down:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        try:
-            node = _node_of(fn)
-        except TypeError:  # it cannot be hashed
-            node = _node_of.__wrapped__(fn)
+        node, code = codes.of_function(fn)
         arguments = captured(Arguments(args, kwargs))
-        called = Task(f"call-{next(self._numbers)}", node, Kind.CALL, arguments, "")
+        called = Task(f"call-{next(self._numbers)}", node, Kind.CALL, arguments, "", code=code)
         job = Job(called, StepContext("", "", 0, 0), key=(called.id, 1), variables=copy_context())
         future = PoolFuture(partial(self.cancel, job.key, kill=True))
         self.start((job,), future)
@@ -308,13 +305,6 @@ class PoolFuture(Future[Any]):
                         self.set_exception(error)
                     case _:
                         self.set_exception(RuntimeError("the pool was closed"))
-
-
-@lru_cache(_MOST_NODES)
-def _node_of(function: Callable[..., Any]) -> Node:
-    """Return the node that calls *function*: the same each time, so that it is packed once."""
-    callee = Callee(function, None, (), name_of(function))
-    return Node(name=callee.name, steps=(callee,))
 
 
 class ProcessExecutor(PoolExecutor):

@@ -1,15 +1,12 @@
-"""What a message is about: a node, a job on its way to a worker, a call or an outcome back."""
+"""What a message is about: a job on its way to a worker, a call or an outcome back."""
 
 from __future__ import annotations
 
 import logging
-import pickle
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import Context
-from dataclasses import fields, replace
-from functools import lru_cache
-from hashlib import blake2b
+from dataclasses import fields
 from itertools import count
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
@@ -28,16 +25,23 @@ from flowpregel._core.records import (
     add_failed_calls,
     failed_calls,
 )
-from flowpregel._lmdb.errors import why_refused
 from flowpregel._tracebacks import WorkerTraceback, leave_out_ours
 from flowpregel.carried import brought, carried_by, place_of
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes import serialization
-from flowpregel.executors.processes.assign import InFlight, NodeCode
-from flowpregel.executors.processes.protocol import DIGEST_SIZE, REQUEST
-from flowpregel.executors.processes.serialization import Open, Share, find_culprit, pack, unpack
+from flowpregel.executors.processes.assign import InFlight
+from flowpregel.executors.processes.code_cache import CalledNodes, codes
+from flowpregel.executors.processes.protocol import REQUEST
+from flowpregel.executors.processes.serialization import (
+    Open,
+    Share,
+    find_culprit,
+    first_unpicklable,
+    pack,
+    unpack,
+)
 from flowpregel.executors.processes.shared_memory import Arena
 
 _log: Final = logging.getLogger("flowpregel.worker")
@@ -53,45 +57,8 @@ _RUN_FIELDS: Final = tuple(
 _task_values: Final = attrgetter(*_TASK_FIELDS)
 _run_values: Final = attrgetter(*_RUN_FIELDS)
 _place_values: Final = attrgetter("checkpoint_id", "namespace", "step", "stop", "previous")
-_MOST_NODES: Final = 1024
 _LARGE: Final = 1 << 20
 """Bytes of a packed job that does not wait: it is packed again when a worker is free."""
-
-
-# ------------------------------------------------ nodes
-
-
-def pack_node(node: Node, *, called: bool = False) -> bytes:
-    """Return *node*, pickled: what a worker needs of it, or all that a call carries.
-
-    Raises:
-        TaskSerializationError: A part of it cannot be pickled.
-    """
-    slim = node if called else replace(
-        node, triggers=(), retry=(), cache=None, timeout=None, handler=None, executor=None,
-        mapper=None, metadata={}, tags=(), subgraph=None,
-    )  # fmt: skip
-    try:
-        return serialization.dumps(slim)
-    except Exception as error:
-        parts: list[tuple[str, str, Any]]
-        parts = [("code", "function", each.func or each.coroutine) for each in slim.steps]
-        parts += [("code", "writers", slim.writers), ("code", "node", slim)]
-        raise _unpicklable(node.name, parts, error) from error
-
-
-def _unpicklable(
-    task: str, parts: Iterable[tuple[str, str, Any]], error: Exception
-) -> TaskSerializationError:
-    """Return an error that names the first of *parts* (what, path, value) that cannot be pickled.
-
-    The last is taken if none is at fault alone.
-    """
-    what = path = ""
-    for what, path, part in parts:
-        if why_refused(part, serialization.dumps):
-            return TaskSerializationError(task, f"the {what}", *find_culprit(part, path))
-    return TaskSerializationError(task, f"the {what}", path, str(error))
 
 
 # ------------------------------------------------ jobs
@@ -128,7 +95,7 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
         )
         return pack(content, share)
     except Exception as error:
-        raise _unpicklable(job.task.name, _parts_of(job, *read), error) from error
+        raise first_unpicklable(job.task.name, _parts_of(job, *read), error) from error
 
 
 class StoreProxy:
@@ -205,9 +172,7 @@ class JobEncoder:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._ids = count(1)
-        self._code_of = lru_cache(_MOST_NODES)(self._packed)
-        self._known = lru_cache(_MOST_NODES)(NodeCode)
-        self._called = lru_cache(_MOST_NODES)(pickle.loads)
+        self._called = CalledNodes()
 
     def encode(self, job: Job, mailbox: Mailbox) -> InFlight:
         """Return *job* as the pool keeps it; from any OS thread.
@@ -215,7 +180,7 @@ class JobEncoder:
         Raises:
             TaskSerializationError: A part of it cannot be pickled.
         """
-        code = self._code_of(job.task.node, job.run.run_id)
+        code = job.task.code or codes.code_of(job.task.node)
         contexts: list[bytes] = []
         if job.task.node.contexts:
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
@@ -226,16 +191,6 @@ class JobEncoder:
             # Shared memory is full. Very many such jobs must not fill all other memory too.
             task.body = None
         return task
-
-    def _packed(self, node: Node, run_id: str | None) -> NodeCode:
-        """Return the code of *node*, which is packed once for each run.
-
-        A run keeps the code as it was when the run first used it: what a notebook
-        changes afterwards, its next run sees.
-        """
-        # With its name, for errors of a worker that cannot unpickle it.
-        data = pickle.dumps((node.name, pack_node(node)))
-        return self._known(blake2b(data, digest_size=DIGEST_SIZE).digest(), data)
 
     def pack(self, task: InFlight, *, share: bool = True) -> bytes:
         """Pack the job of *task*; return its bytes.
@@ -260,8 +215,7 @@ class JobEncoder:
         """
         (request,) = REQUEST.unpack_from(body)
         code, arguments, asked, carried = unpack(body, None, REQUEST.size)
-        # Calls of one code have one node, which is packed once.
-        node = self._called(code)
+        node = self._called.node_of(code)
         call = Call(*task.job.key, node, arguments, asked)
         call.reply = (task, request)
         if carried is not None:

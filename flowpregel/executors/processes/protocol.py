@@ -25,8 +25,9 @@ from typing import Any, Final, NamedTuple
 
 # Down: from the coordinator to the worker.
 TASKS: Final = 2
-"""Tasks to run, in order: a pickled list of (number, digest of its node, the pickle of the node's
-name and its own pickle, packed job). A node that was sent before is not sent again: empty.
+"""Tasks to run, in order: a pickled list of (number, digest of its code, code, digests of code to
+drop first, packed job). The code is the pickle of a node's name and of the node's own pickle. It is
+empty if the worker has it.
 *number* is that of the task that begins without a token; 0: none does."""
 ANSWER: Final = 3
 """The outcome of call or store request *number*."""

@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from functools import cache, partial
 from pkgutil import resolve_name
 from struct import Struct
-from types import FunctionType
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
 
@@ -29,6 +29,7 @@ from flowpregel._core.copies import Resident, by_value_pickler, reference_to
 from flowpregel._lmdb.codec import stays_inside
 from flowpregel._lmdb.errors import class_name, culprit_in, why_refused
 from flowpregel.carried import default_of, place_of, variable_at
+from flowpregel.errors import TaskSerializationError
 
 PROTOCOL: Final = 5
 SHARE_FROM: Final = 128 << 10
@@ -132,7 +133,7 @@ def _by_value_pickler() -> Any:
 
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, FunctionType):
-                wrapper = _wrapper_of(obj)
+                wrapper = wrapper_of(obj)
                 if wrapper is not None:
                     return unwrapped, wrapper
             elif isinstance(obj, Resident) and not _in_worker:
@@ -166,7 +167,26 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
     makes_none = type(kind) in (type, ABCMeta) and not issubclass(kind, tuple)
     if makes_none and isinstance(slots, str | tuple | list | dict):
         namespace = {**namespace, "__slots__": slots}
-    return make, (meta, name, bases, namespace, *more), *rest
+    state, items, pairs, _ = rest
+    return make, (meta, name, bases, namespace, *more), state, items, pairs, class_filled
+
+
+def class_filled(kind: type, state: Any) -> type:
+    """Give *kind*, which may have come by value before, the attributes in *state*, and no others.
+
+    cloudpickle finds the class that came before, and leaves there what a task has set in it,
+    or what the program has deleted since.
+    """
+    from cloudpickle.cloudpickle import _class_setstate  # noqa: PLC0415 - loaded by now
+
+    attributes, _ = state
+    for name, value in [*vars(kind).items()]:
+        is_of_language = name[:2] == "__" == name[-2:] or name == "_abc_impl"
+        is_layout = isinstance(value, MemberDescriptorType | GetSetDescriptorType)
+        if name not in attributes and not is_of_language and not is_layout:
+            type.__delattr__(kind, name)
+    filled: type = _class_setstate(kind, state)
+    return filled
 
 
 # ------------------------------------------------ messages
@@ -283,7 +303,7 @@ def moved(data: bytes, move: Callable[[BufferRef], BufferRef | memoryview], at: 
 # ------------------------------------------------ functions behind decorators
 
 
-def _wrapper_of(function: FunctionType) -> tuple[str, int] | None:
+def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
     """Return where to find *function*, if its name now refers to its decorator's result.
 
     The function under ``@task`` is no longer what its module holds under its
@@ -359,6 +379,20 @@ def _trackers(name: str) -> Any:
 
 
 # ------------------------------------------------ what cannot be pickled
+
+
+def first_unpicklable(
+    task: str, parts: Iterable[tuple[str, str, Any]], error: Exception
+) -> TaskSerializationError:
+    """Return an error that names the first of *parts* (what, path, value) that cannot be pickled.
+
+    The last is taken if none is at fault alone.
+    """
+    what = path = ""
+    for what, path, part in parts:
+        if why_refused(part, dumps):
+            return TaskSerializationError(task, f"the {what}", *find_culprit(part, path))
+    return TaskSerializationError(task, f"the {what}", path, str(error))
 
 
 def find_culprit(value: Any, name: str) -> tuple[str, str]:

@@ -36,6 +36,7 @@ from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import OpenCalls
 from flowpregel.executors.local import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
+from flowpregel.executors.processes.code_cache import ReceivedCode, pack_node
 from flowpregel.executors.processes.crash_report import RSS_UNIT
 from flowpregel.executors.processes.guard import MARK, end_marked
 from flowpregel.executors.processes.io_loop import Answer, WorkerLink
@@ -89,7 +90,8 @@ class Worker:
         self._arena = Arena(limit, segments=segments_for(writers), reader=door)
         self._printed = take_over(self._link, setup.log_levels)
         self._contexts: dict[bytes, Context[Any]] = {}
-        self._nodes: dict[bytes, tuple[str, bytes | Node]] = {}
+        self._codes: dict[bytes, tuple[str, ReceivedCode]] = {}
+        """The names and the code of nodes, by digest: the coordinator orders what is dropped."""
         self._guard_mark = os.environ[MARK].encode()
         self._stoppable = self._stopped = self._forked = False
         os.register_at_fork(after_in_child=self._after_fork)
@@ -113,14 +115,7 @@ class Worker:
         while (frame := self._link.next()) is not None:
             match frame.kind:
                 case protocol.TASKS:
-                    for number, digest, code, body in pickle.loads(frame.body):
-                        if code:
-                            self._nodes[digest] = pickle.loads(code)
-                        if number == frame.number or self._tokens.take(number):
-                            self._run_task(number, digest, body)
-                        if self._reader.released:
-                            returned = self._reader.take_released()
-                            self._link.send(protocol.RETURNED, 0, returned)
+                    self._run_tasks(frame)
                 case protocol.FREED:
                     self._arena.release(released_in(frame.body))
                 case protocol.LEAVE:
@@ -130,6 +125,19 @@ class Worker:
                     return
 
     # ------------------------------------------------ tasks
+
+    def _run_tasks(self, frame: serialization.Frame) -> None:
+        """Run the tasks of a frame, those that were not recalled."""
+        for number, digest, code, dropped, body in pickle.loads(frame.body):
+            for unwanted in dropped:
+                del self._codes[unwanted]
+            if code:
+                name, packed = pickle.loads(code)
+                self._codes[digest] = name, ReceivedCode(packed)
+            if number == frame.number or self._tokens.take(number):
+                self._run_task(number, digest, body)
+            if self._reader.released:
+                self._link.send(protocol.RETURNED, 0, self._reader.take_released())
 
     def _run_task(self, number: int, digest: bytes, body: bytes) -> None:
         link = self._link
@@ -167,16 +175,14 @@ class Worker:
         seconds, cpu = time.monotonic() - began, time.process_time() - cpu
         peak = getrusage(RUSAGE_SELF).ru_maxrss * RSS_UNIT
         head = protocol.RAN.pack(seconds, at, cpu, peak, len(ids)) + ids
-        result = messages.pack_outcome(outcome, self._nodes[digest][0], self._arena.share)
+        result = messages.pack_outcome(outcome, self._codes[digest][0], self._arena.share)
         link.send(protocol.ENDED, number, head + result, flags)
 
     def _perform(self, digest: bytes, body: bytes, client: WorkerRunClient) -> Outcome:
-        name, node = self._nodes[digest]
+        name, code = self._codes[digest]
         what = "code"
         try:
-            if isinstance(node, bytes):
-                node = pickle.loads(node)
-                self._nodes[digest] = name, node
+            node = code.node()
             what = "input"
             job = messages.unpack_job(body, node, client.ask, self._reader.open)
         except TaskCancelled:
@@ -305,7 +311,7 @@ class WorkerRunClient(RunClient):
         """Make a call; return its future: *reply*, if its caller has that already."""
         self.made.check_process()
         content = (
-            messages.pack_node(node, called=True),
+            pack_node(node, called=True),
             arguments,
             asked,
             carried_by(copy_context(), {}),

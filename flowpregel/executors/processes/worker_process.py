@@ -21,6 +21,7 @@ from weakref import ref
 from flowpregel.executors.base import HOST, Mailbox
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import ONE_CPU, InFlight, WorkerLoad, WorkerState
+from flowpregel.executors.processes.code_cache import RecentlyUsed
 from flowpregel.executors.processes.crash_report import reap
 from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import CHUNK, IOLoop
@@ -93,8 +94,8 @@ class WorkerProcess:
         self.host = HOST
         self.heard = time.monotonic()
         """When it began to work, a task of it last ended, or it became idle."""
-        self._known: set[bytes] = set()
-        """Digests of the nodes that it was sent."""
+        self._codes: RecentlyUsed[bytes, bool] = RecentlyUsed()
+        """The digests of the code that it has."""
         self.contexts: set[bytes] = set()
         """Tokens of the contexts that it was given."""
         self.leaving: dict[int, Future[None]] = {}
@@ -288,9 +289,11 @@ class WorkerProcess:
         orders, tokens = [], b""
         for task in tasks:
             self.tasks[task.number] = task
-            code = b"" if task.code.digest in self._known else task.code.data
-            self._known.add(task.code.digest)
-            orders.append((task.number, task.code.digest, code, task.body))
+            digest, code, dropped = task.code.digest, b"", list[bytes]()
+            if self._codes.get(digest) is None:
+                code = task.code.data
+                dropped = self._codes.put(digest, True, len(code))
+            orders.append((task.number, digest, code, dropped, task.body))
             tokens += b"" if task.number == begun else protocol.TOKEN.pack(task.number)
         if tokens:
             os.write(self._tokens_write, tokens)

@@ -1,0 +1,308 @@
+"""The packed code of nodes: when it is packed, who keeps it, and for how long.
+
+::
+
+    coordinator                                        worker
+    -----------                                        ------
+    Node --PackedCodes--> NodeCode (digest, bytes)     ReceivedCode (bytes) --> Node
+                              |                            ^
+                          SentCodes --- bytes, or nothing -+
+                                        and what to drop
+
+Code is what it is at the call. So a node is packed for each call, unless its `References` say
+that an earlier packing still stands for it: all that it refers to is the very same. Code with
+the same bytes has the same digest, and is sent to a worker once.
+
+Each store of code is bounded by bytes, not by entries: a closure may hold a large array. What
+was used least recently goes first. The coordinator decides what a worker drops, so that both
+know the same; dropped code is sent again when it is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from inspect import getclosurevars
+from types import FunctionType, MethodType
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from flowpregel._core.commands import Callee, name_of
+from flowpregel._core.records import Node
+from flowpregel.errors import TaskSerializationError
+from flowpregel.executors.processes.assign import NodeCode
+from flowpregel.executors.processes.protocol import DIGEST_SIZE
+from flowpregel.executors.processes.references import References, found_by_name
+from flowpregel.executors.processes.serialization import dumps, first_unpicklable
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+ValueT = TypeVar("ValueT")
+
+KEPT_BYTES: Final = 32 << 20
+"""Bytes of code that each store keeps: of the coordinator, and for each worker."""
+_KEPT_ENTRIES: Final = 1024
+_LARGE: Final = 1 << 20
+"""Bytes from which code is worth a warning, and a worker keeps no second copy of it."""
+_log: Final = logging.getLogger("flowpregel.worker")
+
+
+class RecentlyUsed(Generic[KeyT, ValueT]):
+    """Entries in the order of their use, as many as there is room for; any OS thread may ask.
+
+    The newest entry is kept however large it is.
+
+    Args:
+        most_bytes: The room.
+    """
+
+    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._entries: OrderedDict[KeyT, tuple[ValueT, int]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.size = 0
+        """The bytes of all entries."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: KeyT) -> ValueT | None:
+        """Return the entry of *key*, which is the newest now; None: there is none."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def put(self, key: KeyT, value: ValueT, size: int) -> list[KeyT]:
+        """Keep *value*, of *size* bytes, under *key*; return the keys of what is dropped for it."""
+        dropped: list[KeyT] = []
+        with self._lock:
+            before = self._entries.pop(key, None)
+            self.size += size - (0 if before is None else before[1])
+            self._entries[key] = value, size
+            while len(self._entries) > 1 and self._is_over():
+                oldest, (_, freed) = self._entries.popitem(last=False)
+                self.size -= freed
+                dropped.append(oldest)
+        return dropped
+
+    def _is_over(self) -> bool:
+        return self.size > self._most_bytes or len(self._entries) > _KEPT_ENTRIES
+
+
+# ------------------------------------------------ packing
+
+
+def pack_node(node: Node, *, called: bool = False) -> bytes:
+    """Return *node*, pickled: what a worker needs of it, or all that a call carries.
+
+    Raises:
+        TaskSerializationError: A part of it cannot be pickled.
+    """
+    slim = node if called else replace(
+        node, triggers=(), retry=(), cache=None, timeout=None, handler=None, executor=None,
+        mapper=None, metadata={}, tags=(), subgraph=None,
+    )  # fmt: skip
+    try:
+        return dumps(slim)
+    except Exception as error:
+        parts: list[tuple[str, str, Any]]
+        parts = [("code", "function", each.func or each.coroutine) for each in slim.steps]
+        parts += [("code", "writers", slim.writers), ("code", "node", slim)]
+        raise first_unpicklable(node.name, parts, error) from error
+
+
+@dataclass(slots=True, eq=False)
+class Packing:
+    """The last packing of one node."""
+
+    node: Node
+    """The node. While it is kept, no other object has its id, nor that of its function."""
+    code: NodeCode
+    references: References | None
+    """Whether the code may be used again; None: it is packed for each call."""
+
+
+def _references_of(node: Node) -> References | None:
+    """Return the references of the code of *node*: what the user has written of it."""
+    return References.of(
+        (node.steps, node.writers, node.graph, node.mapper, node.retry, node.cache)
+    )
+
+
+class PackedCodes:
+    """The last packings of nodes, for all pools of this process; any OS thread may ask."""
+
+    def __init__(self) -> None:
+        self._packings: RecentlyUsed[Hashable, Packing] = RecentlyUsed()
+        self._by_digest: WeakValueDictionary[bytes, NodeCode] = WeakValueDictionary()
+        """The code that a packing, or a task in flight, has."""
+        self._named: set[str] = set()
+        """The names of the nodes whose large code the user was warned of."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of code that it keeps."""
+        return self._packings.size
+
+    def code_of(self, node: Node, key: Hashable = None) -> NodeCode:
+        """Return the code of *node* as it is now.
+
+        Args:
+            node: The node.
+            key: Names it, if the node itself does not.
+
+        Raises:
+            TaskSerializationError: A part of it cannot be pickled.
+        """
+        key = id(node) if key is None else key
+        packing = self._packings.get(key)
+        references = None if packing is None else packing.references
+        if packing is not None and references is not None and references.hold():
+            return packing.code
+        return self._pack(key, node, packing)
+
+    def of_function(self, function: Callable[..., Any]) -> tuple[Node, NodeCode | None]:
+        """Return a node that calls *function*, and its code; None: that cannot be packed."""
+        key: Hashable = id(function)
+        if isinstance(function, MethodType):  # each access to a method makes a new object
+            key = id(function.__func__), id(function.__self__)
+        packing = self._packings.get(key)
+        if packing is None:
+            callee = Callee(function, None, (), name_of(function))
+            node = Node(name=callee.name, steps=(callee,))
+        else:
+            node = packing.node
+        try:
+            return node, self.code_of(node, key)
+        except TaskSerializationError:
+            return node, None
+
+    def _pack(self, key: Hashable, node: Node, packing: Packing | None) -> NodeCode:
+        # Before it is packed: what changes meanwhile is seen at the next call. Code of which
+        # parts can change unseen is not searched again.
+        references = None
+        if packing is None or packing.references is not None:
+            references = _references_of(node)
+        # With its name, for errors of a worker that cannot unpickle it.
+        data = pickle.dumps((node.name, pack_node(node)))
+        digest = blake2b(data, digest_size=DIGEST_SIZE).digest()
+        code = self._by_digest.get(digest)
+        if code is None:
+            code = NodeCode(digest, data)
+            if packing is not None:
+                code.seconds = packing.code.seconds
+            self._by_digest[digest] = code
+        self._packings.put(key, Packing(node, code, references), len(data))
+        if len(data) > _LARGE and node.name not in self._named:
+            self._named.add(node.name)
+            _warn_of_size(node, len(data))
+        return code
+
+
+codes: Final = PackedCodes()
+"""The packings of this process."""
+# A lock that another OS thread holds just now is never released in a forked process.
+os.register_at_fork(after_in_child=codes.__init__)  # type: ignore[misc]
+
+
+def _warn_of_size(node: Node, size: int) -> None:
+    """Warn that the code of *node* is large; name the value that makes it so."""
+    callables = [step.func or step.coroutine for step in node.steps]
+    captures = {name: value for each in callables for name, value in _captures(each)}
+    sizes = {name: _size_of(value) for name, value in captures.items()}
+    largest = max(sizes, key=sizes.__getitem__, default="")
+    of_it, wanted = "", "values"
+    if sizes.get(largest, 0) > size // 2:
+        kind = type(captures[largest]).__name__
+        of_it, wanted = f", most of it {largest!r} ({kind})", largest
+    _log.warning(
+        "the code of %r is %.1f MB%s: that goes to the workers with the function, each time it "
+        "has changed. Pass large values as arguments, as shared(%s), and they are copied once",
+        node.name, size / 1e6, of_it, wanted,
+    )  # fmt: skip
+
+
+def _captures(target: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names and the values that a callable takes along."""
+    if isinstance(target, partial):
+        yield from ((f"argument {number}", value) for number, value in enumerate(target.args))
+        yield from target.keywords.items()
+        yield from _captures(target.func)
+    elif isinstance(target, MethodType):
+        yield from getattr(target.__self__, "__dict__", {}).items()
+        yield from _captures(target.__func__)
+    elif isinstance(target, FunctionType):
+        if not found_by_name(target):
+            closed_over = getclosurevars(target)
+            yield from {**closed_over.globals, **closed_over.nonlocals}.items()
+    else:
+        yield from getattr(target, "__dict__", {}).items()
+
+
+def _size_of(value: Any) -> int:
+    try:
+        return len(dumps(value))
+    except Exception:  # noqa: BLE001 - it is of no interest here why it cannot be pickled
+        return 0
+
+
+# ------------------------------------------------ unpacking
+
+
+class ReceivedCode:
+    """The code of a node that another process has packed.
+
+    Args:
+        data: The pickle of the node.
+    """
+
+    __slots__ = ("_data", "_node", "_references")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._node: Node | None = None
+        self._references: References | None = None
+
+    def node(self) -> Node:
+        """Return the node as it was packed: what its last call has left in it is gone.
+
+        Raises:
+            BaseException: Whatever the unpickling of a part raises.
+        """
+        if self._references is not None and self._references.hold():
+            assert self._node is not None
+            return self._node
+        node: Node = pickle.loads(self._data)
+        self._node = self._references = None
+        if len(self._data) <= _LARGE:
+            self._references = _references_of(node)
+            self._node = None if self._references is None else node
+        return node
+
+
+class CalledNodes:
+    """The nodes that tasks in workers have called last: calls of one code have one node."""
+
+    def __init__(self) -> None:
+        self._received: RecentlyUsed[bytes, ReceivedCode] = RecentlyUsed()
+
+    def node_of(self, data: bytes) -> Node:
+        """Return the node that was packed as *data*.
+
+        Raises:
+            BaseException: Whatever the unpickling of a part raises.
+        """
+        code = self._received.get(data)
+        if code is None:
+            code = ReceivedCode(data)
+            self._received.put(data, code, len(data))
+        return code.node()

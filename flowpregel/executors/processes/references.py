@@ -1,0 +1,333 @@
+"""The objects that code refers to, and whether they are still the very same ones.
+
+A pickle of a function by value holds more than the function: the globals that it names, the
+values that it closes over, the functions among these with their own globals, the state of
+instances. `References` is a list of all that, made once. The pickle may be used again as long
+as `References.hold` says that each name, cell, attribute and item still refers to the same
+object. Objects of immutable kinds end the search; so does everything that is pickled by name.
+A container is compared item by item, by identity: `1`, `1.0` and `True` are equal, but not
+the same.
+
+Code has no `References` if any part of it can change without a trace that identity shows: an
+array, an object with a ``__reduce__`` or ``__getstate__`` of its own, a container with very
+many items. Such code is pickled for each call.
+
+A worker uses the same list for what it has unpickled. If a call has changed anything in it,
+the next call is given a new copy.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import datetime
+import functools
+import operator
+import re
+import sys
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import fields
+from enum import Enum, EnumMeta
+from itertools import repeat
+from logging import Logger
+from operator import is_
+from pathlib import PurePath
+from pickle import PickleBuffer
+from types import CellType
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from flowpregel._core.copies import Resident, StandIn
+from flowpregel.executors.processes.serialization import wrapper_of
+from flowpregel.executors.shared import Shared
+
+_MOST_PARTS: Final = 1024
+"""Code that refers to more objects is packed for each call: to compare them costs as much."""
+_MISSING: Final = object()
+_PICKLING: Final = (
+    "__reduce_ex__", "__reduce__", "__getstate__", "__getnewargs__", "__getnewargs_ex__"
+)  # fmt: skip
+"""The methods by which a class decides what is pickled of its instances."""
+_HEAP_TYPE: Final = 1 << 9
+"""The flag of a class that was made by a ``class`` statement, not in C."""
+
+_IMMUTABLE: Final[frozenset[type]] = frozenset({
+    int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), object,
+    range, slice, re.Pattern, UUID, PickleBuffer, types.CodeType,
+    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
+    types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
+    types.MethodDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias,
+    types.UnionType,
+})  # fmt: skip
+_BY_NAME: Final = (types.ModuleType, Logger, ContextVar, Resident, StandIn, Shared, PurePath)
+"""Kinds whose pickles are names, or whose instances do not change."""
+_IMMUTABLE_NAMES: Final = frozenset({
+    "decimal.Decimal", "fractions.Fraction", "zoneinfo.ZoneInfo",
+    *(f"ipaddress.IPv{version}{kind}" for version in "46" for kind in ("Address", "Network")),
+})  # fmt: skip
+"""Immutable classes of modules that few programs import."""
+_Read: TypeAlias = Callable[[Any], Iterable[Any]]
+_parts_of_function: Final = operator.attrgetter(
+    "__code__", "__defaults__", "__kwdefaults__", "__dict__"
+)
+_NAMED_CALLS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+
+
+class _ChangesUnseenError(Exception):
+    """A part of the code can change and remain the same object."""
+
+
+class References:
+    """The objects that one piece of code refers to."""
+
+    __slots__ = ("_before",)
+
+    def __init__(self) -> None:
+        self._before: list[tuple[_Read, Any, tuple[Any, ...]]] = []
+        """A function, what it reads, and the objects that it has found there."""
+
+    @classmethod
+    def of(cls, code: Any) -> References | None:
+        """Return the references of *code*; None: parts of it can change unseen."""
+        search = _Search()
+        try:
+            search.run(code)
+        except Exception:  # noqa: BLE001 - a user's object may raise anything when it is asked
+            return None
+        return search.found
+
+    def add(self, read: _Read, source: Any) -> tuple[Any, ...]:
+        """Note and return the objects that *read* finds in *source*."""
+        found = tuple(read(source))
+        self._before.append((read, source, found))
+        return found
+
+    def hold(self) -> bool:
+        """Return whether each of them still refers to the same object."""
+        try:
+            for read, source, before in self._before:
+                now = tuple(read(source))
+                if len(now) != len(before) or not all(map(is_, now, before)):
+                    return False
+        except RuntimeError:  # another OS thread changes it just now
+            return False
+        return True
+
+
+def content_of(cell: CellType) -> Any:
+    """Return the value in *cell*, or something that nothing else is if there is none."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def is_empty(cell: CellType) -> bool:
+    """Return whether there is no value in *cell*."""
+    return content_of(cell) is _MISSING
+
+
+def _contents_of(cells: Iterable[CellType]) -> Iterable[Any]:
+    return map(content_of, cells)
+
+
+def _globals_of(variables_and_names: tuple[Mapping[str, Any], Iterable[str]]) -> Iterable[Any]:
+    variables, names = variables_and_names
+    return map(variables.get, names, repeat(_MISSING))
+
+
+def _attributes_of(instance: Any) -> tuple[type, Any]:
+    """Return the class of *instance*, and its dict if it has one."""
+    try:
+        return type(instance), object.__getattribute__(instance, "__dict__")
+    except AttributeError:
+        return type(instance), None
+
+
+def _slots_of(instance: Any) -> Iterator[Any]:
+    """Yield what is in the slots of *instance*, as `pickle` finds them."""
+    for name in vars(copyreg)["_slotnames"](type(instance)):
+        try:
+            yield object.__getattribute__(instance, name)
+        except AttributeError:
+            yield _MISSING
+
+
+class _Search:
+    """Finds the references of one piece of code."""
+
+    def __init__(self) -> None:
+        self.found = References()
+        self._seen: dict[int, Any] = {}
+        """The objects by id, which is no other object's as long as they are here."""
+        self._pending: list[Any] = []
+
+    def run(self, code: Any) -> None:
+        """Find all references.
+
+        Raises:
+            _ChangesUnseenError: A part of it can change, and its references stay the same.
+        """
+        self._pending.append(code)
+        while self._pending:
+            value = self._pending.pop()
+            if type(value) in _IMMUTABLE or id(value) in self._seen:
+                continue
+            self._seen[id(value)] = value
+            if len(self._seen) > _MOST_PARTS:
+                raise _ChangesUnseenError
+            self._see(value)
+
+    def _see(self, value: Any) -> None:
+        see: Callable[[_Search, Any], None] | None = _SEE_BY_KIND.get(type(value))
+        if see is not None:
+            see(self, value)
+        elif isinstance(value, type):
+            self._see_class(value)
+        elif isinstance(value, Enum):
+            self._pending += (type(value), value._value_)
+        elif not (isinstance(value, _BY_NAME) or _is_of_immutable_library(value)):
+            self._see_instance(value)
+
+    # ------------------------------------------------ containers
+
+    def _see_items(self, value: Collection[Any]) -> None:
+        if len(value) > _MOST_PARTS:
+            raise _ChangesUnseenError
+        self._pending += self.found.add(iter, value)
+
+    def _see_mapping(self, value: dict[Any, Any]) -> None:
+        self._see_items(value)
+        self._see_items(value.values())
+
+    def _see_tuple(self, value: Iterable[Any]) -> None:
+        self._pending += value
+
+    # ------------------------------------------------ functions
+
+    def _see_function(self, function: types.FunctionType) -> None:
+        if found_by_name(function) or wrapper_of(function) is not None:
+            return
+        from cloudpickle.cloudpickle import _extract_code_globals  # noqa: PLC0415 - loaded by now
+
+        self._pending += self.found.add(_parts_of_function, function)
+        if function.__annotations__:
+            self._see_mapping(function.__annotations__)
+        if names := tuple(_extract_code_globals(function.__code__)):
+            self._pending += self.found.add(_globals_of, (function.__globals__, names))
+        if function.__closure__:
+            self._pending += self.found.add(_contents_of, function.__closure__)
+
+    def _see_method(self, method: types.MethodType) -> None:
+        self._pending += (method.__func__, method.__self__)
+
+    def _see_builtin(self, function: types.BuiltinFunctionType) -> None:
+        owner = function.__self__
+        if owner is not None and not isinstance(owner, types.ModuleType):
+            self._pending.append(owner)
+
+    def _see_partial(self, value: functools.partial[Any]) -> None:
+        self._pending += (value.func, value.args)
+        self._see_mapping(value.keywords)
+        self._see_mapping(value.__dict__)
+
+    def _see_wrapped(self, value: Any) -> None:
+        self._pending.append(value.__func__)
+
+    def _see_property(self, value: property) -> None:
+        self._pending += (value.fget, value.fset, value.fdel)
+
+    def _see_named_call(self, value: Any) -> None:
+        self._pending += value.__reduce__()[1:]
+
+    # ------------------------------------------------ classes and instances
+
+    def _see_class(self, kind: type) -> None:
+        if not kind.__flags__ & _HEAP_TYPE or found_by_name(kind):
+            return
+        # Live views: an attribute that is set later is in them.
+        attributes = vars(kind)
+        self.found.add(iter, attributes)
+        self.found.add(iter, attributes.values())
+        self._pending += (type(kind), *kind.__bases__)
+        for name, value in [*attributes.items()]:
+            is_of_language = name[:2] == "__" == name[-2:] or name == "_abc_impl"
+            is_of_enum = isinstance(kind, EnumMeta) and name[:1] == "_" == name[-1:]
+            if isinstance(value, types.FunctionType) or not (is_of_language or is_of_enum):
+                self._pending.append(value)
+            elif type(value) is dict:  # annotations, fields of dataclasses
+                self.found.add(iter, value)
+                self.found.add(iter, value.values())
+
+    def _see_instance(self, value: Any) -> None:
+        kind: Any = type(value)
+        is_ours = kind.__module__.partition(".")[0] == "flowpregel"
+        parameters = getattr(kind, "__dataclass_params__", None)
+        if is_ours and parameters is not None and parameters.frozen:
+            self._pending += (getattr(value, each.name, None) for each in fields(kind))
+        elif is_ours and "__reduce__" in vars(kind):
+            # It is made of its parts, and these do not change: a task, for example.
+            reduced = kind.__reduce__(value)
+            self._pending += () if isinstance(reduced, str) else reduced[1]
+        elif isinstance(value, tuple) and hasattr(kind, "_fields") and not kind.__dictoffset__:
+            self._pending += (kind, *value)
+        elif _is_plain(kind):
+            self._see_attributes(value)
+        else:
+            raise _ChangesUnseenError
+
+    def _see_attributes(self, value: Any) -> None:
+        self._pending += self.found.add(_attributes_of, value)
+        if slots := self.found.add(_slots_of, value):
+            self._pending += slots
+
+
+def found_by_name(value: Any) -> bool:
+    """Return whether a function or class is pickled by its name, which another process imports."""
+    module_name = getattr(value, "__module__", None)
+    module = sys.modules.get(module_name) if isinstance(module_name, str) else None
+    if module is None or module_name == "__main__":
+        return False
+    found: Any = module
+    for part in value.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is not value:
+        return False
+    cloudpickle = sys.modules.get("cloudpickle")
+    registered = () if cloudpickle is None else cloudpickle.list_registry_pickle_by_value()
+    # A package is registered with all that is in it.
+    return not any(f"{module_name}.".startswith(f"{name}.") for name in registered)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return whether all that pickle takes of an instance is its class and its attributes."""
+    return bool(
+        all(getattr(kind, name, None) is getattr(object, name, None) for name in _PICKLING)
+        and kind not in copyreg.dispatch_table
+        # All that is written in C beneath it is `object`.
+        and all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
+    )
+
+
+def _is_of_immutable_library(value: Any) -> bool:
+    """Return whether *value* is of `typing`, a number, or a type or a function of NumPy."""
+    kind = type(value)
+    if kind.__module__ == "typing" or f"{kind.__module__}.{kind.__qualname__}" in _IMMUTABLE_NAMES:
+        return True
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, (numpy.generic, numpy.dtype, numpy.ufunc))
+
+
+_SEE_BY_KIND: Final[dict[type, Callable[[_Search, Any], None]]] = {
+    **dict.fromkeys((list, set), _Search._see_items),  # noqa: SLF001 - its own table
+    **dict.fromkeys((tuple, frozenset), _Search._see_tuple),  # noqa: SLF001
+    **dict.fromkeys((staticmethod, classmethod), _Search._see_wrapped),  # noqa: SLF001
+    **dict.fromkeys(_NAMED_CALLS, _Search._see_named_call),  # noqa: SLF001
+    dict: _Search._see_mapping,  # noqa: SLF001
+    types.FunctionType: _Search._see_function,  # noqa: SLF001
+    types.MethodType: _Search._see_method,  # noqa: SLF001
+    types.BuiltinFunctionType: _Search._see_builtin,  # noqa: SLF001
+    functools.partial: _Search._see_partial,  # noqa: SLF001
+    property: _Search._see_property,  # noqa: SLF001
+}

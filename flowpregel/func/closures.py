@@ -1,0 +1,134 @@
+"""Snapshots of closures: a call of a local task sees the names of the body as they are then.
+
+A closure reads a name when it runs. A task runs some time after its call, and the body may have
+bound the name anew by then: ``for factor in factors: scaled(x)``. In a worker process it sees the
+value that was packed; it must see the same one on OS threads and inline.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from flowpregel._core.records import Node
+from flowpregel.executors.processes.references import content_of, is_empty
+
+
+class NodeSnapshots:
+    """The node of a task, with what its function closes over as it is at a call.
+
+    Args:
+        node: The node of the task, which calls its function: a closure.
+        space_of: Returns the namespace of the shared results of a function; None: the task
+            shares none.
+    """
+
+    def __init__(
+        self, node: Node, space_of: Callable[[Callable[..., Any]], tuple[str, ...]] | None = None
+    ) -> None:
+        self._node = node
+        self._space_of = space_of
+        (callee,) = node.steps
+        self._target = callee.func or callee.coroutine
+        self._last: tuple[Node, tuple[tuple[CellType, Any], ...]] | None = None
+
+    def take(self) -> Node:
+        """Return the node for a call that is made now: the last one if no name was bound anew."""
+        if self._last is not None:
+            node, contents = self._last
+            if all(content_of(cell) is content for cell, content in contents):
+                return node
+        functions = [*_closures_in(self._target)]
+        cells = {id(cell): cell for each in functions for cell in each.__closure__ or ()}
+        contents = tuple((cell, content_of(cell)) for cell in cells.values())
+        (callee,) = self._node.steps
+        function = snapshot(functions)
+        func, coroutine = (None, function) if callee.func is None else (function, None)
+        node = replace(
+            self._node,
+            steps=(replace(callee, func=func, coroutine=coroutine),),
+            space=() if self._space_of is None else self._space_of(function),
+        )
+        self._last = node, contents
+        return node
+
+
+def _closures_in(target: Any) -> Iterator[FunctionType]:
+    """Yield *target*, and the closures among what it, and these, close over."""
+    seen: dict[int, FunctionType] = {}
+    pending = [target]
+    while pending:
+        function = pending.pop()
+        if isinstance(function, FunctionType) and function.__closure__ and id(function) not in seen:
+            seen[id(function)] = function
+            yield function
+            pending += map(content_of, function.__closure__)
+
+
+def snapshot(functions: list[FunctionType]) -> FunctionType:
+    """Return a copy of the first of *functions* that later bindings do not reach.
+
+    A name that one of them binds (``nonlocal``) remains the name of the body: that is what it is
+    for, where a task runs in this process.
+
+    Args:
+        functions: A closure, and the closures that it refers to: these are copied too.
+    """
+    bound = {id(cell) for function in functions for cell in _cells_bound_by(function)}
+    cells: dict[int, CellType] = {}
+    copies: dict[int, FunctionType] = {}
+    for function in functions:
+        closure = function.__closure__ or ()
+        for cell in closure:
+            if id(cell) not in cells:
+                is_live = id(cell) in bound or is_empty(cell)
+                cells[id(cell)] = cell if is_live else CellType(cell.cell_contents)
+        own = tuple(cells[id(cell)] for cell in closure)
+        copies[id(function)] = _copy_of(function, own)
+    for function in functions:
+        for cell in function.__closure__ or ():
+            copied = cells[id(cell)]
+            if copied is not cell:
+                copied.cell_contents = copies.get(id(cell.cell_contents), cell.cell_contents)
+    return copies[id(functions[0])]
+
+
+def _copy_of(function: FunctionType, closure: tuple[CellType, ...]) -> FunctionType:
+    made = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, closure
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__annotations__ = function.__annotations__
+    made.__qualname__ = function.__qualname__
+    made.__module__ = function.__module__
+    made.__doc__ = function.__doc__
+    # The same one: a function may keep its state in attributes.
+    made.__dict__ = function.__dict__
+    return made
+
+
+def _cells_bound_by(function: FunctionType) -> Iterator[CellType]:
+    """Yield the cells that *function*, or a function in it, binds anew."""
+    code = function.__code__
+    bound = _names_bound_by(code)
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        if name in bound:
+            yield cell
+
+
+@lru_cache(512)
+def _names_bound_by(code: CodeType) -> frozenset[str]:
+    """Return the names of the surrounding functions that *code* binds, or code in it."""
+    names = {
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in ("STORE_DEREF", "DELETE_DEREF")
+    }
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _names_bound_by(constant)
+    return frozenset(names & {*code.co_freevars})
