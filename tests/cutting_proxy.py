@@ -22,7 +22,11 @@ from typing import Final, TypeAlias
 from tests.postgres_server import Server
 
 PORT_FILE: Final = ".s.PGSQL.5432"
-_STATEMENTS: Final = (b"SELECT flowpregel.change", b"SELECT rows, flowpregel.land(")
+_STATEMENTS: Final = (
+    b"SELECT flowpregel.change",
+    b"SELECT rows, flowpregel.land(",
+    b"INSERT INTO flowpregel.landed AS known VALUES ($1",
+)
 """Parts of the statements that commit something, unless a transaction has begun before."""
 _READY: Final = b"Z\0\0\0\5"
 """The end of an answer, but for a letter: I outside of a transaction, T in one, E in a failed."""
