@@ -125,7 +125,7 @@ def _answered(
     """Return `answer`, or how the call fails because of it."""
     try:
         identity, outcome = replay.answer(run, caller, call, identity, record)
-    except (CodeChangedError, ReplayMismatchError) as error:
+    except (CodeChangedError, ReplayMismatchError, errors.ValueEncodingError) as error:
         return identity, Raised(error)  # what is recorded stays as it is
     if isinstance(outcome, Raised) and not isinstance(outcome.error, errors.TaskCancelled):
         # It may bring the body down only now: it was kept while another call asked.

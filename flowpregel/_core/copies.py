@@ -67,7 +67,7 @@ def keepable(error: BaseException) -> BaseException:
     return error
 
 
-def bring_back(kept: Any, what: str) -> Any:
+def bring_back(kept: Any, what: object) -> Any:
     """Return a new copy of the value that `keep` was given.
 
     Raises:

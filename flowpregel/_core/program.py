@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from flowpregel._core.ids import next_version
 from flowpregel._core.records import Address, Durability, Node, Saved, Version
+from flowpregel._core.unreadable import UnreadablePolicy
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, BaseChannel
 from flowpregel.managed import managed_value
@@ -117,6 +118,8 @@ class Options:
     keeps_arguments: bool = False
     fence: int | None = None
     on_code_change: Literal["keep", "rerun", "error"] = "keep"
+    on_unreadable: UnreadablePolicy = "error"
+    """Whether what was recorded and cannot be read back is made anew."""
     fail_fast: bool = False
     """Whether calls that wait are not started once the body that made them has failed."""
     loaded: tuple[Saved | None] | None = None

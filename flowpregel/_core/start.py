@@ -36,6 +36,7 @@ from flowpregel._core.program import Options, Program, load_state, names, new_st
 from flowpregel._core.records import Durability, Saved, Write
 from flowpregel._core.run_state import ANY_QUESTION, Run
 from flowpregel._core.stream_events import StreamEvents, interrupts_of
+from flowpregel._core.unreadable import readable
 from flowpregel._text import outlined
 from flowpregel.channels.base import read
 
@@ -82,12 +83,14 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
 
     Raises:
         LookupError: There is nothing at the checkpoint that the user addressed.
+        ValueEncodingError: Something there cannot be read back, and is not made anew.
     """
     address = options.address
     if saved is None and address is not None and address.checkpoint_id is not None:
         raise LookupError(
             f"thread {address.thread_id!r} has no checkpoint {address.checkpoint_id!r}"
         )
+    saved = saved and readable(saved, options.on_unreadable)
     run = Run(
         program=program,
         options=options,

@@ -24,10 +24,12 @@ import importlib.util
 import io
 import os
 import pickle
+import pickletools
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol, cast
@@ -35,6 +37,7 @@ from typing import Any, Protocol, cast
 from flowpregel._core.copies import by_value_pickler
 from flowpregel._interrupts import is_from_handler
 from flowpregel._lmdb.errors import class_name, culprit_in, extra_module
+from flowpregel._lmdb.renames import Renames
 from flowpregel.errors import (
     StoreCorruptError,
     StoreError,
@@ -49,6 +52,10 @@ OUT_OF_BAND = 128 << 10
 """Buffers of so many bytes stay outside of the pickle, and are copied only once."""
 _INT, _TEXT, _PLAIN, _PARTS, _ZSTD, _CUSTOM = b"i", b"t", b"p", b"m", b"z", b"c"
 _SIZES = struct.Struct(">cHIQ")
+_HEAD = 1_000
+"""Bytes of a pickle that are looked at to tell what it begins with."""
+RENAMES: ContextVar[Renames | None] = ContextVar("flowpregel_renames", default=None)
+"""The new names for the value that is being decoded: a codec of the user's may call ours."""
 _ZSTANDARD = "zstandard", "compression", "zstd"
 
 
@@ -70,13 +77,20 @@ class ValueCodec:
     Args:
         inner: What values are encoded with; None is `PythonCodec`.
         compression: Whether to compress what gets smaller by it.
+        renamed: The new names of classes, by those they had.
 
     Raises:
         ConfigurationError: An extra that this needs is not installed.
     """
 
-    def __init__(self, inner: Codec | None, compression: bool = False) -> None:
+    def __init__(
+        self,
+        inner: Codec | None,
+        compression: bool = False,
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
         self._inner: Codec = inner or PythonCodec()
+        self.renames = Renames(renamed)
         self._mark = b"" if inner is None else _CUSTOM
         self.fields_of: Callable[[Any], Any] = getattr(inner, "fields_of", pickle.loads)
         self.record_of: Callable[[Any], Any] = partial(pickle.dumps, protocol=_PROTOCOL)
@@ -108,18 +122,26 @@ class ValueCodec:
         frame: bytes = self._zstandard.ZstdCompressor(level=3).compress(data)
         return min(data, _ZSTD + len(data).to_bytes(8, "big") + frame, key=len)
 
-    def decode(self, data: bytes, what: str) -> Any:
+    def decode(self, data: bytes, what: object) -> Any:
         """Return the value that *data* was made from.
 
+        Args:
+            data: What `encode` returned.
+            what: What the value is, for the message; asked for its text only if it fails.
+
         Raises:
-            ValueEncodingError: What its classes do when they are read fails.
+            ValueEncodingError: A class of it is not there, or what its classes do when they are
+                read fails.
         """
+        token = RENAMES.set(self.renames)
         try:
             if data[:1] == _ZSTD:
                 data = _decompressed(data)
             return self._inner.decode(data[1:] if data[:1] == _CUSTOM else data)
         except StoreError:
             raise
+        except MissingClass as missing:
+            raise ValueEncodingError(f"{what} {missing.text}") from missing.cause
         except Exception as error:
             if is_from_handler(error):
                 raise
@@ -127,6 +149,8 @@ class ValueCodec:
                 f"{what} was kept but cannot be read back: {type(error).__name__}: {error}; its "
                 "class must be importable under the name it had"
             ) from error
+        finally:
+            RENAMES.reset(token)
 
 
 class PythonCodec:
@@ -191,9 +215,12 @@ class PythonCodec:
 
     def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
         # Apart, since who only looks at values reads their pickles without running anything.
-        if not main and not buffers:
-            return pickle.loads(data)
-        return _Unpickler(io.BytesIO(data), main, buffers).load()
+        renames = RENAMES.get()
+        if not main and not buffers and (renames is None or not renames.matter(data.obj)):
+            with suppress(ImportError, AttributeError):
+                return pickle.loads(data)
+            # Once more, to find out which class is missing.
+        return _Unpickler(io.BytesIO(data), main, buffers, renames).load()
 
 
 def _decompressed(data: bytes) -> bytes:
@@ -316,15 +343,69 @@ def _file_of(module: Any) -> str:
     return os.path.realpath(file) if isinstance(file, str) else ""
 
 
+class MissingClass(Exception):
+    """A value names a class or a function that is not there.
+
+    Args:
+        name: Its full name.
+        cause: Why it is not.
+        is_whole: Whether the value itself is of the class; otherwise a part of it is.
+    """
+
+    def __init__(self, name: str, cause: Exception, is_whole: bool) -> None:
+        super().__init__(name, cause, is_whole)
+        self.name, self.cause, self.is_whole = name, cause, is_whole
+
+    @property
+    def text(self) -> str:
+        """What is wrong with the value, and what to do."""
+        return (
+            f"{'is' if self.is_whole else 'holds'} a {self.name}, which cannot be imported "
+            f"({type(self.cause).__name__}: {self.cause}): it was kept but cannot be read back. "
+            f"If the class was moved or renamed: `flowpregel rename {self.name} NEW STORE`, or "
+            f"StoreOptions(renamed={{{self.name!r}: 'new.name'}})"
+        )
+
+
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, described: bytes, buffers: Sequence[Any]) -> None:
+    def __init__(
+        self, file: io.BytesIO, described: bytes, buffers: Sequence[Any], renames: Renames | None
+    ) -> None:
         super().__init__(file, buffers=buffers)
         self._described = described
+        self._renames = renames
+        self._head = file.getvalue()[:_HEAD]
 
     def find_class(self, module: str, name: str) -> Any:
+        try:
+            return self._found(module, name)
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            is_whole = _begins_with(self._head, module)
+            raise MissingClass(f"{module}.{name}", error, is_whole) from error
+
+    def _found(self, module: str, name: str) -> Any:
+        names = [f"{module}.{name}"]
+        if module == "__main__":
+            real, _, path = self._described.decode("utf-8", "surrogatepass").partition("\0")
+            stem = os.path.basename(path).removesuffix(".py")
+            names += [f"{each}.{name}" for each in (real, stem) if each]
+        for each in names:
+            if self._renames and (found := self._renames.find(each)) is not None:
+                return found
         if module != "__main__":
             return super().find_class(module, name)
         return attrgetter(name)(_main_module(self._described))
+
+
+def _begins_with(head: bytes, module: str) -> bool:
+    """Return whether the first thing in a pickle, of which this is the head, is of *module*."""
+    with suppress(ValueError):  # the head ends within the pickle
+        for opcode, argument, _ in pickletools.genops(head):
+            if opcode.name not in ("PROTO", "FRAME", "MEMOIZE"):
+                return bool(argument == module)
+    return False
 
 
 def _main_module(described: bytes) -> Any:

@@ -80,7 +80,7 @@ class CopyingCodec(ValueCodec):
         # A table without a record gives None.
         return _NONE if value is None else keep(value, what)
 
-    def decode(self, data: Any, what: str) -> Any:
+    def decode(self, data: Any, what: object) -> Any:
         return bring_back(data, what)
 
 

@@ -7,6 +7,7 @@ import os
 import secrets
 import stat
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from uuid import uuid4
 
@@ -59,6 +60,10 @@ class StoreOptions:
     """Encrypt records with AES-GCM under this key of 16, 24 or 32 bytes (needs
     the extra ``crypto``). `LMDBSaver.change_keys` gives a store another one."""
 
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The new names of classes, functions and modules that were moved or renamed, by those
+    that recorded values know: ``{"old.C": "new.C"}``. ``flowpregel rename`` keeps such a name in
+    the store."""
     kept_arguments: int = 1 << 20
     """The most bytes that are kept of the arguments of a call that failed, for
     ``flowpregel debug``, until it succeeds; 0 keeps none."""

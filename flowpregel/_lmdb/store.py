@@ -26,6 +26,7 @@ from flowpregel._lmdb.environment import OPEN, REGISTRY, Environment
 from flowpregel._lmdb.locks import Presence
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, Header, StoreOptions, refuse_others, seal_for
 from flowpregel._lmdb.records import DATABASES, HEADER, SIZE, Seal, Table
+from flowpregel._lmdb.renames import RENAMED
 from flowpregel.errors import ConfigurationError, StoreBusyError, StoreError, StoreReadOnlyError
 
 _PAUSE = 0.02
@@ -54,6 +55,7 @@ class OpenStore:
         self.write = partial(environment.write, timeout=timeout)
         self.seal = seal
         self.codec = codec
+        codec.renames.load = lambda: self.read(partial(self.table(b"meta").get, key=RENAMED))
         self._is_open = True
 
     def table(self, name: bytes) -> Table:
@@ -131,7 +133,7 @@ def open_store(
             "check_pages needs that nobody writes meanwhile: with readonly=True, "
             "pass lock=False too"
         )
-    values = ValueCodec(codec, options.compression)
+    values = ValueCodec(codec, options.compression, options.renamed)
     real, until = files.real_path(path), time.monotonic() + options.lock_timeout
     if files.exists(real) and not (options.trust or options.trusts_all):
         refuse_others(real)

@@ -32,6 +32,7 @@ from flowpregel._interrupts import deliver, held
 from flowpregel._lmdb.codec import Codec, ValueCodec
 from flowpregel._lmdb.options import Header, StoreOptions, seal_for
 from flowpregel._lmdb.records import HEADER, Seal, Table
+from flowpregel._lmdb.renames import RENAMED
 from flowpregel._postgres.once import FORGET, LandingSlot, once
 from flowpregel._postgres.tables import KINDS, MAKE, PostgresTable
 from flowpregel._postgres.transactions import (
@@ -106,9 +107,11 @@ class Database:
         """The database, for messages."""
         self.readonly = readonly
         self._options = options or StoreOptions()
-        self.codec = ValueCodec(codec, self._options.compression)
+        self.codec = ValueCodec(codec, self._options.compression, self._options.renamed)
         self._seal = Seal.__new__(Seal)
         """Gets its keys when the store is opened."""
+        meta = self.table(b"meta")
+        self.codec.renames.load = lambda: self.read(partial(meta.get, key=RENAMED))
         self._is_open, self._is_opening = False, False
         self._pid = os.getpid()
         self._opens = threading.RLock()

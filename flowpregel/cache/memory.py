@@ -18,14 +18,14 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowpregel._lmdb.in_memory import MemoryStore
 from flowpregel._lmdb.records import KeptInStore, SealedStore, digest_of
 from flowpregel.cache.base import BaseCache, FullKey, Namespace
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, ValueEncodingError
 
 if TYPE_CHECKING:
     from flowpregel._lmdb.options import StoreOptions
@@ -80,7 +80,9 @@ class RecordCache(KeptInStore, BaseCache):
         for key, record in self._store.read(work).items():
             if record is not None and _HEAD.unpack_from(record)[1] > now:
                 value = record[_HEAD.size :]
-                found[key] = self._store.codec.decode(value, f"the cached {key!r}")
+                # A value whose class is gone is a miss: it is computed and kept anew.
+                with suppress(ValueEncodingError):
+                    found[key] = self._store.codec.decode(value, f"the cached {key!r}")
         with self._lock:
             for key in found:
                 self._used.pop(places[key], None)

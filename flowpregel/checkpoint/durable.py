@@ -12,6 +12,7 @@ from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.locks import Owner
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import StoreOnDisk
+from flowpregel._lmdb.renames import RENAMED, names_in, with_rename
 from flowpregel.checkpoint import arguments, maintenance, output
 from flowpregel.checkpoint.base import Leases
 from flowpregel.checkpoint.layout import Tables, thread_name
@@ -21,6 +22,7 @@ from flowpregel.checkpoint.reader import Glance
 from flowpregel.checkpoint.records import RecordSaver
 from flowpregel.checkpoint.retention import Retention, Sweeper, pin, take_back
 from flowpregel.checkpoint.work import status_of
+from flowpregel.errors import ConfigurationError
 
 
 class LeasesOfAll(Leases, Protocol):
@@ -130,6 +132,30 @@ class DurableSaver(RecordSaver):
         """
         with self.lease(address.thread_id, address.namespace):
             self._make_room(lambda t: take_back(self._tables, t, address, calls))
+
+    def rename(self, old: str, new: str) -> None:
+        """Let values name *new* what they know as *old*: a class, a function or a module.
+
+        No value is written anew: the store keeps the name, in one record. Runs that have the
+        store open see it when they open it again.
+
+        Args:
+            old: The full name that recorded values have, such as ``mypkg.old.C``.
+            new: The full name now.
+
+        Raises:
+            ConfigurationError: A name is empty, or both are the same.
+        """
+        if not old or not new or old == new:
+            raise ConfigurationError(f"rename {old!r} to {new!r}: use two full names")
+        meta = self._tables.meta
+
+        def work(transaction: Any) -> None:
+            names = names_in(meta.get(transaction, RENAMED))
+            meta.put(transaction, RENAMED, with_rename(names, old, new))
+
+        self._write(work)
+        self._tables.codec.renames.forget()
 
     def pin(self, address: Address, *, pinned: bool = True) -> None:
         """Keep the checkpoint at *address* from being dropped by a `Retention`, or let go."""

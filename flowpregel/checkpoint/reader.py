@@ -29,10 +29,13 @@ from flowpregel._core.records import (
     Write,
     parted,
 )
+from flowpregel._core.unreadable import Unreadable
+from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.langgraph_methods import metadata_of
 from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables, WritesRecord
+from flowpregel.errors import ValueEncodingError
 
 _PAGE = 8
 """How many checkpoints of a history are read in one transaction."""
@@ -40,6 +43,8 @@ _SMALL = 1024
 """Bytes of a finished call's record up to which it is held, and need not be read again."""
 _MOST_HELD = 10_000
 """How many of them."""
+RESULT = "__end__"
+"""The channel with what a workflow returned."""
 _FINISHED_CALL = {RETURN, CALLED}
 """What a task has left that is a finished call and nothing else: its result may stay there."""
 
@@ -69,6 +74,8 @@ class CopiedCheckpoint:
     """The ids of the calls that finished, by the hash of their paths: *tasks* leaves them out."""
     held: dict[str, WritesRecord] = field(default_factory=dict)
     """Small ones of these, by id."""
+    marks_unreadable: bool = False
+    """Whether a value that cannot be read back is marked; otherwise it is an error."""
 
 
 class Glance(NamedTuple):
@@ -224,6 +231,7 @@ class Reader:
         if record is None:
             return None
         copied = self._copied(transaction, namespace, wanted, record, {})
+        copied.marks_unreadable = lazy_results
         if tasks:
             self._copy_tasks(transaction, copied, lazy_results=lazy_results)
         return copied
@@ -295,16 +303,17 @@ class Reader:
     def decoded(self, copied: CopiedCheckpoint) -> Saved:
         """Return a checkpoint that was copied, as who loads it is given it."""
         namespace, decode = copied.namespace, self.codec.decode
+        maybe = self.maybe_decoded if copied.marks_unreadable else decode
         values = {
-            name: decode(data, f"a value of channel {name!r}")
-            for name, data in copied.values.items()
+            name: maybe(data, _result_of(namespace, name)) for name, data in copied.values.items()
         }
         pending = []
-        for task_id, path, written, how in sorted(copied.tasks, key=attrgetter("path", "task_id")):
+        for task in sorted(copied.tasks, key=attrgetter("path", "task_id")):
+            task_id, path, written, how = task
             if how is not None:
                 pending.append((path, PendingWrite(task_id, RAN, how)))
             for _, (channel, data) in sorted(written.items()):
-                value = decode(data, f"the write of task {task_id!r} to {channel!r}")
+                value = maybe(data, _WriteText(self.codec, task, channel))
                 pending.append((path, PendingWrite(task_id, channel, value)))
         writes, ran = parted(pending)
         kept = copied.record._asdict()
@@ -329,6 +338,13 @@ class Reader:
             newest_id=namespace.newest,
             left=LeftCalls(self, prefix, copied.left, copied.held) if copied.left else None,
         )
+
+    def maybe_decoded(self, data: bytes, what: object) -> Any:
+        """Return the value that was encoded, or an `Unreadable`."""
+        try:
+            return self.codec.decode(data, what)
+        except ValueEncodingError as error:
+            return Unreadable(error)
 
     def _has(self, copied: CopiedCheckpoint, filter: Mapping[str, Any]) -> bool:
         """Return whether the metadata, ``source`` and ``step`` of a checkpoint are these."""
@@ -388,9 +404,10 @@ class LeftCalls:
             task_id: The call's.
             only: Just the write to this name.
 
+        A result that cannot be read back is an `Unreadable`.
+
         Raises:
             StoreCorruptError: Its record is damaged.
-            ValueEncodingError: Its result cannot be read back.
         """
         reader, record = self.reader, self.held.get(task_id)
         if record is None and len(self.held) < len(self.ids):
@@ -398,11 +415,50 @@ class LeftCalls:
             if (data := reader.read(partial(reader.tables.writes.get, key=key))) is not None:
                 record = WritesRecord(*reader.tables.fields_of(data))
         writes = {} if record is None else dict(record.writes.values())
-        if RETURN not in writes:
+        if record is None or RETURN not in writes:
             return ()
-        what, decode = f"the write of task {task_id!r} to", reader.codec.decode
         return [
-            (channel, decode(value, f"{what} {channel!r}"))
+            (channel, reader.maybe_decoded(value, _WriteText(reader.codec, record, channel)))
             for channel, value in writes.items()
             if only in (None, channel)
         ]
+
+
+# ---------------------------------------------------------------- what a value is
+
+
+class _WriteText:
+    """The text that names a write in a message, by the call or the node that made it.
+
+    It is made when it is asked for.
+
+    Args:
+        codec: Decodes which call it is.
+        record: The task's.
+        channel: Where the write goes.
+    """
+
+    __slots__ = ("_channel", "_codec", "_record")
+
+    def __init__(self, codec: ValueCodec, record: WritesRecord, channel: str) -> None:
+        self._codec, self._record, self._channel = codec, record, channel
+
+    def __str__(self) -> str:
+        record = self._record
+        data = dict(record.writes.values()).get(CALLED)
+        called = None if data is None else self._codec.decode(data, "a call")
+        if called is not None and self._channel == RETURN:
+            return f"the result of {called[3]}"
+        name = f"task {record.task_id!r}"
+        if called is not None:
+            name = called[3]
+        elif record.ran is not None:
+            name = f"node {Ran(*record.ran).name!r}"
+        return f"the write of {name} to {self._channel!r}"
+
+
+def _result_of(namespace: NamespaceRecord, channel: str) -> str:
+    """Return the text that names the value of a channel in a message."""
+    if channel == RESULT:
+        return f"the result of thread {namespace.thread_id!r}"
+    return f"a value of channel {channel!r} of thread {namespace.thread_id!r}"

@@ -1,4 +1,4 @@
-"""The commands that look after a store: fork, rm, gc, verify, backup, encrypt, doctor."""
+"""The commands that look after a store: fork, rm, gc, rename, verify, backup, encrypt, doctor."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from flowpregel._interrupts import held
+from flowpregel._lmdb.renames import importable
 from flowpregel._urls import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
@@ -113,6 +114,43 @@ def gc(
         {"dropped": dropped, "bytes": left},
         f"dropped {dropped:,} checkpoints; the store takes up {console.size_of(left)}",
     )
+
+
+@click.command
+@click.argument("old")
+@click.argument("new")
+@click.argument("store", envvar="FLOWPREGEL_STORE")
+@click.option("--unchecked", is_flag=True, help="Do not import NEW and OLD to check them.")
+def rename(old: str, new: str, store: str, unchecked: bool) -> None:
+    """Let recorded values find a class, a function or a module that was moved or renamed.
+
+    OLD and NEW are full names, such as mypkg.old.C. The name is kept in the store; no value is
+    written anew. A program that has the store open sees it when it opens it again.
+    """
+    if not unchecked:
+        _check_names(old, new)
+    with targets.writing(store) as saver:
+        saver.rename(old, new)
+    console.print_result({"old": old, "new": new}, f"renamed: {old} is {new}")
+
+
+rename.params += [console.TRUST, console.AS_JSON]
+
+
+def _check_names(old: str, new: str) -> None:
+    """Refuse a new name under which nothing is found, and an old one that is in use."""
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.insert(0, folder)
+    found, former = importable(new), importable(old)
+    if found is None:
+        raise ConfigurationError(
+            f"{new} cannot be imported here: check the name, or pass --unchecked"
+        )
+    if former is not None and former is not found:
+        raise ConfigurationError(
+            f"there is still a {old}, which is not {new}: what values mean by it could not be "
+            "told; give it another name first, or pass StoreOptions(renamed=...) in the program"
+        )
 
 
 @console.store_command()

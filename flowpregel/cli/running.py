@@ -46,6 +46,8 @@ FLOW_OPTION = click.Option(["--flow"], metavar="MODULE:FLOW", help=_FLOW_HELP)
 _MOST_TASKS = "At most N tasks at a time."
 _CODE_CHANGE = "What to do with recorded results of other code: keep (default), rerun, error."
 _KEEP = click.Choice(["keep", "rerun", "error"])
+_UNREADABLE = click.Choice(["error", "rerun"])
+_LOST_CLASS = "What to do with recorded results whose class is gone: error (default), rerun."
 _STOP_AFTER = "End in time after this long (3h50m), with exit code 75; run again, it goes on."
 _STOP_GRACE = "How long running tasks have then, and after SIGTERM, to save and end (20s)."
 _CONFLICT = "If another process has the run: wait for its result, raise, or takeover."
@@ -92,6 +94,7 @@ RUN_OPTIONS = (
     click.Option(["--tag", "tags"], multiple=True, metavar="TAG", help=_TAG),
     click.Option(["--context"], metavar="JSON|@FILE", callback=_context, help=_CONTEXT),
     click.Option(["--on-code-change"], type=_KEEP, default="keep", help=_CODE_CHANGE),
+    click.Option(["--on-unreadable"], type=_UNREADABLE, default="error", help=_LOST_CLASS),
     click.Option(
         ["--on-conflict"], type=click.Choice(["wait", "raise", "takeover"]), help=_CONFLICT
     ),

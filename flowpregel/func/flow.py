@@ -34,6 +34,7 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "adopt": False,
     "again": False,
     "on_code_change": "keep",
+    "on_unreadable": "error",
     "on_conflict": "wait",
     "fail_fast": True,
     "stop_after": None,
@@ -62,6 +63,7 @@ class RunMethod(Protocol[P, R_co]):
         adopt: bool = ...,
         again: bool = ...,
         on_code_change: Literal["keep", "rerun", "error"] | None = ...,
+        on_unreadable: Literal["error", "rerun"] | None = ...,
         on_conflict: OnConflict = ...,
         fail_fast: bool = ...,
         stop_after: float | timedelta | None = ...,
@@ -124,6 +126,8 @@ class Flow(Pregel, Generic[P, R]):
             on_code_change: What to do with a recorded result that other code made, that of a
                 finished run among them: ``"keep"`` it (default, with a notice), ``"rerun"`` the
                 call, or ``"error"``.
+            on_unreadable: What to do with a recorded result that cannot be read back, because a
+                class of it is gone: raise the ``"error"`` (default), or ``"rerun"`` the call.
             on_conflict: If another process has the run now: ``"wait"`` for its result
                 (default), ``"raise"``, or ``"takeover"``.
             fail_fast: Whether calls that wait for their turn are left out once the workflow's

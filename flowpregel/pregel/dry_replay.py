@@ -118,7 +118,7 @@ def dry_replay(asked: GraphRun) -> DryRun:
         asked.given,
         config,
         resume=asked.resume,
-        on_code_change=asked.options.on_code_change,
+        options=asked.options,
     )
     changes = () if begun.kept is None else begun.kept.changes
     earlier = {change.name: (change.recorded, change.now) for change in changes}

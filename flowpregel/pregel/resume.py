@@ -41,9 +41,9 @@ from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Emit, StepContext, Steps
 from flowpregel._core.ids import next_version
 from flowpregel._core.program import Options, Program, State, load_state
-from flowpregel._core.provenance import CodePolicy
 from flowpregel._core.records import RUN_TASK_ID, Address, Saved, Task, Version, Write
 from flowpregel._core.run_state import Result
+from flowpregel._core.unreadable import error_in, readable
 from flowpregel.channels.base import read
 from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
@@ -87,7 +87,7 @@ def start_of(
     config: ParsedConfig,
     *,
     resume: Literal["auto"] | Once | None,
-    on_code_change: CodePolicy = "keep",
+    options: Options,
 ) -> Start:
     """Return how the run starts that a user asked for; its thread is read only if that matters.
 
@@ -119,16 +119,16 @@ def start_of(
     saved = saver.load(config.address, lazy_results=True)
     start = replace(start, loaded=(saved,))
     if isinstance(resume, Once):
-        return _once(saver, start, config.address, resume, on_code_change)
+        return _once(saver, start, config.address, resume, options)
     if is_new:
         start = _started_again(program, saver, config.address, start)
     elif config.run_id is None and saved is not None and open_checkpoint(program, saved).tasks:
         start = _as_before(start, saved)
-    return start if saved is None else _compared(saver, start, config.address, on_code_change)
+    return start if saved is None else _compared(saver, start, config.address, options)
 
 
 def _compared(
-    saver: BaseCheckpointSaver, start: Start, address: Address, policy: CodePolicy
+    saver: BaseCheckpointSaver, start: Start, address: Address, options: Options
 ) -> Start:
     """Return *start*, or what becomes of it where the code of nodes that have finished changed."""
     saved = start.over or (start.loaded[0] if start.loaded else None)
@@ -140,9 +140,10 @@ def _compared(
         return start  # its calls are compared, each when it is made
     is_workflow = any(node.role == "body" for node in start.program.nodes.values())
     if start.over is not None and is_workflow:
-        return _kept(saver, replace(start, over=None), opened, policy)
+        return _kept(saver, replace(start, over=None), opened, options)
     found = kept_results(start.program, saver, saved)
-    is_rerun = found.is_rerun(policy, f"the results of thread {address.thread_id!r}")
+    what = f"the results of thread {address.thread_id!r}"
+    is_rerun = found.is_rerun(options.on_code_change, what)
     # An answer has its question in what is there, and an earlier run is over for good.
     may_rerun = saved.is_latest and not isinstance(start.given, Command)
     if is_rerun and may_rerun and found.first_checkpoint is not None:
@@ -200,7 +201,7 @@ def _as_before(start: Start, saved: Saved) -> Start:
 
 
 def _once(
-    saver: BaseCheckpointSaver, start: Start, address: Address, once: Once, policy: CodePolicy
+    saver: BaseCheckpointSaver, start: Start, address: Address, once: Once, options: Options
 ) -> Start:
     """Return how a run starts that is to have been run once."""
     given, saved = start.given, start.loaded[0] if start.loaded else None
@@ -226,7 +227,7 @@ def _once(
             return _adopting(saver, start, opened)
         raise InputMismatchError(address.thread_id, _why(digest), adopts=True)
     start = replace(start, given=None)
-    return start if opened.tasks else _kept(saver, start, opened, policy)
+    return start if opened.tasks else _kept(saver, start, opened, options)
 
 
 def _adopting(saver: BaseCheckpointSaver, start: Start, opened: OpenCheckpoint) -> Start:
@@ -250,14 +251,19 @@ def _from_scratch(start: Start, saved: Saved, metadata: Mapping[str, Any]) -> St
 
 
 def _kept(
-    saver: BaseCheckpointSaver, start: Start, opened: OpenCheckpoint, policy: CodePolicy
+    saver: BaseCheckpointSaver, start: Start, opened: OpenCheckpoint, options: Options
 ) -> Start:
     """Return how a run starts that is over: with its result, or anew where its code changed."""
     program, saved = start.program, opened.saved
-    found = kept_results(program, saver, saved)
+    found, policy = kept_results(program, saver, saved), options.on_code_change
     is_rerun = found.is_rerun(policy, f"the result of run {saved.address.thread_id!r}")
+    lost = error_in(saved.checkpoint.values.values())
+    if lost is not None and options.on_unreadable == "error":
+        lost.add_note("on_unreadable='rerun' makes the result anew")
+        raise lost
     # Of tasks that the body does not name only its calls can say whether they have changed.
-    if saved.is_latest and (is_rerun or (policy != "keep" and found.unknown)):
+    is_rerun |= lost is not None or (policy != "keep" and bool(found.unknown))
+    if saved.is_latest and is_rerun:
         first = _input_of_run(program, saver, opened)
         if first.tasks:
             return replace(start, given=None, loaded=(_without_end(first),))
@@ -315,6 +321,7 @@ def _why(recorded: str | None) -> str:
 
 def kept_result(program: Program, saved: Saved, options: Options) -> Steps:
     """Return the steps of a run that is over: they emit what it came to."""
+    saved = readable(saved, options.on_unreadable)
     values = read(open_checkpoint(program, saved).state.channels, options.output_channels)
     if "values" in options.modes:
         yield Emit("values", values)

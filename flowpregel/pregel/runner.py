@@ -126,6 +126,7 @@ class GraphRun:
             step_timeout=graph.step_timeout,
             drain=lambda: None if self.control is None else self.control.drain_reason,
             on_code_change=wanted["on_code_change"],
+            on_unreadable=wanted["on_unreadable"],
             fail_fast=wanted["fail_fast"],
         )
         """All but what the thread's saver decides."""
@@ -345,7 +346,7 @@ def _start_of(asked: GraphRun, options: Options) -> Start:
         asked.given,
         asked.config,
         resume=asked.resume,
-        on_code_change=options.on_code_change,
+        options=options,
     )
 
 

@@ -1,0 +1,62 @@
+"""Recorded values that cannot be read back, because a class of them has moved or is gone.
+
+A saver that is asked for results one by one leaves an `Unreadable` in the place of such a value,
+so that one of them does not keep a run from all the others. What becomes of it is decided where
+it is needed: the error is raised, or with ``on_unreadable="rerun"`` it is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from flowpregel._core.records import CALLED, ERROR, RUN_TASK_ID, PendingWrite, Saved, Write
+from flowpregel.errors import RecordedError, ValueEncodingError
+
+UnreadablePolicy: TypeAlias = Literal["error", "rerun"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A value that was recorded and cannot be read back."""
+
+    error: ValueEncodingError
+    """Which value it is, and why."""
+
+
+def error_in(values: Iterable[Any]) -> ValueEncodingError | None:
+    """Return the error of the first of *values* that cannot be read back; None: all can be."""
+    return next((each.error for each in values if isinstance(each, Unreadable)), None)
+
+
+def lost_result(writes: Iterable[Write]) -> ValueEncodingError | None:
+    """Return the error of what a call ended with that cannot be read back; None: it can be."""
+    return error_in(value for _, value in writes)
+
+
+def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
+    """Return *saved* without the tasks that are made anew, since what they wrote is unreadable.
+
+    Calls are left as they are: each is decided when its body asks for it.
+
+    Raises:
+        ValueEncodingError: What cannot be read cannot, or is not to be, made anew.
+    """
+    if (error := error_in(saved.checkpoint.values.values())) is not None:
+        raise error
+    if error_in(write.value for write in saved.writes) is None:
+        return saved
+    calls = {write.task_id for write in saved.writes if write.channel == CALLED}
+    lost: set[str] = set()
+    kept: list[PendingWrite] = []
+    for write in saved.writes:
+        if isinstance(write.value, Unreadable) and write.task_id not in calls:
+            if write.channel == ERROR:  # the task is tried again in any case
+                write = replace(write, value=RecordedError("an error", str(write.value.error)))
+            elif policy == "error" or write.task_id == RUN_TASK_ID:
+                raise write.value.error
+            else:
+                lost.add(write.task_id)
+        kept.append(write)
+    return replace(saved, writes=tuple(each for each in kept if each.task_id not in lost))
