@@ -31,15 +31,9 @@ from flowpregel._core.provenance import code_of_node
 from flowpregel._core.records import CALLED, ERROR, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
-from flowpregel._core.unreadable import lost_result
-from flowpregel.errors import (
-    CodeChangedError,
-    ConfigurationError,
-    ReplayMismatchError,
-    ValueEncodingError,
-)
+from flowpregel._core.unreadable import check_policy, lost_result
+from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 
-_IN_PLACE = "in place of what cannot be read"
 FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
 
@@ -96,8 +90,10 @@ def answer(
             recorded = ()
     if (lost := lost_result(recorded)) is not None:
         # What is recorded stays. The call that is made in its place has an id of its own.
-        identity = ids.task_id(identity, _IN_PLACE)
-        recorded = _in_place_of(run, body, identity, lost)
+        identity = ids.task_id(identity, "in place of what cannot be read")
+        recorded = _recorded(run, body, identity)
+        if not recorded:
+            check_policy(run.options.on_unreadable, lost)
     if body.may_repeat:
         recorded = own_copy(tuple(recorded))
     if done := tuple(outputs(recorded)):
@@ -135,17 +131,6 @@ def _recorded(run: Run, body: BodyCalls, task_id: str) -> Sequence[Write]:
     if not kept and run.hand_back:
         kept = run.pending.get(task_id) or (run.left.result(task_id) if run.left else ())
     return kept
-
-
-def _in_place_of(
-    run: Run, body: BodyCalls, task_id: str, lost: ValueEncodingError
-) -> Sequence[Write]:
-    """Return what is recorded of the call that is made in the place of an unreadable one."""
-    recorded = _recorded(run, body, task_id)
-    if not recorded and run.options.on_unreadable == "error":
-        lost.add_note("on_unreadable='rerun' makes the call again")
-        raise lost
-    return recorded
 
 
 def _adopted(run: Run, caller: Task, node: records.Node, record: CallRecord) -> Sequence[Write]:

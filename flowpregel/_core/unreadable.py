@@ -35,6 +35,13 @@ def lost_result(writes: Iterable[Write]) -> ValueEncodingError | None:
     return error_in(value for _, value in writes)
 
 
+def check_policy(policy: UnreadablePolicy, error: ValueEncodingError) -> None:
+    """Raise *error* unless what cannot be read back is made anew."""
+    if policy == "error":
+        error.add_note("on_unreadable='rerun' makes it anew")
+        raise error
+
+
 def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
     """Return *saved* without the tasks that are made anew, since what they wrote is unreadable.
 

@@ -43,7 +43,7 @@ from flowpregel._core.ids import next_version
 from flowpregel._core.program import Options, Program, State, load_state
 from flowpregel._core.records import RUN_TASK_ID, Address, Saved, Task, Version, Write
 from flowpregel._core.run_state import Result
-from flowpregel._core.unreadable import error_in, readable
+from flowpregel._core.unreadable import check_policy, error_in, readable
 from flowpregel.channels.base import read
 from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
@@ -258,9 +258,8 @@ def _kept(
     found, policy = kept_results(program, saver, saved), options.on_code_change
     is_rerun = found.is_rerun(policy, f"the result of run {saved.address.thread_id!r}")
     lost = error_in(saved.checkpoint.values.values())
-    if lost is not None and options.on_unreadable == "error":
-        lost.add_note("on_unreadable='rerun' makes the result anew")
-        raise lost
+    if lost is not None:
+        check_policy(options.on_unreadable, lost)
     # Of tasks that the body does not name only its calls can say whether they have changed.
     is_rerun |= lost is not None or (policy != "keep" and bool(found.unknown))
     if saved.is_latest and is_rerun:
