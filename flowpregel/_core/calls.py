@@ -46,7 +46,7 @@ def plan_call(
         identity, outcome = _answered(run, place, caller, call, identity, record)
     if outcome is None:
         if record is not None:
-            replay.note_use(run, body, record.name, record.code)
+            replay.note_use(run, body, record, record.code)
         task = call_task(caller, call, place, identity, record)
         if (same := running.get(identity)) is not None:
             same.waiting.append(call)

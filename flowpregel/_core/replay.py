@@ -74,17 +74,15 @@ def answer(
     # Of the calls that calls make none is counted: they are not asked for if those are answered.
     run.going_on.asked += caller.record is None and record.code != ""
     _note_change(run, caller, was, record)
-    policy = node.on_code_change or run.options.on_code_change
+    made_by = was
     if was.code != record.code:
+        policy = node.on_code_change or run.options.on_code_change
         if policy == "error":
             raise CodeChangedError(record.name, record.text, was.code, record.code)
         if policy == "rerun":
-            identity = ids.task_id(identity, record.code)
+            identity, made_by = ids.task_id(identity, record.code), record
             recorded = _recorded(run, body, identity)
-        elif outputs(recorded):
-            run.going_on.of_other_code[record.name] += 1
-            run.going_on.codes[record.name] = was.code, record.code
-        else:
+        elif not outputs(recorded):
             # It failed: perhaps that is why the code is another one.
             forget(run, body, identity, ids.call_path(caller.path, body.made - 1))
             recorded = ()
@@ -92,14 +90,13 @@ def answer(
         # What is recorded stays. The call that is made in its place has an id of its own.
         identity = ids.task_id(identity, "in place of what cannot be read")
         recorded = _recorded(run, body, identity)
-        if not recorded:
-            check_policy(run.options.on_unreadable, lost)
+        made_by = _record_in(recorded) or record
+        check_policy("rerun" if recorded else run.options.on_unreadable, lost)
     if body.may_repeat:
         recorded = own_copy(tuple(recorded))
     if done := tuple(outputs(recorded)):
         run.going_on.answered += not node.hidden
-        made_by = (was if policy == "keep" else record).code
-        note_use(run, body, record.name, made_by)
+        note_use(run, body, record, made_by.code)
         return identity, Returned(done)
     error = dict(recorded).get(ERROR)
     if isinstance(error, errors.TaskCancelled) and was != record:
@@ -107,11 +104,15 @@ def answer(
     return identity, Raised(error) if isinstance(error, BaseException) else None
 
 
-def note_use(run: Run, body: BodyCalls, name: str, code: str) -> None:
-    """Count a result of the task *name* that *code* made, or is going to make."""
+def note_use(run: Run, body: BodyCalls, record: CallRecord, code: str) -> None:
+    """Count a result for the call of *record* that *code* made, or is going to make."""
+    name = record.name
     if code:  # questions of the library itself have none
         body.used[name, code] += 1
         run.going_on.used[name, code] += 1
+    if code != record.code:
+        run.going_on.of_other_code[name] += 1
+        run.going_on.codes[name] = code, record.code
 
 
 def forget(run: Run, body: BodyCalls, task_id: str, path: str) -> None:
