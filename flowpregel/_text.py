@@ -99,6 +99,28 @@ def no_such_option(owner: str, name: str, known: Iterable[str]) -> str:
     return f"{owner} has no option {name!r}; it has {', '.join(options)}{hint}"
 
 
+def no_such_attribute(
+    owner: str, name: str, attribute: str, instead: Mapping[str, str], known: Iterable[str]
+) -> str:
+    """Return the message that *owner* has no *attribute*, and what to write instead.
+
+    Args:
+        owner: What it is, such as ``"task"``.
+        name: Its name.
+        attribute: What was asked for.
+        instead: What to write for attributes of other libraries, with ``{name}``.
+        known: The names of its own attributes.
+
+    Example:
+        >>> no_such_attribute("task", "work", "delay", {"delay": "write {name}(...)"}, ())
+        "task 'work' has no attribute 'delay': write work(...)"
+    """
+    text = f"{owner} {name!r} has no attribute {attribute!r}"
+    if attribute in instead:
+        return f"{text}: {instead[attribute].format(name=name)}"
+    return text + did_you_mean(attribute, known)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the question that names the closest of the *known* names; empty: none is close.
 

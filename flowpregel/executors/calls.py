@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
+class FutureInArgument(TypeError):
+    """A future is somewhere inside of an argument; whoever knows the call says where."""
+
+
 class Unresolved:
     """Stands for the result of a call, and refuses to be used as if it were the result."""
 
@@ -35,6 +39,13 @@ class Unresolved:
         raise TypeError(
             "this is the future of a call, not what the call returns: write future.result() "
             "(in async code: await future)"
+        )
+
+    @staticmethod
+    def __flowpregel_digest__(_: object) -> NoReturn:
+        """Refuse to count as a part of an argument: what it will be is not known."""
+        raise FutureInArgument(
+            "a future is somewhere inside of an argument: pass on what its result() returns"
         )
 
     # A class that defines `__eq__` has no `__hash__` unless it is given one.

@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from queue import SimpleQueue
-from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from flowpregel._core.digest import home_of
 from flowpregel._interrupts import ending, held
+from flowpregel._text import no_such_attribute
 from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import OnConflict
-from flowpregel.context import current
+from flowpregel.context import current, nothing
 from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.events import Durability
 from flowpregel.func.parameters import FlowParameters
@@ -25,6 +47,9 @@ from flowpregel.pregel.hints import add_hint
 from flowpregel.pregel.naming import Once, folder_of, imported_as
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
+
+if TYPE_CHECKING:
+    import asyncio
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,6 +72,23 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "context": None,
 }
 """The options of a run, among the arguments of its workflow, and their defaults."""
+_INSTEAD: Final[Mapping[str, str]] = {
+    "map": "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in inputs]",
+    "imap": "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in inputs]",
+    "submit": "write {name}.start(...): it returns a handle at once",
+    "delay": "write {name}.start(...): it returns a handle at once",
+    "apply_async": "write {name}.start(...): it returns a handle at once",
+    "remote": "write {name}.start(...): it returns a handle at once",
+    "start_workflow": "write {name}.start(...): it returns a handle at once",
+    "result": "write {name}.run(...), which returns the result",
+    "with_options": "options are given to {name}.run(...), or to @entrypoint(...)",
+    "options": "options are given to {name}.run(...), or to @entrypoint(...)",
+    "func": "a workflow has no plain function: write {name}.run(...)",
+    "fn": "a workflow has no plain function: write {name}.run(...)",
+    "serve": "a run needs no server: write {name}.run(...); `flowpregel ui` shows the runs",
+    "deploy": "a run needs no server: write {name}.run(...); `flowpregel ui` shows the runs",
+}
+"""What to write for attributes that workflows of other libraries have."""
 _EVENTS = ("tasks", "updates", "custom")
 
 
@@ -258,6 +300,16 @@ class Flow(Pregel, Generic[P, R]):
             f"same arguments and returns the result (async: await {self.name}.arun(...))"
         )
 
+    if not TYPE_CHECKING:  # type checkers refuse them by themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what to write for what workflows of other libraries have."""
+            if name.startswith("_"):
+                raise AttributeError(name)
+            own = vars(self).get("name", "?")  # before it has one, too
+            known = (each for each in dir(type(self)) if not each.startswith("_"))
+            raise AttributeError(no_such_attribute("workflow", own, name, _INSTEAD, known))
+
     def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], **asked: Any) -> GraphRun:
         """Return the run that is asked for, its workflow's arguments and its own options apart."""
         own = {**_OPTIONS, **self.run_options, **self._options_in(kwargs)}
@@ -289,6 +341,8 @@ class Flow(Pregel, Generic[P, R]):
 class RunHandle(Generic[R]):
     """A run that was started; iterate over it for its events, ``(stream mode, payload)``.
 
+    Async code awaits it for the result, and iterates with ``async for``.
+
     Args:
         run: The run.
     """
@@ -299,6 +353,8 @@ class RunHandle(Generic[R]):
         self._run = run
         self._future: Future[R] = Future()
         self._events: SimpleQueue[Any] = SimpleQueue()
+        self._on_event: Callable[[], object] = nothing
+        """Wakes who waits for an event on an event loop."""
         threading.Thread(target=self._work, name=f"flowpregel-{self.id}", daemon=True).start()
 
     @property
@@ -335,6 +391,40 @@ class RunHandle(Generic[R]):
             yield event
         self._events.put(None)
 
+    def __await__(self) -> Generator[Any, Any, R]:
+        """Return what `result` does, without blocking the event loop."""
+        return self._ended().__await__()
+
+    async def _ended(self) -> R:
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        # Shielded: who no longer waits does not stop the run; `cancel` does.
+        with UsersFrames(), ending(self._run.end):
+            return await asyncio.shield(asyncio.wrap_future(self._future))
+
+    async def __aiter__(self) -> AsyncIterator[tuple[str, Any]]:
+        """Yield the events as `__iter__` does, without blocking the event loop."""
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        loop = asyncio.get_running_loop()
+        while True:
+            came = asyncio.Event()
+            self._on_event = partial(_call_soon, loop, came.set)
+            try:
+                event = self._events.get_nowait()
+            except Empty:
+                await came.wait()
+                continue
+            if event is None:
+                self._events.put(None)
+                return
+            yield event
+
+    def _put(self, event: Any) -> None:
+        """Add an event, and wake who waits for one on an event loop."""
+        self._events.put(event)
+        self._on_event()
+
     def _repr_html_(self) -> str | None:
         """Return the run's page as it stands now, for a notebook; None: no store keeps the run."""
         from flowpregel.ui.pages import notebook_report  # noqa: PLC0415 - seldom needed
@@ -344,12 +434,18 @@ class RunHandle(Generic[R]):
     def _work(self) -> None:
         try:
             for event in self._run.items():
-                self._events.put(event)
+                self._put(event)
             self._future.set_result(_result_of(self._run))
         except BaseException as error:  # noqa: BLE001 - who asks for the result is raised it
             self._future.set_exception(error)
         finally:
-            self._events.put(None)
+            self._put(None)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    """Have an event loop call *callback*, unless it is closed."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback)
 
 
 def _no_checkpointer(asked: str) -> ConfigurationError:

@@ -11,10 +11,13 @@ from functools import cached_property, partial, update_wrapper
 from itertools import islice
 from operator import attrgetter
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
+    Final,
     Generic,
     Literal,
+    NoReturn,
     ParamSpec,
     TypeAlias,
     TypeVar,
@@ -29,11 +32,12 @@ from flowpregel._core.digest import arguments_digest, space_of
 from flowpregel._core.ids import Asked
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
-from flowpregel._text import described
+from flowpregel._text import described, no_such_attribute
 from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
-from flowpregel.executors.calls import futures_in, with_results
+from flowpregel.executors.calls import FutureInArgument, futures_in, with_results
+from flowpregel.executors.misplaced import misplaced_future
 from flowpregel.func import mapping
 from flowpregel.func.closures import NodeSnapshots
 from flowpregel.func.entry import entrypoint
@@ -124,7 +128,10 @@ class TaskFunction(Generic[P, R]):
         )
 
     def _digest(self, args: Any, kwargs: Any) -> str:
-        return arguments_digest(args, kwargs, f"the arguments of task {self.name!r}")
+        try:
+            return arguments_digest(args, kwargs, f"the arguments of task {self.name!r}")
+        except FutureInArgument as error:
+            raise misplaced_future(self.name, self.func, args, kwargs) or error from None
 
     @overload
     def map(
@@ -367,6 +374,16 @@ class TaskFunction(Generic[P, R]):
         bound.func = types.MethodType(self.func, instance)
         return bound
 
+    if not TYPE_CHECKING:  # type checkers refuse them by themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what to write for what tasks of other libraries have."""
+            if name.startswith("_"):
+                raise AttributeError(name)
+            own = vars(self).get("name", "?")  # before it has one, too
+            known = (each for each in dir(type(self)) if not each.startswith("_"))
+            raise AttributeError(no_such_attribute("task", own, name, _INSTEAD, known))
+
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
 
@@ -410,8 +427,27 @@ class _ByName:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._task.func(*args, **kwargs)
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The parameters of the function, for messages that name its arguments."""
+        return inspect.signature(self._task.func)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return attrgetter("func"), (self._task,)
 
 
+_INSTEAD: Final[Mapping[str, str]] = {
+    "submit": "a call starts at once: write {name}(...), and .result() where its result is needed",
+    "delay": "a call starts at once: write {name}(...), and .result() where its result is needed",
+    "apply_async": "write {name}(...); options are those of {name}.with_options(...)(...)",
+    "apply": "write {name}(...).result()",
+    "remote": "write {name}(...)",
+    "starmap": "write {name}.map(firsts, seconds): a list for each parameter",
+    "map_async": "write {name}.map(items): it returns the futures at once",
+    "imap_unordered": "write {name}.imap(items, ordered=False)",
+    "run": "write {name}(...).result() in a workflow, or {name}.func(...) outside of one",
+    "invoke": "write {name}(...).result() in a workflow, or {name}.func(...) outside of one",
+    "fn": "its plain function is {name}.func",
+}
+"""What to write for attributes that tasks of other libraries have."""
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")

@@ -30,6 +30,7 @@ from flowpregel.carried import brought, carried_by, place_of
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Mailbox
+from flowpregel.executors.misplaced import misplaced_future
 from flowpregel.executors.processes import serialization
 from flowpregel.executors.processes.assign import InFlight
 from flowpregel.executors.processes.code_cache import CalledNodes, codes
@@ -95,7 +96,8 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
         )
         return pack(content, share)
     except Exception as error:
-        raise first_unpicklable(job.task.name, _parts_of(job, *read), error) from error
+        misplaced = _misplaced_future_of(job)
+        raise misplaced or first_unpicklable(job.task.name, _parts_of(job, *read), error) from error
 
 
 class StoreProxy:
@@ -136,6 +138,15 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
         compares,
         Context() if carried is None else brought(carried),
     )
+
+
+def _misplaced_future_of(job: Job) -> TypeError | None:
+    """Return the error that a future is in what a task was called with; None: there is none."""
+    task = job.task
+    if not isinstance(task.input, Arguments):
+        return None
+    func = task.node.steps[0].func or task.node.steps[0].coroutine
+    return misplaced_future(task.name, func, task.input.args, task.input.kwargs)
 
 
 def _parts_of(job: Job, channels: object, managed: object) -> Iterator[tuple[str, str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from typing import Any
 
 import pytest
@@ -393,3 +394,46 @@ def test_runs_are_labelled_with_their_workflow(drive: Any, saver: Any) -> None:
     metadata = study.flow.get_state(thread_id="1").metadata
     assert metadata is not None
     assert f"{__name__}:study" == metadata["flow"]
+
+
+def test_a_handle_is_awaited_and_iterated_over_on_an_event_loop() -> None:
+    """The loop does other things meanwhile; the events are those that ``for`` yields."""
+
+    @task
+    def wait(_: int) -> int:
+        assert go_on.wait(60)
+        return 1
+
+    @entrypoint(checkpointer=InMemorySaver(), executor="threads")
+    def flow(n: int) -> int:
+        return wait(n).result()
+
+    async def main() -> tuple[int, list[Any]]:
+        handle = flow.start(1, id="1")
+        events = []
+        async for mode, _ in handle:
+            events.append(mode)
+            go_on.set()  # the first event is that of the body, which waits for this
+        return await handle, events
+
+    go_on = threading.Event()
+    result, events = asyncio.run(main())
+
+    assert 1 == result
+    assert {"tasks", "updates"} <= {*events}
+
+
+def test_awaiting_a_handle_raises_what_the_run_raised() -> None:
+    """With the user's frames, as `result` does."""
+
+    @entrypoint(executor="inline")
+    def flow(n: int) -> int:
+        raise LookupError(n)
+
+    async def main() -> None:
+        await flow.start(1)
+
+    with pytest.raises(LookupError) as failed:
+        asyncio.run(main())
+    frames = traceback.extract_tb(failed.value.__traceback__)
+    assert not any("flowpregel/" in frame.filename for frame in frames)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from flowpregel.func import entrypoint
+from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.func import entrypoint, task
 from tests.runs.functional.flows import double
 
 
@@ -111,3 +113,77 @@ def test_futures_are_told_apart_by_identity(chunksize: int) -> None:
         return compared, first.result(), second.result()
 
     assert ([True, False, True, False, 1, 2, "second"], 2, 2) == flow.run(1)
+
+
+@dataclass
+class Box:
+    """Holds something."""
+
+    content: Any
+
+
+@task
+def count(items: Any, *, scale: Any = 1) -> int:
+    """Return the number of items."""
+    return len(items)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (lambda future: ([1, 2, 3, [future]],), "argument 'items', at items[3][0]:"),
+        (lambda future: ([{"k": future}],), "argument 'items', at items[0]['k']:"),
+        (lambda future: ([], Box(future)), "argument 'scale', at scale.content:"),
+    ],
+)
+@pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
+def test_a_future_inside_of_an_argument_is_named_with_its_place(
+    executor: str, arguments: Callable[[Any], Any], where: str
+) -> None:
+    """It stands for its result at the top of an argument, and directly in a container."""
+
+    @entrypoint(checkpointer=InMemorySaver(), executor=executor)
+    def flow(n: int) -> Any:
+        items, *scale = arguments(double(n))
+        return count(items, **dict(zip(["scale"], scale, strict=False))).result()
+
+    with pytest.raises(TypeError, match=r"write future\.result\(\)") as refused:
+        flow.run(1)
+    assert f"task 'count' was given a future in {where}" in str(refused.value)
+
+
+def test_a_future_inside_of_an_argument_is_named_by_a_worker_process_too() -> None:
+    """Without a checkpointer arguments are first looked at when they are sent."""
+
+    @entrypoint(executor="processes")
+    def flow(n: int) -> Any:
+        return count([[double(n)]]).result()
+
+    with pytest.raises(TypeError, match=r"argument 'items', at items\[0\]\[0\]"):
+        flow.run(1)
+
+
+@entrypoint
+def study(n: int) -> int:
+    """Return *n*."""
+    return n
+
+
+@pytest.mark.parametrize(
+    ("use", "says"),
+    [
+        (lambda: double.submit(1), "task 'double' has no attribute 'submit': .*write double"),
+        (lambda: double.delay(1), "'delay': a call starts at once: write double"),
+        (lambda: double.starmap([(1,)]), "write double.map"),
+        (lambda: double.mapp([1]), "has no attribute 'mapp'. Did you mean 'map'"),
+        (lambda: study.map([1]), "workflow 'study' has no attribute 'map': write study.batch"),
+        (lambda: study.submit(1), "write study.start"),
+        (lambda: study.streem(1), "Did you mean 'stream'"),
+    ],
+)
+def test_what_other_libraries_write_is_answered_with_what_to_write_here(
+    use: Callable[[], Any], says: str
+) -> None:
+    """Tasks and workflows name what does the same."""
+    with pytest.raises(AttributeError, match=says):
+        use()

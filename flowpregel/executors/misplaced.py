@@ -1,0 +1,79 @@
+"""Futures of calls where they do not stand for their results: deep inside of an argument."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from flowpregel.executors.calls import Unresolved
+
+_MOST: Final = 100_000
+"""Parts of an argument that are looked at."""
+
+
+def misplaced_future(
+    task: str, func: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> TypeError | None:
+    """Return the error that a future is somewhere inside of an argument; None: there is none.
+
+    Args:
+        task: The name of the task.
+        func: Its function, whose parameters have the names of the arguments.
+        args, kwargs: What the task was called with.
+    """
+    names = _parameters_of(func)
+    given = {(names[n] if n < len(names) else f"args[{n}]"): arg for n, arg in enumerate(args)}
+    for name, value in (given | dict(kwargs)).items():
+        path = path_to_future(value)
+        if path is not None:
+            return TypeError(
+                f"task {task!r} was given a future in argument {name!r}, at {name}{path}: "
+                "a future stands for its result as an argument, or directly in a list, tuple or "
+                "dict that is one; there write future.result() (in async code: await future)"
+            )
+    return None
+
+
+def path_to_future(value: Any) -> str | None:
+    """Return where in *value* the first future is, such as ``[3].model``; None: nowhere."""
+    waiting, seen = [("", value)], set[int]()
+    while waiting and len(seen) < _MOST:
+        path, part = waiting.pop()
+        if isinstance(part, Unresolved):
+            return path
+        if id(part) not in seen:
+            seen.add(id(part))
+            waiting += reversed([(path + step, item) for step, item in _parts_of(part)])
+    return None
+
+
+def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what is directly in a container or an object, and how one gets to it."""
+    kind = type(value)
+    if kind in (list, tuple):
+        yield from ((f"[{index}]", item) for index, item in enumerate(value))
+    elif kind is dict:
+        yield from ((f"[{key!r}]", item) for key, item in value.items())
+    elif kind in (set, frozenset):
+        yield from (("{...}", item) for item in value)
+    elif not isinstance(value, type) and not callable(value):
+        try:
+            fields = object.__getattribute__(value, "__dict__")
+        except AttributeError:
+            return
+        if type(fields) is dict:
+            yield from ((f".{name}", item) for name, item in fields.items())
+
+
+def _parameters_of(func: Callable[..., Any] | None) -> list[str]:
+    """Return the names of the parameters that may be given by position."""
+    try:
+        parameters = inspect.signature(func).parameters.values() if func is not None else ()
+    except (TypeError, ValueError):
+        return []
+    return [
+        each.name
+        for each in parameters
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
