@@ -140,6 +140,45 @@ def test_a_task_in_this_process_gets_the_object_itself(executor: str, drive: Any
     assert drive.invoke(flow, 0)
 
 
+def anonymous_bytes() -> int:
+    """Return the memory of this process that it shares with nobody: what a copy would take."""
+    with open("/proc/self/status") as file:
+        (size,) = [line.split()[1] for line in file if line.startswith("RssAnon:")]
+    return int(size) << 10
+
+
+def read_all(array: Any) -> tuple[float, int]:
+    return float(array.sum()), anonymous_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("as_handle", [False, True], ids=["array", "handle"])
+def test_a_large_array_is_not_copied_by_the_worker_that_reads_it(as_handle: bool) -> None:
+    """It is mapped there; and its caller has no copy but that in shared memory."""
+    array = np.ones(8 * LARGE)
+    with ProcessExecutor(1) as pool:
+        _, empty = pool.submit(read_all, np.ones(LARGE // 8)).result()
+        before = anonymous_bytes()
+        handle: Any = shared(array) if as_handle else array
+        found = [pool.submit(read_all, handle).result() for _ in range(3)]
+
+    assert [float(array.size)] * 3 == [total for total, _ in found]
+    assert max(size for _, size in found) - empty < array.nbytes // 4
+    assert anonymous_bytes() - before < array.nbytes // 4
+
+
+@pytest.mark.slow
+def test_a_large_array_is_not_copied_by_the_caller_that_receives_it() -> None:
+    """It lies where the worker has written it."""
+    with ProcessExecutor(1) as pool:
+        assert 8.0 == pool.submit(np.ones, 8).result().sum()
+        before = anonymous_bytes()
+        array = pool.submit(np.ones, 8 * LARGE).result()
+
+        assert float(array.size) == array.sum()
+        assert anonymous_bytes() - before < array.nbytes // 4
+
+
 # ------------------------------------------------ with a handle
 
 
