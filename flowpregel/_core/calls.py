@@ -15,6 +15,7 @@ from flowpregel._core.effects import SAVE, BodyCalls, Call, CallFailure, Resolve
 from flowpregel._core.ids import NOWHERE, CallRecord
 from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
+from flowpregel._core.spelling import spelled_for_cache
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
 
@@ -265,10 +266,13 @@ def ask_cache(task: Task, policy: CachePolicy) -> None:
 
 
 def _key_of(task: Task, policy: CachePolicy) -> str:
-    args, kwargs = (task.input,), {}
+    args, kwargs = (task.input,), dict[str, Any]()
     if isinstance(task.input, Arguments):
         args, kwargs = task.input.args, dict(task.input.kwargs)
     if policy.key_func is None:
+        if isinstance(task.input, Arguments):
+            args, named = spelled_for_cache(task.node, task.input)
+            kwargs = dict(named)
         return digest_of((args, kwargs), f"the input of {task.name!r}", strict=True)
     made: Any = policy.key_func(*args, **kwargs)
     if not isinstance(made, str | bytes):

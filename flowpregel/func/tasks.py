@@ -32,6 +32,7 @@ from flowpregel._core.digest import arguments_digest, space_of
 from flowpregel._core.ids import Asked
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
+from flowpregel._core.spelling import Spelling, spelling_of
 from flowpregel._text import described, no_such_attribute
 from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
@@ -115,8 +116,8 @@ class TaskFunction(Generic[P, R]):
     def _asked(self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
         """Return what is compared with the record of a call."""
         text = described(self.name, args, kwargs, self.node.redacted)
-        code = self._code_of(node)
-        return Asked(self.name, self._digest(args, kwargs), code, text, is_placed)
+        digest = self._digest(*self._spelling.of(args, kwargs))
+        return Asked(self.name, digest, self._code_of(node), text, is_placed)
 
     def _outside(self) -> Scope:
         """Say that there is no body that could make a call."""
@@ -277,6 +278,11 @@ class TaskFunction(Generic[P, R]):
         return space_of("task", (function,), self.options.version)
 
     @cached_property
+    def _spelling(self) -> Spelling:
+        """How its calls are spelled."""
+        return spelling_of(self.func)
+
+    @cached_property
     def node(self) -> Node:
         """What the core runs; calls of a closure have a snapshot of it."""
         callee = callee_of(self.func, takes_input=False)
@@ -370,6 +376,7 @@ class TaskFunction(Generic[P, R]):
             return self
         bound = TaskFunction[Any, R](self.func, self.options)
         bound.node, bound.code, bound._closure = self.node, self.code, self._closure
+        bound._spelling = self._spelling
         bound._bound = (instance,)
         bound.func = types.MethodType(self.func, instance)
         return bound

@@ -1,0 +1,116 @@
+"""The ways to spell one call: equal spellings are equal calls.
+
+``work(0)``, ``work(x=0)`` and ``work(0, deep=False)``, where False is the default, ask for the
+same. All of them are digested as the first one: arguments by position as far as there are any
+without a gap, the others by name, and none that equals its default. So a parameter with a default
+that is added later changes no call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+from flowpregel._core.digest import digest_of
+from flowpregel._core.records import Arguments, Node
+from flowpregel.errors import ConfigurationError
+
+Spelled: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
+"""The positional and the keyword arguments of a call."""
+_EXACT: frozenset[type] = frozenset({int, str, bytes, bool, type(None)})
+"""Types whose values are the same if they are equal."""
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spelling:
+    """The parameters of a function, by which its calls are spelled."""
+
+    signature: inspect.Signature | None = None
+    """None: it has none that can be read, and each spelling is a call of its own."""
+    plain: int = 0
+    """How many parameters come first that may be given by position and have no default."""
+    defaults: tuple[Any, ...] = ()
+    """The defaults of those after these that may be given by position."""
+
+    def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Spelled:
+        """Return the spelling of a call that stands for all others of the same call."""
+        if self.signature is None or (not kwargs and self._is_spelled(args)):
+            return args, kwargs
+        try:
+            given = self.signature.bind_partial(*args, **kwargs).arguments
+        except TypeError:  # the call will fail; it is known as it was written
+            return args, kwargs
+        positional, named, has_gap = list[Any](), dict[str, Any](), False
+        for name, parameter in self.signature.parameters.items():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                if name in given:  # what comes before has to be given by position
+                    positional, named = [*args], {}
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                named.update(given.get(name, {}))
+            elif name not in given or _is_default(given[name], parameter.default):
+                has_gap = True
+            elif has_gap or parameter.kind not in _POSITIONAL:
+                named[name] = given[name]
+            else:
+                positional.append(given[name])
+        return tuple(positional), named
+
+    def _is_spelled(self, args: tuple[Any, ...]) -> bool:
+        """Return whether arguments that are given by position alone are spelled so already."""
+        if len(args) <= self.plain:
+            return True
+        more = args[self.plain :]
+        return len(more) <= len(self.defaults) and not any(map(_is_default, more, self.defaults))
+
+    def without_first(self) -> Spelling:
+        """Return the spelling of the same function without its first parameter."""
+        if self.signature is None or not self.signature.parameters:
+            return self
+        _, *others = self.signature.parameters.values()
+        return _spelling(self.signature.replace(parameters=others))
+
+
+def spelling_of(function: Any) -> Spelling:
+    """Return how calls of *function* are spelled."""
+    try:
+        return _spelling(inspect.signature(function))
+    except (TypeError, ValueError):
+        return Spelling()
+
+
+def _spelling(signature: inspect.Signature) -> Spelling:
+    positional = [each for each in signature.parameters.values() if each.kind in _POSITIONAL]
+    defaults = [each.default for each in positional if each.default is not each.empty]
+    return Spelling(signature, len(positional) - len(defaults), tuple(defaults))
+
+
+_BY_NODE: WeakKeyDictionary[Node, Spelling] = WeakKeyDictionary()
+
+
+def spelled_for_cache(node: Node, arguments: Arguments) -> Spelled:
+    """Return the spelling of a call of *node* by which its result is shared."""
+    spelling = _BY_NODE.get(node)
+    if spelling is None:
+        (callee,) = node.steps
+        spelling = _BY_NODE[node] = spelling_of(callee.func or callee.coroutine)
+    return spelling.of(arguments.args, arguments.kwargs)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """Return whether *value* has the content of a parameter's *default*."""
+    if value is default:
+        return True
+    if type(value) is not type(default):
+        return False
+    if type(value) in _EXACT:
+        return bool(value == default)
+    try:
+        return digest_of(value, "an argument", strict=True) == digest_of(
+            default, "a default", strict=True
+        )
+    except ConfigurationError:  # without content there is none to compare
+        return False
