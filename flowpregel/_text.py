@@ -145,5 +145,8 @@ def _shown(value: Any) -> str:
         return text if len(value) <= _LONGEST else f"{text[:-1]}...{text[-1]}"
     if kind in _SIZED:
         return f"<{kind.__name__} of {len(value)}>" if len(value) else repr(value)
+    # Of this library's own classes, a file is shown by its path.
+    if (shown := getattr(kind, "__flowpregel_text__", None)) is not None:
+        return str(shown(value))
     # A user's own __repr__ may take as long as it likes, and may raise.
     return f"<{kind.__qualname__}>"

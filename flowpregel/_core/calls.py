@@ -16,7 +16,7 @@ from flowpregel._core.ids import NOWHERE, CallRecord
 from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.spelling import spelled_for_cache
-from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
+from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy
 
 DEEPEST = 1_000
@@ -77,7 +77,9 @@ def identify_call(caller: Task, call: Call, place: StepContext) -> tuple[str, Ca
     body.equal[question] = equal + 1
     at = body.placed if asked.is_placed else NOWHERE
     body.placed += asked.is_placed
-    return ids.task_id(*around, *question, equal), CallRecord(*asked[:4], at, body.caller)
+    return ids.task_id(*around, *question, equal), CallRecord(
+        *asked[:4], at, body.caller, asked.files
+    )
 
 
 def call_task(
@@ -126,7 +128,7 @@ def _answered(
     """Return `answer`, or how the call fails because of it."""
     try:
         identity, outcome = replay.answer(run, caller, call, identity, record)
-    except (CodeChangedError, ReplayMismatchError, errors.ValueEncodingError) as error:
+    except replay.REFUSALS as error:
         return identity, Raised(error)  # what is recorded stays as it is
     if isinstance(outcome, Raised) and not isinstance(outcome.error, errors.TaskCancelled):
         # It may bring the body down only now: it was kept while another call asked.

@@ -188,6 +188,9 @@ class BodyCalls:
     """What this superstep recorded of them, by task id, if it may repeat them."""
     planned: dict[int, CallRecord] = field(default_factory=dict)
     """Those that ran, by place, if it may repeat them."""
+    is_remade: bool = False
+    """Whether it was given a result made anew where another was recorded: what it asks for from
+    then on may differ, and that is no chance."""
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many results the present attempt was given, by the task's name and the code's digest."""
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from flowpregel._core.files import FileContent
+
 CODE_DIGITS = 16
 """How much of the digest of a body is of its code alone."""
 NOWHERE = -1
@@ -121,6 +123,8 @@ class Asked(NamedTuple):
     """The call as a person reads it."""
     is_placed: bool = True
     """Whether its place among the calls of its body is no accident: it did not wait for others."""
+    files: tuple[FileContent, ...] = ()
+    """The files among its arguments that are known by their content."""
 
 
 class CallRecord(NamedTuple):
@@ -134,6 +138,8 @@ class CallRecord(NamedTuple):
     """The how manieth call of its body it was, or `NOWHERE`."""
     caller: str
     """A digest of the body that made it: first of its code, then of what it was given."""
+    files: tuple[FileContent, ...] = ()
+    """The files among its arguments that are known by their content."""
 
 
 class QuestionRecord(NamedTuple):

@@ -120,6 +120,8 @@ class Options:
     on_code_change: Literal["keep", "rerun", "error"] = "keep"
     on_unreadable: UnreadablePolicy = "error"
     """Whether what was recorded and cannot be read back is made anew."""
+    adopts_input: bool = False
+    """Whether the run goes on although a file that it was given has other content now."""
     fail_fast: bool = False
     """Whether calls that wait are not started once the body that made them has failed."""
     loaded: tuple[Saved | None] | None = None

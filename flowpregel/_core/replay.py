@@ -19,21 +19,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import ids, records
+from flowpregel._core.chance import check_chance, note_change, record_in
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import BodyCalls, Call
-from flowpregel._core.ids import CODE_DIGITS, NOWHERE, CallRecord
+from flowpregel._core.ids import CODE_DIGITS, CallRecord
 from flowpregel._core.provenance import code_of_node
 from flowpregel._core.records import CALLED, ERROR, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel._core.unreadable import check_policy, lost_result
-from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
+from flowpregel.errors import (
+    CodeChangedError,
+    ConfigurationError,
+    InputMismatchError,
+    ReplayMismatchError,
+    ValueEncodingError,
+)
 
+REFUSALS = CodeChangedError, InputMismatchError, ReplayMismatchError, ValueEncodingError
+"""The errors for a call that is not answered though something is recorded, which stays."""
 FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
 
@@ -68,12 +76,12 @@ def answer(
     """
     body, node = caller.body, call.node
     recorded = _recorded(run, body, identity) or _adopted(run, caller, node, record)
-    if (was := _record_in(recorded)) is None:
+    if (was := record_in(recorded)) is None:
         check_chance(run, caller, record)
         return identity, None
     # Of the calls that calls make none is counted: they are not asked for if those are answered.
     run.going_on.asked += caller.record is None and record.code != ""
-    _note_change(run, caller, was, record)
+    note_change(run, caller, was, record)
     made_by = was
     if was.code != record.code:
         policy = node.on_code_change or run.options.on_code_change
@@ -90,8 +98,9 @@ def answer(
         # What is recorded stays. The call that is made in its place has an id of its own.
         identity = ids.task_id(identity, "in place of what cannot be read")
         recorded = _recorded(run, body, identity)
-        made_by = _record_in(recorded) or record
+        made_by = record_in(recorded) or record
         check_policy("rerun" if recorded else run.options.on_unreadable, lost)
+    body.is_remade |= made_by is not was
     if body.may_repeat:
         recorded = own_copy(tuple(recorded))
     if done := tuple(outputs(recorded)):
@@ -146,68 +155,12 @@ def _adopted(run: Run, caller: Task, node: records.Node, record: CallRecord) -> 
     return ()
 
 
-# ---------------------------------------------------------------- chance
-
-
-def check_chance(run: Run, caller: Task, record: CallRecord) -> None:
-    """Refuse a call that its body, being what it was, should not have come to."""
-    body: BodyCalls = caller.body
-    was = body.planned.get(record.place) or _recorded_at(run, caller, record)
-    if body.may_repeat:
-        body.planned[record.place] = record
-    if (
-        was is None
-        or record.place == NOWHERE
-        or was[:2] == record[:2]
-        or was[:2] in body.equal
-        # Coroutines that run side by side may take turns in another order.
-        or any(step.func is None for step in caller.node.steps)
-    ):
-        return
-    raise ReplayMismatchError(_shown(was), _shown(record))
-
-
-def _recorded_at(run: Run, caller: Task, record: CallRecord) -> CallRecord | None:
-    """Return the record of a call at this place of a body of this code and input."""
-    if not run.hand_back:
-        return None
-    if run.placed is None:
-        found = filter(None, map(_record_in, run.pending.values()))
-        run.placed = {(each.caller, each.place): each for each in found}
-    was = run.placed.get((record.caller, record.place))
-    if was is None and run.left is not None:
-        was = _record_in(run.left.record_at(ids.call_path(caller.path, caller.body.made - 1)))
-    if was is None or (was.caller, was.place) == (record.caller, record.place):
-        return was
-    _note_change(run, caller, was, record)
-    return None
-
-
-def _note_change(run: Run, caller: Task, was: CallRecord, now: CallRecord) -> None:
-    """Note if *caller* has other code or another input than it had."""
-    if was.caller != now.caller:
-        run.going_on.is_changed = True
-        codes = was.caller[:CODE_DIGITS], now.caller[:CODE_DIGITS]
-        run.going_on.codes.setdefault(caller.name, codes)
-
-
 def count_not_asked(run: Run) -> None:
     """Count the recorded calls that bodies which have changed did not ask for again."""
     kept = chain(run.pending.values(), run.left.records() if run.left else ())
-    found = [record for each in kept if (record := _record_in(each)) is not None]
+    found = [record for each in kept if (record := record_in(each)) is not None]
     # What a recorded call called itself is not asked for where that is answered.
     callers = {digest_of_call(record) for record in found}
     # Without code are questions of the library itself, as those of `imap`.
     asked = sum(each.code != "" and each.caller not in callers for each in found)
     run.going_on.not_asked += asked - run.going_on.asked
-
-
-def _record_in(kept: Sequence[Write]) -> CallRecord | None:
-    """Return which call it is that *kept* was written for."""
-    value: Any = dict(kept).get(CALLED)
-    return None if value is None else CallRecord(*value)
-
-
-def _shown(record: CallRecord) -> str:
-    """Return a call as a message shows it, with the digests that tell it from others."""
-    return f"{record.text}   [code {record.code[:8]}, arguments {record.arguments[:8]}]"

@@ -54,6 +54,8 @@ class GoingOn:
     """How many recorded calls of planned tasks were asked for again in this superstep."""
     not_asked: int = 0
     """How many recorded calls no body asked for again."""
+    known_files: set[tuple[Any, ...]] | None = None
+    """The files of recorded calls, as they were then: read when one of them has changed."""
     of_other_code: Counter[str] = field(default_factory=Counter)
     """How many results that other code made were used, by the name of the task."""
     noted: set[str] = field(default_factory=set)

@@ -70,7 +70,7 @@ def work_from(
     # A store may be from elsewhere: anything else than texts may be a value without a bound.
     asked = None
     if isinstance(called, tuple) and all(isinstance(part, str) for part in called[:4]):
-        asked = Asked._make((*called[:4], True))
+        asked = Asked(*called[:4])
     call = asked.text if asked else ran.call if ran else ""
     ended: dict[str, Any] = {}
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}

@@ -22,6 +22,7 @@ from datetime import time as TimeOfDay
 from signal import SIGKILL, SIGTERM
 from typing import IO, Any, Final, TypeAlias
 
+from flowpregel._core.files import note_file
 from flowpregel._core.ids import Asked, digest
 from flowpregel._core.records import Node
 from flowpregel._engine.nested import RunContext
@@ -396,6 +397,10 @@ class File(os.PathLike[str]):
     def __hash__(self) -> int:
         return hash(self.path)
 
+    def __flowpregel_text__(self) -> str:
+        """Return how a call with the file is shown."""
+        return repr(self)
+
     def __flowpregel_digest__(self) -> str:
         """Return a digest of the content.
 
@@ -411,4 +416,5 @@ class File(os.PathLike[str]):
             if known != state or time.time_ns() - status.st_mtime_ns < _TICK:
                 digest = hashlib.file_digest(file, "blake2b").hexdigest()
                 _KNOWN[path] = state, digest
+        note_file(self.path, digest, status.st_size)
         return digest

@@ -29,6 +29,7 @@ from typing import (
 from flowpregel._code.digest import SOURCES, code_digest
 from flowpregel._core.commands import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
+from flowpregel._core.files import with_files
 from flowpregel._core.ids import Asked
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
@@ -116,8 +117,8 @@ class TaskFunction(Generic[P, R]):
     def _asked(self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
         """Return what is compared with the record of a call."""
         text = described(self.name, args, kwargs, self.node.redacted)
-        digest = self._digest(*self._spelling.of(args, kwargs))
-        return Asked(self.name, digest, self._code_of(node), text, is_placed)
+        digest, files = with_files(lambda: self._digest(*self._spelling.of(args, kwargs)))
+        return Asked(self.name, digest, self._code_of(node), text, is_placed, files)
 
     def _outside(self) -> Scope:
         """Say that there is no body that could make a call."""
@@ -247,8 +248,9 @@ class TaskFunction(Generic[P, R]):
         if scope.job.compares:
             text = f"{name}({len(items)} items from {first})"
             # By parameter: the digest of many plain numbers takes hardly longer than that of one.
-            digest = self._digest(tuple(zip(*items, strict=True)), {})
-            asked = Asked(name, digest, self._code_of(node), text)
+            columns = tuple(zip(*items, strict=True))
+            digest, files = with_files(lambda: self._digest(columns, {}))
+            asked = Asked(name, digest, self._code_of(node), text, files=files)
         made: TaskFuture[list[R]]
         made = scope.ends.call(self._chunk_node(node), Arguments((first, items), {}), asked)
         return made

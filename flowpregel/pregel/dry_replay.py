@@ -37,6 +37,7 @@ from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import FLOW, BaseCheckpointSaver
 from flowpregel.errors import FlowPregelError
 from flowpregel.pregel.definition import GraphDefinition
+from flowpregel.pregel.naming import Once
 from flowpregel.pregel.resume import Start, start_of
 from flowpregel.pregel.runner import GraphRun, is_dry
 from flowpregel.store.base import BaseStore, Op, PutOp
@@ -126,7 +127,9 @@ def dry_replay(asked: GraphRun) -> DryRun:
     if begun.over is not None:
         diff = _diff(earlier, graph.saver) if graph.saver else ""
         return DryRun(is_done=True, other_code=dict(results), diff=diff)
-    options = replace(asked.options, loaded=begun.loaded or (None,), now=now())
+    adopts = isinstance(asked.resume, Once) and asked.resume.adopt
+    loaded = begun.loaded or (None,)
+    options = replace(asked.options, adopts_input=adopts, loaded=loaded, now=now())
     token = is_dry.set(True)
     try:
         around = RunContext(

@@ -39,6 +39,7 @@ from flowpregel._core.barrier import Applied, Writes, apply, plan
 from flowpregel._core.commands import Command
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Emit, StepContext, Steps
+from flowpregel._core.files import changed_files, with_files
 from flowpregel._core.ids import next_version
 from flowpregel._core.program import Options, Program, State, load_state
 from flowpregel._core.records import RUN_TASK_ID, Address, Saved, Task, Version, Write
@@ -51,6 +52,8 @@ from flowpregel.pregel.config import ParsedConfig
 from flowpregel.pregel.kept_results import KeptResults, kept_results
 from flowpregel.pregel.naming import Once, labels_of, node_of
 
+FILES = "input_files"
+"""Under this name they keep the path, digest and size of each file in it, if there are any."""
 DIGEST = "input_digest"
 """Under this name metadata keep what a run's input was, for runs that may be asked for again."""
 
@@ -177,9 +180,10 @@ def _started_again(
         earlier = saver.history(address, filter={"run_id": start.run_id}, limit=1)
         saved = next(iter(earlier), None)
     opened = None if saved is None else open_checkpoint(program, saved)
-    digest = digest_of(start.given, "the input", strict=False)
+    labels = _labels_of_input(start.given)
+    digest = labels[DIGEST]
     if opened is None or not (opened.tasks or start.run_id):
-        return replace(start, metadata={DIGEST: digest})
+        return replace(start, metadata=labels)
     if opened.tasks and not is_last:
         raise ConfigurationError(
             f"run {start.run_id!r} of thread {address.thread_id!r} was left unfinished, "
@@ -187,7 +191,7 @@ def _started_again(
         )
     recorded = _recorded_digest(program, opened)
     if recorded != digest:
-        raise InputMismatchError(address.thread_id, _why(recorded))
+        raise InputMismatchError(address.thread_id, _why(recorded, opened, labels))
     if not opened.tasks:
         return replace(start, over=opened.saved)
     return replace(_as_before(start, opened.saved), given=None)
@@ -195,7 +199,7 @@ def _started_again(
 
 def _as_before(start: Start, saved: Saved) -> Start:
     metadata = saved.checkpoint.metadata
-    kept = {key: metadata[key] for key in (DIGEST, FLOW, FOLDER) if key in metadata}
+    kept = {key: metadata[key] for key in (DIGEST, FILES, FLOW, FOLDER) if key in metadata}
     run_id = None if metadata.get("run_id") is None else str(metadata["run_id"])
     return replace(start, run_id=start.run_id or run_id, metadata=kept)
 
@@ -207,7 +211,7 @@ def _once(
     given, saved = start.given, start.loaded[0] if start.loaded else None
     metadata = labels_of(once.flow, once.folder)
     if given is not None:
-        metadata[DIGEST] = digest_of(given, "the input", strict=False)
+        metadata |= _labels_of_input(given)
     if saved is None:
         return replace(start, metadata=metadata)
     recorded = str(saved.checkpoint.metadata.get(FLOW, once.flow))
@@ -225,7 +229,7 @@ def _once(
     if given is not None and digest != metadata[DIGEST]:
         if once.adopt:
             return _adopting(saver, start, opened)
-        raise InputMismatchError(address.thread_id, _why(digest), adopts=True)
+        raise InputMismatchError(address.thread_id, _why(digest, opened, metadata), adopts=True)
     start = replace(start, given=None)
     return start if opened.tasks else _kept(saver, start, opened, options)
 
@@ -314,8 +318,19 @@ def _recorded_digest(program: Program, opened: OpenCheckpoint) -> str | None:
     return digest_of(channel.get(), "the input", strict=False)
 
 
-def _why(recorded: str | None) -> str:
-    return "its input was another one" if recorded else "what its input was is not recorded"
+def _labels_of_input(given: Any) -> dict[str, Any]:
+    """Return what metadata keep of an input: its digest, and the files in it."""
+    digest, files = with_files(lambda: digest_of(given, "the input", strict=False))
+    return {DIGEST: digest, FILES: [list(each) for each in files]} if files else {DIGEST: digest}
+
+
+def _why(recorded: str | None, opened: OpenCheckpoint, labels: Mapping[str, Any]) -> str:
+    """Return why an input is not the one that was recorded."""
+    if recorded is None:
+        return "what its input was is not recorded"
+    files = opened.saved.checkpoint.metadata.get(FILES, ())
+    changed = changed_files(files, labels.get(FILES, ()))
+    return "; ".join(text for _, text in changed) or "its input was another one"
 
 
 def kept_result(program: Program, saved: Saved, options: Options) -> Steps:

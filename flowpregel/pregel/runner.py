@@ -308,7 +308,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
         fault("run.start.after")
         run_id = start.run_id or str(uuid.uuid4())
         metadata = {**asked.labels, **start.metadata, **config.metadata, "run_id": run_id}
-        options = _begun(options, start, metadata)
+        options = _begun(asked, options, start, metadata)
         around = RunContext(
             config={**config.shown, "run_id": start.run_id},
             context=asked.context,
@@ -350,11 +350,12 @@ def _start_of(asked: GraphRun, options: Options) -> Start:
     )
 
 
-def _begun(options: Options, start: Start, metadata: Mapping[str, Any]) -> Options:
+def _begun(asked: GraphRun, options: Options, start: Start, metadata: Mapping[str, Any]) -> Options:
     """Return the options of a run that starts now."""
     return replace(
         options,
         address=start.address or options.address,
+        adopts_input=isinstance(asked.resume, Once) and asked.resume.adopt,
         loaded=start.loaded,
         metadata=metadata,
         now=now() if start.after is None else max(now(), time_of(start.after) + 1),

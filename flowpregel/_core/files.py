@@ -1,0 +1,56 @@
+"""The files whose content arguments are known by: which they were, and what has changed in them.
+
+A `File` notes itself while a digest of it is taken. What was noted is kept with the call, or with
+the input, so that a file which was corrected since can be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from typing import TypeAlias, TypeVar
+
+Value = TypeVar("Value")
+FileContent: TypeAlias = tuple[str, str, int]
+"""The path of a file, a digest of its content, and its size: plain, as it is recorded."""
+_DIGITS = 16
+_NOTED: ContextVar[list[FileContent] | None] = ContextVar("flowpregel_files", default=None)
+
+
+def note_file(path: str, digest: str, size: int) -> None:
+    """Note a file of which a digest is taken."""
+    noted, content = _NOTED.get(), (path, digest[:_DIGITS], size)
+    if noted is not None and content not in noted:
+        noted.append(content)
+
+
+def with_files(take_digest: Callable[[], Value]) -> tuple[Value, tuple[FileContent, ...]]:
+    """Return what *take_digest* does, and the files that were noted meanwhile."""
+    noted: list[FileContent] = []
+    token = _NOTED.set(noted)
+    try:
+        return take_digest(), tuple(noted)
+    finally:
+        _NOTED.reset(token)
+
+
+def changed_files(
+    recorded: Iterable[Sequence[object]], now: Iterable[FileContent]
+) -> list[tuple[FileContent, str]]:
+    """Return the files whose content has changed, each with a text that says how.
+
+    Example:
+        >>> changed_files([("a.csv", "8fa3e39f", 6)], [("a.csv", "566080d2", 7)])[0][1]
+        "file 'a.csv' was 6 bytes [8fa3e39f] and is 7 bytes [566080d2]"
+    """
+    before = {path: (digest, size) for path, digest, size in recorded}
+    changed = []
+    for path, digest, size in now:
+        was = before.get(path)
+        if was is not None and was[0] != digest:
+            text = (
+                f"file {path!r} was {was[1]:,} bytes [{str(was[0])[:8]}] "
+                f"and is {size:,} bytes [{digest[:8]}]"
+            )
+            changed.append(((path, digest, size), text))
+    return changed
