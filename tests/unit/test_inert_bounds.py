@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowpregel._lmdb.codec import PythonCodec
+from flowpregel._lmdb.records import fields_of
 from flowpregel.watching.inert import InertCodec, is_small
 from flowpregel.watching.preview import FULL, one_line, plain
 
@@ -120,3 +121,40 @@ def test_a_value_that_grows_by_being_shown_is_cut_off_in_full() -> None:
 
     assert len(one_line(value, limits)) < 100_000
     assert 10_000_000 == FULL.total
+
+
+# ---------------------------------------------------------------- records
+
+
+RECORDS = {
+    "a key": b"}" + DEEP + b"Ns.",
+    "a field": b"(" + DEEP + b"Nt.",
+    "a text's place in a dict of the old form": b"(" + DEEP + b"Nd.",
+    "a set": b"\x8f(" + DEEP + b"\x90.",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RECORDS)
+def test_a_record_that_grows_without_a_bound_is_refused(kind: str) -> None:
+    """Before anybody hashes one of its fields: a store with its key may be from elsewhere."""
+    program = b"\x80\x04" + RECORDS[kind]
+    code = (
+        "import sys; from flowpregel._lmdb.records import fields_of\n"
+        "from flowpregel.errors import StoreCorruptError\n"
+        "try: fields_of(bytes.fromhex(sys.argv[1]))\n"
+        "except StoreCorruptError: print('refused')"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, program.hex()], cwd=ROOT, timeout=30, text=True,
+        capture_output=True, check=True,
+    )  # fmt: skip
+
+    assert "refused" in done.stdout
+
+
+def test_a_record_with_very_many_tuples_is_read() -> None:
+    fields = (("text", 1, b"\x86" * 50, {"a": ("b", (1, 2)), 3: None}), *[("x", (1,))] * 1_000)
+
+    assert fields == fields_of(pickle.dumps(fields, 5))
