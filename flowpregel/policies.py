@@ -202,6 +202,8 @@ class Resources:
     """How many calls of the task may start in which time, such as ``"60/min"``."""
     priority: int | None = None
     """Higher ones go first among what waits; None: that of the task that called it, or 0."""
+    isolation: Literal["fresh"] | None = None
+    """``"fresh"``: a worker process for this call alone, started for it and ended with it."""
 
     def __post_init__(self) -> None:
         if self.cpus is not None and (not _is_number(self.cpus) or self.cpus <= 0):
@@ -210,6 +212,11 @@ class Resources:
             raise ConfigurationError(f"gpus={self.gpus!r}: use a whole number")
         if self.priority is not None and type(self.priority) is not int:
             raise ConfigurationError(f"priority={self.priority!r}: use a whole number")
+        if self.isolation not in (None, "fresh"):
+            raise ConfigurationError(
+                f"isolation={self.isolation!r}: use 'fresh', for a process of its own for each "
+                "call, or None"
+            )
         if self.memory is not None:
             object.__setattr__(self, "memory", bytes_of(self.memory))
         limits: Sequence[Any] = self.limit

@@ -389,7 +389,7 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
         )
     if node.resources is not None and not capabilities.admits:
         raise ConfigurationError(
-            f"task {node.name!r} says what it takes (cpus, memory, gpus, limit, rate or priority), "
-            f"but {kind} counts none of it: use executor='processes', and a "
+            f"task {node.name!r} says what it takes (cpus, memory, gpus, limit, rate, priority or "
+            f"isolation), but {kind} counts none of it: use executor='processes', and a "
             "function that is not async"
         )

@@ -35,6 +35,7 @@ class TaskKeywords(TypedDict, total=False):
     limit: str | Sequence[str] | None
     rate: str | None
     priority: int | None
+    isolation: Literal["fresh"] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,8 @@ class TaskOptions:
     """How many calls may start in which time, such as ``"60/min"``."""
     priority: int | None = None
     """Calls with a higher one go first among those that wait."""
+    isolation: Literal["fresh"] | None = None
+    """``"fresh"``: each call has a worker process of its own, which ends with it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from inspect import signature
-from typing import Any, Never, Self
+from typing import Any, Literal, Never, Self
 
 from flowpregel._core.commands import callee_of, name_of
 from flowpregel._text import no_such_option
@@ -76,6 +76,7 @@ class StateGraph(GraphSpec):
         destinations: Destinations | None = None,
         timeout: Timeout | None = None,
         executor: Any = None,
+        isolation: Literal["fresh"] | None = None,
     ) -> Self:
         """Add a node, and return the graph.
 
@@ -97,6 +98,7 @@ class StateGraph(GraphSpec):
             timeout: The most seconds an attempt may take, or a policy.
             executor: Where it runs: ``"processes"``, ``"threads"``, ``"inline"``,
                 or an executor; None is the graph's.
+            isolation: ``"fresh"`` gives each attempt a worker process of its own.
 
         Raises:
             ConfigurationError: The name is taken or reserved, or the action
@@ -134,6 +136,7 @@ class StateGraph(GraphSpec):
             ends=ends,
             error_handler=handler,
             executor=executor,
+            isolation=isolation,
         )
         return self
 

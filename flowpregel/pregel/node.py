@@ -19,7 +19,7 @@ from flowpregel._core.records import Kind, Node, Outcome, Raised, Returned, Task
 from flowpregel.context import Job, RunClient, RunInfo
 from flowpregel.errors import ConfigurationError, GraphInterrupt
 from flowpregel.executors.attempt import aperform, perform
-from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel._write import ChannelWrite, ChannelWriteEntry
 
 TAG_HIDDEN: Final = "langsmith:hidden"
@@ -42,6 +42,7 @@ class PregelNode:
         tags, metadata: Shown in streams.
         retry_policy, cache_policy, timeout: How it is tried, shared and bounded.
         executor: Where it runs; None is the graph's default.
+        isolation: ``"fresh"`` gives each attempt a worker process of its own.
     """
 
     channels: str | Sequence[str]
@@ -55,6 +56,7 @@ class PregelNode:
     cache_policy: CachePolicy | None = None
     timeout: float | timedelta | TimeoutPolicy | None = None
     executor: Any = None
+    isolation: Literal["fresh"] | None = None
     reads: Sequence[str] = ()
     """Channels that its writers may read again."""
     then: Sequence[Any] = ()
@@ -73,6 +75,12 @@ class PregelNode:
         self.retry_policy = policies_of(self.retry_policy)
         self.cache_policy = checked_cache_policy(self.cache_policy)
         self.timeout = TimeoutPolicy.coerce(self.timeout)
+        Resources(isolation=self.isolation)  # refuses what cannot be
+        if self.isolation is not None and is_graph(self.bound):
+            raise ConfigurationError(
+                f"isolation={self.isolation!r}: {self.bound.name!r} is a graph, which has no "
+                f"process; give isolation={self.isolation!r} to the nodes in it"
+            )
 
     @property
     def steps(self) -> tuple[Any, ...]:
@@ -172,6 +180,7 @@ class PregelNode:
             timeout=TimeoutPolicy.coerce(self.timeout),
             handler=self.error_handler,
             executor=self.executor,
+            resources=None if self.isolation is None else Resources(isolation=self.isolation),
             hidden=TAG_HIDDEN in self.tags,
             metadata=self.metadata,
             tags=tuple(self.tags),

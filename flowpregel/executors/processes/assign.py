@@ -79,6 +79,8 @@ class Needs:
     """Whether the memory is that of earlier calls: a guess, which nothing is refused for."""
     is_below: bool = False
     """Whether a task that waits for it holds something."""
+    is_fresh: bool = False
+    """Whether it takes a worker for itself, which ends with it."""
 
 
 ONE_CPU: Final = Needs({"cpus": 1.0})
@@ -348,10 +350,11 @@ class _Free:
         """Return the index of the worker that a task gets, or the kind of one to start."""
         count = int(needs.amounts.get("gpus", 0))
         found: int | WorkerKind
-        found = kind = WorkerKind(needs.threads, tuple(self._gpus[:count]))
+        found = kind = WorkerKind(needs.threads, tuple(self._gpus[:count]), needs.is_fresh)
         for index, each in self._kinds.items():
             is_free = len(each.gpus) == count and {*each.gpus} <= {*self._gpus}
-            if each.threads == needs.threads and is_free:
+            is_alike = (each.threads, each.is_fresh) == (needs.threads, needs.is_fresh)
+            if is_alike and is_free:
                 found, kind = index, self._kinds.pop(index)
                 break
         if count:

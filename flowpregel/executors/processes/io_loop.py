@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import logging
+import os
 import queue
 import selectors
 import socket
@@ -259,11 +260,14 @@ class WorkerLink:
             try:
                 while self._outbox:
                     data, sent = self._outbox[0]
-                    if (done := sum(sent)) < len(data):
+                    if (done := sum(sent)) >= len(data):
+                        self._outbox.popleft()
+                        continue
+                    try:
                         # No signal handler runs between the call and the note of its result.
                         sent.extend(map(self._socket.send, (memoryview(data)[done:],)))
-                    else:
-                        self._outbox.popleft()
+                    except BlockingIOError:
+                        os.set_blocking(self._socket.fileno(), True)  # a task has set it so
             except OSError as error:
                 if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
                     raise  # by a handler
@@ -312,6 +316,9 @@ class WorkerLink:
     def _receive(self) -> bool:
         try:
             data = self._socket.recv(CHUNK)
+        except BlockingIOError:
+            os.set_blocking(self._socket.fileno(), True)  # a task has set it otherwise
+            return True
         except OSError:
             data = b""
         if not data:

@@ -50,6 +50,8 @@ class Pool(TaskPool):
             protocol.READY: self._on_ready,
             protocol.FAILED: self._on_failed,
             protocol.RETURNED: self._on_returned,
+            protocol.SPOILED: self._on_spoiled,
+            protocol.REFUSED: self._on_refused,
             protocol.LEFT: lambda worker, frame: worker.leaving.pop(frame.number).set_result(None),
         }
         self._numbers = count(1)
@@ -168,8 +170,11 @@ class Pool(TaskPool):
             return
         worker.heard = time.monotonic()
         most_tasks, most_rss = self.settings.worker_max_tasks, self.settings.worker_max_rss
-        is_worn = (most_tasks is not None and worker.served >= most_tasks) or (
-            most_rss is not None and crash_report.memory_of(worker.pid) > most_rss
+        is_worn = (
+            worker.is_spoiled
+            or worker.kind.is_fresh
+            or (most_tasks is not None and worker.served >= most_tasks)
+            or (most_rss is not None and crash_report.memory_of(worker.pid) > most_rss)
         )
         most = 2 * self.settings.size + _SPARE
         # Spare ones: a worker whose task waits for calls is not counted.
@@ -187,6 +192,18 @@ class Pool(TaskPool):
             free = self.settings.size - states.count(WorkerState.BUSY)
             for worker in behind if free > 0 and WorkerState.IDLE in states else ():
                 self.recall(worker)
+
+    def _on_spoiled(self, worker: WorkerProcess, frame: Frame) -> None:
+        """Replace *worker*: what its last task did to its process stays."""
+        worker.is_spoiled = True
+        self.recall(worker)
+        if worker.state is WorkerState.IDLE:
+            worker.dismiss()
+
+    def _on_refused(self, worker: WorkerProcess, frame: Frame) -> None:
+        """Have a task wait again that was sent before it was known that *worker* is spoiled."""
+        if (task := worker.tasks.get(frame.number)) is not None:
+            self._take_back((task,))
 
     # ------------------------------------------------ tasks out
 

@@ -66,8 +66,13 @@ SAVED: Final = 43
 CANCELLED: Final = 44
 """Task *number* no longer wants a call; no answer."""
 
+SPOILED: Final = 45
+"""The worker begins no more tasks. The body names what its last one did that stays."""
+REFUSED: Final = 46
+"""Task *number*, which came when the worker was spoiled, has not begun."""
+
 DOWN: Final = frozenset(range(TASKS, LEAVE + 1))
-UP: Final = frozenset(range(READY, CANCELLED + 1))
+UP: Final = frozenset(range(READY, REFUSED + 1))
 
 # Flags.
 STOPPED: Final = 2
@@ -114,12 +119,14 @@ def map_status(fd: int) -> memoryview:
 
 
 class WorkerKind(NamedTuple):
-    """What a worker's environment says, from its start to its end."""
+    """What distinguishes a worker from others, from its start to its end."""
 
     threads: int | None = None
     """How many OS threads numeric libraries may start; None: the pool's share."""
     gpus: tuple[str, ...] = ()
     """The GPUs that its tasks see; none: whatever the program sees."""
+    is_fresh: bool = False
+    """Whether it runs one task, and ends."""
 
 
 PLAIN: Final = WorkerKind()

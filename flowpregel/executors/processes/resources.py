@@ -192,7 +192,7 @@ class ResourceBook:
         if said is None and not is_below:
             return
         self.count += 1
-        key = task.job.task.node.home, said, is_below
+        key = task.job.task.node.home or task.job.task.name, said, is_below
         if key not in self._needs:
             self._needs[key] = self._needs_of(*key)
         task.needs = self._needs[key]
@@ -224,7 +224,14 @@ class ResourceBook:
         if said.rate is not None:
             rate = f"{said.rate} of {home}"
             self._rates.setdefault(rate, StartLog(said.rate))
-        return Needs(amounts, threads, rate, is_measured=said.memory is None, is_below=is_below)
+        return Needs(
+            amounts,
+            threads,
+            rate,
+            is_measured=said.memory is None,
+            is_below=is_below,
+            is_fresh=said.isolation == "fresh",
+        )
 
     def assign(
         self,

@@ -21,6 +21,7 @@ import struct
 import sys
 import threading
 import time
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from resource import RUSAGE_SELF, getrusage
@@ -31,7 +32,7 @@ from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
 from flowpregel.carried import carried_by
 from flowpregel.context import RunClient
-from flowpregel.errors import TaskCancelled, TaskSerializationError
+from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import OpenCalls
 from flowpregel.executors.local import caught_of
@@ -40,6 +41,7 @@ from flowpregel.executors.processes.code_cache import ReceivedCode, pack_node
 from flowpregel.executors.processes.crash_report import RSS_UNIT
 from flowpregel.executors.processes.guard import MARK, end_marked
 from flowpregel.executors.processes.io_loop import Answer, WorkerLink
+from flowpregel.executors.processes.process_state import ProcessState
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
@@ -47,7 +49,12 @@ from flowpregel.executors.processes.shared_memory import (
     released_in,
     segments_for,
 )
-from flowpregel.executors.processes.worker_io import become_worker, bind_fields, take_over
+from flowpregel.executors.processes.worker_io import (
+    become_worker,
+    bind_fields,
+    own_description,
+    take_over,
+)
 from flowpregel.executors.shared import sent_by_key
 
 if TYPE_CHECKING:
@@ -80,6 +87,7 @@ class Worker:
     def __init__(self, setup: protocol.WorkerSetup) -> None:
         for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
+        own_description(setup.tokens, os.O_RDONLY | os.O_NONBLOCK)
         self._link = WorkerLink(socket.socket(fileno=setup.link), setup.mark)
         self._status = protocol.map_status(setup.status)
         self._tokens = Tokens(setup.tokens)
@@ -88,7 +96,9 @@ class Worker:
         writers = 2 * setup.settings.size
         limit = setup.settings.shared_limit // writers
         self._arena = Arena(limit, segments=segments_for(writers), reader=door)
-        self._printed = take_over(self._link, setup.log_levels)
+        self._streams = take_over(self._link, setup.log_levels)
+        self._blocking = {setup.link: True, setup.door: True, setup.tokens: False}
+        self._is_spoiled = False
         self._contexts: dict[bytes, Context[Any]] = {}
         self._codes: dict[bytes, tuple[str, ReceivedCode]] = {}
         """The names and the code of nodes, by digest: the coordinator orders what is dropped."""
@@ -112,6 +122,8 @@ class Worker:
 
     def run(self) -> None:
         """Do what the coordinator orders until it says stop, or is gone."""
+        blocking = {**self._blocking, 0: True, 1: True, 2: True}
+        self._state = ProcessState(self._streams.current, blocking)
         while (frame := self._link.next()) is not None:
             match frame.kind:
                 case protocol.TASKS:
@@ -129,6 +141,11 @@ class Worker:
     def _run_tasks(self, frame: serialization.Frame) -> None:
         """Run the tasks of a frame, those that were not recalled."""
         for number, digest, code, dropped, body in pickle.loads(frame.body):
+            if self._is_spoiled:
+                # Those that have tokens are recalled.
+                if number == frame.number:
+                    self._link.send(protocol.REFUSED, number)
+                continue
             for unwanted in dropped:
                 del self._codes[unwanted]
             if code:
@@ -152,8 +169,9 @@ class Worker:
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
             outcome = self._perform(digest, body, client)
-        except TaskCancelled:
-            outcome = Withdrawn()
+            self._state.settle()
+        except BaseException as error:  # noqa: BLE001 - by a handler that the task has left
+            outcome = self._broken_off(digest, error)
         finally:
             self._stoppable = False
             link.job = None
@@ -164,7 +182,7 @@ class Worker:
             # Before the next task begins: what that one starts is to live.
             end_marked({self._guard_mark}, os.getpid(), began)
         link.answers.clear()
-        for printed in self._printed:  # the task may have put other streams in their place
+        for printed in self._streams.printed:  # the task may have put others in their place
             if printed.line:
                 printed.flush()
         fault("task.send.before")
@@ -177,6 +195,26 @@ class Worker:
         head = protocol.RAN.pack(seconds, at, cpu, peak, len(ids)) + ids
         result = messages.pack_outcome(outcome, self._codes[digest][0], self._arena.share)
         link.send(protocol.ENDED, number, head + result, flags)
+        if lasting := self._state.restore():
+            self._spoil(lasting)
+
+    def _broken_off(self, digest: bytes, error: BaseException) -> Outcome:
+        """Return the outcome of a task that *error* has ended from outside of its own code."""
+        is_settled = False
+        while not is_settled:
+            with suppress(BaseException):  # by a handler of the task's: how it ended is known
+                self._state.settle()
+                is_settled = True
+        if isinstance(error, TaskCancelled):
+            return Withdrawn()
+        if isinstance(error, Exception):
+            return Raised(error)
+        return Raised(TaskExitError(self._codes[digest][0], repr(error)))
+
+    def _spoil(self, lasting: str) -> None:
+        """Begin no more tasks: the process has changed for good. The coordinator replaces it."""
+        self._is_spoiled = True
+        self._link.send(protocol.SPOILED, 0, lasting.encode())
 
     def _perform(self, digest: bytes, body: bytes, client: WorkerRunClient) -> Outcome:
         name, code = self._codes[digest]
@@ -212,6 +250,8 @@ class Worker:
         outcome = None if ended is None else messages.unpack_outcome(ended)
         self._close_contexts(tokens, outcome.error if isinstance(outcome, Raised) else None)
         self._link.send(protocol.LEFT, frame.number)
+        if lasting := self._state.restore():
+            self._spoil(lasting)
 
     def _close_contexts(self, tokens: list[bytes], error: BaseException | None) -> None:
         for token in tokens:

@@ -25,7 +25,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from flowpregel.context import Job
 from flowpregel.executors.processes import protocol
@@ -72,6 +72,7 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
 
     # With loky's method, pools that tasks make would respawn for ever.
     multiprocessing.set_start_method("spawn", force=True)
+    part_from_trackers()
 
 
 def die_with_parent() -> None:
@@ -189,18 +190,78 @@ def log_levels() -> dict[str, int]:
     return {"": logging.root.level, **{name: level for name, level in levels.items() if level}}
 
 
-def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> tuple[Printed, Printed]:
-    """Send this worker's log records and prints; return what takes the prints."""
-    out, err = Printed(link, 1), Printed(link, 2)
-    sys.stdout, sys.stderr = (
-        io.TextIOWrapper(cast(Any, each), "utf-8", "backslashreplace", "", write_through=True)
-        for each in (out, err)
-    )
+class Streams:
+    """The standard streams of a worker: what tasks print there is sent.
+
+    Args:
+        link: The worker's.
+    """
+
+    def __init__(self, link: WorkerLink) -> None:
+        self._link = link
+        self.printed = [Printed(link, 1), Printed(link, 2)]
+        """What takes the prints."""
+        self._outputs: list[Any] = [*map(_text_on, self.printed)]
+        self._input: Any = open(0, closefd=False)  # noqa: SIM115 - as long as the process
+
+    def current(self) -> tuple[Any, Any, Any]:
+        """Return ``stdin``, ``stdout`` and ``stderr``, made anew where a task has closed them."""
+        if _is_closed(self._input):
+            self._input = open(0, closefd=False)  # noqa: SIM115 - as long as the process
+        for index, stream in enumerate(self._outputs):
+            if _is_closed(stream):
+                self.printed[index] = Printed(self._link, index + 1)
+                self._outputs[index] = _text_on(self.printed[index])
+        return self._input, self._outputs[0], self._outputs[1]
+
+
+def _text_on(printed: Any) -> io.TextIOWrapper:
+    return io.TextIOWrapper(printed, "utf-8", "backslashreplace", "", write_through=True)
+
+
+def _is_closed(stream: Any) -> bool:
+    """Return whether nothing can be read from *stream*, or written to it, any more."""
+    try:
+        return bool(stream.closed)
+    except ValueError:  # its buffer was detached
+        return True
+
+
+def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> Streams:
+    """Send this worker's log records and prints; return the streams that take the prints."""
+    streams = Streams(link)
+    sys.stdin, sys.stdout, sys.stderr = streams.current()
     root = logging.getLogger()
     root.handlers[:] = [LogSender(link)]
     for name, level in log_levels.items():
         logging.getLogger(name or None).setLevel(level)
-    return out, err
+    return streams
+
+
+def own_description(fd: int, mode: int) -> None:
+    """Give *fd*, one end of a pipe, a file description that no other process has (Linux).
+
+    A task may set it blocking or not, and nobody else sees that.
+    """
+    with contextlib.suppress(OSError):  # without /proc it stays shared
+        opened = os.open(f"/proc/self/fd/{fd}", mode | os.O_CLOEXEC)
+        os.dup2(opened, fd, inheritable=False)
+        os.close(opened)
+
+
+def part_from_trackers() -> None:
+    """Share no file description with the trackers of named resources, nor hand theirs down.
+
+    Every process of the program writes to their pipes: one that a task set non-blocking was so for
+    the program as well.
+    """
+    from multiprocessing import resource_tracker  # noqa: PLC0415 - loaded by loky anyway
+
+    from loky.backend import resource_tracker as loky_tracker  # noqa: PLC0415 - loaded anyway
+
+    trackers: tuple[Any, ...] = (resource_tracker, loky_tracker)
+    for fd in {each._resource_tracker._fd for each in trackers} - {None}:  # noqa: SLF001
+        own_description(fd, os.O_WRONLY)
 
 
 # ------------------------------------------------ structlog

@@ -73,6 +73,9 @@ class WorkerProcess:
         BaseException: Whatever keeps it from being started.
     """
 
+    is_spoiled = False
+    """Whether it begins no more tasks: one has changed its process for good."""
+
     def __init__(
         self,
         settings: protocol.PoolSettings,
@@ -269,7 +272,8 @@ class WorkerProcess:
         last = next(reversed(self.tasks.values()), None)
         seconds = inf
         is_slow = now - self.heard > _SLOW_AFTER
-        if not (last is None or last.stopping or self.held_by is not None or is_slow):
+        is_closed = self.is_spoiled or self.held_by is not None
+        if not (last is None or last.stopping or is_closed or is_slow):
             # At least 10 µs: the token pipe is not endless.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
         held = {} if last is None else (last.needs or ONE_CPU).amounts

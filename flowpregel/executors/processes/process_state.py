@@ -1,0 +1,219 @@
+"""What a task may change of its process, and how the next task finds it as it was.
+
+A worker runs one task after another in one process. Much of a process's state is the operating
+system's: its folder, its limits, its timers, its descriptors. `ProcessState` notes that state
+when the worker is ready, its initializer included, and after each task compares it and puts it
+back. That costs about as much as ten system calls, so it is done for every task::
+
+    task ends --> settle: timers, signal handlers --> the result is sent --> restore: the rest
+                  (they could call the task's code)
+
+What cannot be put back (a hard limit that was lowered, another user, another root) makes the worker
+useless for others: it is replaced. The state of the interpreter is left alone: imported modules,
+``sys.path``, random generators, warning filters, loggers, OS threads. Modules stay imported and may
+depend on it; a task that must not share it takes ``isolation="fresh"``.
+"""
+
+from __future__ import annotations
+
+import _locale
+import _signal  # type: ignore[import-not-found]  # typeshed has none
+import faulthandler
+import fcntl
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+_NUMBERS: Final = tuple(sorted(map(int, signal.valid_signals())))
+_TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+_LIMITS: Final = tuple(
+    {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
+)
+_STANDARD: Final = (0, 1, 2)
+_FIRST_COPY: Final = 64
+"""The lowest number of the copies of standard descriptors: tasks close and reuse low ones."""
+_OFF: Final = (0.0, 0.0)
+_PRIVATE: Final = 0o077
+_HAS_AFFINITY: Final = hasattr(os, "sched_getaffinity")
+
+
+class _Now(NamedTuple):
+    """The state of a process at one moment, all that is compared of it; the names are shown."""
+
+    signal_handlers: list[Any]
+    environment: tuple[bool, dict[bytes, bytes]]
+    """Whether `os.environ` is the mapping that it was, and what is in that."""
+    working_directory: tuple[int, int]
+    root_directory: tuple[int, int]
+    umask: int
+    resource_limits: list[tuple[int, int]]
+    standard_descriptors: list[tuple[int, int]]
+    blocking_modes: list[bool]
+    signal_mask: Collection[int]
+    nice_value: int
+    locale: str
+    users_and_groups: tuple[int, ...]
+    cpu_affinity: Collection[int]
+    streams: tuple[Any, ...]
+
+
+class ProcessState:
+    """The state of this process as tasks have to find it: as it is now.
+
+    Args:
+        streams: Returns ``sys.stdin``, ``sys.stdout`` and ``sys.stderr`` as they have to be, made
+            anew if they were closed.
+        blocking: Descriptors whose reading and writing must block, or must not.
+    """
+
+    def __init__(
+        self, streams: Callable[[], tuple[Any, Any, Any]], blocking: Mapping[int, bool]
+    ) -> None:
+        self._streams = streams
+        self._blocking = blocking
+        self._timers = [timer for timer in _TIMERS if signal.getitimer(timer) == _OFF]
+        self._environment: Any = os.environ
+        self._folder = os.getcwd()
+        self._copies = [
+            fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY) for number in _STANDARD
+        ]
+        self._before = self._now()
+        self._repairs: dict[str, Callable[[Any], object]] = {
+            "environment": self._set_environment,
+            "working_directory": self._change_folder,
+            "umask": os.umask,
+            "resource_limits": _set_limits,
+            "standard_descriptors": self._duplicate,
+            "blocking_modes": self._set_modes,
+            "signal_mask": _block,
+            "nice_value": _set_nice,
+            "locale": _set_locale,
+            "cpu_affinity": _set_cpus,
+            "streams": self._set_streams,
+        }
+        """What puts parts of the state back, by their names, in this order; given the old value."""
+
+    def settle(self) -> None:
+        """Stop the timers of a task that has ended, and put back the handlers of signals.
+
+        Raises:
+            BaseException: What a handler of the task's raises that is called meanwhile.
+        """
+        for timer in self._timers:
+            signal.setitimer(timer, 0)
+        faulthandler.cancel_dump_traceback_later()
+        with suppress(ValueError):  # it had set a descriptor that was closed since
+            signal.set_wakeup_fd(-1)
+        handlers = [*map(_signal.getsignal, _NUMBERS)]
+        if handlers == self._before.signal_handlers:
+            return
+        old = self._before.signal_handlers
+        for number, handler, before in zip(_NUMBERS, handlers, old, strict=True):
+            if handler != before and before is not None:
+                _signal.signal(number, before)
+
+    def restore(self) -> str:
+        """Put everything else back; return the names of what cannot be, if there is any."""
+        if not faulthandler.is_enabled():
+            faulthandler.enable(file=2, all_threads=True)
+        with suppress(OSError, ValueError):  # a folder is gone, a descriptor or stream is closed
+            if self._now() == self._before:
+                return ""
+        for name, repair in self._repairs.items():
+            with suppress(Exception):  # whatever keeps it from being put back: that is seen below
+                repair(getattr(self._before, name))
+        try:
+            now = self._now()
+        except (OSError, ValueError) as error:
+            return str(error)
+        return ", ".join(
+            name.replace("_", " ")
+            for name in _Now._fields
+            if getattr(now, name) != getattr(self._before, name)
+        )
+
+    def _now(self) -> _Now:
+        """Return the state of the process; one function, as it is called after each task."""
+        folder, root = os.stat("."), os.stat("/")
+        standard = [*map(os.fstat, _STANDARD)]
+        mask = os.umask(_PRIVATE)  # it can only be read by setting it
+        os.umask(mask)
+        streams = sys.stdin, sys.stdout, sys.stderr
+        return _Now(
+            signal_handlers=[*map(_signal.getsignal, _NUMBERS)],
+            # Its dict of bytes: through its methods each name and value would be decoded.
+            environment=(os.environ is self._environment, dict(self._environment._data)),  # noqa: SLF001
+            working_directory=(folder.st_dev, folder.st_ino),
+            root_directory=(root.st_dev, root.st_ino),
+            umask=mask,
+            resource_limits=[*map(resource.getrlimit, _LIMITS)],
+            standard_descriptors=[(each.st_dev, each.st_ino) for each in standard],
+            blocking_modes=[os.get_blocking(number) for number in self._blocking],
+            signal_mask=_signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+            nice_value=os.getpriority(os.PRIO_PROCESS, 0),
+            locale=_locale.setlocale(_locale.LC_ALL, None),
+            users_and_groups=(os.getuid(), os.geteuid(), os.getgid(), os.getegid()),
+            cpu_affinity=os.sched_getaffinity(0) if _HAS_AFFINITY else (),
+            streams=(*streams, *[getattr(stream, "closed", None) for stream in streams]),
+        )
+
+    # ------------------------------------------------ single parts
+
+    def _set_environment(self, before: tuple[bool, dict[bytes, bytes]]) -> None:
+        os.environ = self._environment  # noqa: B003 - a task may have put another in its place
+        _, variables = before
+        current = os.environb
+        for name in [*current]:
+            if name not in variables:
+                del current[name]
+        for name, value in variables.items():
+            if current.get(name) != value:
+                current[name] = value
+        time.tzset()
+
+    def _change_folder(self, _: Any) -> None:
+        os.chdir(self._folder)
+
+    def _duplicate(self, before: list[tuple[int, int]]) -> None:
+        for copy, number, identity in zip(self._copies, _STANDARD, before, strict=True):
+            found = os.fstat(copy)
+            if (found.st_dev, found.st_ino) == identity:  # else a task has closed the copy
+                os.dup2(copy, number)
+
+    def _set_modes(self, _: Any) -> None:
+        for number, mode in self._blocking.items():
+            os.set_blocking(number, mode)
+
+    def _set_streams(self, _: Any) -> None:
+        sys.stdin, sys.stdout, sys.stderr = streams = self._streams()
+        # Those that were closed have been made anew.
+        self._before = self._before._replace(streams=(*streams, False, False, False))
+
+
+def _set_limits(before: list[tuple[int, int]]) -> None:
+    for limit, values in zip(_LIMITS, before, strict=True):
+        if resource.getrlimit(limit) != values:
+            resource.setrlimit(limit, values)
+
+
+def _block(before: Collection[int]) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _set_nice(before: int) -> None:
+    if os.getpriority(os.PRIO_PROCESS, 0) != before:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+def _set_locale(before: str) -> None:
+    _locale.setlocale(_locale.LC_ALL, before)
+
+
+def _set_cpus(before: Collection[int]) -> None:
+    if before:
+        os.sched_setaffinity(0, before)

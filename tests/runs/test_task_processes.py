@@ -1,0 +1,520 @@
+"""What a task does to its process ends with it: the next task finds the process as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import locale
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel.errors import ConfigurationError
+from flowpregel.executors import ProcessExecutor
+from flowpregel.func import entrypoint, task
+from flowpregel.graph import END, START, StateGraph
+from tests.runs.pooling import wait_until
+
+pytestmark = pytest.mark.slow
+LONG = 60.0
+"""Seconds that nothing here takes, unless it is broken."""
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessExecutor]:
+    """A pool of one worker, so that the next task meets what the last one left."""
+    with ProcessExecutor(1) as pool:
+        call(pool, abs, 1)
+        yield pool
+
+
+def call(pool: ProcessExecutor, function: Callable[..., Any], *given: Any) -> Any:
+    return pool.submit(function, *given).result(LONG)
+
+
+# ---------------------------------------------------------------- what is restored
+
+
+def folder() -> str:
+    return os.getcwd()
+
+
+def change_folder() -> None:
+    os.chdir("/")
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def change_umask() -> None:
+    os.umask(0o777)
+
+
+def open_files() -> tuple[int, int]:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def lower_open_files() -> None:
+    _, most = open_files()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (32, most))
+
+
+def variables() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def change_variables() -> None:
+    os.environ["LEFT_BEHIND"] = "1"
+    os.environ["PATH"] = "/nowhere"
+    del os.environ["HOME"]
+
+
+def replace_variables() -> None:
+    os.environ = {"LEFT_BEHIND": "1"}  # type: ignore[assignment]  # noqa: B003 - users do
+
+
+def zone() -> tuple[str, str]:
+    return time.tzname
+
+
+def change_zone() -> None:
+    os.environ["TZ"] = "XYZ-7"
+    time.tzset()
+
+
+def timer() -> float:
+    left, _ = signal.getitimer(signal.ITIMER_REAL)
+    return left
+
+
+def set_timer() -> None:
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit(3))
+    signal.alarm(1)
+
+
+def handlers() -> list[str]:
+    return [repr(signal.getsignal(number)) for number in (signal.SIGALRM, signal.SIGUSR1)]
+
+
+def change_handlers() -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def mask() -> set[int]:
+    return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
+
+
+def block() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM})
+
+
+def streams() -> tuple[str, bool, bool]:
+    return type(sys.stdout).__name__, sys.stdout.closed, sys.stderr.closed
+
+
+def replace_streams() -> None:
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - left open on purpose
+
+
+class Unusual:
+    """Lacks what streams have."""
+
+
+def replace_streams_by_others() -> None:
+    sys.stdin = sys.stderr = None  # type: ignore[assignment]
+    sys.stdout = Unusual()  # type: ignore[assignment]
+
+
+def close_streams() -> None:
+    sys.stdout.close()
+    sys.stderr.close()
+
+
+def detach_streams() -> None:
+    sys.stdout.detach()
+
+
+def descriptors() -> list[str]:
+    return [os.readlink(f"/proc/self/fd/{number}") for number in (0, 1, 2)]
+
+
+def close_descriptors() -> None:
+    os.closerange(0, 3)
+
+
+def redirect_descriptors() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def language() -> str:
+    return locale.setlocale(locale.LC_ALL)
+
+
+def change_language() -> None:
+    locale.setlocale(locale.LC_ALL, "C")
+
+
+def wakeup() -> int:
+    return signal.set_wakeup_fd(-1)
+
+
+def set_wakeup() -> None:
+    _, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write)
+
+
+def reports() -> bool:
+    return faulthandler.is_enabled()
+
+
+def stop_reports() -> None:
+    faulthandler.disable()
+
+
+CHANGES = [
+    (change_folder, folder),
+    (change_umask, umask),
+    (lower_open_files, open_files),
+    (change_variables, variables),
+    (replace_variables, variables),
+    (change_zone, zone),
+    (set_timer, timer),
+    (set_timer, handlers),
+    (change_handlers, handlers),
+    (block, mask),
+    (replace_streams, streams),
+    (replace_streams_by_others, streams),
+    (close_streams, streams),
+    (detach_streams, streams),
+    (close_descriptors, descriptors),
+    (redirect_descriptors, descriptors),
+    (change_language, language),
+    (set_wakeup, wakeup),
+    (stop_reports, reports),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "look"),
+    CHANGES,
+    ids=[f"{change.__name__}-{look.__name__}" for change, look in CHANGES],
+)
+def test_the_next_task_finds_it_as_it_was(
+    change: Callable[[], None], look: Callable[[], Any], pool: ProcessExecutor
+) -> None:
+    """In the same process: putting it back is enough."""
+    before, pids = call(pool, look), pool.worker_pids()
+
+    call(pool, change)
+
+    assert before == call(pool, look)
+    assert pids == pool.worker_pids()
+
+
+def test_a_run_of_another_flow_finds_it_as_it_was(pool: ProcessExecutor, tmp_path: Path) -> None:
+    """A relative file is written where the program is."""
+
+    @task
+    def leave(folder: str) -> None:
+        os.chdir(folder)
+
+    @task
+    def where() -> str:
+        return os.getcwd()
+
+    @entrypoint(executor=pool)
+    def first(folder: str) -> None:
+        leave(folder).result()
+
+    @entrypoint(executor=pool)
+    def second(_: int) -> str:
+        return where().result()
+
+    first.invoke(str(tmp_path))
+
+    assert os.getcwd() == second.invoke(1)
+
+
+def test_what_tasks_print_arrives_after_one_has_closed_its_streams(
+    pool: ProcessExecutor, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What Python prints, and what C code writes to the descriptor."""
+    call(pool, close_streams)
+    call(pool, close_descriptors)
+    call(pool, print, "from Python")
+    call(pool, os.system, "echo from C")
+
+    def has_arrived() -> bool:
+        seen.append(capfd.readouterr().out)
+        return "from Python" in "".join(seen) and "from C" in "".join(seen)
+
+    seen: list[str] = []
+    wait_until(has_arrived, LONG)
+
+
+def test_the_initializer_says_what_tasks_find(tmp_path: Path) -> None:
+    """What it sets up is what the worker is put back to."""
+    with ProcessExecutor(1, initializer=os.chdir, initargs=(str(tmp_path),)) as pool:
+        call(pool, change_folder)
+
+        assert str(tmp_path) == call(pool, folder)
+
+
+# ---------------------------------------------------------------- what cannot be restored
+
+
+def lower_for_good() -> int:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.setuid(65534)  # or root could raise it again
+    return os.getpid()
+
+
+def remove_own_folder(path: str) -> int:
+    os.chdir(path)
+    return os.getpid()
+
+
+def lose_copies() -> int:
+    os.closerange(64, 80)
+    os.close(1)
+    return os.getpid()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_worker_is_replaced_if_its_user_was_changed(pool: ProcessExecutor) -> None:
+    """And its limit was lowered: no task after it meets either."""
+    before = call(pool, os.getuid), call(pool, resource.getrlimit, resource.RLIMIT_CORE)
+
+    spoiled = call(pool, lower_for_good)
+
+    assert before == (call(pool, os.getuid), call(pool, resource.getrlimit, resource.RLIMIT_CORE))
+    assert spoiled != call(pool, os.getpid)
+
+
+def test_a_worker_is_replaced_if_a_descriptor_is_lost(pool: ProcessExecutor) -> None:
+    """Its stdout was closed, with the copy from which it would be restored."""
+    spoiled = call(pool, lose_copies)
+
+    assert spoiled != call(pool, os.getpid)
+    assert "pipe" in call(pool, descriptors)[1]
+
+
+def test_a_worker_is_replaced_if_its_folder_is_gone(tmp_path: Path) -> None:
+    """It goes back to where it began, or it goes."""
+    own = tmp_path / "own"
+    own.mkdir()
+    with ProcessExecutor(1, initializer=os.chdir, initargs=(str(own),)) as pool:
+        before = call(pool, os.getpid)
+        moved = tmp_path / "moved"
+        own.rename(moved)
+        call(pool, change_folder)
+        own.mkdir()
+
+        assert before != call(pool, os.getpid)
+
+
+def test_no_task_is_lost_when_a_worker_is_replaced(pool: ProcessExecutor) -> None:
+    """Those that were sent ahead run elsewhere, each once."""
+    futures = [pool.submit(abs, -number) for number in range(200)]
+    futures.append(pool.submit(lose_copies))
+    futures += [pool.submit(abs, -number) for number in range(200)]
+
+    results = [future.result(LONG) for future in futures]
+
+    assert [*range(200)] == results[:200] == results[201:]
+    assert results[200] not in pool.worker_pids()
+
+
+# ---------------------------------------------------------------- alarms that come late
+
+
+def ring_soon() -> str:
+    def ring(*_: Any) -> None:
+        raise TimeoutError("late")
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 1e-6, 1e-4)
+    with contextlib.suppress(TimeoutError):
+        return "ended"
+    return "rung"
+
+
+def test_an_alarm_that_a_task_leaves_hits_no_other_task(pool: ProcessExecutor) -> None:
+    """It may hit its own task's last instants; the worker and other tasks do not notice."""
+    pids = pool.worker_pids()
+
+    for _ in range(100):
+        first, second = pool.submit(ring_soon), pool.submit(abs, -1)
+        assert isinstance(first.exception(LONG), TimeoutError | None)
+        assert 1 == second.result(LONG)
+
+    assert pids == pool.worker_pids()
+
+
+# ---------------------------------------------------------------- inherited descriptors
+
+
+def set_all(blocking: bool) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            os.set_blocking(int(name), blocking)
+
+
+def set_all_and_return_much() -> list[int]:
+    set_all(blocking=False)
+    return [*range(1_000_000)]
+
+
+def test_a_task_that_sets_descriptors_non_blocking_stops_nobody(pool: ProcessExecutor) -> None:
+    """Its large result arrives, and the worker goes on."""
+    pids = pool.worker_pids()
+
+    assert 1_000_000 == len(call(pool, set_all_and_return_much))
+    assert [*range(100)] == [*pool.map(abs, range(100), timeout=LONG)]
+    assert pids == pool.worker_pids()
+
+
+def wait_for(path: str) -> None:
+    set_all(blocking=True)
+    until = time.monotonic() + LONG
+    while not os.path.exists(path) and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def test_a_task_that_sets_descriptors_blocking_stops_nobody(
+    pool: ProcessExecutor, tmp_path: Path
+) -> None:
+    """While it runs, the coordinator takes back what waits behind it."""
+    first = pool.submit(wait_for, str(tmp_path / "go"))
+    others = [pool.submit(abs, -number) for number in range(20)]
+    wait_until(lambda: len(pool.running()) == 1, LONG)
+
+    assert others[-1].cancel()
+    (tmp_path / "go").touch()
+
+    assert first.result(LONG) is None
+    assert [*range(19)] == [future.result(LONG) for future in others[:19]]
+
+
+def test_the_program_keeps_its_descriptors_as_they_are(pool: ProcessExecutor) -> None:
+    """Those of the resource trackers among them, to which all its processes write."""
+
+    def pipes() -> dict[int, tuple[str, bool]]:
+        found: dict[int, tuple[str, bool]] = {}
+        for number in map(int, os.listdir("/proc/self/fd")):
+            with contextlib.suppress(OSError):
+                pipe = os.readlink(f"/proc/self/fd/{number}")
+                if pipe.startswith(("pipe", "socket")):
+                    found[number] = pipe, os.get_blocking(number)
+        return found
+
+    before = pipes()
+    for blocking in (True, False):
+        call(pool, set_all, blocking)
+        after = pipes()
+
+        assert before == {number: after[number] for number in before if number in after}
+
+
+# ---------------------------------------------------------------- a process for each call
+
+
+@task(isolation="fresh")
+def own_process(_: int) -> int:
+    return os.getpid()
+
+
+@task
+def usual_process(_: int) -> int:
+    return os.getpid()
+
+
+def test_each_call_of_a_fresh_task_has_a_process_of_its_own(pool: ProcessExecutor) -> None:
+    """Which has run no task before, and ends after it; other tasks keep theirs."""
+
+    @entrypoint(executor=pool)
+    def flow(count: int) -> tuple[list[int], list[int]]:
+        fresh = [future.result() for future in own_process.map(range(count))]
+        return fresh, [future.result() for future in usual_process.map(range(count))]
+
+    fresh, usual = flow.invoke(3)
+
+    assert 3 == len({*fresh})
+    assert 1 == len({*usual})
+    assert not {*fresh} & {*usual}
+    wait_until(lambda: not {*fresh} & {*pool.worker_pids()}, LONG)
+
+
+def test_a_fresh_call_may_call_and_be_called(pool: ProcessExecutor) -> None:
+    """Nesting takes one more process each, and waits for nobody."""
+
+    @task(isolation="fresh")
+    def outer(number: int) -> list[int]:
+        return [os.getpid(), own_process(number).result()]
+
+    @entrypoint(executor=pool)
+    def flow(number: int) -> list[int]:
+        return outer(number).result()
+
+    assert 2 == len({*flow.invoke(1)})
+
+
+def test_a_node_may_be_isolated(pool: ProcessExecutor) -> None:
+    """As a task may."""
+    graph = StateGraph(dict)
+    for name in ("first", "second"):
+        graph.add_node(
+            name, lambda state, name=name: {**state, name: os.getpid()}, isolation="fresh"
+        )
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "second")
+    graph.add_edge("second", END)
+
+    found = graph.compile(executor=pool).invoke({})
+
+    assert found["first"] != found["second"]
+
+
+@pytest.mark.parametrize("executor", ["threads", "inline"])
+def test_isolation_is_refused_where_there_is_no_process(executor: str) -> None:
+    """Loudly, by its name."""
+
+    @entrypoint(executor=executor)
+    def flow(number: int) -> int:
+        return own_process(number).result()
+
+    with pytest.raises(ConfigurationError, match="isolation"):
+        flow.invoke(1)
+
+
+def test_a_node_that_is_a_graph_is_not_isolated() -> None:
+    """It has no process; its nodes have."""
+    inner = StateGraph(dict).add_node("node", abs).add_edge(START, "node").compile()
+
+    with pytest.raises(ConfigurationError, match="give isolation='fresh' to the nodes in it"):
+        StateGraph(dict).add_node("inner", inner, isolation="fresh")
+
+
+def test_another_isolation_is_refused() -> None:
+    """Where the task is made, and where a node is."""
+    wrong: Any = "strict"
+
+    with pytest.raises(ConfigurationError, match="isolation='strict'"):
+        task(isolation=wrong)(abs)
+    with pytest.raises(ConfigurationError, match="isolation='strict'"):
+        StateGraph(dict).add_node("node", abs, isolation=wrong)
