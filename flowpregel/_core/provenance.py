@@ -162,7 +162,7 @@ class CodeComparison:
             known = [task for task in self._tasks[ran.name] if _is_named(task, name)]
             if not known and not code.startswith(_VERSION):
                 self.unknown.add(name)
-            if known and code not in {task.code for task in known}:
+            if known and not any(task.has_code(code) for task in known):
                 self._counts[name, code, known[0].code] += count
                 self._policies[name] = known[0].options.on_code_change
         return self._counts.total() > before

@@ -79,6 +79,8 @@ class TaskFunction(Generic[P, R]):
         self._bound: tuple[Any, ...] = ()
         self._digested: tuple[Node, str] | None = None
         """The node of its last call, and the digest of its code."""
+        self._past_codes: dict[str, None] = {}
+        """The digests of the code of its latest calls, if what it closes over has changed."""
         self._chunked: tuple[Node, Node] | None = None
         """The node of its last call, and that of a chunk of such calls."""
         update_wrapper(self, func, assigned=_COPIED, updated=())
@@ -364,7 +366,17 @@ class TaskFunction(Generic[P, R]):
         if digested is None or digested[0] is not node:
             (callee,) = node.steps
             self._digested = digested = node, _code_digest(callee.func or callee.coroutine)
+            self._past_codes[digested[1]] = None
+            if len(self._past_codes) > _MOST_CODES:
+                del self._past_codes[next(iter(self._past_codes))]
         return digested[1]
+
+    def has_code(self, code: str) -> bool:
+        """Return whether *code* is the digest of its code now, or was that of a call of it here.
+
+        What a closure holds may change from call to call; that is no edit.
+        """
+        return code in self._past_codes or code == self.code
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> TaskFunction[P, R]: ...
@@ -459,4 +471,5 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "fn": "its plain function is {name}.func",
 }
 """What to write for attributes that tasks of other libraries have."""
+_MOST_CODES = 1_000
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")

@@ -92,6 +92,22 @@ def test_a_kept_result_of_other_code_says_so_in_one_notice(finished: Any) -> Non
     assert notice.endswith("-            return 2 * n | +            return 3 * n")
 
 
+def test_what_a_task_closes_over_may_change_and_is_no_edit(saver: Any) -> None:
+    """As a list that it appends to: its content counts as code at each call."""
+    calls: list[int] = []
+
+    @task(executor="inline")
+    def step(n: int) -> int:
+        calls.append(n)
+        return n
+
+    @entrypoint(checkpointer=saver)
+    def flow(n: int) -> int:
+        return sum(step(each).result() for each in range(n))
+
+    assert [(3, []), (3, [])] == [told(flow, 3, id="1") for _ in range(2)]
+
+
 def test_an_edited_body_gives_the_notice_too(saver: Any) -> None:
     """Also one that calls no task."""
     for body in (lambda n: n + 1, lambda n: n + 2):
