@@ -153,6 +153,8 @@ class Database:
             StoreError: The server did not answer all that time, or refuses.
             Exception: Whatever *work* raises; nothing of it was kept.
         """
+        if self.readonly:
+            raise StoreReadOnlyError(f"{self.path} was opened to be read only")
         results: list[Any] = []
         timeout = self._options.lock_timeout
         fault("store.commit.begin")
@@ -170,6 +172,8 @@ class Database:
     @held()
     def execute_once(self, statement: str, *values: Any) -> list[dict[str, Any]]:
         """Return the rows, by column, of a statement that must not be repeated once it has landed.
+
+        As `execute`, it may change leases though records are only read.
 
         Args:
             statement: One that changes something, with a RETURNING of what JSON has.
@@ -193,8 +197,6 @@ class Database:
 
         If its answer was lost, that is what the statement has left beside its number.
         """
-        if self.readonly:
-            raise StoreReadOnlyError(f"{self.path} was opened to be read only")
         self._open()
         slot = self._free_slot()
         try:

@@ -11,9 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.options import StoreOptions
+from flowpregel.cli.app import app
+from flowpregel.cli.console import Code
 from flowpregel.errors import CommitUnknownError
 from flowpregel.testing.saver_values import Timeline
 from tests.cutting_proxy import Cut, CuttingProxy, cutting
@@ -206,6 +209,21 @@ def test_a_request_to_stop_reaches_no_later_run(
     rows = postgres_server.execute("SELECT asked FROM flowpregel.leases")
     assert [(lost.cut is Cut.BEFORE,)] == rows
     second.__exit__(None, None, None)
+
+
+def test_a_command_that_only_looks_may_ask_a_run_to_stop(
+    postgres_server: Server, postgres_url: str
+) -> None:
+    from flowpregel.checkpoint.postgres import PostgresSaver
+
+    with PostgresSaver(postgres_url) as saver, saver.lease("t"):
+        Timeline(saver, "t").commit(1, {"a": 1})
+        words = ["cancel", "t", "--wait", "0", "--store", postgres_url]
+        result = CliRunner().invoke(app, words)
+
+        assert Code.OK == result.exit_code, result.output
+        asked = "SELECT asked FROM flowpregel.leases"
+        assert [(True,)] == postgres_server.execute(asked)
 
 
 def test_an_outcome_that_cannot_be_learned_is_reported(

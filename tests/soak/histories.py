@@ -29,7 +29,7 @@ OBJECTS: Final = ("item a", "item b", "thread", "signals")
 """The objects of a round: the kind, and a name."""
 _NAMESPACE = ("soak",)
 _PATIENCE = (0.02, 5.0)
-"""Seconds in which a client tries to learn what became of a commit: some give up."""
+"""Seconds in which a client of PostgreSQL tries to learn what became of a commit: some give up."""
 
 
 class HistoryClient:
@@ -55,9 +55,10 @@ class HistoryClient:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Any, Any]]:
-        options = StoreOptions(lock_timeout=self._luck.choice(_PATIENCE))
+        options = StoreOptions()
         with ExitStack() as closing:
             if self._location.startswith("postgresql:"):
+                options = StoreOptions(lock_timeout=self._luck.choice(_PATIENCE))
                 from flowpregel.checkpoint.postgres import PostgresSaver
                 from flowpregel.store.postgres import PostgresStore
 
