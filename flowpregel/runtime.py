@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from flowpregel._core.copies import own_copy
 from flowpregel.context import Scope, current_scope, nothing, report_progress
@@ -20,7 +20,15 @@ __all__ = [
     "ExecutionInfo", "RunControl", "Runtime", "StopSignal", "get_runtime", "report_progress",
 ]  # fmt: skip
 
-ContextT = TypeVar("ContextT")
+SchemaT = TypeVar("SchemaT")
+if TYPE_CHECKING:
+    # As in LangGraph: a bare `Runtime` is that of a run whose context is None. Type checkers
+    # bring this module along; a program does not need it.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    ContextT = TypeVarWithDefault("ContextT", default=None)
+else:
+    ContextT = TypeVar("ContextT")
 STOP_LOOK: Final = 0.05
 """Seconds between two looks of a task that waits for the end of its run."""
 pauses: ContextVar[bool] = ContextVar("pauses", default=False)
@@ -207,7 +215,11 @@ class Runtime(Generic[ContextT]):
         return replace(self, **changes)
 
 
-def get_runtime(context_schema: type[ContextT] | None = None) -> Runtime[ContextT]:
+@overload
+def get_runtime(context_schema: None = None) -> Runtime[Any]: ...
+@overload
+def get_runtime(context_schema: type[SchemaT]) -> Runtime[SchemaT]: ...
+def get_runtime(context_schema: type[Any] | None = None) -> Runtime[Any]:
     """Return the runtime of the running task.
 
     Args:

@@ -6,13 +6,24 @@ import os
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from flowpregel._core.digest import digest_of, home_of
 from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import report_progress
 from flowpregel.errors import ConfigurationError
+from flowpregel.func import signatures as types
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.options import TaskKeywords, TaskOptions, checked_options
 from flowpregel.func.tasks import TaskFunction
@@ -20,54 +31,128 @@ from flowpregel.pregel import progress as views
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+Co: TypeAlias = Coroutine[Any, Any, R]
+"""What an async function returns."""
 _OF_THE_RUN = ("adopt", "again", "on_conflict")
 """The options of `map` that are those of its run."""
 
 
-class _Decorator(Protocol):
-    """What ``task(...)`` returns without a function."""
+class TaskDecorator(Protocol):
+    """The type of `task`, and of what it returns without a function.
 
-    @overload
-    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
-    @overload
-    def __call__(self, func: Callable[P, R], /) -> TaskFunction[P, R]: ...
-
-
-@overload
-def task(func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
-@overload
-def task(func: Callable[P, R], /) -> TaskFunction[P, R]: ...
-@overload
-def task(func: None = None, /, **options: Unpack[TaskKeywords]) -> _Decorator: ...
-
-
-def task(func: Any = None, /, **options: Any) -> Any:
-    """Make a function a task: a call that is recorded, and may run in another process.
-
-    Inside a run a call returns a future at once; ``.result()`` waits for it in
-    sync code, ``await`` in async code. A call whose result was recorded is not
-    made again when its run is resumed.
-
-    Args:
-        func: A function, a method, an async function, a partial, any callable.
-        options: The fields of `TaskOptions`: its ``name``, when a call is tried again
-            (``retry_policy``) or stopped (``timeout``), whether results are shared
-            (``cache``), what a call takes (``cpus``, ``memory``), and others.
-
-    Raises:
-        ConfigurationError: *func* is a generator or cannot be called, or an
-            option cannot be.
-        TypeError: There is no such option.
-
-    Example:
-        >>> @task(timeout=60)
-        ... def simulate(seed: int) -> float:
-        ...     return seed / 2
-        >>> simulate.func(3)
-        1.5
+    Its overloads take the parameters that a run fills in out of the signature; the module
+    `signatures` says how.
     """
-    decorate = partial(TaskFunction, options=TaskOptions(**checked_options(options)))
-    return decorate if func is None else decorate(func)
+
+    @overload
+    def __call__(self, func: types.Open0[Co[R]], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Open1[Co[R]], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Open2[Co[R]], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Open3[Co[R]], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Optional1[Co[R]], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Optional2[Co[R]], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Optional3[Co[R]], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Runtime0[Co[R]], /) -> TaskFunction[[], R]: ...
+    @overload
+    def __call__(self, func: types.Runtime1[A, Co[R]], /) -> TaskFunction[[A], R]: ...
+    @overload
+    def __call__(self, func: types.Runtime2[A, B, Co[R]], /) -> TaskFunction[[A, B], R]: ...
+    @overload
+    def __call__(self, func: types.Runtime3[A, B, C, Co[R]], /) -> TaskFunction[[A, B, C], R]: ...
+    @overload
+    def __call__(
+        self, func: types.Runtime4[A, B, C, D, Co[R]], /
+    ) -> TaskFunction[[A, B, C, D], R]: ...
+    @overload
+    def __call__(self, func: types.Config1[A, Co[R]], /) -> TaskFunction[[A], R]: ...
+    @overload
+    def __call__(self, func: types.Config2[A, B, Co[R]], /) -> TaskFunction[[A, B], R]: ...
+    @overload
+    def __call__(self, func: types.Writer1[A, Co[R]], /) -> TaskFunction[[A], R]: ...
+    @overload
+    def __call__(self, func: types.Writer2[A, B, Co[R]], /) -> TaskFunction[[A, B], R]: ...
+    @overload
+    def __call__(self, func: Callable[P, Co[R]], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-cannot-match, overload-overlap]
+    @overload
+    def __call__(self, func: types.Open0[R], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Open1[R], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Open2[R], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Open3[R], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Optional1[R], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Optional2[R], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Optional3[R], /) -> TaskFunction[..., R]: ...
+    @overload
+    def __call__(self, func: types.Runtime0[R], /) -> TaskFunction[[], R]: ...
+    @overload
+    def __call__(self, func: types.Runtime1[A, R], /) -> TaskFunction[[A], R]: ...
+    @overload
+    def __call__(self, func: types.Runtime2[A, B, R], /) -> TaskFunction[[A, B], R]: ...
+    @overload
+    def __call__(self, func: types.Runtime3[A, B, C, R], /) -> TaskFunction[[A, B, C], R]: ...
+    @overload
+    def __call__(self, func: types.Runtime4[A, B, C, D, R], /) -> TaskFunction[[A, B, C, D], R]: ...
+    @overload
+    def __call__(self, func: types.Config1[A, R], /) -> TaskFunction[[A], R]: ...
+    @overload
+    def __call__(self, func: types.Config2[A, B, R], /) -> TaskFunction[[A, B], R]: ...
+    @overload
+    def __call__(self, func: types.Writer1[A, R], /) -> TaskFunction[[A], R]: ...
+    @overload
+    def __call__(self, func: types.Writer2[A, B, R], /) -> TaskFunction[[A, B], R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-cannot-match]
+    @overload
+    def __call__(self, func: None = None, /, **options: Unpack[TaskKeywords]) -> TaskDecorator: ...
+
+
+if TYPE_CHECKING:
+    task: TaskDecorator
+else:
+
+    def task(func: Any = None, /, **options: Any) -> Any:
+        """Make a function a task: a call that is recorded, and may run in another process.
+
+        Inside a run a call returns a future at once; ``.result()`` waits for it in
+        sync code, ``await`` in async code. A call whose result was recorded is not
+        made again when its run is resumed.
+
+        Args:
+            func: A function, a method, an async function, a partial, any callable.
+            options: The fields of `TaskOptions`: its ``name``, when a call is tried again
+                (``retry_policy``) or stopped (``timeout``), whether results are shared
+                (``cache``), what a call takes (``cpus``, ``memory``), and others.
+
+        Raises:
+            ConfigurationError: *func* is a generator or cannot be called, or an
+                option cannot be.
+            TypeError: There is no such option.
+
+        Example:
+            >>> @task(timeout=60)
+            ... def simulate(seed: int) -> float:
+            ...     return seed / 2
+            >>> simulate.func(3)
+            1.5
+        """
+        decorate = partial(TaskFunction, options=TaskOptions(**checked_options(options)))
+        return decorate if func is None else decorate(func)
 
 
 def map(

@@ -25,10 +25,13 @@ from typing import (
     Final,
     Generic,
     Literal,
+    Never,
     NoReturn,
     ParamSpec,
     Protocol,
+    TypedDict,
     TypeVar,
+    Unpack,
     overload,
 )
 
@@ -40,6 +43,7 @@ from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current, nothing
 from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.events import Durability
+from flowpregel.func import signatures as types
 from flowpregel.func.parameters import FlowParameters
 from flowpregel.pregel.config import STOP_GRACE
 from flowpregel.pregel.dry_replay import DryRun, dry_replay
@@ -52,6 +56,11 @@ if TYPE_CHECKING:
     import asyncio
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 _OPTIONS: Final[Mapping[str, Any]] = {
@@ -92,32 +101,82 @@ _INSTEAD: Final[Mapping[str, str]] = {
 _EVENTS = ("tasks", "updates", "custom")
 
 
+class RunOptions(TypedDict, total=False):
+    """The options of a run but its ``id``, for type checkers: see `Flow.run`."""
+
+    adopt: bool
+    again: bool
+    on_code_change: Literal["keep", "rerun", "error"] | None
+    on_unreadable: Literal["error", "rerun"] | None
+    on_conflict: OnConflict
+    fail_fast: bool
+    stop_after: float | timedelta | None
+    stop_grace: float
+    progress: bool
+    durability: Durability | None
+    max_concurrency: int | None
+    metadata: Mapping[str, Any] | None
+    tags: Sequence[str] | None
+    context: Any
+
+
 class RunMethod(Protocol[P, R_co]):
-    """Takes the arguments of a workflow's function, and with an ``id`` the options of its run."""
+    """Takes the arguments of a workflow's function, and the options of its run.
+
+    Without options all arguments are checked, with them those by position. Arguments by name
+    beside an ``id`` are not: nothing could tell them from misspelled options.
+    """
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Stand for the workflow's function, whose parameters the overloads are chosen by."""
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     @overload
     def __call__(
-        self,
-        *args: Any,
-        id: str,
-        adopt: bool = ...,
-        again: bool = ...,
-        on_code_change: Literal["keep", "rerun", "error"] | None = ...,
-        on_unreadable: Literal["error", "rerun"] | None = ...,
-        on_conflict: OnConflict = ...,
-        fail_fast: bool = ...,
-        stop_after: float | timedelta | None = ...,
-        stop_grace: float = ...,
-        progress: bool = ...,
-        durability: Durability | None = ...,
-        max_concurrency: int | None = ...,
-        metadata: Mapping[str, Any] | None = ...,
-        tags: Sequence[str] | None = ...,
-        context: Any = ...,
-        **kwargs: Any,
-    ) -> R_co: ...
+        self: types.Takes0[R], *, id: str | None = ..., **options: Unpack[RunOptions]
+    ) -> R: ...
+    @overload
+    def __call__(
+        self: types.Takes1[A, R], a: A, /, *, id: str | None = ..., **options: Unpack[RunOptions]
+    ) -> R: ...
+    @overload
+    def __call__(
+        self: types.Takes2[A, B, R],
+        a: A,
+        b: B,
+        /,
+        *,
+        id: str | None = ...,
+        **options: Unpack[RunOptions],
+    ) -> R: ...
+    @overload
+    def __call__(
+        self: types.Takes3[A, B, C, R],
+        a: A,
+        b: B,
+        c: C,
+        /,
+        *,
+        id: str | None = ...,
+        **options: Unpack[RunOptions],
+    ) -> R: ...
+    @overload
+    def __call__(
+        self: types.Takes4[A, B, C, D, R],
+        a: A,
+        b: B,
+        c: C,
+        d: D,
+        /,
+        *,
+        id: str | None = ...,
+        **options: Unpack[RunOptions],
+    ) -> R: ...
+    @overload
+    def __call__(self: types.TakesFirst[A, Q, R], a: A, /, *, id: str, **kwargs: Any) -> R: ...
+    @overload
+    def __call__(self, *, id: str, **kwargs: Any) -> R_co: ...
 
 
 class Flow(Pregel, Generic[P, R]):
@@ -293,7 +352,7 @@ class Flow(Pregel, Generic[P, R]):
             raise _no_checkpointer(f"{self.name}.signal({id!r})")
         self.saver.send_signal(id, name, value)
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
+    def __call__(self, *_: Never, **__: Never) -> NoReturn:  # type: ignore[override]
         """Refuse to be called: a workflow is run by `run` and its kin."""
         raise TypeError(
             f"workflow {self.name!r} is not called: write {self.name}.run(...), which takes the "

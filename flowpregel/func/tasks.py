@@ -139,15 +139,28 @@ class TaskFunction(Generic[P, R]):
 
     @overload
     def map(
-        self: TaskFunction[Concatenate[A, Q], R], items: Iterable[A], /, *more: Iterable[Any]
+        self: Callable[Concatenate[A, Q], TaskFuture[R]],
+        items: Iterable[A],
+        /,
+        *more: Iterable[Any],
     ) -> list[TaskFuture[R]]: ...
     @overload
     def map(
-        self, *iterables: Iterable[Any], chunksize: int = ..., errors: Literal["raise"] = ...
+        self: Callable[Concatenate[A, Q], TaskFuture[R]],
+        items: Iterable[A],
+        /,
+        *more: Iterable[Any],
+        chunksize: int = ...,
+        errors: Literal["raise"] = ...,
     ) -> Sequence[MapFuture[R]]: ...
     @overload
     def map(
-        self, *iterables: Iterable[Any], chunksize: int = ..., errors: Literal["return"]
+        self: Callable[Concatenate[A, Q], TaskFuture[R]],
+        items: Iterable[A],
+        /,
+        *more: Iterable[Any],
+        chunksize: int = ...,
+        errors: Literal["return"],
     ) -> Sequence[MapFuture[R | Exception]]: ...
     def map(
         self, *iterables: Iterable[Any], chunksize: int = 1, errors: str = "raise"
@@ -178,8 +191,10 @@ class TaskFunction(Generic[P, R]):
 
     @overload
     def imap(
-        self,
-        *iterables: Iterable[Any],
+        self: Callable[Concatenate[A, Q], TaskFuture[R]],
+        items: Iterable[A],
+        /,
+        *more: Iterable[Any],
         window: int | None = ...,
         chunksize: int = ...,
         ordered: bool = ...,
@@ -187,8 +202,10 @@ class TaskFunction(Generic[P, R]):
     ) -> ResultStream[R]: ...
     @overload
     def imap(
-        self,
-        *iterables: Iterable[Any],
+        self: Callable[Concatenate[A, Q], TaskFuture[R]],
+        items: Iterable[A],
+        /,
+        *more: Iterable[Any],
         window: int | None = ...,
         chunksize: int = ...,
         ordered: bool = ...,

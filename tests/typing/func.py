@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_type
 
 import flowpregel
+from flowpregel.events import StreamWriter
 from flowpregel.func import (
     DryRun,
     Flow,
@@ -16,6 +17,7 @@ from flowpregel.func import (
     task,
 )
 from flowpregel.policies import RetryPolicy
+from flowpregel.runtime import Runtime
 
 
 @task
@@ -100,3 +102,48 @@ double(1, 2)  # type: ignore[call-arg]
 fetch("a", trees=2)  # type: ignore[call-arg]
 task(timeou=3)  # type: ignore[call-overload]
 one: TaskFunction[[int], float] = double
+
+
+@task
+def fit(x: float, runtime: Runtime) -> float:
+    """Return *x*; the run fills in the second parameter."""
+    return x
+
+
+@task(timeout=3)
+async def load(url: str, size: int, *, runtime: Runtime) -> bytes:
+    """Return what is at *url*."""
+    return url.encode()[:size]
+
+
+@task
+def tell(word: str, writer: StreamWriter) -> int:
+    """Return a length."""
+    return len(word)
+
+
+@task
+def scaled(x: float, factor: float = 2.0, *, runtime: Runtime) -> float:
+    """Return a product; with a default beside what is filled in, arguments are not checked."""
+    return x * factor
+
+
+@task
+def labelled(x: float, **labels: str) -> float:
+    """Return *x*."""
+    return x
+
+
+async def fill_in() -> None:
+    """Call tasks without what the run fills in, and run a workflow with options."""
+    assert_type(fit(1.0), TaskFuture[float])
+    assert_type(fit.map([1.0]), list[TaskFuture[float]])
+    assert_type(await load("a", 1), bytes)
+    assert_type(tell("a"), TaskFuture[int])
+    assert_type(scaled(1.0), TaskFuture[float])
+    assert_type(scaled(1.0, factor=3.0), TaskFuture[float])
+    assert_type(labelled(1.0, a="b"), TaskFuture[float])
+    assert_type(study.run([1], scale=2.0, id="1", durability="sync"), float)
+    assert_type(study.run(seeds=[1], id="1", tags=["nightly"]), float)
+    assert_type(study.run([1], context={"user": "ann"}), float)
+    assert_type(await study.start([1], id="1"), float)

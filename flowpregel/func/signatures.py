@@ -1,0 +1,160 @@
+"""Types of tasks and runs as type checkers see them: what is to be given in a call.
+
+A parameter that the run fills in is no argument of a call: ``@task def g(x: float, runtime:
+Runtime)`` is called as ``g(1.0)``. Python has no type for a signature without one of its
+parameters. So functions are matched by how they can be called: `Runtime2` is a function that takes
+two arguments and `runtime` by its name. Those arguments are given by position. A function that
+takes more than that (`Open1`, `Optional1`: any names, or arguments with defaults) is called
+without a check.
+
+What a workflow takes stands beside the options of a run, for which Python has no type either:
+`Takes2` is a workflow that can be run with two arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Never, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+A_in = TypeVar("A_in", contravariant=True)
+B_in = TypeVar("B_in", contravariant=True)
+C_in = TypeVar("C_in", contravariant=True)
+D_in = TypeVar("D_in", contravariant=True)
+
+# ---------------------------------------------------------------- functions of tasks
+
+
+class Runtime0(Protocol[R_co]):
+    """A function of no argument and ``runtime``."""
+
+    def __call__(self, *, runtime: Any) -> R_co: ...
+
+
+class Runtime1(Protocol[A_in, R_co]):
+    """A function of one argument and ``runtime``."""
+
+    def __call__(self, a: A_in, /, *, runtime: Any) -> R_co: ...
+
+
+class Runtime2(Protocol[A_in, B_in, R_co]):
+    """A function of two arguments and ``runtime``."""
+
+    def __call__(self, a: A_in, b: B_in, /, *, runtime: Any) -> R_co: ...
+
+
+class Runtime3(Protocol[A_in, B_in, C_in, R_co]):
+    """A function of three arguments and ``runtime``."""
+
+    def __call__(self, a: A_in, b: B_in, c: C_in, /, *, runtime: Any) -> R_co: ...
+
+
+class Runtime4(Protocol[A_in, B_in, C_in, D_in, R_co]):
+    """A function of four arguments and ``runtime``."""
+
+    def __call__(self, a: A_in, b: B_in, c: C_in, d: D_in, /, *, runtime: Any) -> R_co: ...
+
+
+class Config1(Protocol[A_in, R_co]):
+    """A function of one argument and ``config``."""
+
+    def __call__(self, a: A_in, /, *, config: Any) -> R_co: ...
+
+
+class Config2(Protocol[A_in, B_in, R_co]):
+    """A function of two arguments and ``config``."""
+
+    def __call__(self, a: A_in, b: B_in, /, *, config: Any) -> R_co: ...
+
+
+class Writer1(Protocol[A_in, R_co]):
+    """A function of one argument and ``writer``."""
+
+    def __call__(self, a: A_in, /, *, writer: Any) -> R_co: ...
+
+
+class Writer2(Protocol[A_in, B_in, R_co]):
+    """A function of two arguments and ``writer``."""
+
+    def __call__(self, a: A_in, b: B_in, /, *, writer: Any) -> R_co: ...
+
+
+class Open0(Protocol[R_co]):
+    """A function of any names."""
+
+    def __call__(self, *, any_name: Never) -> R_co: ...
+
+
+class Open1(Protocol[R_co]):
+    """A function of one argument and any names."""
+
+    def __call__(self, a: Never, /, *, any_name: Never) -> R_co: ...
+
+
+class Open2(Protocol[R_co]):
+    """A function of two arguments and any names."""
+
+    def __call__(self, a: Never, b: Never, /, *, any_name: Never) -> R_co: ...
+
+
+class Open3(Protocol[R_co]):
+    """A function of three arguments and any names."""
+
+    def __call__(self, a: Never, b: Never, c: Never, /, *, any_name: Never) -> R_co: ...
+
+
+class Optional1(Protocol[R_co]):
+    """A function of one argument, the last with a default, and ``runtime``."""
+
+    def __call__(self, a: Never = ..., /, *, runtime: Never) -> R_co: ...
+
+
+class Optional2(Protocol[R_co]):
+    """A function of two arguments, the last with a default, and ``runtime``."""
+
+    def __call__(self, a: Never, b: Never = ..., /, *, runtime: Never) -> R_co: ...
+
+
+class Optional3(Protocol[R_co]):
+    """A function of three arguments, the last with a default, and ``runtime``."""
+
+    def __call__(self, a: Never, b: Never, c: Never = ..., /, *, runtime: Never) -> R_co: ...
+
+
+# ---------------------------------------------------------------- workflows
+
+
+class Takes0(Protocol[R_co]):
+    """A workflow that can be run with no argument."""
+
+    def call(self) -> R_co: ...
+
+
+class Takes1(Protocol[A_in, R_co]):
+    """A workflow that can be run with one argument."""
+
+    def call(self, a: A_in, /) -> R_co: ...
+
+
+class Takes2(Protocol[A_in, B_in, R_co]):
+    """A workflow that can be run with two arguments."""
+
+    def call(self, a: A_in, b: B_in, /) -> R_co: ...
+
+
+class Takes3(Protocol[A_in, B_in, C_in, R_co]):
+    """A workflow that can be run with three arguments."""
+
+    def call(self, a: A_in, b: B_in, c: C_in, /) -> R_co: ...
+
+
+class Takes4(Protocol[A_in, B_in, C_in, D_in, R_co]):
+    """A workflow that can be run with four arguments."""
+
+    def call(self, a: A_in, b: B_in, c: C_in, d: D_in, /) -> R_co: ...
+
+
+class TakesFirst(Protocol[A_in, P, R_co]):
+    """A workflow that can be run with an argument, and with others."""
+
+    def call(self, a: A_in, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...

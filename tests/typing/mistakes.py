@@ -1,0 +1,70 @@
+"""Mistakes that both type checkers refuse; read by them, never executed.
+
+Each marked line is wrong and is refused; no other line is. The end of the file has the mistakes
+that they accept: those are refused when the program runs.
+"""
+
+from __future__ import annotations
+
+from flowpregel.func import entrypoint, task
+from flowpregel.runtime import Runtime
+
+
+@task
+def double(n: int) -> int:
+    """Return twice *n*."""
+    return 2 * n
+
+
+@task
+def fit(x: float, runtime: Runtime) -> float:
+    """Return *x*; the run fills in the second parameter."""
+    return x
+
+
+@task(timeout=3)
+async def fetch(url: str, *, runtime: Runtime) -> bytes:
+    """Return what is at *url*."""
+    return url.encode()
+
+
+@entrypoint(checkpointer="runs.lmdb")
+def study(seeds: list[int], scale: float = 1.0) -> float:
+    """Return a sum."""
+    double("3")  # mistake: a wrong type
+    double()  # mistake: no argument
+    double(1, 2)  # mistake: one too many
+    double(m=1)  # mistake: no such parameter
+    double(1) + 1  # mistake: a future is not its result
+    fit("a")  # mistake: a wrong type, beside what the run fills in
+    fit(1.0, 2.0)  # mistake: what the run fills in
+    fetch(3)  # mistake: a wrong type, of an async task
+    fetch("a").upper()  # mistake: an attribute of the result
+    double.map(["a"])  # mistake: a wrong type of items
+    double.submit(1)  # mistake: another library's method
+    task(timeot=3)  # mistake: no such option
+    return scale * sum(future.result() for future in double.map(seeds))
+
+
+entrypoint(checkpontr="runs.lmdb")  # mistake: no such option
+study.run("a")  # mistake: a wrong type
+study.run([1], scales=2.0)  # mistake: no such parameter
+study.run("a", id="1")  # mistake: a wrong type, beside an id
+study.run([1], "x", id="1")  # mistake: a wrong type in the second place
+study.run([1], 2.0, 3.0, id="1")  # mistake: one too many, beside an id
+study.run([1], id=1)  # mistake: an id is text
+study.run([1], durability="now", progress=True)  # mistake: no such durability
+study.run([1], adoptt=True)  # mistake: no such option
+study.start("a", id="1")  # mistake: a wrong type
+study.invoke([1], durability="now")  # mistake: no such durability
+study.invoke([1], tread_id="1")  # mistake: no such option
+study([1])  # mistake: a workflow is run, not called
+
+fine: float = study.run([1], 2.0, id="1", adopt=True, durability="sync")
+by_name: float = study.run([1], scale=2.0, id="1")
+all_by_name: float = study.run(seeds=[1], scale=2.0)
+
+# Arguments by name beside an id are not told from options: both checkers accept these.
+study.run([1], scales=2.0, id="1")
+study.run([1], scale="a", id="1")
+study.run(id="1")
