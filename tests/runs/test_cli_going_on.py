@@ -228,3 +228,22 @@ def test_a_notice_points_at_the_line_that_runs_the_flow(folder: Path) -> None:
 def _imported(folder: Path) -> Any:
     sys.path.insert(0, str(folder))
     return import_module("work")
+
+
+def test_again_starts_over_and_the_earlier_run_stays(cli: Invoke, folder: Path) -> None:
+    """Its result is still in the history, of the same thread."""
+    run(cli, folder, [1, 2])
+    written(folder, STUDY.replace("return 2 * n", "return 3 * n"))
+    ran(folder)
+
+    kept = run(cli, folder, [1, 2])
+    again = run(cli, folder, [1, 2], "--again")
+
+    assert (0, "6\n") == (kept.exit_code, kept.stdout)
+    assert "note: kept result of 20" in kept.stderr
+    assert "; the code of `double` changed since; on_code_change='rerun' or again" in kept.stderr
+    assert (0, "9\n", "1 2") == (again.exit_code, again.stdout, ran(folder))
+    history = json.loads(cli("history", "s", "--json").stdout)
+    assert 4 == len(history)
+    first = cli("state", "s", history[2]["checkpoint"], "--json")
+    assert (0, True) == (first.exit_code, "6" in first.stdout)
