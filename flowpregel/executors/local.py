@@ -70,6 +70,8 @@ class LocalRunClient(RunClient):
         """When the task has shown last that it is alive."""
         self._all_count = job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
         """Whether all that it does with its run shows that."""
+        self._last_called: tuple[Node, bool] | None = None
+        """The node that was called last, and whether its calls are sent to another process."""
         self.made = OpenCalls()
         self.made.pid, self.made.task = os.getpid(), job.task.name
         self.made.cancel = partial(_cancel, ref(mailbox), job.key)
@@ -93,7 +95,11 @@ class LocalRunClient(RunClient):
             self._before_first()
         given = (*arguments.args, *arguments.kwargs.values())
         code = None
-        if runs_elsewhere(node, job.run.executor):
+        last_called = self._last_called  # another OS thread may make a call that had to wait
+        if last_called is None or last_called[0] is not node:
+            last_called = node, runs_elsewhere(node, job.run.executor)
+            self._last_called = last_called
+        if last_called[1]:
             with suppress(TaskSerializationError):  # its executor will say so
                 code = codes.code_of(node)
             # What cannot change until it is sent is not looked at.

@@ -68,9 +68,6 @@ _IMMUTABLE_NAMES: Final = frozenset({
 })  # fmt: skip
 """Immutable classes of modules that few programs import."""
 _Read: TypeAlias = Callable[[Any], Iterable[Any]]
-_parts_of_function: Final = operator.attrgetter(
-    "__code__", "__defaults__", "__kwdefaults__", "__dict__"
-)
 _NAMED_CALLS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
@@ -130,6 +127,23 @@ def is_empty(cell: CellType) -> bool:
 
 def _contents_of(cells: Iterable[CellType]) -> Iterable[Any]:
     return map(content_of, cells)
+
+
+def _parts_of_function(function: types.FunctionType) -> tuple[Any, ...]:
+    """Return the parts of *function* but for its globals and what it closes over."""
+    attributes = function.__dict__
+    return (
+        function.__code__,
+        function.__defaults__,
+        function.__kwdefaults__,
+        attributes,
+        *attributes,
+        *attributes.values(),
+    )
+
+
+def _parts_of_mapping(mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
+    return (*mapping, *mapping.values())
 
 
 def _globals_of(variables_and_names: tuple[Mapping[str, Any], Iterable[str]]) -> Iterable[Any]:
@@ -198,8 +212,9 @@ class _Search:
         self._pending += self.found.add(iter, value)
 
     def _see_mapping(self, value: dict[Any, Any]) -> None:
-        self._see_items(value)
-        self._see_items(value.values())
+        if len(value) > _MOST_PARTS:
+            raise _ChangesUnseenError
+        self._pending += self.found.add(_parts_of_mapping, value)
 
     def _see_tuple(self, value: Iterable[Any]) -> None:
         self._pending += value
@@ -211,6 +226,8 @@ class _Search:
             return
         from cloudpickle.cloudpickle import _extract_code_globals  # noqa: PLC0415 - loaded by now
 
+        # Of the attributes, the dict itself is one of the parts, and has been read with them.
+        self._seen[id(function.__dict__)] = function.__dict__
         self._pending += self.found.add(_parts_of_function, function)
         if function.__annotations__:
             self._see_mapping(function.__annotations__)
@@ -246,10 +263,9 @@ class _Search:
     def _see_class(self, kind: type) -> None:
         if not kind.__flags__ & _HEAP_TYPE or found_by_name(kind):
             return
-        # Live views: an attribute that is set later is in them.
+        # A live view: an attribute that is set later is in it.
         attributes = vars(kind)
-        self.found.add(iter, attributes)
-        self.found.add(iter, attributes.values())
+        self.found.add(_parts_of_mapping, attributes)
         self._pending += (type(kind), *kind.__bases__)
         for name, value in [*attributes.items()]:
             is_of_language = name[:2] == "__" == name[-2:] or name == "_abc_impl"
@@ -257,8 +273,7 @@ class _Search:
             if isinstance(value, types.FunctionType) or not (is_of_language or is_of_enum):
                 self._pending.append(value)
             elif type(value) is dict:  # annotations, fields of dataclasses
-                self.found.add(iter, value)
-                self.found.add(iter, value.values())
+                self.found.add(_parts_of_mapping, value)
 
     def _see_instance(self, value: Any) -> None:
         kind: Any = type(value)
