@@ -284,9 +284,14 @@ def lower_for_good() -> int:
     return os.getpid()
 
 
-def remove_own_folder(path: str) -> int:
+def enter(path: str) -> None:
+    os.makedirs(path, exist_ok=True)
     os.chdir(path)
-    return os.getpid()
+
+
+def remove_and_leave(path: str) -> None:
+    os.rmdir(path)
+    os.chdir("/")
 
 
 def lose_copies() -> int:
@@ -317,15 +322,12 @@ def test_a_worker_is_replaced_if_a_descriptor_is_lost(pool: ProcessExecutor) -> 
 def test_a_worker_is_replaced_if_its_folder_is_gone(tmp_path: Path) -> None:
     """It goes back to where it began, or it goes."""
     own = tmp_path / "own"
-    own.mkdir()
-    with ProcessExecutor(1, initializer=os.chdir, initargs=(str(own),)) as pool:
+    with ProcessExecutor(1, initializer=enter, initargs=(str(own),)) as pool:
         before = call(pool, os.getpid)
-        moved = tmp_path / "moved"
-        own.rename(moved)
-        call(pool, change_folder)
-        own.mkdir()
+        call(pool, remove_and_leave, str(own))
 
         assert before != call(pool, os.getpid)
+        assert str(own) == call(pool, folder)
 
 
 def test_no_task_is_lost_when_a_worker_is_replaced(pool: ProcessExecutor) -> None:

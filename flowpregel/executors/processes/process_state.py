@@ -32,7 +32,9 @@ from typing import Any, Final, NamedTuple
 _NUMBERS: Final = tuple(sorted(map(int, signal.valid_signals())))
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _LIMITS: Final = tuple(
+    # That of resident memory limits nothing.
     {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
+    - {resource.RLIMIT_RSS}
 )
 _STANDARD: Final = (0, 1, 2)
 _FIRST_COPY: Final = 64
@@ -45,10 +47,9 @@ _HAS_AFFINITY: Final = hasattr(os, "sched_getaffinity")
 class _Now(NamedTuple):
     """The state of a process at one moment, all that is compared of it; the names are shown."""
 
-    signal_handlers: list[Any]
     environment: tuple[bool, dict[bytes, bytes]]
     """Whether `os.environ` is the mapping that it was, and what is in that."""
-    working_directory: tuple[int, int]
+    working_directory: str
     root_directory: tuple[int, int]
     umask: int
     resource_limits: list[tuple[int, int]]
@@ -82,7 +83,11 @@ class ProcessState:
         self._copies = [
             fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY) for number in _STANDARD
         ]
-        self._before = self._now()
+        self._handlers = [*map(_signal.getsignal, _NUMBERS)]
+        self._has_lost_handler = False
+        """Whether a handler in C was replaced, which no Python function brings back."""
+        now = self._now()
+        self._before = now._replace(environment=(True, {**now.environment[1]}))
         self._repairs: dict[str, Callable[[Any], object]] = {
             "environment": self._set_environment,
             "working_directory": self._change_folder,
@@ -110,19 +115,20 @@ class ProcessState:
         with suppress(ValueError):  # it had set a descriptor that was closed since
             signal.set_wakeup_fd(-1)
         handlers = [*map(_signal.getsignal, _NUMBERS)]
-        if handlers == self._before.signal_handlers:
+        if handlers == self._handlers:
             return
-        old = self._before.signal_handlers
-        for number, handler, before in zip(_NUMBERS, handlers, old, strict=True):
+        for number, handler, before in zip(_NUMBERS, handlers, self._handlers, strict=True):
             if handler != before and before is not None:
                 _signal.signal(number, before)
+            elif handler != before:
+                self._has_lost_handler = True
 
     def restore(self) -> str:
         """Put everything else back; return the names of what cannot be, if there is any."""
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2, all_threads=True)
         with suppress(OSError, ValueError):  # a folder is gone, a descriptor or stream is closed
-            if self._now() == self._before:
+            if self._now() == self._before and not self._has_lost_handler:
                 return ""
         for name, repair in self._repairs.items():
             with suppress(Exception):  # whatever keeps it from being put back: that is seen below
@@ -131,24 +137,25 @@ class ProcessState:
             now = self._now()
         except (OSError, ValueError) as error:
             return str(error)
-        return ", ".join(
+        lasting = ["signal handlers"] if self._has_lost_handler else []
+        lasting.extend(
             name.replace("_", " ")
             for name in _Now._fields
             if getattr(now, name) != getattr(self._before, name)
         )
+        return ", ".join(lasting)
 
     def _now(self) -> _Now:
         """Return the state of the process; one function, as it is called after each task."""
-        folder, root = os.stat("."), os.stat("/")
+        root = os.stat("/")
         standard = [*map(os.fstat, _STANDARD)]
         mask = os.umask(_PRIVATE)  # it can only be read by setting it
         os.umask(mask)
         streams = sys.stdin, sys.stdout, sys.stderr
         return _Now(
-            signal_handlers=[*map(_signal.getsignal, _NUMBERS)],
             # Its dict of bytes: through its methods each name and value would be decoded.
-            environment=(os.environ is self._environment, dict(self._environment._data)),  # noqa: SLF001
-            working_directory=(folder.st_dev, folder.st_ino),
+            environment=(os.environ is self._environment, self._environment._data),  # noqa: SLF001
+            working_directory=os.getcwd(),
             root_directory=(root.st_dev, root.st_ino),
             umask=mask,
             resource_limits=[*map(resource.getrlimit, _LIMITS)],
