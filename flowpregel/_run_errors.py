@@ -49,6 +49,32 @@ class CodeChangedError(_DetailedError):
     )
 
 
+class UnmatchedCallsError(_DetailedError):
+    """With ``on_unmatched="error"``, a changed body asks for none of a task's recorded calls."""
+
+    task: str
+    count: int
+    recorded: str
+    asked: str
+
+    @property
+    def summary(self) -> str:
+        """What does not fit, in short."""
+        calls = "call" if self.count == 1 else "calls"
+        fit = "does" if self.count == 1 else "do"
+        return (
+            f"{self.count:,} recorded {calls} of {self.task} {fit} not fit "
+            f"(recorded {self.recorded}, asked for {self.asked})"
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.summary}: ask for what was asked before; write "
+            f"@task(adopts={self.task!r}) if the task has become a method or has a new name or "
+            "decorator; or pass on_unmatched='run' to make such calls again"
+        )
+
+
 class ReplayMismatchError(_DetailedError):
     """A body whose code and input are the same made another call than the one recorded."""
 

@@ -22,6 +22,7 @@
             ├── ResourcesError                      more of a resource than there can be
             ├── ReplayMismatchError                 a body asks by chance for something else
             ├── CodeChangedError                    a recorded result is of other code
+            ├── UnmatchedCallsError                 no recorded call of a task fits any more
             ├── InputMismatchError                  a run to go on with has other input
             ├── FlowMismatchError                   a run to go on with is another workflow's
             ├── UnansweredError                     a run waits for answers
@@ -58,6 +59,7 @@ from flowpregel._run_errors import (
     RunDiedError,
     RunNotice,
     UnansweredError,
+    UnmatchedCallsError,
     _DetailedError,
 )
 
@@ -72,7 +74,7 @@ __all__ = [
     "RunStopped", "StoreCorruptError", "StoreError", "StoreForeignError", "StoreFullError",
     "StoreReadOnlyError", "StoreVersionError", "TaskCancelled", "TaskExitError",
     "TaskSerializationError", "ThreadBusyError", "UnansweredError", "UnknownInterruptError",
-    "ValueEncodingError", "WorkerDiedError", "is_invalid_resume",
+    "UnmatchedCallsError", "ValueEncodingError", "WorkerDiedError", "is_invalid_resume",
 ]  # fmt: skip
 
 

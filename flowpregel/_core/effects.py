@@ -90,6 +90,8 @@ BUSY: Final = object()
 """What the cache has for a task whose result another is computing."""
 LOOK_AGAIN: Final = 50_000_000
 """Nanoseconds between two looks for such a result."""
+HOLD: Final = 50_000_000
+"""Nanoseconds for which a call that no recorded one fits waits for others of its task that do."""
 
 
 @dataclass(frozen=True, slots=True)

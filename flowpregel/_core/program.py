@@ -119,6 +119,9 @@ class Options:
     fence: int | None = None
     on_code_change: Literal["keep", "rerun", "error"] = "keep"
     on_unreadable: UnreadablePolicy = "error"
+    on_unmatched: Literal["run", "error"] | None = "run"
+    """What is done before the first call of a task that none of its recorded ones fits; None:
+    that is not looked for."""
     """Whether what was recorded and cannot be read back is made anew."""
     adopts_input: bool = False
     """Whether the run goes on although a file that it was given has other content now."""

@@ -81,6 +81,7 @@ def answer(
         return identity, None
     # Of the calls that calls make none is counted: they are not asked for if those are answered.
     run.going_on.asked += caller.record is None and record.code != ""
+    run.going_on.fitted.add(record.name)
     note_change(run, caller, was, record)
     made_by = was
     if was.code != record.code:

@@ -20,7 +20,7 @@ from flowpregel._core.records import Batch, Checkpoint, Kind, Node, Task, TaskWr
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, read
-from flowpregel.errors import INVALID_RESUME
+from flowpregel.errors import INVALID_RESUME, UnmatchedCallsError
 
 ANY_QUESTION = ""
 """Among answers by id: one for whichever question is asked first."""
@@ -58,6 +58,11 @@ class GoingOn:
     """The files of recorded calls, as they were then: read when one of them has changed."""
     of_other_code: Counter[str] = field(default_factory=Counter)
     """How many results that other code made were used, by the name of the task."""
+    fitted: set[str] = field(default_factory=set)
+    """The tasks of which a recorded call was asked for again."""
+    unmatched: dict[str, UnmatchedCallsError | None] = field(default_factory=dict)
+    """By task, what its first call that is not recorded shows: that none of the recorded ones
+    fits, or nothing."""
     noted: set[str] = field(default_factory=set)
     """The notices that were given already."""
     codes: dict[str, tuple[str, str]] = field(default_factory=dict)

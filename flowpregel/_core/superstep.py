@@ -21,6 +21,7 @@ from flowpregel._core.provenance import note_failed
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
+from flowpregel._core.unmatched import unmatched
 from flowpregel.channels.base import read
 
 
@@ -194,7 +195,7 @@ class Superstep:
             elif task.attempt != event.attempt:
                 continue
             elif isinstance(event, Call):
-                self._called(task, event)
+                self._called(task, event, wakeup)
             else:
                 self._ended(task, event, wakeup)
         if self._shared:
@@ -218,6 +219,8 @@ class Superstep:
             task = self._open[task_id]
             if task.is_busy:
                 self._looked_up.append(task)
+            elif task.first_started is None:
+                self._start_held(task)
             else:
                 self._submit((task,), self._effects)
 
@@ -229,7 +232,7 @@ class Superstep:
             f"step_timeout={self.run.options.step_timeout} seconds; still running: {names}"
         )
 
-    def _called(self, caller: Task, call: Call) -> None:
+    def _called(self, caller: Task, call: Call, wakeup: Wakeup) -> None:
         """Plan a call that a body has made, or stop one that it no longer wants."""
         run = self.run
         if call.node is effects.CANCEL:
@@ -244,15 +247,45 @@ class Superstep:
             answers.answer_from_pending(run, task)
         if run.stopped is not None:
             self._settle(task, Withdrawn())
-        elif task.node.cache is None:
-            self._submit((task,), self._effects)
+        elif task.record is not None and unmatched(run, caller, task.record) is not None:
+            # Other calls of its task may follow at once, and fit: then it is merely a new one.
+            heapq.heappush(self._retries, (wakeup.monotonic + effects.HOLD, task.id))
         else:
-            try:
-                calls.ask_cache(task, task.node.cache)
-            except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
-                self._settle(task, Raised(error))
-            else:
-                self._looked_up.append(task)
+            self._start_call(task)
+
+    def _start_call(self, task: Task) -> None:
+        """Start the first attempt of a call, unless its result is shared."""
+        if task.node.cache is None:
+            self._submit((task,), self._effects)
+            return
+        try:
+            calls.ask_cache(task, task.node.cache)
+        except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
+            self._settle(task, Raised(error))
+        else:
+            self._looked_up.append(task)
+
+    def _start_held(self, task: Task) -> None:
+        """Start a call that was held, or refuse it; tell first that no recorded one fits."""
+        run = self.run
+        assert task.record is not None
+        name, error = task.record.name, None
+        if name not in run.going_on.fitted:
+            error = run.going_on.unmatched.get(name)
+        if error is not None and run.options.on_unmatched == "error":
+            del self._open[task.id]
+            run.going_on.anew -= not task.node.hidden
+            # What is recorded stays as it is: nothing is kept of this call.
+            failed = Raised(error)
+            run.after.extend(effects.Resolve(call, failed) for call in task.waiting)
+            assert task.parent is not None
+            self._call_ended(task.parent)
+            return
+        if error is not None:
+            run.going_on.unmatched[name] = None  # the user is told once
+            text = f"{error.summary}; Ctrl-C now, or on_unmatched='error'"
+            self._effects.append(effects.Emit("notices", text))
+        self._start_call(task)
 
     def _look_up(self, tasks: list[Task], now: int) -> Steps:
         """Give *tasks* what other runs shared, and start those that nobody computes *now*."""
@@ -350,9 +383,13 @@ class Superstep:
         if caller is None:
             return
         run.after.extend(effects.Resolve(call, outcome) for call in task.waiting)
+        self._call_ended(caller)
+
+    def _call_ended(self, caller: Task) -> None:
+        """Take in that a call of *caller* has ended, perhaps the last that it had to wait for."""
         caller.body.running -= 1
         if not caller.body.running and (held := caller.body.outcome) is not None:
-            caller.body.outcome = None  # it had ended before: this was the last of its calls
+            caller.body.outcome = None  # it had ended before
             self._settle(caller, calls.final_outcome(caller.body, held))
 
     def _raised(self, task: Task, error: BaseException) -> None:

@@ -48,6 +48,7 @@ _CODE_CHANGE = "What to do with recorded results of other code: keep (default), 
 _KEEP = click.Choice(["keep", "rerun", "error"])
 _UNREADABLE = click.Choice(["error", "rerun"])
 _LOST_CLASS = "What to do with recorded results whose class is gone: error (default), rerun."
+_UNMATCHED = "Before the first call that no recorded one of its task fits: run it, or error."
 _STOP_AFTER = "End in time after this long (3h50m), with exit code 75; run again, it goes on."
 _STOP_GRACE = "How long running tasks have then, and after SIGTERM, to save and end (20s)."
 _CONFLICT = "If another process has the run: wait for its result, raise, or takeover."
@@ -95,6 +96,9 @@ RUN_OPTIONS = (
     click.Option(["--context"], metavar="JSON|@FILE", callback=_context, help=_CONTEXT),
     click.Option(["--on-code-change"], type=_KEEP, default="keep", help=_CODE_CHANGE),
     click.Option(["--on-unreadable"], type=_UNREADABLE, default="error", help=_LOST_CLASS),
+    click.Option(
+        ["--on-unmatched"], type=click.Choice(["run", "error"]), default="run", help=_UNMATCHED
+    ),
     click.Option(
         ["--on-conflict"], type=click.Choice(["wait", "raise", "takeover"]), help=_CONFLICT
     ),

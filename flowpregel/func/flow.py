@@ -69,6 +69,7 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "again": False,
     "on_code_change": "keep",
     "on_unreadable": "error",
+    "on_unmatched": "run",
     "on_conflict": "wait",
     "fail_fast": True,
     "stop_after": None,
@@ -229,6 +230,9 @@ class Flow(Pregel, Generic[P, R]):
                 call, or ``"error"``.
             on_unreadable: What to do with a recorded result that cannot be read back, because a
                 class of it is gone: raise the ``"error"`` (default), or ``"rerun"`` the call.
+            on_unmatched: What to do before the first call of a task that none of its recorded
+                calls fits, after an edit: ``"run"`` it, with a notice before (default), or raise
+                the ``"error"``.
             on_conflict: If another process has the run now: ``"wait"`` for its result
                 (default), ``"raise"``, or ``"takeover"``.
             fail_fast: Whether calls that wait for their turn are left out once the workflow's
@@ -250,6 +254,8 @@ class Flow(Pregel, Generic[P, R]):
             TypeError: The function does not take these arguments.
             ConfigurationError: There is an id, and no checkpointer to keep its run.
             InputMismatchError: The run was started with other arguments.
+            UnmatchedCallsError: None of the recorded calls of a task fits, and *on_unmatched* is
+                ``"error"``.
             CodeChangedError: What is recorded is of other code, and *on_code_change* is
                 ``"error"``.
             FlowMismatchError: The id names a run of another workflow.

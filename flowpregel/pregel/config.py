@@ -60,6 +60,7 @@ class RunKeywords(ConfigKeywords, total=False):
     resume: Literal["auto"] | None
     on_code_change: Literal["keep", "rerun", "error"]
     on_unreadable: Literal["error", "rerun"]
+    on_unmatched: Literal["run", "error"]
     on_conflict: OnConflict
     fail_fast: bool
     progress: bool | None
@@ -248,6 +249,7 @@ _CHOICES: Final[dict[str, tuple[tuple[str | None, ...], str]]] = {
     "durability": (("async", "sync", "exit"), "'sync', 'async' or 'exit'"),
     "on_code_change": (("keep", "rerun", "error"), "'keep', 'rerun' or 'error'"),
     "on_unreadable": (("error", "rerun"), "'error' or 'rerun'"),
+    "on_unmatched": (("run", "error"), "'run' or 'error'"),
     "on_conflict": (("raise", "wait", "takeover"), "'raise', 'wait' or 'takeover'"),
     "resume": ((None, "auto"), "'auto', or leave it out"),
     "version": (("v1", "v2"), "'v1' or 'v2'"),

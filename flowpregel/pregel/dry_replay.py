@@ -129,7 +129,9 @@ def dry_replay(asked: GraphRun) -> DryRun:
         return DryRun(is_done=True, other_code=dict(results), diff=diff)
     adopts = isinstance(asked.resume, Once) and asked.resume.adopt
     loaded = begun.loaded or (None,)
-    options = replace(asked.options, adopts_input=adopts, loaded=loaded, now=now())
+    options = replace(
+        asked.options, adopts_input=adopts, loaded=loaded, now=now(), on_unmatched=None
+    )
     token = is_dry.set(True)
     try:
         around = RunContext(

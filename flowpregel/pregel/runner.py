@@ -127,6 +127,7 @@ class GraphRun:
             drain=lambda: None if self.control is None else self.control.drain_reason,
             on_code_change=wanted["on_code_change"],
             on_unreadable=wanted["on_unreadable"],
+            on_unmatched=wanted["on_unmatched"],
             fail_fast=wanted["fail_fast"],
         )
         """All but what the thread's saver decides."""

@@ -1,0 +1,68 @@
+"""Calls that no recorded one fits: finished work that is going to be repeated, told before it is.
+
+The first call of a task that is not recorded, in a run that goes on:
+
+====================================  ====================================================
+a recorded call of the task           then the call
+====================================  ====================================================
+was asked for before                  is merely a new one
+does not stand in its place           is one that was added
+stands there, the body's code and     is refused elsewhere: it is not deterministic
+its input being the same
+stands there, the input being         may be a new one in front of those that are recorded,
+another, the task's code the same     which may still come
+stands there otherwise                is held for `effects.HOLD`; if none has been asked for
+                                      by then, none fits
+====================================  ====================================================
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from flowpregel._core import ids
+from flowpregel._core.chance import record_in
+from flowpregel._core.ids import CODE_DIGITS, NOWHERE, CallRecord
+from flowpregel._core.records import Task
+from flowpregel._core.run_state import Run
+from flowpregel._core.stream_events import outputs
+from flowpregel.errors import UnmatchedCallsError
+
+
+def unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCallsError | None:
+    """Return what the user must know before the call of *record* is made; None: nothing."""
+    goes_on = run.hand_back and (run.pending or run.left is not None)
+    if not goes_on or run.options.on_unmatched is None or caller.record is not None:
+        return None
+    if record.place == NOWHERE or not record.code or record.name in run.going_on.fitted:
+        return None
+    known = run.going_on.unmatched
+    if record.name not in known:
+        known[record.name] = _first_unmatched(run, caller, record)
+    return known[record.name]
+
+
+def _first_unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCallsError | None:
+    """Return the error for the first call of a task that is not recorded, if none fits."""
+    was = _other_at(run, caller, record)
+    if was is None or was.name != record.name or was.caller == record.caller:
+        return None
+    is_same_input = was.caller[CODE_DIGITS:] == record.caller[CODE_DIGITS:]
+    if not is_same_input and was.code == record.code:
+        return None
+    kept = chain(filter(outputs, run.pending.values()), run.left.records() if run.left else ())
+    count = sum(each is not None and each.name == was.name for each in map(record_in, kept))
+    return UnmatchedCallsError(record.name, count, was.text, record.text)
+
+
+def _other_at(run: Run, caller: Task, record: CallRecord) -> CallRecord | None:
+    """Return the finished call that is recorded at this place of a body of any code and input."""
+    if run.left is not None:
+        path = ids.call_path(caller.path, caller.body.made - 1)
+        if (was := record_in(run.left.record_at(path))) is not None:
+            return was
+    for kept in run.pending.values():
+        was = record_in(kept)
+        if was is not None and was.place == record.place and outputs(kept):
+            return was
+    return None

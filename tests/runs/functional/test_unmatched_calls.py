@@ -1,0 +1,196 @@
+"""Before finished work is repeated, it is told: none of a task's recorded calls fits."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.errors import ConfigurationError, RunNotice, UnmatchedCallsError
+from flowpregel.func import Flow, entrypoint, task
+
+Seen = list[Any]
+"""The calls that were made and the notices that came, in order."""
+
+
+def flow_of(calls: Callable[[list[int]], list[Any]], saver: BaseCheckpointSaver) -> Flow[Any, Any]:
+    """Return a workflow that makes *calls*, waits for them, and fails once for no fault of its."""
+
+    @entrypoint(checkpointer=saver, executor="inline")
+    def flow(numbers: list[int]) -> list[int]:
+        return [future.result() for future in calls(numbers)]
+
+    return flow
+
+
+def begun(saver: BaseCheckpointSaver, seen: Seen, numbers: list[int]) -> None:
+    """Run a workflow that calls ``work`` with each number, and fails in the end."""
+
+    @task
+    def work(x: int) -> int:
+        seen.append(x)
+        return x
+
+    @task
+    def fail() -> None:
+        raise OSError("the power went out")
+
+    with pytest.raises(OSError, match="power"):
+        flow_of(lambda numbers: [*work.map(numbers), fail()], saver).run(numbers, id="1")
+    seen.clear()
+
+
+@contextmanager
+def noting(seen: Seen) -> Iterator[None]:
+    """Add the notices that come to what is *seen*."""
+
+    def show(message: Any, category: type[Warning], *_: Any) -> None:
+        assert category is RunNotice
+        seen.append(str(message))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RunNotice)
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
+def told(seen: Seen) -> list[str]:
+    """Return the notices among what was *seen* that tell of calls that do not fit."""
+    return [each for each in seen if isinstance(each, str) and "not fit" in each]
+
+
+def respelled(seen: Seen) -> Any:
+    """Return a task that is called with one argument more than before."""
+
+    @task
+    def work(x: int, mode: str) -> int:
+        seen.append(x)
+        return x
+
+    return work
+
+
+def waited_for(future: Any) -> Any:
+    """Return *future* when it is done."""
+    future.exception()
+    return future
+
+
+WAYS: dict[str, Callable[[Any, list[int]], list[Any]]] = {
+    "all at once": lambda work, numbers: work.map(numbers, ["fast"] * len(numbers)),
+    "one by one": lambda work, numbers: [waited_for(work(number, "fast")) for number in numbers],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_told_before_the_first_call_is_made_again(
+    way: str, saver: BaseCheckpointSaver
+) -> None:
+    """Once, with how many there are, and with both calls."""
+    seen: Seen = []
+    begun(saver, seen, [0, 1, 2])
+    work = respelled(seen)
+
+    with noting(seen):
+        flow_of(lambda numbers: WAYS[way](work, numbers), saver).run([0, 1, 2], id="1")
+
+    assert (
+        "3 recorded calls of work do not fit (recorded work(0), asked for work(0, 'fast')); "
+        "Ctrl-C now, or on_unmatched='error'"
+    ) == seen[0]
+    assert 1 == len(told(seen))
+    assert [0, 1, 2] == sorted({each for each in seen if isinstance(each, int)})
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_an_error_on_demand_and_nothing_is_lost(way: str, saver: BaseCheckpointSaver) -> None:
+    """No call is made; with the task as it was, the run goes on from its records."""
+    seen: Seen = []
+    begun(saver, seen, [0, 1, 2])
+    flow = flow_of(lambda numbers: WAYS[way](respelled(seen), numbers), saver)
+
+    with pytest.raises(UnmatchedCallsError, match=r"3 recorded calls of work.*work\(0, 'fast'\)"):
+        flow.run([0, 1, 2], id="1", on_unmatched="error")
+
+    assert [] == seen
+
+    @task
+    def work(x: int) -> int:
+        seen.append(x)
+        return x
+
+    with noting(seen):
+        again = flow_of(lambda numbers: [*work.map(numbers)], saver)
+        assert [0, 1, 2] == again.run([0, 1, 2], id="1", on_unmatched="error")
+    assert [] == [each for each in seen if isinstance(each, int)]
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2, 3], [3, 0, 1, 2], [0, 3, 1, 2], [2, 1]], ids=str)
+def test_calls_that_are_merely_new_are_not_told_of(
+    numbers: list[int], saver: BaseCheckpointSaver
+) -> None:
+    """The code is other code, and the input grew, at any place: others fit."""
+    seen: Seen = []
+    begun(saver, seen, [0, 1, 2])
+
+    @task
+    def work(x: int) -> int:
+        seen.append(x)
+        return x
+
+    with noting(seen):
+        flow = flow_of(lambda numbers: work.map(numbers), saver)
+        result = flow.run(numbers, id="1", adopt=True, on_unmatched="error")
+
+    assert numbers == result
+    assert [] == told(seen)
+
+
+def test_a_new_call_in_front_of_the_others_waits_for_them_to_fit(
+    saver: BaseCheckpointSaver,
+) -> None:
+    """The body was edited; its input is what it was."""
+    seen: Seen = []
+    begun(saver, seen, [0, 1, 2])
+
+    @task
+    def work(x: int) -> int:
+        seen.append(x)
+        return x
+
+    with noting(seen):
+        flow = flow_of(lambda numbers: work.map([9, *numbers]), saver)
+        assert [9, 0, 1, 2] == flow.run([0, 1, 2], id="1", on_unmatched="error")
+
+    assert [] == told(seen)
+    assert [9] == [each for each in seen if isinstance(each, int)]
+
+
+def test_other_tasks_calls_are_not_told_of(saver: BaseCheckpointSaver) -> None:
+    """A task that is called in the place of another is no respelled one."""
+    seen: Seen = []
+    begun(saver, seen, [0, 1, 2])
+
+    @task
+    def other(x: int) -> int:
+        return x
+
+    with noting(seen):
+        flow = flow_of(lambda numbers: other.map(numbers), saver)
+        flow.run([0, 1, 2], id="1", on_unmatched="error")
+
+    assert [] == told(seen)
+
+
+def test_the_option_is_checked() -> None:
+    """The message says what it can be."""
+
+    @entrypoint(executor="inline")
+    def flow(_: int) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="'run' or 'error'"):
+        flow.run(1, on_unmatched="stop")  # type: ignore[call-overload]
