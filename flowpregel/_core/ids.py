@@ -125,6 +125,8 @@ class Asked(NamedTuple):
     """Whether its place among the calls of its body is no accident: it did not wait for others."""
     files: tuple[FileContent, ...] = ()
     """The files among its arguments that are known by their content."""
+    earlier: tuple[str, ...] = ()
+    """What the digest of its arguments may have been under a name that its task has adopted."""
 
 
 class CallRecord(NamedTuple):

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from flowpregel import errors
-from flowpregel._core import ids, records
+from flowpregel._core import ids
 from flowpregel._core.chance import check_chance, note_change, record_in
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
@@ -75,7 +75,7 @@ def answer(
         ValueEncodingError: What is recorded cannot be read back, and is not made anew.
     """
     body, node = caller.body, call.node
-    recorded = _recorded(run, body, identity) or _adopted(run, caller, node, record)
+    recorded = _recorded(run, body, identity) or _adopted(run, caller, call, record)
     if (was := record_in(recorded)) is None:
         check_chance(run, caller, record)
         return identity, None
@@ -144,15 +144,16 @@ def _recorded(run: Run, body: BodyCalls, task_id: str) -> Sequence[Write]:
     return kept
 
 
-def _adopted(run: Run, caller: Task, node: records.Node, record: CallRecord) -> Sequence[Write]:
+def _adopted(run: Run, caller: Task, call: Call, record: CallRecord) -> Sequence[Write]:
     """Return what is recorded of a call under a name that its task had before."""
-    for name in node.adopts:
-        equal = caller.body.equal[record[:2]] - 1
-        around = run.checkpoint_id, run.options.namespace, run.step, caller.id
-        task_id = ids.task_id(*around, name, record.arguments, equal)
-        kept = _recorded(run, caller.body, task_id)
-        if outputs(kept):
-            return kept
+    equal = caller.body.equal[record[:2]] - 1
+    around = run.checkpoint_id, run.options.namespace, run.step, caller.id
+    for name in call.node.adopts:
+        assert call.asked is not None
+        for arguments in (record.arguments, *call.asked.earlier):
+            kept = _recorded(run, caller.body, ids.task_id(*around, name, arguments, equal))
+            if outputs(kept):
+                return kept
     return ()
 
 

@@ -109,6 +109,7 @@ class RunOptions(TypedDict, total=False):
     again: bool
     on_code_change: Literal["keep", "rerun", "error"] | None
     on_unreadable: Literal["error", "rerun"] | None
+    on_unmatched: Literal["run", "error"] | None
     on_conflict: OnConflict
     fail_fast: bool
     stop_after: float | timedelta | None

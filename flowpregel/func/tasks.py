@@ -27,13 +27,14 @@ from typing import (
 )
 
 from flowpregel._code.digest import SOURCES, code_digest
+from flowpregel._code.values import cells_of
 from flowpregel._core.commands import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
 from flowpregel._core.files import with_files
 from flowpregel._core.ids import Asked
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
-from flowpregel._core.spelling import Spelling, spelling_of
+from flowpregel._core.spelling import Spelled, Spelling, spelling_of
 from flowpregel._text import described, no_such_attribute
 from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
@@ -120,7 +121,23 @@ class TaskFunction(Generic[P, R]):
         """Return what is compared with the record of a call."""
         text = described(self.name, args, kwargs, self.node.redacted)
         digest, files = with_files(lambda: self._digest(*self._spelling.of(args, kwargs)))
-        return Asked(self.name, digest, self._code_of(node), text, is_placed, files)
+        earlier = self._earlier_digests(args, kwargs) if node.adopts else ()
+        return Asked(self.name, digest, self._code_of(node), text, is_placed, files, earlier)
+
+    def _earlier_digests(self, args: Any, kwargs: Any) -> tuple[str, ...]:
+        """Return the digests that the arguments of a call may have had before the task changed.
+
+        Before it became a method they were without its object; before it got a decorator without
+        `functools.wraps` they were spelled by the function that this one wraps.
+        """
+        own = args[len(self._bound) :]
+        spellings: list[Spelled] = [((*own, *kwargs.values()), {})]
+        if self._bound:
+            spellings.append(self._spelling.without_first().of(own, kwargs))
+        if isinstance(self.func, types.FunctionType):
+            wrapped = filter(inspect.isfunction, cells_of(self.func).values())
+            spellings += [spelling_of(each).of(own, kwargs) for each in wrapped]
+        return tuple(self._digest(*spelling) for spelling in spellings)
 
     def _outside(self) -> Scope:
         """Say that there is no body that could make a call."""

@@ -194,3 +194,80 @@ def test_the_option_is_checked() -> None:
 
     with pytest.raises(ConfigurationError, match="'run' or 'error'"):
         flow.run(1, on_unmatched="stop")  # type: ignore[call-overload]
+
+
+# ---------------------------------------------------------------- tasks that have changed
+
+
+class Model:
+    """An object whose method is a task."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+
+    def work(self, x: int) -> int:
+        """Note the call."""
+        self.seen.append(x)
+        return x
+
+
+def logged(function: Any) -> Any:
+    """Wrap *function*, and say so nowhere."""
+
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return inner
+
+
+def as_method(seen: Seen, **options: Any) -> Any:
+    """Return a task that is a method now."""
+
+    class Tool(Model):
+        work = task(**options)(Model.work)  # type: ignore[assignment]
+
+    return Tool(seen).work
+
+
+def as_decorated(seen: Seen, **options: Any) -> Any:
+    """Return a task with a decorator that hides its name and its parameters."""
+
+    def work(x: int) -> int:
+        seen.append(x)
+        return x
+
+    return task(**options)(logged(work))
+
+
+@pytest.mark.parametrize("change", [as_method, as_decorated])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_task_that_has_changed_its_form_adopts_its_calls(
+    change: Any, by_name: bool, saver: BaseCheckpointSaver
+) -> None:
+    """It became a method, or got a decorator without ``functools.wraps``."""
+    seen: Seen = []
+    begun(saver, seen, [0, 1, 2])
+    work = change(seen, adopts="work")
+
+    def calls(numbers: list[int]) -> list[Any]:
+        return [work(x=number) if by_name else work(number) for number in numbers]
+
+    with noting(seen):
+        result = flow_of(calls, saver).run([0, 1, 2], id="1", on_unmatched="error")
+
+    assert [0, 1, 2] == result
+    assert [] == [each for each in seen if isinstance(each, int)]
+
+
+def test_without_that_a_task_that_became_a_method_is_told_of(saver: BaseCheckpointSaver) -> None:
+    """The message says how to adopt."""
+    seen: Seen = []
+    begun(saver, seen, [0, 1, 2])
+    work = as_method(seen, name="work")
+
+    with pytest.raises(UnmatchedCallsError, match=r"adopts='work'.*become a method"):
+        flow_of(lambda numbers: work.map(numbers), saver).run(
+            [0, 1, 2], id="1", on_unmatched="error"
+        )
+
+    assert [] == seen
