@@ -54,3 +54,65 @@ def test_pyright_refuses_each_mistake_and_nothing_else() -> None:
 def test_there_are_enough_mistakes() -> None:
     """A file without marks would let both pass."""
     assert 15 <= len(marked())
+
+
+EXCEPTED = {
+    # A task takes a future for its result, and a `Shared` for its value; types know only these.
+    "docs/tutorial/2-parallel-tasks.md",
+    "docs/how-to/move-from-prefect.md",
+    "docs/how-to/pass-big-arrays.md",
+    # `checkpointer` is what was given, a path for one; and what may be None is.
+    "docs/how-to/cache.md",
+    "docs/how-to/move-from-langgraph.md",
+    "docs/how-to/see-what-a-run-did.md",
+    # A node may be given a part of a state, and send another.
+    "docs/tutorial/graphs.md",
+}
+"""Pages whose programs both checkers refuse, and why."""
+
+
+def programs(folder: Path) -> dict[str, str]:
+    """Write the program of each page into *folder*; return the pages by the names of files."""
+    pages = {}
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        blocks = re.findall(
+            r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+        )
+        if blocks and "decisions" not in page.parts:
+            name = str(page.relative_to(ROOT))
+            file = re.sub(r"\W", "_", name) + ".py"
+            (folder / file).write_text("\n".join(blocks))
+            pages[file] = name
+    return pages
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
+def test_mypy_accepts_the_programs_of_the_docs(tmp_path: Path) -> None:
+    """But for those that are excepted; a name may be defined again further down on a page."""
+    pages = programs(tmp_path)
+    words = ["--config-file=", "--ignore-missing-imports", "--allow-redefinition"]
+    words += ["--disable-error-code=no-redef", "--disable-error-code=var-annotated"]
+    shown = run("mypy", *words, *(str(tmp_path / file) for file in pages))
+
+    refused = {
+        pages[Path(file).name] for file in re.findall(r"^(\S+):\d+: error", shown, re.MULTILINE)
+    }
+    assert refused - {"docs/reference/channels.md"} == EXCEPTED, shown
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("basedpyright") is None, reason="basedpyright is not installed")
+def test_pyright_accepts_the_programs_of_the_docs(tmp_path: Path) -> None:
+    """Without its rules on names that are defined again, and on keys that a state may lack."""
+    pages = programs(tmp_path)
+    rules = ("Redeclaration", "TypedDictNotRequiredAccess", "MissingImports")
+    settings = {f"report{rule}": False for rule in rules} | {"typeCheckingMode": "standard"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    words = ["--project", str(tmp_path), "--pythonpath", sys.executable, "--outputjson"]
+    shown = json.loads(run("basedpyright", *words))
+
+    errors = [each for each in shown["generalDiagnostics"] if each["severity"] == "error"]
+    refused = {pages[Path(each["file"]).name] for each in errors}
+    own = {"docs/reference/channels.md", "docs/how-to/use-langchain.md"}
+    assert refused - own == EXCEPTED, errors
