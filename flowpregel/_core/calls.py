@@ -156,13 +156,18 @@ def cancel_call(run: Run, running: Mapping[str, Task], wanted: Call) -> list[Tas
     The record comes before whatever the body does next, which depends on it.
     """
     for task in running.values():
-        if any(call.reply == wanted.reply for call in task.waiting):
+        if any(_is_same_caller(call.reply, wanted.reply) for call in task.waiting):
             run.keep_end(task, ((records.ERROR, errors.TaskCancelled("its caller cancelled it")),))
             stopped = [task, *below(running, task)]
             for each in stopped:
                 each.is_cancelled = True
             return stopped
     return []
+
+
+def _is_same_caller(one: Any, other: Any) -> bool:
+    """Return whether two replies are of one call: futures, or a task's place and a number."""
+    return one is other or (isinstance(one, tuple) and isinstance(other, tuple) and one == other)
 
 
 def below(running: Mapping[str, Task], body: Task, *, direct: bool = False) -> list[Task]:

@@ -185,14 +185,8 @@ class Engine:
 
         self._tasks.flush()
         if isinstance(request, Wait):
-            if self._inline.waiting:
-                # Bodies on this loop hear of what ended before more is begun.
-                await asyncio.sleep(0)
-                self.perform(request)
-            else:
-                assert isinstance(self._inbox, LoopInbox)
-                self._deliver(await self._inbox.take_on_loop(request.deadline))
-                _interrupts.deliver()
+            self._deliver(await self._next_on_loop(request))
+            _interrupts.deliver()
             return
         run, effect, committer = request.run, request.effect, request.run.around.committer
         if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
@@ -208,6 +202,22 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
         self._ready.appendleft(run)
+
+    async def _next_on_loop(self, request: Wait) -> list[Event]:
+        """Wait for events; meanwhile the tasks run that are to run on this OS thread."""
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        inbox = self._inbox
+        assert isinstance(inbox, LoopInbox)
+        if not self._inline.waiting:
+            return await inbox.take_on_loop(request.deadline)
+        # Bodies on this loop hear of what ended before more is begun.
+        await asyncio.sleep(0)
+        events = await inbox.take_on_loop(0)
+        if not events and self._inline.waiting and request.deadline != 0:
+            self._inline.work()
+            events = await inbox.take_on_loop(0)
+        return events
 
     def stop(self) -> EngineRequest | None:
         """Tell a run that was left early to end; return the request that it stands at."""

@@ -20,12 +20,13 @@ from flowpregel._core.records import Address, Outcome, Raised, Returned, Task
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committer, Committers
 from flowpregel._fault import fault
-from flowpregel._interrupts import waking
+from flowpregel._interrupts import interruptible, waking
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.attempt import Stopwatch
 from flowpregel.executors.base import Backlog, Executor, JobKey
+from flowpregel.executors.unread import UnreadEvent
 
 if TYPE_CHECKING:
     import asyncio
@@ -162,9 +163,9 @@ def now() -> int:
 class RunInbox:
     """The mailbox of a run whose own OS thread waits for events."""
 
-    _posted: SimpleQueue[Sequence[Event]] = field(default_factory=SimpleQueue)
+    _posted: SimpleQueue[Sequence[Event | UnreadEvent]] = field(default_factory=SimpleQueue)
     """A signal's handler may post as well, whatever this OS thread is doing."""
-    _events: deque[Event] = field(default_factory=deque)
+    _events: deque[Event | UnreadEvent] = field(default_factory=deque)
     """What was taken out of it."""
     backlog: Backlog = field(default_factory=Backlog)
 
@@ -173,7 +174,7 @@ class RunInbox:
         """Whether `take` would return at once."""
         return bool(self._events) or not self._posted.empty()
 
-    def post(self, *events: Event) -> None:
+    def post(self, *events: Event | UnreadEvent) -> None:
         """Deliver events, from any OS thread."""
         self._posted.put(events)
 
@@ -181,6 +182,10 @@ class RunInbox:
         """Return the first `MOST_AT_ONCE` events; wait for one until *deadline*, if there is none.
 
         It may return none before that. 0 is not to wait; else it is monotonic nanoseconds, or None.
+
+        Raises:
+            BaseException: A signal's handler did, while a value was read that a worker had sent:
+                `KeyboardInterrupt` for Ctrl-C.
         """
         if not self._events and self._posted.empty():
             if self.backlog.size:
@@ -191,7 +196,25 @@ class RunInbox:
                     self._events.extend(self._posted.get(timeout=max(0.0, min(left, LONGEST_WAIT))))
         while len(self._events) < MOST_AT_ONCE and not self._posted.empty():
             self._events.extend(self._posted.get_nowait())
-        return [self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))]
+        events: list[Event] = []
+        for _ in range(min(len(self._events), MOST_AT_ONCE)):
+            event: Event | UnreadEvent | None = self._events.popleft()
+            if isinstance(event, UnreadEvent):
+                event = event.read() if event.is_plain else self._read(event, events)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def _read(self, unread: UnreadEvent, before: Sequence[Event]) -> Event | None:
+        """Return an event, read on this OS thread; when that is broken off, nothing is lost."""
+        try:
+            return interruptible(unread.read_in_time)
+        except BaseException:
+            self._put_back([*before, unread.give_up()])
+            raise
+
+    def _put_back(self, events: Sequence[Event | UnreadEvent | None]) -> None:
+        self._events.extendleft(event for event in reversed(events) if event is not None)
 
 
 class LoopInbox(RunInbox):
@@ -208,7 +231,7 @@ class LoopInbox(RunInbox):
         self._loop = loop
         self._is_awake = asyncio.Event()
 
-    def post(self, *events: Event) -> None:
+    def post(self, *events: Event | UnreadEvent) -> None:
         """Deliver events, from any OS thread."""
         super().post(*events)
         # A loop that is closed has no run that waits: its step timeout left this task behind.
@@ -216,9 +239,19 @@ class LoopInbox(RunInbox):
             self._loop.call_soon_threadsafe(self._is_awake.set)
 
     async def take_on_loop(self, deadline: int | None) -> list[Event]:
-        """`take`, while the loop goes on."""
-        if events := self.take(0):
-            return events
+        """`take`, while the loop goes on: also while values are read that workers have sent."""
+        if not self.has_events and deadline != 0:
+            await self._wait(deadline)
+        while not self._posted.empty():
+            self._events.extend(self._posted.get_nowait())
+        if any(isinstance(each, UnreadEvent) and not each.is_plain for each in self._events):
+            return await self._take_aside()
+        return self.take(0)
+
+    async def _wait(self, deadline: int | None) -> None:
+        """Wait for an event, until *deadline*."""
+        if self.backlog.size:
+            self.backlog.clear()
         is_over, timer = False, None
 
         def end() -> None:
@@ -237,7 +270,46 @@ class LoopInbox(RunInbox):
         finally:
             if timer is not None:
                 timer.cancel()
-        return self.take(0)
+
+    async def _take_aside(self) -> list[Event]:
+        """Return the first events, read on an OS thread that nothing else waits for.
+
+        When this is cancelled, the value that is being read is given up, and nothing else is lost.
+        """
+        unread = [self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))]
+        events: list[Event | None] = []
+        done = self._loop.create_future()
+        threading.Thread(
+            target=_read_all, args=(unread, events, done), name="flowpregel-reading", daemon=True
+        ).start()
+        try:
+            await done
+        except BaseException:
+            read = [*events]  # the other OS thread may go on with this list
+            rest: list[Event | UnreadEvent | None] = [*unread[len(read) :]]
+            if rest and isinstance(rest[0], UnreadEvent):
+                rest[0] = rest[0].give_up()
+            self._put_back([*read, *rest])
+            raise
+        return [event for event in events if event is not None]
+
+
+def _read_all(
+    unread: Sequence[Event | UnreadEvent], events: list[Event | None], done: asyncio.Future[None]
+) -> None:
+    """Read *unread* into *events*, unless *done* is cancelled; then set that."""
+    for each in unread:
+        if done.cancelled():
+            return
+        events.append(each.read_in_time() if isinstance(each, UnreadEvent) else each)
+    # The loop may have been closed.
+    with suppress(RuntimeError):
+        done.get_loop().call_soon_threadsafe(_set_done, done)
+
+
+def _set_done(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 # -------------------------------------------------------------------- for those who watch

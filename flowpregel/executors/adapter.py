@@ -22,13 +22,15 @@ from typing import Any, Final, TypeAlias
 
 from flowpregel._core.effects import Ended
 from flowpregel._core.ids import Span
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.channels.context import contexts_in
 from flowpregel.context import Job, RunClient
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import Stopwatch, perform
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.processes import messages
+from flowpregel.executors.processes.arrivals import AnyOutcome, UnreadEnd
+from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.code_cache import codes
 
 _HERE: Final = os.urandom(16)
@@ -73,20 +75,21 @@ class FuturesExecutor(Executor):
     ) -> None:
         self._futures.pop(job.key, None)
         span: Span | None = None
-        outcome: Outcome
+        outcome: AnyOutcome
         try:
             span, packed = future.result()
-            outcome = messages.unpack_outcome(packed)
+            outcome = messages.PackedOutcome(packed)
         except concurrent.futures.CancelledError:
             outcome = Withdrawn()
         except concurrent.futures.BrokenExecutor as error:
-            cause = f"its engine broke: {error}"
-            died = WorkerDiedError(job.task.name, 0, cause, call=job.task.call)
+            died = WorkerDiedError(job.task.name, 0, f"its engine broke: {error}")
             died.__cause__ = error
             outcome = Raised(died)
-        except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
+        except BaseException as error:  # noqa: BLE001 - whatever the engine raises
             outcome = Raised(error)
-        mailbox.post(Ended(*job.key, outcome, span))
+        # The engine's OS thread is not held up by a value of the user's.
+        task = InFlight(0, job, mailbox, NodeCode(b"", b""))
+        mailbox.post(UnreadEnd(task, outcome, span))
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that has not begun; one that runs goes on."""

@@ -61,7 +61,8 @@ def perform(job: Job, client: RunClient) -> Outcome:
         for awaited in steps:
             steps.close()
             return Raised(_not_awaited(job.task.name, awaited))
-        _end_if_forked(pid, None)
+        if os.getpid() != pid:
+            _end_if_forked(pid, None)
         for made in [*scope.deferred]:
             made.result()
         if scope.files is not None:

@@ -22,6 +22,7 @@ from typing import Final, Protocol, TypeAlias
 from flowpregel._core.effects import Call, Event
 from flowpregel._core.records import Outcome
 from flowpregel.context import Job
+from flowpregel.executors.unread import UnreadEvent
 
 BACKLOG: Final = 8 << 20
 """Bytes of chunks that a run may be behind before its tasks are held back."""
@@ -95,8 +96,8 @@ class Mailbox(Protocol):
     def backlog(self) -> Backlog | None:
         """Counts what the run has not taken in yet; None: nothing is held back for it."""
 
-    def post(self, *events: Event) -> None:
-        """Deliver events, in their order."""
+    def post(self, *events: Event | UnreadEvent) -> None:
+        """Deliver events, in their order; those that are unread are read where they are taken."""
 
 
 def default_executor() -> str:

@@ -113,6 +113,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     of_items: Any = None
     """The results of a chunk, once one of its items was asked for: the others need no lock."""
 
+    is_unread = False
+    """Whether its result is there and nobody has read it; only in a worker it can be."""
     _needs_loop: ClassVar[bool] = True
     """Whether the result of a caller on an event loop arrives there."""
 
@@ -255,8 +257,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         self._is_awaited |= timeout is None
         if self._was_cancelled and self._is_awaited:
             self.cancel()
-        if self._open_calls is not None and not self.done():
-            self._open_calls.check_process()
+        calls = self._open_calls
+        if calls is not None and calls.pid != os.getpid() and not self.done():
+            calls.check_process()
         if self._turn is not None and not self.done():
             self._turn(self)
         if self._needs_loop and not self.done() and on_event_loop():

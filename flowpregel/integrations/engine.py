@@ -24,10 +24,11 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.base import Capabilities, JobKey
 from flowpregel.executors.processes import protocol
+from flowpregel.executors.processes.arrivals import AnyOutcome
 from flowpregel.executors.processes.assign import InFlight
 from flowpregel.executors.processes.executor import PoolExecutor
 from flowpregel.executors.processes.protocol import PoolSettings
@@ -219,14 +220,9 @@ class RemotePool(TaskPool):
             batch.site.is_silent = True
             self._look()
 
-    def finish(self, task: InFlight, outcome: Outcome, /, *told: Any) -> None:
+    def finish(self, task: InFlight, outcome: AnyOutcome, /, *told: Any) -> None:
         """End *task*: tell its run."""
         self.release_own((task,))
-        match outcome:
-            # The machine does not know the call.
-            case Raised(WorkerDiedError(call="") as died):
-                died.call = task.job.task.call
-                died.args = (*died.args[:4], died.call)
         super().finish(task, outcome, *told)
 
     def _free(self, task: InFlight) -> None:
@@ -247,6 +243,16 @@ class RemotePool(TaskPool):
         theirs = (each for other in site.batches.values() for each in other.tasks.values())
         site.is_held = all(each.mailbox is task.mailbox for each in theirs)
         return site.is_held
+
+    def hold_output(self, batch: RemoteBatch) -> None:
+        """Do nothing: what is far too much is dropped, since its machine serves other runs too."""
+
+    def refuse(self, task: InFlight, batch: RemoteBatch) -> None:
+        """End *task* if *batch* still has it: something that it sent cannot be read."""
+        if task.worker is batch:
+            batch.order("cancel", task, True)
+            why = task.unreadable or ""
+            self.finish(task, Raised(WorkerDiedError(task.job.task.name, batch.pid, why)))
 
     def leave(
         self, contexts: Set[bytes], body: bytes, asked: Future[Sequence[Future[Any]]]

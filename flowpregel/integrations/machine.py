@@ -112,19 +112,21 @@ class Home:
     def post(self, *events: Any) -> None:
         """Note the ends of tasks."""
         for end in events:
-            task = self.tasks.pop(end.task_id, None)
+            task_id, _ = end.task.job.key
+            task = self.tasks.pop(task_id, None)
             if task is None:
                 continue
             if end.outcome is not _RELAYED:
                 span = end.span or Span(0, 0.0, "")
                 ran = RAN.pack(span.seconds, span.began, span.cpu, span.peak, 0)
-                packed = messages.pack_outcome(end.outcome, task.job.task.name)
+                # Made here, without anything of the user's: a death, a timeout, a cancellation.
+                packed = messages.pack_outcome(end.read().outcome, task.job.task.name)
                 # It is no measure of how long such tasks take.
                 frame = Frame(protocol.ENDED, protocol.CAUGHT, 0, ran + packed)
                 self.relay(task, frame, span.pid)
-            batch = int(end.task_id.split("/")[1])
+            batch = int(task_id.split("/")[1])
             left, ended = self.batches[batch]
-            left.discard(end.task_id)
+            left.discard(task_id)
             if not left:
                 del self.batches[batch]
                 ended.set_result(None)

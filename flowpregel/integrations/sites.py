@@ -10,9 +10,11 @@ from itertools import count
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from flowpregel.context import nothing
 from flowpregel.executors.processes.assign import InFlight, TaskQueue
 from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.shared_memory import Arena, origin_of
+from flowpregel.executors.processes.side_threads import Unwritten
 
 _BATCH_SECONDS: Final = 0.2
 """For how long a batch is to keep a place on a machine busy."""
@@ -156,6 +158,8 @@ class RemoteBatch:
         self.tasks = dict(enumerate(tasks))
         """Those that have not ended, by number."""
         self.pid, self.tail = 0, ""
+        self.unwritten = Unwritten(nothing)
+        """What its tasks have printed and logged, and nobody has written."""
         self.heard = 0.0
         self.callers: set[int] = set()
         """Those of its tasks that made calls: they cannot begin again elsewhere."""
@@ -174,6 +178,10 @@ class RemoteBatch:
         """Return a large buffer, to read and to write."""
         view = memoryview(self.buffers[ref.segment]).cast("B")
         return memoryview(bytearray(view)) if view.readonly else view
+
+    def sender_of(self, number: int) -> InFlight | None:
+        """Return the task that has sent a frame with that *number*, if it has not ended."""
+        return self.tasks.get(number)
 
     def order(self, order: str, task: InFlight, *more: Any) -> None:
         """Have the machine do something about *task* at the end of this turn."""

@@ -116,9 +116,17 @@ class InFlight:
     """Its calls that are not answered."""
     lost_starts: int = 0
     """How often its worker ended before it began any task."""
+    unreadable: str | None = None
+    """What is wrong with something that it sent, once its run has found that it cannot be read."""
     priority: int = 0
     needs: Needs | None = None
     """What it takes while it runs; None: one worker, as any task."""
+
+    def note_unreadable(self, error: BaseException) -> None:
+        """Note that something that it sent raised *error* when it was to be read."""
+        # Its end, which its run reads later, may be on its way.
+        cause = f"{type(error).__name__}: {error}"
+        self.unreadable = f"what it sent cannot be read in the coordinator ({cause})"
 
     @property
     def seconds(self) -> float:

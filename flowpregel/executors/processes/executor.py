@@ -22,15 +22,18 @@ from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError, ExecutorUnavailableError, FlowPregelError
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.processes import messages, serialization
+from flowpregel.executors.processes.arrivals import UnreadEnd, unreadable_result
 from flowpregel.executors.processes.assign import InFlight
 from flowpregel.executors.processes.code_cache import codes
 from flowpregel.executors.processes.crash_report import memory_of
+from flowpregel.executors.processes.messages import PackedOutcome
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.protocol import PoolSettings
 from flowpregel.executors.processes.resources import amounts_of
 from flowpregel.executors.processes.shared_memory import default_limit
 from flowpregel.executors.processes.task_pool import CLOSED, TaskPool
 from flowpregel.executors.shared import captured
+from flowpregel.executors.unread import LazyFuture, UnreadEvent
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -192,10 +195,11 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         arguments = captured(Arguments(args, kwargs))
         called = Task(f"call-{next(self._numbers)}", node, Kind.CALL, arguments, "", code=code)
         job = Job(called, StepContext("", "", 0, 0), key=(called.id, 1), variables=copy_context())
-        future = PoolFuture(partial(self.cancel, job.key, kill=True))
+        future = PoolFuture(partial(self.cancel, job.key, kill=True), self._pool)
         self.start((job,), future)
         self._open.add(future)
-        future.add_done_callback(self._open.discard)
+        # Ours, so it may be called on the I/O thread.
+        Future.add_done_callback(future, self._open.discard)
         return future
 
     def map(
@@ -275,17 +279,22 @@ def _items_of(chunks: Iterator[list[Result]]) -> Iterator[Result]:
         chunks.close()  # type: ignore[attr-defined]
 
 
-class PoolFuture(Future[Any]):
+class PoolFuture(LazyFuture[Any]):
     """The result of a plain function in a worker, and its mailbox.
 
-    `cancel` stops the function even while it runs.
+    `cancel` stops the function even while it runs. Who asks for the result first unpickles it.
+
+    Args:
+        stop: Stops the function.
+        pool: Where that runs.
     """
 
     backlog = None
 
-    def __init__(self, stop: Callable[[], None]) -> None:
+    def __init__(self, stop: Callable[[], None], pool: TaskPool) -> None:
         super().__init__()
         self._stop = stop
+        self._pool = pool
 
     def cancel(self) -> bool:
         """Withdraw the call, or stop it where it runs; return whether it made no result."""
@@ -294,17 +303,54 @@ class PoolFuture(Future[Any]):
         self._stop()
         return True
 
-    def post(self, *events: Event) -> None:
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Have *fn* called with this future when it is done: not on the OS thread of the pool.
+
+        That one serves every run, and what is called may block.
+        """
+        super().add_done_callback(partial(self._call_back, fn))
+
+    def _call_back(self, fn: Callable[[Future[Any]], object], _: object) -> None:
+        if self._pool.loop.is_current():
+            self._pool.callbacks.call(partial(fn, self))
+        else:
+            fn(self)
+
+    def post(self, *events: Event | UnreadEvent) -> None:
         """Settle it when the call has ended."""
         for event in events:
-            if isinstance(event, Ended) and self.set_running_or_notify_cancel():
-                match event.outcome:
-                    case Returned(writes):
-                        self.set_result(dict(writes).get(RETURN))
-                    case Raised(error):
-                        self.set_exception(error)
-                    case _:
-                        self.set_exception(RuntimeError("the pool was closed"))
+            if isinstance(event, Ended | UnreadEnd) and self.set_running_or_notify_cancel():
+                failed = event.is_failure if isinstance(event, UnreadEnd) else True
+                self.arrive(partial(_returned_by, _reader_of(event)), failed=failed)
+
+
+def _reader_of(event: Ended | UnreadEnd) -> Callable[[], Outcome]:
+    """Return what reads how a call has ended; it keeps the arguments only if it must."""
+    if isinstance(event, UnreadEnd) and isinstance(event.outcome, PackedOutcome):
+        return partial(_read_alone, event.outcome, event.task.job.task.name)
+    return partial(_read_whole, event)
+
+
+def _read_alone(packed: PackedOutcome, task: str) -> Outcome:
+    """Return how *task* ended; what is no `Exception` is raised where the result is asked for."""
+    try:
+        return packed.read()
+    except Exception as error:  # noqa: BLE001 - a user's class may raise anything
+        return unreadable_result(task, error)
+
+
+def _read_whole(event: Ended | UnreadEnd) -> Outcome:
+    return event.outcome if isinstance(event, Ended) else event.read().outcome
+
+
+def _returned_by(read: Callable[[], Outcome]) -> tuple[Any, BaseException | None]:
+    """Return what a plain function returned or raised; *read* returns how its call ended."""
+    match read():
+        case Returned(writes):
+            return dict(writes).get(RETURN), None
+        case Raised(error):
+            return None, error
+    return None, RuntimeError("the pool was closed")
 
 
 class ProcessExecutor(PoolExecutor):

@@ -13,15 +13,17 @@ Of the coordinator's OS threads, the I/O thread alone touches links, workers and
     mailboxes    <---- events ------  dispatch ---- tasks -----------------> link
 
 The loop is these five verbs. Other OS threads hand it commands, so nothing in the pool
-needs a lock. What user code runs here (unpickling a result, a log handler) may raise:
-that is logged, or costs the worker it came from, and the loop goes on.
+needs a lock. **No code of the user's runs on it**: whatever blocked it would hold up the timeouts,
+deaths and results of every run. Results, chunks and calls stay bytes here (`arrivals`), what is
+printed and logged is written on an OS thread of its own (`side_threads`), and a third one calls
+what users add to futures, and drops what they gave. What goes wrong here is reported, and the loop
+goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import heapq
-import logging
 import os
 import queue
 import selectors
@@ -30,16 +32,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import InvalidStateError
 from functools import partial
 from itertools import count
+from traceback import print_exc
 from typing import Any, ClassVar, Final, TypeAlias
 
 from flowpregel.context import Job
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.processes import messages, protocol
 from flowpregel.executors.processes.serialization import HEADER, Frame, Parser
+from flowpregel.executors.processes.watchdog import Watchdog
+from flowpregel.executors.unread import LazyFuture
 
-_log: Final = logging.getLogger("flowpregel.worker")
 Action: TypeAlias = Callable[[], object]
 CHUNK: Final = 1 << 16
 """Bytes that are read at once."""
@@ -75,14 +80,16 @@ class IOLoop:
 
     Args:
         dispatch: Called at the end of each turn.
+        report: Called where an action raises, while that error is handled.
     """
 
-    def __init__(self, dispatch: Action) -> None:
+    def __init__(self, dispatch: Action, report: Action = print_exc) -> None:
         self._timers: list[tuple[float, int, Timer]] = []
         """A heap, with those that were cancelled until they are half of it."""
         self._cancelled_timers = 0
         self._order = count()
         self._dispatch = dispatch
+        self._report = report
         self.is_done = False
         """Whether this turn is the last."""
         self._selector = selectors.DefaultSelector()
@@ -94,6 +101,7 @@ class IOLoop:
             end.setblocking(False)
         self.watch(self._wake_read.fileno(), partial(self._wake_read.recv, 4096))
         self._thread = threading.Thread(target=self._run, name="flowpregel-io", daemon=True)
+        self._watchdog = Watchdog()
 
     # for any OS thread
 
@@ -108,8 +116,9 @@ class IOLoop:
                 self._wake_write.send(b"\0")
 
     def start(self) -> None:
-        """Start the I/O thread."""
+        """Start the I/O thread, and what tells when it is held up."""
         self._thread.start()
+        self._watchdog.start(self._thread)
         self.is_started = True
 
     def is_current(self) -> bool:
@@ -121,6 +130,7 @@ class IOLoop:
         if self.is_started:
             self._thread.join()
         self._is_finished = True
+        self._watchdog.close()
         self._wake_read.close()
         self._wake_write.close()
         self._selector.close()
@@ -161,18 +171,24 @@ class IOLoop:
     # the loop
 
     def _run(self) -> None:
+        watchdog = self._watchdog
         while not self.is_done:
             seconds = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
-            for key, mask in self._selector.select(seconds):
+            ready = self._selector.select(seconds)
+            watchdog.turn_began = time.monotonic()
+            if not watchdog.is_awake:
+                watchdog.wake()
+            for key, mask in ready:
                 # An earlier one may have ended its watch.
                 for event, action in self._watched.get(key.fd, {}).items():
                     if event & mask:
-                        _guarded(action)
+                        self._guarded(action)
             self._is_woken = False
             while self._commands:
-                _guarded(self._commands.popleft())
+                self._guarded(self._commands.popleft())
             self._expire()
-            _guarded(self._dispatch)
+            self._guarded(self._dispatch)
+            watchdog.turn_began = 0.0
         self._is_finished = True
         self._execute_late()
 
@@ -185,32 +201,54 @@ class IOLoop:
             if action is None:
                 self._cancelled_timers -= 1
             else:
-                _guarded(action)
+                self._guarded(action)
 
     def _execute_late(self) -> None:
         # After the loop's end, several OS threads may be here.
         with contextlib.suppress(IndexError):
             while True:
-                _guarded(self._commands.popleft())
-        _guarded(self._dispatch)
+                self._guarded(self._commands.popleft())
+        self._guarded(self._dispatch)
 
-
-def _guarded(action: Action) -> None:
-    """Call *action*; what it raises must not end the I/O thread, which serves all runs."""
-    try:
-        action()
-    except BaseException:  # noqa: BLE001 - user code may raise SystemExit; nobody here may end
-        _log.exception("an error in the pool of worker processes")
+    def _guarded(self, action: Action) -> None:
+        """Call *action*; what it raises must not end the I/O thread, which serves all runs."""
+        try:
+            action()
+        except BaseException:  # noqa: BLE001 - whatever it is, nobody here may end
+            self._report()
 
 
 # ------------------------------------------------ in a worker
 
 
-class Answer(CallFuture[Any]):
-    """The result of a call that a task in a worker has made."""
+class Answer(CallFuture[Any], LazyFuture[Any]):
+    """The result of a call that a task in a worker has made; the task itself reads it."""
 
     # An OS thread of its own reads the link: a caller that waits here stops nobody else.
     _needs_loop: ClassVar[bool] = False
+
+    def take(self, body: bytes) -> None:
+        """Note that the answer is there, in the *body* of a frame."""
+        outcome = messages.PackedOutcome(body)
+        if outcome.is_of_cancelled:
+            self.settle(outcome.read())  # an error of ours
+            return
+        if not outcome.is_failure and self._open_calls is not None:
+            self._open_calls.discard(self)
+        # A task that was stopped has been told so already.
+        with contextlib.suppress(InvalidStateError):
+            self.arrive(partial(_answer_in, outcome), failed=outcome.is_failure)
+
+
+def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | None]:
+    """Return the result of a call, or the error that it raises where its result is wanted."""
+    settled = CallFuture[Any]()
+    try:
+        settled.settle(packed.read())
+        error = settled.exception(0)
+    except Exception as problem:  # noqa: BLE001 - the caller is told
+        error = problem
+    return None if error is not None else settled.result(0), error
 
 
 class WorkerLink:
@@ -328,8 +366,5 @@ class WorkerLink:
             if frame.kind != protocol.ANSWER:
                 self._orders.put(frame)
             elif (answer := self.answers.pop(frame.number, None)) is not None:
-                try:
-                    answer.settle(messages.unpack_outcome(frame.body))
-                except BaseException as error:  # noqa: BLE001 - the caller is told
-                    answer.set_exception(error)
+                answer.take(frame.body)
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import traceback
 from collections.abc import Callable, Iterator
 from contextvars import Context
@@ -28,7 +29,7 @@ from flowpregel._core.records import (
 from flowpregel._tracebacks import WorkerTraceback, leave_out_ours
 from flowpregel.carried import brought, carried_by, place_of
 from flowpregel.context import Job, RunInfo
-from flowpregel.errors import TaskSerializationError
+from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.misplaced import misplaced_future
 from flowpregel.executors.processes import serialization
@@ -239,6 +240,8 @@ class JobEncoder:
 
 _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
 """An outcome is sent as its place here, and its fields."""
+_CANCELLED: Final = len(_OUTCOMES)
+"""The tag of a `Raised` whose error is `TaskCancelled`: who waits must know that at once."""
 
 
 def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> bytes:
@@ -276,7 +279,54 @@ def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
             cause = f"{type(problem).__name__}: {problem}"
         stand_in = TaskSerializationError(task, "the error", path, cause)
         message = pack((stand_in, None, text, calls))
-    return bytes((_OUTCOMES.index(Raised),)) + message.data
+    is_cancelled = isinstance(error, TaskCancelled)
+    return bytes((_CANCELLED if is_cancelled else _OUTCOMES.index(Raised),)) + message.data
+
+
+class PackedOutcome:
+    """An outcome in bytes: its tag and large buffers are known, nothing is unpickled.
+
+    Args:
+        data: The body of the frame.
+        open_ref: Opens shared memory.
+        at: Where in the body it begins.
+
+    Raises:
+        ValueError: It cannot be one.
+    """
+
+    __slots__ = ("_kind", "_parts", "is_of_cancelled", "is_plain")
+
+    def __init__(self, data: bytes, open_ref: Open | None = None, at: int = 0) -> None:
+        if data[at] > _CANCELLED:
+            raise ValueError(f"no outcome has the tag {data[at]}")
+        self.is_of_cancelled = data[at] == _CANCELLED
+        """Whether it is the end of a call that was cancelled."""
+        self._kind = Raised if self.is_of_cancelled else _OUTCOMES[data[at]]
+        self._parts, self.is_plain = serialization.opened(data, open_ref, at + 1)
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it is no result."""
+        return self._kind is not Returned
+
+    def read(self) -> Outcome:
+        """Return the outcome that `pack_outcome` was given.
+
+        Raises:
+            BaseException: Whatever the unpickling of a part raises.
+        """
+        content = pickle.loads(self._parts[0], buffers=self._parts[1:])
+        if self._kind is not Raised:
+            return self._kind(*content)
+        error, cause, text, calls = content
+        if calls:
+            add_failed_calls(error, calls)
+        # A pickle leaves out the error that was being handled.
+        error.__cause__ = cause if cause is not None else WorkerTraceback(f"\n\n{text}")
+        if cause is not None:
+            error.add_note(text)
+        return Raised(error)
 
 
 def unpack_outcome(data: bytes, open_ref: Open | None = None, at: int = 0) -> Outcome:
@@ -290,16 +340,4 @@ def unpack_outcome(data: bytes, open_ref: Open | None = None, at: int = 0) -> Ou
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    if data[at] >= len(_OUTCOMES):
-        raise ValueError(f"no outcome has the tag {data[at]}")
-    kind, content = _OUTCOMES[data[at]], unpack(data, open_ref, at + 1)
-    if kind is not Raised:
-        return kind(*content)
-    error, cause, text, calls = content
-    if calls:
-        add_failed_calls(error, calls)
-    # A pickle leaves out the error that was being handled.
-    error.__cause__ = cause if cause is not None else WorkerTraceback(f"\n\n{text}")
-    if cause is not None:
-        error.add_note(text)
-    return Raised(error)
+    return PackedOutcome(data, open_ref, at).read()

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Raised, Withdrawn
-from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, WorkerDiedError
+from flowpregel.errors import FlowPregelError, WorkerDiedError
 from flowpregel.executors.base import JobKey
 from flowpregel.executors.processes import crash_report, messages, protocol
+from flowpregel.executors.processes.arrivals import FailedStart
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
     InFlight,
@@ -233,7 +234,7 @@ class Pool(TaskPool):
         task, now = worker.tasks.get(number), time.monotonic()
         if task is None or task.stopping is not None:
             return
-        if worker.held_by is not None:
+        if worker.is_held:
             # Its signs of life are not read.
             task.alive = now
         run, idle = task.ends_at("run"), task.ends_at("idle")
@@ -250,7 +251,7 @@ class Pool(TaskPool):
         task.stopping, worker, number = reason, task.worker, task.number
         # A kill is to hit no other task; and this one may not have begun.
         self.recall(worker)
-        worker.unhold()
+        worker.listen()
         if number in worker.tasks:
             worker.signal_stop(number)
             if (timer := self._timers.pop(task, None)) is not None:
@@ -271,6 +272,18 @@ class Pool(TaskPool):
         worker.held_by = task.mailbox
         worker.watch_link()
         return True
+
+    def hold_output(self, worker: WorkerProcess) -> None:
+        """Leave what *worker* sends unread until its output is written, unless it is to stop."""
+        task = worker.running()
+        if task is None or task.stopping is None:
+            self.recall(worker)
+            worker.hold_output()
+
+    def refuse(self, task: InFlight, worker: WorkerProcess) -> None:
+        """Kill *worker* if it still has *task*: something that it sent cannot be read."""
+        if task.worker is worker:
+            worker.kill(task.unreadable or "")
 
     # ------------------------------------------------ how workers come
 
@@ -294,17 +307,14 @@ class Pool(TaskPool):
         self._keep = self.settings.size
 
     def _on_failed(self, worker: WorkerProcess, frame: Frame) -> None:
-        outcome = messages.unpack_outcome(frame.body)
-        worker.failure = outcome.error if isinstance(outcome, Raised) else None
+        worker.failure = messages.PackedOutcome(frame.body)
 
-    def _on_failed_start(self, error: BaseException) -> None:
+    def _on_failed_start(self, error: BaseException | messages.PackedOutcome) -> None:
         """Note that a worker did not get ready; if that goes on, end all tasks that wait."""
         self._failed_starts = (self._failed_starts + 1) % _START_TRIES
         self._keep = 0
         for task in [] if self._failed_starts else [*self._queue]:
-            failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
-            failure.__cause__ = error
-            self.finish(task, Raised(failure))
+            self.finish(task, FailedStart(error))
 
     # ------------------------------------------------ how workers go
 
@@ -323,8 +333,8 @@ class Pool(TaskPool):
         cause = worker.killed or crash_report.cause_of(exit_code, oom=kills > self._oom_kills)
         self._oom_kills, report = kills, crash_report.describe(peak_rss, worker.tail)
 
-        def died(task: str, call: str = "") -> WorkerDiedError:
-            return WorkerDiedError(task, worker.pid, cause, report, call)
+        def died(task: str) -> WorkerDiedError:
+            return WorkerDiedError(task, worker.pid, cause, report)
 
         self.resources.measure(worker.running(), peak_rss)
         self._end_tasks(worker, died, peak_rss or 0)
@@ -345,7 +355,7 @@ class Pool(TaskPool):
             span = Span(began, seconds, self.kind, worker.pid, 0.0, peak, worker.host)
             outcome = running.stopped()
             if running.stopping is None:
-                outcome = Raised(died(running.job.task.name, running.job.task.call))
+                outcome = Raised(died(running.job.task.name))
             self.finish(running, outcome, span)
         lost = [*worker.tasks.values()]
         self._take_back(lost)
@@ -353,7 +363,7 @@ class Pool(TaskPool):
             task.lost_starts += 1
             # Workers may always end before they begin.
             if task.lost_starts > _START_TRIES and task.stopping is None:
-                self.finish(task, Raised(died(task.job.task.name, task.job.task.call)))
+                self.finish(task, Raised(died(task.job.task.name)))
 
     def close(self) -> None:
         """End all tasks and workers: idle ones are told to exit, and have the grace for it."""

@@ -41,6 +41,9 @@ LONGEST: Final = 1 << 36
 """No body is longer: a length above it is garbage."""
 _COUNT: Final = Struct("<I")
 _REF: Final = Struct("<QQQ")
+_LARGEST_PLAIN: Final = 1 << 16
+_NAMING: Final = (b"\x93", b"\x82", b"\x83", b"\x84")
+"""The opcodes of our pickles that name a global: STACK_GLOBAL, and those of `copyreg`'s codes."""
 
 
 # ------------------------------------------------ frames
@@ -268,9 +271,37 @@ def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) 
     """
     view = memoryview(data)
     (count,) = _COUNT.unpack_from(view, at)
+    if not count:
+        return pickle.loads(view[at + _COUNT.size :])
+    parts, _ = opened(data, open_ref, at)
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def opened(
+    data: bytes | memoryview, open_ref: Open | None = None, at: int = 0
+) -> tuple[Sequence[Any], bool]:
+    """Return the pickle in a message and its large buffers; no code of the user's is run.
+
+    Args:
+        data: Has the message's data at its end.
+        open_ref: Opens buffers in shared memory.
+        at: Where the message begins.
+
+    Returns:
+        The parts, and whether unpickling them surely runs no code either.
+
+    Raises:
+        ValueError: The message names shared memory, and there is none.
+    """
+    view = memoryview(data)
+    (count,) = _COUNT.unpack_from(view, at)
     at += _COUNT.size
     if not count:
-        return pickle.loads(view[at:])
+        pickled = view[at:]
+        if len(pickled) > _LARGEST_PLAIN:
+            return (pickled,), False
+        text = bytes(pickled)
+        return (text,), not any(map(text.__contains__, _NAMING))
     parts: list[Any] = []
     for part in _parted(view, at, count):
         if isinstance(part, memoryview):
@@ -280,7 +311,12 @@ def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) 
             raise ValueError("the message names shared memory, and this end has none")
         else:
             parts.append(open_ref(part))
-    return pickle.loads(parts[0], buffers=parts[1:])
+    return parts, False
+
+
+def is_plain(pickled: bytes) -> bool:
+    """Return whether *pickled* is small and surely names no class or function: it runs no code."""
+    return len(pickled) <= _LARGEST_PLAIN and not any(map(pickled.__contains__, _NAMING))
 
 
 def moved(data: bytes, move: Callable[[BufferRef], BufferRef | memoryview], at: int = 0) -> Message:

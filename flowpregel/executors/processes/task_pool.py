@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import sys
 import time
@@ -14,13 +15,22 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted, Ended, Event
+from flowpregel._core.effects import CANCEL, SAVE, Call
 from flowpregel._core.ids import Span
-from flowpregel._core.records import RETURN, Arguments, Outcome, Raised, Returned, Withdrawn
+from flowpregel._core.records import RETURN, Arguments, Node, Outcome, Raised, Returned, Withdrawn
 from flowpregel.context import nothing
-from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
+from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import Backlog, JobKey, Mailbox
 from flowpregel.executors.processes import messages, protocol, serialization
+from flowpregel.executors.processes.arrivals import (
+    AnyOutcome,
+    FailedStart,
+    UnreadCall,
+    UnreadChunk,
+    UnreadEnd,
+    UnreadOutput,
+    unreadable_result,
+)
 from flowpregel.executors.processes.assign import InFlight, TaskQueue
 from flowpregel.executors.processes.crash_report import last_lines
 from flowpregel.executors.processes.io_loop import IOLoop
@@ -28,7 +38,9 @@ from flowpregel.executors.processes.protocol import RAN, REQUEST, PoolSettings
 from flowpregel.executors.processes.resources import ResourceBook
 from flowpregel.executors.processes.serialization import Frame
 from flowpregel.executors.processes.shared_memory import Arena
+from flowpregel.executors.processes.side_threads import OutputThread, SideThread
 from flowpregel.executors.processes.worker_io import TASK_FIELDS
+from flowpregel.executors.unread import UnreadEvent
 
 CLOSED: Final = "this pool of worker processes was closed"
 _log: Final = logging.getLogger("flowpregel.worker")
@@ -38,6 +50,8 @@ _CHUNK_COST: Final = 256
 _TRY_AGAIN: Final = 1 << 20
 """Bytes after which a worker that could not be held back is looked at again."""
 _STORE_THREADS: Final = 4
+_DROPPED_AFTER: Final = 0.05
+"""Seconds after which tasks that ended are dropped, all together."""
 _REQUESTS: Final = {protocol.SAVED: SAVE, protocol.CANCELLED: CANCEL}
 
 
@@ -59,14 +73,23 @@ class TaskPool(ABC):
     def __init__(self, settings: PoolSettings, arena: Arena) -> None:
         self.settings = settings
         self.arena = arena
-        self.loop = IOLoop(self._dispatch)
+        self.loop = IOLoop(self._dispatch, self._log_error)
+        self.output = OutputThread(self.loop)
+        self.callbacks = SideThread("flowpregel-callbacks")
+        """Calls what users have added to futures of plain calls."""
+        self._dropping = SideThread("flowpregel-dropping")
+        """Drops what tasks were given."""
         self.encoder = messages.JobEncoder(arena)
         self.workers: set[Any] = set()
         """Its worker processes, where it has any on this machine."""
         self._tasks: dict[JobKey, InFlight] = {}
         self._queue = TaskQueue()
-        self._events: defaultdict[Mailbox, list[Event]] = defaultdict(list)
+        self._events: defaultdict[Mailbox, list[UnreadEvent]] = defaultdict(list)
         """What is posted at the end of this turn of the loop."""
+        self._behind: list[tuple[Mailbox, UnreadEnd]] = []
+        """Ends of tasks that are posted when what these have printed is written."""
+        self._ended: list[InFlight] = []
+        """Tasks that ended a moment ago: to drop what they were given may run a `__del__`."""
         self._is_closing = False
         """Whether it ends; what was taken before is withdrawn."""
         self.resources = ResourceBook(settings, self.loop, self.finish)
@@ -82,8 +105,8 @@ class TaskPool(ABC):
         """What is done about what a running task has sent, by kind."""
         self.handlers: dict[int, Callable[[Any, Frame], object]] = {
             protocol.ENDED: self._on_ended,
-            protocol.PRINTED: _on_printed,
-            protocol.LOGGED: _on_logged,
+            protocol.PRINTED: self._on_printed,
+            protocol.LOGGED: self._on_logged,
             **dict.fromkeys(self._actions, self._on_running),
         }
         """What is called with a worker and a frame that it has sent, by kind."""
@@ -129,14 +152,19 @@ class TaskPool(ABC):
         """Send waiting tasks where there is a place, and post events; ends each turn."""
 
     def _post_events(self) -> None:
-        events, self._events = self._events, defaultdict(list)
-        for mailbox, own in events.items():
-            mailbox.post(*own)
+        if self._events:
+            events, self._events = self._events, defaultdict(list)
+            for mailbox, own in events.items():
+                mailbox.post(*own)
+        if self._behind:
+            behind, self._behind = self._behind, []
+            for mailbox, end in behind:
+                self.output.post_behind(mailbox, end)
 
     def finish(
         self,
         task: InFlight,
-        outcome: Outcome,
+        outcome: AnyOutcome,
         span: Span | None = None,
         caught: Collection[str] | None = None,
         /,
@@ -146,12 +174,36 @@ class TaskPool(ABC):
             return
         if task.needs is not None:
             self.resources.end(task)
+        # The text of a death has the arguments of its call, which are unpickled for it.
+        is_plain = not isinstance(outcome, Raised | messages.PackedOutcome | FailedStart)
+        if isinstance(outcome, messages.PackedOutcome):
+            is_plain = outcome.is_plain
+        end = UnreadEnd(task, outcome, span, caught, is_plain)
+        if task.job.task.timeout is not None and task.worker is not None:
+            limit = min(task.ends_at("run"), task.ends_at("idle"))
+            end.seconds = max(0.0, limit - time.monotonic()) + self.settings.grace
+        is_behind = False
         if task.worker is None:
             self._queue.remove((task,))
             self.release_own((task,))
         else:
+            is_behind = task.worker.unwritten.size > 0
             self._free(task)
-        self._events[task.mailbox].append(Ended(*task.job.key, outcome, span, caught))
+        task.body = None
+        if not self._ended:
+            # What lies in shared memory is free for others now.
+            due = 0.0 if task.refs else time.monotonic() + _DROPPED_AFTER
+            self.loop.call_at(due, self._drop_ended)
+        self._ended.append(task)
+        if is_behind:
+            self._behind.append((task.mailbox, end))
+        else:
+            self._events[task.mailbox].append(end)
+
+    def _drop_ended(self) -> None:
+        """Have the tasks dropped that ended a moment ago: not here, where a `__del__` may block."""
+        ended, self._ended = self._ended, []
+        self._dropping.call(ended.clear)
 
     @abstractmethod
     def _free(self, task: InFlight) -> None:
@@ -172,6 +224,14 @@ class TaskPool(ABC):
         """Leave what *worker* sends unread; False: that would hold up another run than *task*'s."""
 
     @abstractmethod
+    def hold_output(self, worker: Any) -> None:
+        """Leave what *worker* sends unread until its output is written, unless it is to stop."""
+
+    @abstractmethod
+    def refuse(self, task: InFlight, worker: Any) -> None:
+        """End *task*, if *worker* still has it: something that it sent cannot be read."""
+
+    @abstractmethod
     def leave(
         self, contexts: Set[bytes], body: bytes, asked: Future[Sequence[Future[Any]]]
     ) -> None:
@@ -187,8 +247,15 @@ class TaskPool(ABC):
     def release(self) -> None:
         """Give up what is left, after the I/O thread has ended."""
         self._store_threads.shutdown(wait=False, cancel_futures=True)
+        self.output.close()
+        self.callbacks.close()
+        self._dropping.close()
         self.arena.close()
         self.resources.close()
+
+    def _log_error(self) -> None:
+        """Log the error that is being handled on the I/O thread."""
+        self.output.log_error("an error in the pool of worker processes")
 
     # ------------------------------------------------ what tasks send
 
@@ -209,15 +276,15 @@ class TaskPool(ABC):
         task = worker.tasks[frame.number]
         seconds, began, cpu, peak, size = RAN.unpack_from(frame.body)
         at, caught, name = RAN.size + size, None, task.job.task.node.name
+        outcome: AnyOutcome
         try:
             if frame.flags & protocol.CAUGHT:
                 caught = frame.body[RAN.size : at].decode().split()
             else:
                 task.code.measured(seconds)
-            outcome = messages.unpack_outcome(frame.body, worker.reader.open, at)
-        except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
-            cause = f"{type(error).__name__}: {error} (in the coordinator)"
-            outcome = Raised(TaskSerializationError(name, "the result", "result", cause))
+            outcome = messages.PackedOutcome(frame.body, worker.reader.open, at)
+        except Exception as error:  # noqa: BLE001 - no outcome, or its shared memory is gone
+            outcome = unreadable_result(name, error)
         if frame.flags & protocol.STOPPED and task.stopping is not None:
             outcome = task.stopped()
         worker.heard = time.monotonic()
@@ -225,11 +292,16 @@ class TaskPool(ABC):
         self.finish(task, outcome, span, caught)
 
     def _on_emitted(self, task: InFlight, frame: Frame) -> None:
-        worker = task.worker
-        emitted = Emitted(task.job.task.id, serialization.unpack(frame.body))
-        self._events[task.mailbox].append(emitted)
+        refuse = partial(self.loop.call, partial(self.refuse, task, task.worker))
+        self._events[task.mailbox].append(UnreadChunk(task, frame.body, refuse))
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
-        if backlog is None or not backlog.add(len(frame.body) + _CHUNK_COST):
+        if backlog is not None:
+            self._hold_back(task, backlog, len(frame.body) + _CHUNK_COST)
+
+    def _hold_back(self, task: InFlight, backlog: Backlog, size: int) -> None:
+        """Count *size* bytes that are posted for *task*; hold it back if its run is far behind."""
+        worker = task.worker
+        if not backlog.add(size):
             return
         if self.hold(worker, task):
             if not backlog.hold(partial(self.loop.call, worker.unhold)):
@@ -240,9 +312,14 @@ class TaskPool(ABC):
     # ------------------------------------------------ what tasks ask for
 
     def _on_called(self, task: InFlight, frame: Frame) -> None:
-        call = self.encoder.decode_call(task, frame.body)
-        self._note_call(task, call.reply[1])
-        self._events[task.mailbox].append(call)
+        self._post_call(task, frame, self.encoder.decode_call)
+        self._note_call(task, *REQUEST.unpack_from(frame.body))
+
+    def _post_call(
+        self, task: InFlight, frame: Frame, decode: Callable[[InFlight, bytes], Call]
+    ) -> None:
+        refuse = partial(self.loop.call, partial(self.refuse, task, task.worker))
+        self._events[task.mailbox].append(UnreadCall(task, frame.body, refuse, decode))
 
     def _note_call(self, task: InFlight, request: int) -> None:
         """Note that *task* waits: its worker does not count now, and gets nothing behind it."""
@@ -251,12 +328,7 @@ class TaskPool(ABC):
         self.recall(task.worker)
 
     def _on_request(self, task: InFlight, frame: Frame) -> None:
-        (request,) = REQUEST.unpack_from(frame.body)
-        given = frame.body[REQUEST.size :]
-        arguments = Arguments((serialization.unpack(given),) if given else (), {})
-        node = _REQUESTS[frame.kind]
-        asked = Call(*task.job.key, node, arguments, reply=(task, request))
-        self._events[task.mailbox].append(asked)
+        self._post_call(task, frame, partial(_decode_request, _REQUESTS[frame.kind]))
 
     def answer(self, task: InFlight, request: int, body: bytes) -> None:
         """Send what *task* waits for to its worker, if that still has it."""
@@ -277,52 +349,120 @@ class TaskPool(ABC):
         answer = messages.pack_outcome(outcome, task.job.task.name)
         self.loop.call(partial(self.answer, task, request, answer))
 
+    # ------------------------------------------------ what workers print and log
 
-# ------------------------------------------------ what workers print and log
+    def _on_printed(self, worker: Any, frame: Frame) -> None:
+        """Have printed what a worker has; each line begins with the name of its task."""
+        text, task = frame.body.decode(errors="replace"), worker.tasks.get(frame.number)
+        is_error = bool(frame.flags & protocol.STDERR)
+        if is_error:
+            worker.tail = last_lines(worker.tail + text)
+        label = f"[worker {worker.pid}]" if task is None else f"[{task.job.task.name}]"
+        self._keep_output(task, frame.body, partial(str, encoding="utf-8", errors="replace"))
+        write = partial(_print, label, text, to_stderr=is_error)
+        if self.output.add(worker.unwritten, len(frame.body), write):
+            self.hold_output(worker)
+
+    def _on_logged(self, worker: Any, frame: Frame) -> None:
+        """Have a worker's log record handled by the loggers of the program."""
+        is_event = bool(frame.flags & protocol.STRUCTURED)
+        text_of = _text_of_event if is_event else _text_of_record
+        self._keep_output(worker.tasks.get(frame.number), frame.body, text_of)
+        handle = _log_event if is_event else _log_record
+        write = partial(self._log, worker, worker.sender_of(frame.number), handle, frame.body)
+        if self.output.add(worker.unwritten, len(frame.body), write):
+            self.hold_output(worker)
+
+    def _log(
+        self, worker: Any, task: InFlight | None, handle: Callable[[Any], None], body: bytes
+    ) -> None:
+        """Have *handle* handle a log record, on the OS thread for output."""
+        try:
+            record = pickle.loads(body)
+        except BaseException as error:
+            if task is not None:
+                task.note_unreadable(error)
+                self.loop.call(partial(self.refuse, task, worker))
+            raise
+        handle(record)
+
+    def _keep_output(
+        self, task: InFlight | None, body: bytes, text_of: Callable[[bytes], str]
+    ) -> None:
+        """Have the run of *task* keep what that has printed or logged, if it keeps such."""
+        if task is None or task.job.run.thread_id is None or not task.job.run.has_saver:
+            return
+        self._events[task.mailbox].append(UnreadOutput(task.job, body, text_of))
+        backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
+        if backlog is not None:
+            self._hold_back(task, backlog, len(body) + _CHUNK_COST)
 
 
-def _on_printed(worker: Any, frame: Frame) -> None:
-    """Keep and print what a worker has printed; each line begins with the name of its task."""
-    text, task = frame.body.decode(errors="replace"), worker.tasks.get(frame.number)
-    label, stream = f"[worker {worker.pid}]", sys.stdout
-    if frame.flags & protocol.STDERR:
-        stream = sys.stderr
-        worker.tail = last_lines(worker.tail + text)
-    if task is not None:
-        label = f"[{task.job.task.name}]"
-        task.job.run.keep_output(task.job, text)
+def _decode_request(node: Node, task: InFlight, body: bytes) -> Call:
+    """Return a request of *task* that its run answers itself, as *node* says."""
+    (request,) = REQUEST.unpack_from(body)
+    given = body[REQUEST.size :]
+    arguments = Arguments((serialization.unpack(given),) if given else (), {})
+    return Call(*task.job.key, node, arguments, reply=(task, request))
+
+
+# ------------------------------------------------ on the OS thread for output
+
+
+def _print(label: str, text: str, *, to_stderr: bool) -> None:
+    """Print *text*, with *label* before each line."""
+    stream = sys.stderr if to_stderr else sys.stdout
     # The program may have closed its streams.
     with suppress(OSError, ValueError, AttributeError):
-        stream.write("".join(f"{label} {line}\n" for line in text.splitlines()))
+        _write_to(stream, "".join(f"{label} {line}\n" for line in text.splitlines()))
+
+
+def _write_to(stream: Any, text: str) -> None:
+    """Write *text* to *stream* at once.
+
+    To the program's own streams without the lock of their buffer: a write that blocks while the
+    program ends, and holds that, would be a fatal error of the interpreter.
+    """
+    stream.flush()
+    if stream not in (sys.__stdout__, sys.__stderr__):
+        stream.write(text)
         stream.flush()
+        return
+    data = text.encode(stream.encoding, stream.errors)
+    while data:
+        data = data[os.write(stream.fileno(), data) :]
 
 
-def _on_logged(worker: Any, frame: Frame) -> None:
-    """Give a worker's log record to the logger of its name, and have its text kept."""
-    if frame.flags & protocol.STRUCTURED:
-        text = _log_event(frame.body)
-    else:
-        record = logging.makeLogRecord(pickle.loads(frame.body))
-        text = _FORMAT.format(record)
-        logger = logging.getLogger(record.name)
-        if logger.isEnabledFor(record.levelno):
-            logger.handle(record)
-    if (task := worker.tasks.get(frame.number)) is not None:
-        task.job.run.keep_output(task.job, f"{text}\n")
+def _log_record(fields: dict[str, Any]) -> None:
+    """Give a worker's log record to the logger of its name."""
+    record = logging.makeLogRecord(fields)
+    logger = logging.getLogger(record.name)
+    if logger.isEnabledFor(record.levelno):
+        logger.handle(record)
 
 
-def _log_event(body: bytes) -> str:
-    """Give a worker's structlog event to the program's structlog; return it as text."""
+def _text_of_record(body: bytes) -> str:
+    """Return a worker's log record as text."""
+    return f"{_FORMAT.format(logging.makeLogRecord(pickle.loads(body)))}\n"
+
+
+def _log_event(content: tuple[Any, str, dict[str, Any]]) -> None:
+    """Give a worker's structlog event to the program's structlog."""
     import structlog  # noqa: PLC0415 - 60 ms, and only for programs that use it
 
-    names, method, fields = pickle.loads(body)
+    names, method, fields = content
     event = fields.pop("event", "")
-    own = (
-        f"{name}={value!r}" for name, value in fields.items() if name not in ("pid", *TASK_FIELDS)
-    )
-    text = " ".join((method.upper(), str(event), *own))
     try:
         getattr(structlog.get_logger(*names), method)(event, **fields)
     except Exception:  # noqa: BLE001 - a user's processor; the pool goes on
         _log.exception("structlog could not take what a worker logged: %r", event)
-    return text
+
+
+def _text_of_event(body: bytes) -> str:
+    """Return a worker's structlog event as text."""
+    _, method, fields = pickle.loads(body)
+    event = fields.pop("event", "")
+    own = (
+        f"{name}={value!r}" for name, value in fields.items() if name not in ("pid", *TASK_FIELDS)
+    )
+    return " ".join((method.upper(), str(event), *own)) + "\n"

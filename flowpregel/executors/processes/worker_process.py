@@ -25,8 +25,10 @@ from flowpregel.executors.processes.code_cache import RecentlyUsed
 from flowpregel.executors.processes.crash_report import reap
 from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import CHUNK, IOLoop
+from flowpregel.executors.processes.messages import PackedOutcome
 from flowpregel.executors.processes.serialization import HEADER, Frame, GarbageError, Parser
 from flowpregel.executors.processes.shared_memory import BufferReader, FdSocket, new_shared_file
+from flowpregel.executors.processes.side_threads import Unwritten
 from flowpregel.executors.processes.worker import STOP_SIGNAL, main
 from flowpregel.executors.processes.worker_io import log_levels
 
@@ -75,6 +77,18 @@ class WorkerProcess:
 
     is_spoiled = False
     """Whether it begins no more tasks: one has changed its process for good."""
+    held_by: Mailbox | None = None
+    """The run whose reader is so far behind that the link is left unread."""
+    _holds_output = False
+    """Whether it is left unread until what it has printed is written."""
+    _is_deaf = False
+    """Whether nothing more that it sends is read, or believed."""
+    killed: str | None = None
+    """Why we killed it, if we did."""
+    failure: PackedOutcome | None = None
+    """What its initializer raised."""
+    tail = ""
+    """The last lines that it has written to its stderr."""
 
     def __init__(
         self,
@@ -105,23 +119,14 @@ class WorkerProcess:
         """Requests to leave contexts that it has not answered."""
         self.reads: set[int] = set()
         """Buffers of the pool's arena that it reads."""
-        self.held_by: Mailbox | None = None
-        """The run whose reader is so far behind that the link is left unread."""
-        self.killed: str | None = None
-        """Why we killed it, if we did."""
-        self.failure: BaseException | None = None
-        """What its initializer raised."""
-        self.tail = ""
-        """The last lines that it has written to its stderr."""
-        self._is_deaf = False
-        """Whether nothing more that it sends is read, or believed."""
+        self.unwritten = Unwritten(self._resume_output)
+        """What it has printed and logged, and nobody has written."""
         self._outbox: deque[memoryview] = deque()
         """What its link did not take yet."""
         self._is_full = False
         self._start(settings)
         self.watch_link()
-        for fd, to_stderr in self._streams:
-            loop.watch(fd, partial(self._read_stream, fd, to_stderr))
+        self._watch_streams()
         loop.watch(self.end, self._look_for_end)
         self.start_timer = loop.call_at(
             time.monotonic() + _START_TIMEOUT, partial(_give_up_start, ref(self))
@@ -137,7 +142,7 @@ class WorkerProcess:
             door, far_door = _socket_pair(near, far)
             stdout, far_stdout = _pipe(near, far)
             stderr, far_stderr = _pipe(near, far)
-            self._streams = (stdout, False), (stderr, True)
+            self._streams: tuple[tuple[int, bool], ...] = (stdout, False), (stderr, True)
             # Read at both ends: whoever reads a token has the task.
             self._tokens, self._tokens_write = _pipe(near, near)
             memory = new_shared_file(protocol.STATUS_SIZE)
@@ -173,15 +178,42 @@ class WorkerProcess:
     # ------------------------------------------------ its link
 
     def watch_link(self) -> None:
-        """Watch the link for what matters now: `held_by` leaves it unread."""
-        read = None if self._is_deaf or self.held_by is not None else self._read_link
+        """Watch the link for what matters now: one that is held back is left unread."""
+        read = None if self._is_deaf or self.is_held else self._read_link
         self._loop.watch(self._link.fileno(), read, self._flush if self._outbox else None)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether what it sends is left unread, so that its own socket holds it back."""
+        return self.held_by is not None or self._holds_output
+
     def unhold(self) -> None:
-        """Read the link again, if it was left unread."""
+        """Read the link again, if it was left unread for a run that is behind."""
         if self.held_by is not None:
             self.held_by = None
             self.watch_link()
+
+    def hold_output(self) -> None:
+        """Leave the link and the streams unread until what came is written."""
+        self._holds_output = True
+        self.watch_link()
+        self._watch_streams()
+
+    def _resume_output(self) -> None:
+        if self._holds_output:
+            self._holds_output = False
+            self.watch_link()
+            self._watch_streams()
+
+    def listen(self) -> None:
+        """Read everything again: its task is to stop, and to say how it ended."""
+        self.unhold()
+        self._resume_output()
+
+    def _watch_streams(self) -> None:
+        for fd, to_stderr in self._streams:
+            read = partial(self._read_stream, fd, to_stderr)
+            self._loop.watch(fd, None if self._holds_output else read)
 
     def send(self, kind: int, number: int = 0, body: bytes = b"") -> None:
         """Send a frame, now or as soon as the link takes it."""
@@ -251,6 +283,7 @@ class WorkerProcess:
             self._handlers[protocol.PRINTED](self, printed)
         else:
             self._loop.watch(fd)
+            self._streams = tuple(each for each in self._streams if each[0] != fd)
 
     # ------------------------------------------------ its tasks
 
@@ -272,7 +305,7 @@ class WorkerProcess:
         last = next(reversed(self.tasks.values()), None)
         seconds = inf
         is_slow = now - self.heard > _SLOW_AFTER
-        is_closed = self.is_spoiled or self.held_by is not None
+        is_closed = self.is_spoiled or self.is_held
         if not (last is None or last.stopping or is_closed or is_slow):
             # At least 10 µs: the token pipe is not endless.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
@@ -282,6 +315,10 @@ class WorkerProcess:
     def running(self) -> InFlight | None:
         """Return the task that it has begun and not ended."""
         return self.tasks.get(self._status[protocol.RUNNING])
+
+    def sender_of(self, number: int) -> InFlight | None:
+        """Return the task that has sent a frame with that *number*, as far as that is known."""
+        return self.tasks.get(number) or self.running()
 
     def give(self, tasks: Sequence[InFlight]) -> None:
         """Send it *tasks*, which are packed, and let it begin them."""

@@ -1,0 +1,188 @@
+"""Events as workers sent them: what the I/O thread posts, and the run's own OS thread reads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final, TypeAlias
+
+from flowpregel._core.effects import Call, Emitted, Ended
+from flowpregel._core.ids import Span
+from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
+from flowpregel._interrupts import is_from_handler
+from flowpregel.context import Job
+from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError, WorkerDiedError
+from flowpregel.executors.processes import serialization
+from flowpregel.executors.processes.assign import InFlight
+from flowpregel.executors.processes.io_loop import Action
+from flowpregel.executors.processes.messages import PackedOutcome
+from flowpregel.executors.unread import UnreadEvent
+
+_log: Final = logging.getLogger("flowpregel.worker")
+
+
+class FailedStart:
+    """The outcome of a task for which no worker can be started.
+
+    Args:
+        error: What keeps them from starting; perhaps what their initializer raised, in bytes.
+    """
+
+    __slots__ = ("_error",)
+    is_failure = True
+
+    def __init__(self, error: BaseException | PackedOutcome) -> None:
+        self._error = error
+
+    def read(self) -> Outcome:
+        """Return the outcome."""
+        error: Any = self._error
+        if isinstance(error, PackedOutcome):
+            failed = error.read()
+            error = failed.error if isinstance(failed, Raised) else None
+        failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
+        failure.__cause__ = error
+        return Raised(failure)
+
+
+AnyOutcome: TypeAlias = Outcome | PackedOutcome | FailedStart
+
+
+@dataclass(slots=True, eq=False)
+class UnreadEnd(UnreadEvent):
+    """The end of an attempt of a task: an `Ended` whose outcome may be in bytes."""
+
+    task: InFlight
+    outcome: AnyOutcome
+    span: Span | None = None
+    caught: Collection[str] | None = None
+    is_plain: bool = False
+    seconds: float = inf
+    """How long reading may take."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether there is no result."""
+        outcome = self.outcome
+        if isinstance(outcome, PackedOutcome | FailedStart):
+            return outcome.is_failure
+        return not isinstance(outcome, Returned)
+
+    def read(self) -> Ended:
+        """Return the event; that the result cannot be read is an end as well.
+
+        Raises:
+            BaseException: A signal's handler did.
+        """
+        planned, outcome = self.task.job.task, self.outcome
+        if isinstance(outcome, PackedOutcome | FailedStart):
+            try:
+                outcome = outcome.read()
+            except BaseException as error:
+                if is_meant_for_program(error):
+                    raise
+                outcome = unreadable_result(planned.name, error)
+        if self.task.unreadable is not None:
+            pid = 0 if self.span is None else self.span.pid
+            outcome = Raised(WorkerDiedError(planned.name, pid, self.task.unreadable))
+        match outcome:
+            case Raised(WorkerDiedError(call="") as died):
+                # Whoever noticed the death must not unpickle arguments for its text.
+                died.call = planned.call
+                died.args = (*died.args[:4], died.call)
+        return Ended(*self.task.job.key, outcome, self.span, self.caught)
+
+    def give_up(self) -> Ended:
+        """Return an end without a result."""
+        return Ended(*self.task.job.key, Withdrawn(), self.span, self.caught)
+
+    def time_out(self) -> Ended:
+        """Return the end of an attempt that took too long."""
+        task = self.task
+        _log.warning(
+            "the result of task %r takes too long to unpickle: nobody waits for it any longer",
+            task.job.task.name,
+        )
+        task.stopping = "run" if task.ends_at("run") <= task.ends_at("idle") else "idle"
+        return Ended(*task.job.key, task.stopped(), self.span, self.caught)
+
+
+def is_meant_for_program(error: BaseException) -> bool:
+    """Return whether a signal's handler raised *error*, not the value that was read."""
+    return isinstance(error, KeyboardInterrupt) or is_from_handler(error)
+
+
+def unreadable_result(task: str, error: BaseException) -> Raised:
+    """Return the outcome of a *task* whose result raised *error* when it was to be read."""
+    cause = f"{type(error).__name__}: {error} (in the coordinator)"
+    return Raised(TaskSerializationError(task, "the result", "result", cause))
+
+
+@dataclass(slots=True, eq=False)
+class _FromTask(UnreadEvent):
+    """A message of a task that still runs; what cannot be read costs the task."""
+
+    task: InFlight
+    body: bytes
+    refuse: Action
+    """Ends the task, if it has not ended."""
+
+    @property
+    def is_plain(self) -> bool:  # type: ignore[override]
+        """Whether reading it runs no code of the user's."""
+        return serialization.is_plain(self.body)
+
+    def read(self) -> Call | Emitted | None:
+        """Return the event; None: it cannot be read, and its task ends with that."""
+        try:
+            return self._decoded()
+        except BaseException as error:
+            if is_meant_for_program(error):
+                raise
+            self.task.note_unreadable(error)
+            self.refuse()
+            return None
+
+    def _decoded(self) -> Call | Emitted:
+        raise NotImplementedError
+
+
+@dataclass(slots=True, eq=False)
+class UnreadChunk(_FromTask):
+    """A chunk for the run's custom stream, or a `Report`."""
+
+    def _decoded(self) -> Emitted:
+        return Emitted(self.task.job.task.id, serialization.unpack(self.body))
+
+
+@dataclass(slots=True, eq=False)
+class UnreadCall(_FromTask):
+    """A call that a task makes, or a request of its that the run answers."""
+
+    decode: Callable[[InFlight, bytes], Call]
+
+    def _decoded(self) -> Call:
+        return self.decode(self.task, self.body)
+
+
+@dataclass(slots=True, eq=False)
+class UnreadOutput(UnreadEvent):
+    """What a task has printed or logged, for the run that keeps it."""
+
+    job: Job
+    body: bytes
+    text_of: Callable[[bytes], str]
+
+    @property
+    def is_plain(self) -> bool:  # type: ignore[override]
+        """Whether reading it runs no code of the user's."""
+        return serialization.is_plain(self.body)
+
+    def read(self) -> None:
+        """Keep the text."""
+        try:
+            self.job.run.keep_output(self.job, self.text_of(self.body))
+        except Exception:  # noqa: BLE001 - the task and its run go on
+            _log.exception("what task %r printed cannot be kept", self.job.task.name)

@@ -1,0 +1,83 @@
+"""A watchdog for the I/O thread: it names whatever holds that up for over a second."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+import traceback
+from typing import Final
+
+_log: Final = logging.getLogger("flowpregel.worker")
+_TOO_LONG: Final = 1.0
+_LOOK_EVERY: Final = 0.25
+
+
+class Watchdog:
+    """Looks at one I/O thread while that has something to do, and sleeps while it has not.
+
+    Its own OS thread does the looking: the program's log handlers, which are called there, may
+    block. It costs four wake-ups a second while the I/O thread works, and none else.
+    """
+
+    def __init__(self) -> None:
+        self.is_awake = False
+        """Whether it looks; the I/O thread wakes it."""
+        self.turn_began = 0.0
+        """When the I/O thread began what it is doing (monotonic seconds); 0: it waits.
+
+        That thread writes it.
+        """
+        self._awake = threading.Event()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, watched: threading.Thread) -> None:
+        """Begin to look at the OS thread *watched*."""
+        self._thread = threading.Thread(
+            target=self._watch, args=(watched,), name="flowpregel-watchdog", daemon=True
+        )
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have it look again; on the I/O thread."""
+        self.is_awake = True
+        self._awake.set()
+
+    def close(self) -> None:
+        """End it; its OS thread is not waited for, since a log handler may hold that."""
+        self._ended.set()
+        self._awake.set()
+
+    def _watch(self, watched: threading.Thread) -> None:
+        last = told = 0.0
+        while not self._ended.is_set():
+            self._awake.wait()
+            if self._ended.wait(_LOOK_EVERY):
+                return
+            began = self.turn_began
+            if began and began != told and time.monotonic() - began > _TOO_LONG:
+                told = began
+                _tell_of(watched)
+            if not (began or last):
+                # It has waited for a while. If it begins just now, it may take this for awake.
+                self.is_awake = False
+                self._awake.clear()
+                if self.turn_began:
+                    self.wake()
+            last = began
+
+
+def _tell_of(watched: threading.Thread) -> None:
+    """Log where the OS thread *watched* is."""
+    frame = sys._current_frames().get(watched.ident or 0)  # noqa: SLF001 - there is no other way
+    if frame is None:
+        return
+    code = frame.f_code
+    _log.warning(
+        "the I/O thread of a pool of worker processes has been held up for over %g second, by %s "
+        "(%s:%d): until that returns, the results, timeouts and deaths of all runs wait\n%s",
+        _TOO_LONG, code.co_qualname, code.co_filename, frame.f_lineno,
+        "".join(traceback.format_stack(frame)),
+    )  # fmt: skip

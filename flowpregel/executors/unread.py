@@ -1,0 +1,128 @@
+"""What has come from another process and was not read yet.
+
+To unpickle a value may run any code of the user's classes, and may take for ever. So what a worker
+sends stays bytes on the OS thread that serves all runs, and is read where it is wanted::
+
+    I/O thread                   the run's own OS thread           whoever asks
+    ----------                   -----------------------           ------------
+    UnreadEvent -- post -------> take -> read -> Event
+    LazyFuture.arrive ------------------------------------------> result(): read, once
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from flowpregel._core.effects import Event
+
+ResultT = TypeVar("ResultT")
+
+
+class UnreadEvent:
+    """An event for a run that is still in bytes."""
+
+    __slots__ = ()
+
+    is_plain: bool
+    """Whether reading it runs no code of the user's."""
+
+    @property
+    def seconds(self) -> float:
+        """How long reading it may take."""
+        return inf
+
+    def read(self) -> Event | None:
+        """Return the event; None: there is nothing that the run has to know."""
+        raise NotImplementedError
+
+    def give_up(self) -> Event | None:
+        """Return what takes its place when reading it was broken off, by Ctrl-C or a cancel."""
+        return None
+
+    def time_out(self) -> Event | None:
+        """Return what takes its place when reading it has taken longer than it may."""
+        return self.give_up()
+
+    def read_in_time(self) -> Event | None:
+        """Read it; what takes too long goes on by itself, on an OS thread that nobody waits for."""
+        if self.seconds == inf or self.is_plain:
+            return self.read()
+        reading: Future[Event | None] = Future()
+        threading.Thread(
+            target=_read_into, args=(self, reading), name="flowpregel-reading", daemon=True
+        ).start()
+        try:
+            return reading.result(self.seconds)
+        except TimeoutError:
+            # Of the wait, or by the user's own code.
+            return reading.result() if reading.done() else self.time_out()
+
+
+def _read_into(event: UnreadEvent, reading: Future[Event | None]) -> None:
+    try:
+        reading.set_result(event.read())
+    except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+        reading.set_exception(error)
+
+
+class LazyFuture(Future[ResultT]):
+    """A future whose result arrives in bytes: who asks for it first reads it, once."""
+
+    _read: Callable[[], tuple[Any, BaseException | None]] | None = None
+    """Returns the result or the error; None: they are known, or did not arrive."""
+    _reading: threading.Lock | None = None
+
+    def arrive(self, read: Callable[[], tuple[Any, BaseException | None]], *, failed: bool) -> None:
+        """Note that the result is there: *read* returns it, or the error if the call *failed*."""
+        self._read, self._reading = read, threading.Lock()
+        if failed:
+            self.set_exception(_NotRead())
+        else:
+            self.set_result(None)  # type: ignore[arg-type]  # nobody is given it
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether its result is there, and nobody has asked for it."""
+        return self._read is not None
+
+    def result(self, timeout: float | None = None) -> ResultT:
+        """Return what the call returned, or raise what it raised.
+
+        Args:
+            timeout: Seconds to wait at most; None is for ever.
+        """
+        self._open(timeout)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what the call raised, or None.
+
+        Args:
+            timeout: Seconds to wait at most; None is for ever.
+        """
+        self._open(timeout)
+        return super().exception(timeout)
+
+    def _open(self, timeout: float | None) -> None:
+        """Wait for the result, and read it if nobody has."""
+        super().exception(timeout)
+        if self._read is None or self._reading is None:
+            return
+        if not self._reading.acquire(timeout=-1 if timeout is None else timeout):
+            raise TimeoutError  # another OS thread reads it
+        try:
+            if self._read is not None:
+                # Written as `set_result` does: who waits was told when it arrived.
+                self._result, self._exception = self._read()
+                self._read = None
+        finally:
+            self._reading.release()
+
+
+class _NotRead(Exception):
+    """Stands for the error of a call until somebody asks for it."""
