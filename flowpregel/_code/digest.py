@@ -22,12 +22,15 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from flowpregel._code import values
+from flowpregel._code.classes import class_content, is_importable
 from flowpregel._code.source import Found, source_file
 from flowpregel._code.tree import constant_text
 
 _MISSING = object()
 SOURCES: dict[str, str] = {}
 """By the digests of the tasks and bodies of this process, their source."""
+UNSEEN: dict[str, str] = {}
+"""By the same digests, the values that each does not see the content of, if there are any."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +52,8 @@ class CodeDigest:
     class and constant that it refers to. It says so where something could not be looked into."""
     source: str = dataclasses.field(repr=False, compare=False)
     """The source of these parts, to be compared by people."""
+    unseen: tuple[str, ...] = ()
+    """The values whose content it does not see, by name and type: ``"`CLIENT` (http.Client)"``."""
 
 
 def code_digest(function: Any, *, through_tasks: bool = True) -> CodeDigest:
@@ -63,6 +68,24 @@ def code_digest(function: Any, *, through_tasks: bool = True) -> CodeDigest:
             they do; otherwise they count by name.
     """
     return _Reader(function, through_tasks).read()
+
+
+_MOST_REDUCTIONS = 20_000
+"""Of so many objects of other packages the content is looked into for one constant."""
+_MOST_CLASSES = 200
+"""Of so many classes that are not importable the content is looked into for one digest."""
+_DEEPEST = 100
+"""A constant that is nested deeper is not looked into any further."""
+_LONGEST_PART = 1 << 20
+"""Characters; the meaning of a constant with more is replaced by its digest."""
+
+
+def _shortened(text: str) -> str:
+    """Return *text*, or its digest if it is very long: the meaning of a large table, say."""
+    if len(text) <= _LONGEST_PART:
+        return text
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16)
+    return f"{len(text)} characters: {digest.hexdigest()}"
 
 
 _OF_BODIES: WeakKeyDictionary[types.FunctionType, CodeDigest] = WeakKeyDictionary()
@@ -115,6 +138,13 @@ class _Reader:
         """The values that contain the one being written."""
         self.tasks: list[Any] = []
         """The tasks and graphs that were reached."""
+        self._unseen: dict[str, None] = {}
+        self._filled: set[str] = set()
+        """The names of the containers that functions fill which were read so far."""
+        self._reductions = 0
+        """How many objects were looked into for the unit that is being filled."""
+        self._made: set[type] = set()
+        """The classes that are not importable."""
         self._root = values.peeled(root)
         home = values.home_of(self._root)
         module = values.module_of(home)
@@ -138,13 +168,13 @@ class _Reader:
             name = unit.name
             while name in parts:
                 name += "'"
-            parts[name] = "".join(unit.tokens)
+            parts[name] = _shortened("".join(unit.tokens))
             if unit.source is None:
                 unit.source = f"{name} = {parts[name]}\n"
             sources.append(unit.source)
         meaning = repr([*parts.values()]).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(meaning, digest_size=16).hexdigest()
-        return CodeDigest(digest, parts, "\n".join(filter(None, sources)))
+        return CodeDigest(digest, parts, "\n".join(filter(None, sources)), (*self._unseen,))
 
     # ------------------------------------------------------------ units
 
@@ -158,14 +188,24 @@ class _Reader:
         """Return the unit of a function or class that is looked into."""
         if isinstance(value, types.FunctionType | type):
             module = values.module_of(value)
-            if self._is_near(module):
+            if self._is_near(module) or self._is_made(value):
                 self._learn(value)
                 return self._add(id(value), f"{module}:{values.qualname(value)}", value)
         return None
 
+    def _is_made(self, value: Any) -> bool:
+        """Return whether *value* is a class that a program made, and no name leads to."""
+        if not isinstance(value, type) or is_importable(value):
+            return False
+        # A mock makes a class for each of its attributes, and those have attributes.
+        self._made.add(value)
+        return len(self._made) <= _MOST_CLASSES
+
     def _fill(self, unit: _Unit) -> None:
-        value = unit.value
+        value, self._reductions = unit.value, 0
         if self._units.get(id(value)) is not unit:
+            if re.split("[:.]", unit.name)[-1] in self._filled:
+                value = values.first_content(unit.name, value)
             self._write(value, unit)
         elif isinstance(value, type):
             self._fill_class(unit, value)
@@ -179,6 +219,7 @@ class _Reader:
         if found is None:
             unit.tokens.append("no source: bytecode of Python {}.{};".format(*sys.version_info))
             found = Found("", [*zip(sorted(self._write_code(code, unit)))], "")
+        self._filled |= found.filled
         self._refer(unit, found, values.module_of(function), values.cells_of(function))
         for defaults in filter(None, (function.__defaults__, function.__kwdefaults__)):
             self._write(defaults, unit)
@@ -186,6 +227,13 @@ class _Reader:
             self._write(class_, unit)
 
     def _fill_class(self, unit: _Unit, class_: type) -> None:
+        if not (is_importable(class_) and self._fill_from_source(unit, class_)):
+            for name, value in class_content(class_):
+                unit.tokens.append(f"|{name}=")
+                self._write(value, unit)
+
+    def _fill_from_source(self, unit: _Unit, class_: type) -> bool:
+        """Write a class as its source has it; return whether there is one."""
         file, variables = self._module(class_.__module__)
         methods = [each for each in vars(class_).values() if isinstance(each, types.FunctionType)]
         # In a notebook the module has no file, but the cell of the class has a name.
@@ -196,10 +244,8 @@ class _Reader:
                 for method in methods:
                     cells |= values.cells_of(method)
                 self._refer(unit, found, class_.__module__, cells)
-                return
-        unit.tokens.append("no source: public names only;")
-        public = {name: each for name, each in vars(class_).items() if name[0] != "_"}
-        self._write([class_.__bases__, getattr(class_, "_fields", ()), public], unit)
+                return True
+        return False
 
     def _refer(self, unit: _Unit, found: Found, home: str, cells: Mapping[str, Any]) -> None:
         """Write a definition, and what the names in it that are not its own stand for."""
@@ -255,7 +301,7 @@ class _Reader:
         if package in sys.stdlib_module_names or package == values.LIBRARY:
             return False
         file = os.path.abspath(self._module(module)[1].get("__file__") or os.sep)
-        return file.startswith(self._folder) and not re.search(r"\b(site|dist)-packages\b", file)
+        return file.startswith(self._folder) and not values.IN_ENVIRONMENT.search(file)
 
     # ------------------------------------------------------------ values
 
@@ -269,11 +315,19 @@ class _Reader:
         if type(value) in values.ATOMS:
             unit.tokens.append(f"{constant_text(value)};")
             return
+        written = len(unit.tokens)
         # A user's object may raise anything when it is asked what it is.
         with suppress(Exception):
             self._write_value(self._peeled(value), unit)
             return
+        del unit.tokens[written:]
         unit.tokens.append(f"{type(value).__qualname__}: by type only, it raised an error;")
+        self._note_unseen(type(value), unit)
+
+    def _note_unseen(self, kind: type, unit: _Unit) -> None:
+        """Note that the content of a value of this type is not in the digest."""
+        name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+        self._unseen[f"`{unit.name.rpartition(':')[2]}` ({name})"] = None
 
     def _write_value(self, value: Any, unit: _Unit) -> None:
         if id(value) in self._open:
@@ -291,6 +345,8 @@ class _Reader:
         kind = type(value)
         if isinstance(value, types.ModuleType | type | types.FunctionType):
             unit.tokens.append(f"{values.outside_name(value)};")
+            if isinstance(value, type) and not is_importable(value):
+                self._note_unseen(value, unit)
             for inner in values.wrapped_by(value):
                 self._write(inner, unit)
             return
@@ -302,18 +358,68 @@ class _Reader:
             if value is unit.value:
                 unit.source = ""  # whoever calls it shows its name
             self._write([str(getattr(value, "name", "")), *steps], unit)
-        elif content is not None:
+        elif content is not None and not self._is_outside_method(value):
             unit.tokens.append(f"{len(content)}(")
             for item in content:
                 self._write(item, unit)
             unit.tokens.append(")")
-        elif self._is_near(kind.__module__) or dataclasses.is_dataclass(value):
-            self._write(object.__getstate__(value), unit)
-        elif isinstance(name := getattr(value, "__qualname__", None), str):
-            unit.tokens.append(f"{name};")
+        elif (known := getattr(kind, "__flowpregel_digest__", None)) is not None:
+            unit.tokens.append(f"{known(value)};")
+        elif values.has_no_content(value) and not dataclasses.is_dataclass(kind):
+            unit.tokens.append(f"{values.outside_name(kind)}: by type only;")
         else:
+            self._write_object(value, unit)
+
+    def _is_outside_method(self, value: Any) -> bool:
+        """Return whether *value* is a bound method that is a function of a module elsewhere."""
+        if not isinstance(value, types.MethodType) or not values.is_known_by_name(value):
+            return False
+        return not self._is_near(type(value.__self__).__module__)
+
+    def _write_object(self, value: Any, unit: _Unit) -> None:
+        """Write what pickle would keep of *value*; note it as unseen if that is nothing."""
+        kind = type(value)
+        if values.is_record(value) and (
+            self._is_near(kind.__module__) or dataclasses.is_dataclass(value)
+        ):
+            self._write(object.__getstate__(value), unit)
+            return
+        is_named = isinstance(value, values.NAMED) and not values.is_bound(value)
+        if is_named or isinstance(value, types.MethodType):
+            unit.tokens.append(f"{values.outside_name(value)};")
+            return
+        parts = self._parts_of(value)
+        if parts is None:
             size = f", {len(value)} items" if isinstance(value, Sized) else ""
             unit.tokens.append(f"{values.outside_name(kind)}{size}: by type only;")
+            self._note_unseen(kind, unit)
+        elif isinstance(parts, str):
+            unit.tokens.append(f"{parts};")
+        else:
+            self._write_parts(parts, unit)
+
+    def _parts_of(self, value: Any) -> Any:
+        """Return what pickle would make of *value*; None if its content cannot be looked into."""
+        if values.changes_when_used(value) or values.is_too_large(value):
+            return None
+        # Some objects make new ones, without end, whenever they are looked into.
+        self._reductions += 1 if len(self._open) < _DEEPEST else _MOST_REDUCTIONS
+        if self._reductions > _MOST_REDUCTIONS:
+            return None
+        with suppress(Exception):
+            return values.reduced(value)
+        return None
+
+    def _write_parts(self, parts: tuple[Any, ...], unit: _Unit) -> None:
+        """Write how pickle would make an object, and what that is given."""
+        maker, given, *rest = parts
+        unit.tokens.append(f"{len(parts)}<")
+        self._write(maker, unit)
+        self._write(given, unit)
+        for part in rest:
+            is_iterator = hasattr(type(part), "__next__")
+            self._write([*part] if is_iterator else part, unit)
+        unit.tokens.append(">")
 
     def _write_code(self, code: types.CodeType, unit: _Unit) -> set[str]:
         """Write bytecode, and return the names in it."""

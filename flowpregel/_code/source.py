@@ -31,6 +31,16 @@ class Found(NamedTuple):
     names: list[tuple[str, ...]]
     """The global names in it, each with the attributes that are taken."""
     source: str
+    filled: frozenset[str] = frozenset()
+    """The names of containers that it fills, as in ``rows.append(row)`` and ``rows[0] = row``."""
+
+
+_FILLS = re.compile(
+    r"\b(\w+)(?:\[[^]\n]*\])*\.(?:append|appendleft|extend|insert|add|update|setdefault|pop|popitem"
+    r"|popleft|remove|discard|clear|sort|reverse)\("
+    r"|\b(\w+)(?:\[[^]\n]*\])+ *(?:[-+*/%@&|^]|//|\*\*|<<|>>)?=(?!=)"
+    r"|\bdel (\w+)\["
+)
 
 
 class SourceFile:
@@ -74,7 +84,9 @@ class SourceFile:
                 first = node.decorator_list[0] if getattr(node, "decorator_list", ()) else node
                 lines = self.lines[offset + first.lineno - 1 : offset + node.end_lineno]
                 with suppress(RecursionError):
-                    return Found(*written(node, self._is_ours), "".join(lines))
+                    source = "".join(lines)
+                    filled = {name for names in _FILLS.findall(source) for name in names if name}
+                    return Found(*written(node, self._is_ours), source, frozenset(filled))
         return None
 
     def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:

@@ -19,6 +19,7 @@ from types import CodeType
 from typing import Any, NoReturn, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from flowpregel._code.classes import class_of_main, is_importable
 from flowpregel._core.ids import Ran
 from flowpregel.errors import ConfigurationError, RecordedError, ValueEncodingError
 
@@ -119,6 +120,9 @@ def by_value_pickler() -> Any:
             reduced = super().reducer_override(obj)
             if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > 2:
                 reduced[2][0].pop("__pydantic_parent_namespace__", None)
+                if is_importable(obj):
+                    # It is none in the process that reads this, but a digest is to be the same.
+                    reduced = (class_of_main, reduced[:2], *reduced[2:])
             return reduced
 
     return WithoutVariables

@@ -12,13 +12,14 @@ import enum
 import functools
 import hashlib
 import marshal
-import types
 from collections.abc import Callable, Mapping, Sequence
 from pickle import PickleBuffer
+from types import FunctionType, MappingProxyType, MethodType
 from typing import Any
 
+from flowpregel._code.classes import is_importable
 from flowpregel._code.digest import code_digest
-from flowpregel._code.values import cells_of
+from flowpregel._code.values import cells_of, is_ours, is_outside, reduced
 from flowpregel._core.commands import unwrapped
 from flowpregel.errors import ConfigurationError
 
@@ -67,16 +68,18 @@ def arguments_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str
     return digest_of((args, dict(kwargs)), what, strict=False)
 
 
-def _reduced(value: Any) -> Any:
+def _reduced(value: Any) -> str | tuple[Any, ...]:
     """Return what pickle would make of an object: how it is made, and what that is given."""
+    if isinstance(value, enum.Flag) and value.name not in type(value).__members__:
+        members = [member for member in type(value) if member in value]
+        rest = value.value
+        for member in members:
+            rest &= ~member.value
+        return type(value), ([member.name for member in members], rest)
     if isinstance(value, enum.Enum):
-        # Early versions of Python 3.11 pickle a member by its name.
-        return type(value), (value.value,)
-    reduce = copyreg.dispatch_table.get(type(value))
-    # `tblib`, which Dask imports, has errors pickle their causes and tracebacks too.
-    if reduce is None or isinstance(value, BaseException):
-        return value.__reduce_ex__(5)
-    return reduce(value)
+        # By its name: another value makes no other member of it.
+        return type(value), (value.name,)
+    return reduced(value)
 
 
 def home_of(target: Any) -> tuple[str, str]:
@@ -93,15 +96,21 @@ def space_of(name: str, functions: Sequence[Any], version: str | None = None) ->
     (or *version*) and close over equal values.
 
     Raises:
-        ConfigurationError: A function closes over what has no content, such as a lock.
+        ConfigurationError: A function refers to what its digest cannot see.
     """
     parts = [name]
     for function in functions:
         home = home_of(function)
         parts.extend(home)
         if version is None:
-            carried = digest_of(_carried(function), f"what {home[1]} carries along", strict=True)
-            parts.extend((code_digest(function).digest, carried))
+            code = code_digest(function)
+            if code.unseen:
+                raise ConfigurationError(
+                    f"the code of {home[1]!r} refers to {' and '.join(code.unseen)}, whose content "
+                    "the digest of code cannot see: its results cannot be shared, because an edit "
+                    "of that would not be noticed; give the task a version= to change by hand"
+                )
+            parts.append(code.digest)
         else:
             parts.append(version)
     return tuple(parts)
@@ -111,26 +120,28 @@ def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
     """Return what a callable brings beside its code: what is bound or closed over."""
     if isinstance(target, functools.partial):
         return [*_carried(target.func, seen), target.args, dict(target.keywords)]
-    if isinstance(target, types.MethodType):
+    if isinstance(target, MethodType):
         return [*_carried(target.__func__, seen), target.__self__]
-    if not isinstance(target, types.FunctionType):
+    if not isinstance(target, FunctionType):
         return [target]
     carried: list[Any] = [target.__defaults__, target.__kwdefaults__]
     for content in cells_of(target).values():
-        if not isinstance(content, types.FunctionType):
+        if not isinstance(content, FunctionType):
             carried.append(content)
         elif content not in seen:
             carried.extend(_carried(content, (*seen, target)))
     return carried
 
 
+_MAKERS = [getattr(copyreg, name) for name in ("__newobj__", "__newobj_ex__", "_reconstructor")]
+"""What pickle makes most objects with; the class comes first among what they are given."""
 _FIELDS_SET = "__pydantic_fields_set__"
 
 
 class _Feeder:
     """Writes values into a digest, one after another and each with its kind and size."""
 
-    __slots__ = ("_open", "_strict", "_update", "_what")
+    __slots__ = ("_meanings", "_open", "_strict", "_update", "_what")
 
     def __init__(self, update: Callable[[Any], None], what: str, strict: bool) -> None:
         self._update = update
@@ -138,6 +149,8 @@ class _Feeder:
         self._strict = strict
         self._open: dict[int, int] = {}
         """The values that contain the one being written, by id, and how deep each is."""
+        self._meanings: dict[type, str] = {}
+        """What was found out of classes: a value may hold many objects of each."""
 
     def feed(self, value: Any) -> None:
         """Write *value*."""
@@ -177,7 +190,7 @@ class _Feeder:
         """Return a digest of its own, to sort by."""
         digest = hashlib.blake2b(digest_size=_SIZE)
         feeder = _Feeder(digest.update, self._what, self._strict)
-        feeder._open = self._open
+        feeder._open, feeder._meanings = self._open, self._meanings
         feeder.feed(value)
         return digest.digest()
 
@@ -194,22 +207,20 @@ class _Feeder:
 
     def _feed_object(self, value: Any) -> None:
         """Write an object as pickle would: what makes it, and what it is given."""
+        kind = type(value)
         if isinstance(value, type):
-            self._update(b"c")
-            self.feed(home_of(value))
+            self._feed_class(value, is_value=True)
             return
-        if (known := getattr(type(value), "__flowpregel_digest__", None)) is not None:
+        if (known := getattr(kind, "__flowpregel_digest__", None)) is not None:
             # It was hashed before, and does not change.
             self._update(b"h")
             self.feed(known(value))
             return
-        if type(value).__module__.partition(".")[0] == "pathlib":
+        if kind.__module__.partition(".")[0] == "pathlib":
             # Since Python 3.12 a path pickles the pieces it was built from.
             self._update(b"p")
-            self.feed((type(value).__qualname__, str(value)))
+            self.feed((kind.__qualname__, str(value)))
             return
-        if getattr(getattr(value, "flags", None), "c_contiguous", True) is False:
-            value = value.copy()  # how an array lies in memory is not its content
         try:
             parts = _reduced(value)
         except Exception as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
@@ -217,14 +228,58 @@ class _Feeder:
             return
         self._update(b"o")
         if isinstance(parts, str):
-            self.feed((*home_of(type(value)), parts))
-            return
-        self.feed(home_of(parts[0]))
-        for part in parts[1:]:
+            # What it names may have changed: what `functools.cache` makes holds the function.
+            inner = getattr(value, "__wrapped__", None)
+            self.feed((*home_of(kind), getattr(value, "__module__", None), parts))
+            if isinstance(inner, FunctionType) and not is_ours(value):
+                self.feed(inner)
+        else:
+            self._feed_parts(kind, parts)
+
+    def _feed_parts(self, kind: type, parts: tuple[Any, ...]) -> None:
+        """Write how pickle would make an object of the class *kind*, and what that is given."""
+        maker, given, *rest = parts
+        self.feed(home_of(maker))
+        if isinstance(maker, type):
+            self._feed_meaning(maker, is_value=maker is not kind)
+        elif isinstance(maker, FunctionType) and "<locals>" in maker.__qualname__:
+            self.feed(maker)
+        if maker in _MAKERS and given[0] is kind:
+            self._update(b"(%d:" % len(given))
+            self._feed_class(kind, is_value=False)
+            for item in given[1:]:
+                self.feed(item)
+        else:
+            self.feed(given)
+        for part in rest:
             if isinstance(part, dict) and _FIELDS_SET in part:
                 # Which fields of a pydantic model were given is no part of what it equals.
                 part = {key: item for key, item in part.items() if key != _FIELDS_SET}
             self.feed(list(part) if hasattr(part, "__next__") else part)
+
+    def _feed_class(self, class_: type, *, is_value: bool) -> None:
+        self._update(b"c")
+        self.feed(home_of(class_))
+        self._feed_meaning(class_, is_value=is_value)
+
+    def _feed_meaning(self, class_: type, *, is_value: bool) -> None:
+        """Write what a class means, unless its name says it.
+
+        Of an object's class that is importable, the name is enough for a record: a method that
+        was mended makes no other object of it. A cache has no promise to keep, and looks.
+        """
+        if is_importable(class_) and (is_outside(class_) or not (is_value or self._strict)):
+            return
+        if class_ not in self._meanings:
+            found = code_digest(class_)
+            if found.unseen and self._strict:
+                raise ConfigurationError(
+                    f"{self._what} cannot be told apart by content: the class "
+                    f"{class_.__qualname__} refers to {' and '.join(found.unseen)}; give the "
+                    "cache policy a key_func, or the task a version"
+                )
+            self._meanings[class_] = found.digest
+        self.feed(self._meanings[class_])
 
     def _refuse(self, value: Any, error: Exception) -> None:
         if self._strict:
@@ -240,10 +295,11 @@ _WRITERS: dict[type, Callable[[_Feeder, Any], None]] = {
     list: _Feeder._feed_sequence,  # noqa: SLF001 - its own table
     tuple: _Feeder._feed_sequence,  # noqa: SLF001
     dict: _Feeder._feed_dict,  # noqa: SLF001
+    MappingProxyType: _Feeder._feed_dict,  # noqa: SLF001
     set: _Feeder._feed_set,  # noqa: SLF001
     frozenset: _Feeder._feed_set,  # noqa: SLF001
     bytearray: _Feeder._feed_bytes,  # noqa: SLF001
     memoryview: _Feeder._feed_bytes,  # noqa: SLF001
     PickleBuffer: _Feeder._feed_bytes,  # noqa: SLF001
-    types.FunctionType: _Feeder._feed_function,  # noqa: SLF001
+    FunctionType: _Feeder._feed_function,  # noqa: SLF001
 }

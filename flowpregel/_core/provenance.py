@@ -12,13 +12,13 @@ is compared by what its `Ran` says: nothing has to run for that.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
-from flowpregel._code.digest import SOURCES, code_digest, code_of, tasks_named_by
+from flowpregel._code.digest import SOURCES, UNSEEN, code_digest, code_of, tasks_named_by
 from flowpregel._core import ids, records
 from flowpregel._core.ids import CODE_DIGITS, Ran, Span, UsedResults
 from flowpregel._core.records import Kind, Node, Task, Write
@@ -188,6 +188,20 @@ def _is_named(task: Any, name: str) -> bool:
     """Return whether the calls of *task* are recorded, or were, under this name."""
     name = name.removesuffix(".map")
     return name == task.name or name in task.node.adopts
+
+
+def unseen_notices(used: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a notice for each task whose code refers to what its digest does not see.
+
+    Args:
+        used: The names of tasks whose results were used, and the digests of their code.
+    """
+    for name, code in used:
+        if code in UNSEEN:
+            yield (
+                f"the code of {name!r} refers to {UNSEEN[code]}, whose content the digest of code "
+                "cannot see: an edit of it is not noticed; version= pins it"
+            )
 
 
 def first_difference(recorded: str, now: str) -> str:

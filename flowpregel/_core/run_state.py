@@ -15,7 +15,7 @@ from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import CacheKey, Commit, Effect, Emit, StepContext, Stopped
 from flowpregel._core.ids import CallRecord, FailedCall, LeftResults, QuestionRecord, Ran
 from flowpregel._core.program import Options, Program, State
-from flowpregel._core.provenance import OtherCodeNotice, note_failed, ran_of
+from flowpregel._core.provenance import OtherCodeNotice, note_failed, ran_of, unseen_notices
 from flowpregel._core.records import Batch, Checkpoint, Kind, Node, Task, TaskWrites, Write
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel.channels import DeltaChannel
@@ -83,7 +83,7 @@ class GoingOn:
                 f"code or input has changed; calls: {self.answered:,} answered from the record, "
                 f"{self.anew:,} run anew, {self.not_asked:,} not asked for"
             )
-        return [Emit("notices", line) for line in lines]
+        return [Emit("notices", line) for line in (*lines, *unseen_notices(self.used))]
 
 
 @dataclass(slots=True, eq=False)

@@ -26,7 +26,7 @@ from typing import (
     overload,
 )
 
-from flowpregel._code.digest import SOURCES, code_digest
+from flowpregel._code.digest import SOURCES, UNSEEN, code_digest
 from flowpregel._code.values import cells_of
 from flowpregel._core.commands import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
@@ -465,6 +465,8 @@ def _code_digest(function: Any) -> str:
     """Return the digest of the code of *function*, whose source is kept to be shown."""
     found = code_digest(function)
     SOURCES[found.digest] = found.source
+    if found.unseen:
+        UNSEEN[found.digest] = " and ".join(found.unseen)
     return found.digest
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from flowpregel._code.digest import CodeDigest, code_digest
@@ -201,13 +200,16 @@ def test_what_a_decorator_from_elsewhere_wraps_counts(load: Import) -> None:
 
 
 def test_what_has_no_content_counts_by_its_type_and_says_so(load: Import) -> None:
-    """Big and opaque values: the note stands with the part."""
-    module = load("import numpy\nMODEL = numpy.zeros(3)\ndef parse():\n    return MODEL\n")
-    part = code_digest(module.parse).parts[f"{module.__name__}:MODEL"]
-    module.MODEL = np.ones(3)
+    """Connections and the like: the note stands with the part."""
+    module = load(
+        "import sqlite3\nDATA = sqlite3.connect(':memory:')\ndef parse():\n    return DATA\n"
+    )
+    found = code_digest(module.parse)
+    part = found.parts[f"{module.__name__}:DATA"]
 
-    assert "numpy:ndarray, 3 items: by type only" in part
-    assert part == code_digest(module.parse).parts[f"{module.__name__}:MODEL"]
+    assert "sqlite3:Connection: by type only" in part
+    assert ("`DATA` (sqlite3.Connection)",) == found.unseen
+    module.DATA.close()
 
 
 def test_a_name_that_is_rebound_while_running_is_no_constant(load: Import) -> None:
