@@ -10,14 +10,10 @@ from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import answers, ids, records, replay
-from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import SAVE, BodyCalls, Call, CallFailure, Resolve, StepContext
 from flowpregel._core.ids import NOWHERE, CallRecord
-from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned, Task, Write
+from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
-from flowpregel._core.spelling import spelled_for_cache
-from flowpregel.errors import ConfigurationError
-from flowpregel.policies import CachePolicy
 
 DEEPEST = 1_000
 """How deep tasks, or graphs, may be nested: as deep as Python's own calls are by default.
@@ -258,41 +254,3 @@ def delay(run: Run, task: Task, outcome: Outcome, jitter: float) -> float | None
             is_spent = task.deaths >= policy.max_worker_deaths
             return None if is_spent else policy.delay(task.attempt, jitter)
     return None
-
-
-# ---------------------------------------------------------------- results of earlier runs
-
-
-def ask_cache(task: Task, policy: CachePolicy) -> None:
-    """Give *task* the key under which its result is shared.
-
-    Raises:
-        ConfigurationError: The input has no content to make a key of.
-    """
-    task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
-
-
-def _key_of(task: Task, policy: CachePolicy) -> str:
-    args, kwargs = (task.input,), dict[str, Any]()
-    if isinstance(task.input, Arguments):
-        args, kwargs = task.input.args, dict(task.input.kwargs)
-    if policy.key_func is None:
-        if isinstance(task.input, Arguments):
-            args, named = spelled_for_cache(task.node, task.input)
-            kwargs = dict(named)
-        return digest_of((args, kwargs), f"the input of {task.name!r}", strict=True)
-    made: Any = policy.key_func(*args, **kwargs)
-    if not isinstance(made, str | bytes):
-        raise ConfigurationError(
-            f"the key_func of {task.name!r} returned {type(made).__qualname__}; "
-            "a key is str or bytes"
-        )
-    return digest_of(made, "a key", strict=True)
-
-
-def is_within(task: Task, key: Any) -> bool:
-    """Return whether *key* is computed by a caller of *task*, which must not wait for it."""
-    caller = task.parent
-    while caller is not None and (caller.cache_key is None or caller.cache_key[:2] != key):
-        caller = caller.parent
-    return caller is not None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from flowpregel import errors
-from flowpregel._core import answers, calls, effects, records
+from flowpregel._core import answers, cache_keys, calls, effects, records
 from flowpregel._core.barrier import check_writes, handler_task
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import BUSY, CacheKey, Call, Effect, Ended, StepContext, Steps, Wakeup
@@ -120,7 +120,7 @@ class Superstep:
         for task in due:
             self._open[task.id] = task
             if task.node.cache:
-                calls.ask_cache(task, task.node.cache)
+                cache_keys.ask_cache(task, task.node.cache)
             else:
                 task.first_started = run.now
             if run.pending or run.answers:
@@ -259,7 +259,7 @@ class Superstep:
             self._submit((task,), self._effects)
             return
         try:
-            calls.ask_cache(task, task.node.cache)
+            cache_keys.ask_cache(task, task.node.cache)
         except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
             self._settle(task, Raised(error))
         else:
@@ -273,19 +273,41 @@ class Superstep:
         if name not in run.going_on.fitted:
             error = run.going_on.unmatched.get(name)
         if error is not None and run.options.on_unmatched == "error":
-            del self._open[task.id]
-            run.going_on.anew -= not task.node.hidden
-            # What is recorded stays as it is: nothing is kept of this call.
-            failed = Raised(error)
-            run.after.extend(effects.Resolve(call, failed) for call in task.waiting)
-            assert task.parent is not None
-            self._call_ended(task.parent)
+            for held in (task, *self._take_held(name)):
+                self._refuse(held, error)
             return
         if error is not None:
             run.going_on.unmatched[name] = None  # the user is told once
             text = f"{error.summary}; Ctrl-C now, or on_unmatched='error'"
             self._effects.append(effects.Emit("notices", text))
         self._start_call(task)
+
+    def _take_held(self, name: str) -> list[Task]:
+        """Return the calls of the task *name* that are held, and hold them no longer."""
+        tasks = [self._open[task_id] for _, task_id in self._retries]
+        held = [
+            task
+            for task in tasks
+            if task.record is not None
+            and task.record.name == name
+            and task.first_started is None
+            and not task.is_busy
+        ]
+        held_ids = {task.id for task in held}
+        self._retries = [retry for retry in self._retries if retry[1] not in held_ids]
+        heapq.heapify(self._retries)
+        return held
+
+    def _refuse(self, task: Task, error: BaseException) -> None:
+        """Fail a call that was not made; what is recorded stays as it is."""
+        run = self.run
+        del self._open[task.id]
+        run.going_on.anew -= not task.node.hidden
+        # Nothing is kept of this call.
+        failed = Raised(error)
+        run.after.extend(effects.Resolve(call, failed) for call in task.waiting)
+        assert task.parent is not None
+        self._call_ended(task.parent)
 
     def _look_up(self, tasks: list[Task], now: int) -> Steps:
         """Give *tasks* what other runs shared, and start those that nobody computes *now*."""
@@ -310,7 +332,7 @@ class Superstep:
         key = task.cache_key[:2]
         writes = found.get(key)
         found.setdefault(key, BUSY)
-        task.is_busy = writes is BUSY and not calls.is_within(task, key)
+        task.is_busy = writes is BUSY and not cache_keys.is_within(task, key)
         if task.is_busy:
             heapq.heappush(self._retries, (now + effects.LOOK_AGAIN, task.id))
         elif isinstance(writes, Raised):

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypedDict
 
 from flowpregel import END, START, StateGraph, interrupt
-from flowpregel._core.records import CALLED, Address, Batch
+from flowpregel._core.ids import QuestionRecord
+from flowpregel._core.records import ASKED, CALLED, Address, Batch, PendingWrite
 from flowpregel.channels import DeltaChannel
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver
@@ -146,14 +147,24 @@ def graph(saver: Any, executor: Any, change: Change) -> Any:
 
 
 def record(saver: BaseCheckpointSaver) -> Iterator[Any]:
-    """Yield what is kept of thread ``t``, oldest first, without ids and times."""
+    """Yield what is kept of thread ``t``, oldest first, without ids, times and digests of code.
+
+    The flows that are compared differ in what they change, so their code differs too.
+    """
     for saved in reversed([*saver.history(Address("t"))]):
         checkpoint = saved.checkpoint
         values = {name: each for name, each in checkpoint.values.items() if name != CALLED}
         deltas = {name: [*each.writes] for name, each in saved.deltas.items()}
-        writes = [(each.channel, _ID.sub("id", repr(each.value))) for each in saved.writes]
+        writes = [(each.channel, _ID.sub("id", repr(_comparable(each)))) for each in saved.writes]
         writes.sort()
         yield checkpoint.step, checkpoint.source, repr(values), repr(deltas), writes
+
+
+def _comparable(write: PendingWrite) -> Any:
+    """Return the value of a write; of a question without the code that asked."""
+    if write.channel != ASKED:
+        return write.value
+    return [QuestionRecord(*each)._replace(code="") for each in write.value]
 
 
 FLOWS = {"functional": functional, "graph": graph}

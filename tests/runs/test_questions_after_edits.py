@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from itertools import count
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from flowpregel.func import entrypoint, task
 from flowpregel.graph import START, StateGraph
 from flowpregel.types import Command, interrupt
 from tests.runs.conftest import Drive
+from tests.runs.notes import Notes
 
 Asks = Callable[[], Any]
 """Asks one question or several, and returns the answers by question."""
@@ -259,10 +259,11 @@ def test_the_same_code_that_asks_something_else_gets_the_answer_by_order(
     place: Any, saver: BaseCheckpointSaver, drive: Drive
 ) -> None:
     """As where a draft is made anew before it is shown: one notice shows both texts."""
-    drafts = count(1)
+    drafts = Notes()
 
     def asks() -> Any:
-        return {"answer": interrupt(f"draft {next(drafts)}: good?")}
+        drafts.append("a new one")
+        return {"answer": interrupt(f"draft {len(drafts)}: good?")}
 
     app = place(asks, saver)
     drive.invoke(app, {}, thread_id="1")
@@ -277,10 +278,11 @@ def test_such_a_question_is_answered_as_it_was_shown_last(
     place: Any, saver: BaseCheckpointSaver, drive: Drive
 ) -> None:
     """It keeps its id, and the notice shows what the answer was given to."""
-    drafts = count(1)
+    drafts = Notes()
 
     def asks() -> Any:
-        return {"answer": interrupt(f"draft {next(drafts)}: good?")}
+        drafts.append("a new one")
+        return {"answer": interrupt(f"draft {len(drafts)}: good?")}
 
     app = place(asks, saver)
     first = asked_by(drive.invoke(app, {}, thread_id="1"))

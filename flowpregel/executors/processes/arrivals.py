@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, TypeAlias
@@ -61,6 +61,8 @@ class UnreadEnd(UnreadEvent):
     is_plain: bool = False
     seconds: float = inf
     """How long reading may take."""
+    earlier: Sequence[InFlight] = ()
+    """Tasks of the same run that ended before: what they were given is dropped with this."""
 
     @property
     def is_failure(self) -> bool:
@@ -76,6 +78,7 @@ class UnreadEnd(UnreadEvent):
         Raises:
             BaseException: A signal's handler did.
         """
+        self.earlier = ()
         planned, outcome = self.task.job.task, self.outcome
         if isinstance(outcome, PackedOutcome | FailedStart):
             try:
@@ -96,6 +99,7 @@ class UnreadEnd(UnreadEvent):
 
     def give_up(self) -> Ended:
         """Return an end without a result."""
+        self.earlier = ()
         return Ended(*self.task.job.key, Withdrawn(), self.span, self.caught)
 
     def time_out(self) -> Ended:

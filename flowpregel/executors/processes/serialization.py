@@ -25,6 +25,7 @@ from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
 
+from flowpregel._code.classes import class_of_main
 from flowpregel._core.copies import Resident, by_value_pickler, reference_to
 from flowpregel._lmdb.codec import stays_inside
 from flowpregel._lmdb.errors import class_name, culprit_in, why_refused
@@ -160,6 +161,9 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
     place could not come back. And before Python 3.12 a TypedDict that extends others
     has only `dict` among its bases.
     """
+    if isinstance(reduced, tuple) and reduced[0] is class_of_main:
+        recipe = _with_its_layout(kind, (*reduced[1], *reduced[2:]))
+        return (class_of_main, recipe[:2], *recipe[2:])
     if not isinstance(reduced, tuple) or reduced[0].__name__ != "_make_skeleton_class":
         return reduced
     make, (meta, name, bases, namespace, *more), *rest = reduced

@@ -88,7 +88,7 @@ class TaskPool(ABC):
         """What is posted at the end of this turn of the loop."""
         self._behind: list[tuple[Mailbox, UnreadEnd]] = []
         """Ends of tasks that are posted when what these have printed is written."""
-        self._ended: list[InFlight] = []
+        self._ended: defaultdict[Mailbox, list[InFlight]] = defaultdict(list)
         """Tasks that ended a moment ago: to drop what they were given may run a `__del__`."""
         self._is_closing = False
         """Whether it ends; what was taken before is withdrawn."""
@@ -190,19 +190,29 @@ class TaskPool(ABC):
             is_behind = task.worker.unwritten.size > 0
             self._free(task)
         task.body = None
-        if not self._ended:
-            # What lies in shared memory is free for others now.
-            due = 0.0 if task.refs else time.monotonic() + _DROPPED_AFTER
-            self.loop.call_at(due, self._drop_ended)
-        self._ended.append(task)
+        self._drop_later(task, end)
         if is_behind:
             self._behind.append((task.mailbox, end))
         else:
             self._events[task.mailbox].append(end)
 
+    def _drop_later(self, task: InFlight, end: UnreadEnd) -> None:
+        """Have what *task* was given dropped soon, but not here, where a `__del__` may block.
+
+        Its run does so when it reads the end of another task. If none comes soon, a thread of the
+        pool does.
+        """
+        if not self._ended:
+            # What lies in shared memory is free for others now.
+            due = 0.0 if task.refs else time.monotonic() + _DROPPED_AFTER
+            self.loop.call_at(due, self._drop_ended)
+        if task.mailbox.backlog is not None:  # a run, which reads each end
+            end.earlier = self._ended.pop(task.mailbox, ())
+        self._ended[task.mailbox].append(task)
+
     def _drop_ended(self) -> None:
-        """Have the tasks dropped that ended a moment ago: not here, where a `__del__` may block."""
-        ended, self._ended = self._ended, []
+        """Drop the tasks that ended a moment ago, on a thread of their own."""
+        ended, self._ended = self._ended, defaultdict(list)
         self._dropping.call(ended.clear)
 
     @abstractmethod
