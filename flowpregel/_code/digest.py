@@ -16,14 +16,15 @@ import os
 import re
 import sys
 import types
-from collections.abc import Mapping, Set, Sized
+from collections.abc import Callable, Mapping, Set, Sized
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from flowpregel._code import values
+from flowpregel._code.bindings import Bindings, reference_to
 from flowpregel._code.classes import class_content, is_importable
-from flowpregel._code.source import Found, source_file
+from flowpregel._code.source import Found, rebound_by, source_file
 from flowpregel._code.tree import constant_text
 
 _MISSING = object()
@@ -54,9 +55,44 @@ class CodeDigest:
     """The source of these parts, to be compared by people."""
     unseen: tuple[str, ...] = ()
     """The values whose content it does not see, by name and type: ``"`CLIENT` (http.Client)"``."""
+    bindings: Bindings = dataclasses.field(default_factory=Bindings, repr=False, compare=False)
+    """What the names in these parts referred to."""
+    constants: Mapping[str, tuple[Callable[[], Any], str]] = dataclasses.field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """By name, the constants that may change in place, and what each meant."""
+    is_fixed: bool = dataclasses.field(default=True, compare=False)
+    """Whether it is of objects alone that cannot change in place."""
 
 
-def code_digest(function: Any, *, through_tasks: bool = True) -> CodeDigest:
+class KeptDigest:
+    """The digest of a function, taken again when a name in its code refers to something else.
+
+    What a program changes in place, such as a list that its tasks fill, is state: that makes no
+    other code of it.
+
+    Args:
+        function: What `code_digest` takes.
+        note: Called with each digest that is taken.
+    """
+
+    def __init__(self, function: Any, note: Callable[[CodeDigest], None]) -> None:
+        self._function = function
+        self._note = note
+        self._known: CodeDigest | None = None
+
+    def now(self) -> CodeDigest:
+        """Return the digest of the code as it is now."""
+        known = self._known
+        if known is None or not known.bindings.hold():
+            known = self._known = code_digest(self._function, earlier=known)
+            self._note(known)
+        return known
+
+
+def code_digest(
+    function: Any, *, through_tasks: bool = True, earlier: CodeDigest | None = None
+) -> CodeDigest:
     """Return a digest of what *function* does.
 
     It is the same in every process and every version of Python, and whatever layout,
@@ -66,8 +102,10 @@ def code_digest(function: Any, *, through_tasks: bool = True) -> CodeDigest:
         function: A function, method, partial, class, task, or an object that can be called.
         through_tasks: Whether the tasks and graphs that it refers to count by what
             they do; otherwise they count by name.
+        earlier: The digest that this one takes the place of: a constant that is the same object
+            as then means what it did, though it may have changed in place.
     """
-    return _Reader(function, through_tasks).read()
+    return _Reader(function, through_tasks, earlier).read()
 
 
 _MOST_REDUCTIONS = 20_000
@@ -89,18 +127,23 @@ def _shortened(text: str) -> str:
 
 
 _OF_BODIES: WeakKeyDictionary[types.FunctionType, CodeDigest] = WeakKeyDictionary()
+_MOST_BODIES = 1_000
 
 
 def code_of(function: Any) -> CodeDigest:
     """Return the digest of a body, whose calls are looked at one by one: tasks count by name.
 
-    That of a plain function is taken once a process.
+    That of a plain function is taken again when a name in it refers to something else.
     """
     if not isinstance(function, types.FunctionType):
         return code_digest(function, through_tasks=False)
-    if function not in _OF_BODIES:
-        _OF_BODIES[function] = code_digest(function, through_tasks=False)
-    return _OF_BODIES[function]
+    known = _OF_BODIES.get(function)
+    if known is None or not known.bindings.hold():
+        known = code_digest(function, through_tasks=False, earlier=known)
+        _OF_BODIES[function] = known
+        if len(_OF_BODIES) > _MOST_BODIES:
+            del _OF_BODIES[next(iter(_OF_BODIES))]
+    return known
 
 
 def tasks_named_by(function: Any) -> list[Any]:
@@ -127,8 +170,11 @@ class _Unit:
 class _Reader:
     """Reads units until no further one is referred to, each once."""
 
-    def __init__(self, root: Any, through_tasks: bool) -> None:
+    def __init__(self, root: Any, through_tasks: bool, earlier: CodeDigest | None = None) -> None:
         self._through_tasks = through_tasks
+        # What it could not look into it would have to tell again.
+        self._earlier = {} if earlier is None or earlier.unseen else earlier.constants
+        self._constants: dict[str, tuple[Callable[[], Any], str]] = {}
         self._units: dict[int | str, _Unit] = {}
         """By identity; constants by name, as equal ones may or may not be one object."""
         self._order: list[_Unit] = []
@@ -145,6 +191,12 @@ class _Reader:
         """How many objects were looked into for the unit that is being filled."""
         self._made: set[type] = set()
         """The classes that are not importable."""
+        self._bindings = Bindings()
+        self._owners: dict[str, Any] = {}
+        """By name, the module, or a function of it: what its variables are read from later."""
+        self._state: set[str] = set()
+        """What code rebinds while it runs, as a `Found` has it."""
+        self._is_fixed = True
         self._root = values.peeled(root)
         home = values.home_of(self._root)
         module = values.module_of(home)
@@ -174,7 +226,12 @@ class _Reader:
             sources.append(unit.source)
         meaning = repr([*parts.values()]).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(meaning, digest_size=16).hexdigest()
-        return CodeDigest(digest, parts, "\n".join(filter(None, sources)), (*self._unseen,))
+        self._bindings.close(self._state)
+        source = "\n".join(filter(None, sources))
+        unseen = (*self._unseen,)
+        return CodeDigest(
+            digest, parts, source, unseen, self._bindings, self._constants, self._is_fixed
+        )
 
     # ------------------------------------------------------------ units
 
@@ -204,13 +261,25 @@ class _Reader:
     def _fill(self, unit: _Unit) -> None:
         value, self._reductions = unit.value, 0
         if self._units.get(id(value)) is not unit:
-            if re.split("[:.]", unit.name)[-1] in self._filled:
-                value = values.first_content(unit.name, value)
-            self._write(value, unit)
+            self._fill_constant(unit, value)
         elif isinstance(value, type):
             self._fill_class(unit, value)
         else:
             self._fill_function(unit, value)
+
+    def _fill_constant(self, unit: _Unit, value: Any) -> None:
+        known, meant = self._earlier.get(unit.name, (None, ""))
+        if known is not None and value is not None and known() is value:
+            unit.tokens.append(meant)
+        else:
+            content = value
+            if re.split("[:.]", unit.name)[-1] in self._filled:
+                content = values.first_content(unit.name, value)
+            self._write(content, unit)
+        text = _shortened("".join(unit.tokens))
+        # What it refers to otherwise, such as a function in a table, has to be reached again.
+        if unit.source is None and "->" not in text and type(value) not in values.ATOMS:
+            self._constants[unit.name] = reference_to(value), text
 
     def _fill_function(self, unit: _Unit, function: types.FunctionType) -> None:
         code, variables = function.__code__, function.__globals__
@@ -218,16 +287,21 @@ class _Reader:
         found = file.function(code)
         if found is None:
             unit.tokens.append("no source: bytecode of Python {}.{};".format(*sys.version_info))
-            found = Found("", [*zip(sorted(self._write_code(code, unit)))], "")
+            names: list[tuple[str, ...]] = [*zip(sorted(self._write_code(code, unit)))]
+            found = Found("", names, "", rebound=rebound_by(code))
         self._filled |= found.filled
+        self._bindings.note_function(function)
         self._refer(unit, found, values.module_of(function), values.cells_of(function))
         for defaults in filter(None, (function.__defaults__, function.__kwdefaults__)):
             self._write(defaults, unit)
         if isinstance(class_ := values.class_of(code, variables), type):
+            name = code.co_qualname.partition(".")[0]
+            self._note_name(values.module_of(function), name, name)
             self._write(class_, unit)
 
     def _fill_class(self, unit: _Unit, class_: type) -> None:
         if not (is_importable(class_) and self._fill_from_source(unit, class_)):
+            self._is_fixed = False
             for name, value in class_content(class_):
                 unit.tokens.append(f"|{name}=")
                 self._write(value, unit)
@@ -243,6 +317,7 @@ class _Reader:
                 cells = dict[str, Any]()
                 for method in methods:
                     cells |= values.cells_of(method)
+                    self._bindings.note_function(method)
                 self._refer(unit, found, class_.__module__, cells)
                 return True
         return False
@@ -251,15 +326,22 @@ class _Reader:
         """Write a definition, and what the names in it that are not its own stand for."""
         unit.tokens.append(found.meaning)
         unit.source = found.source or None
+        self._state |= found.rebound
         for name, *attributes in found.names:
+            text = name
             value, place = self._module(home)[1].get(name, _MISSING), f"{home}:"
             if name in cells:
                 value, place = cells[name], f"{unit.name}."
+            elif name not in self._rebound(place):
+                self._note_name(home, name, text)
             # Not `isinstance`, which asks the value itself.
             while issubclass(type(value), types.ModuleType) and attributes:
                 if not self._is_near(value.__name__):
                     break
                 place, name = f"{value.__name__}:", attributes.pop(0)
+                text = f"{text}.{name}"
+                if name not in self._rebound(place):
+                    self._bindings.note_name(value, vars(value), name, text)
                 value = vars(value).get(name, _MISSING)
             if name in self._rebound(place):
                 unit.tokens.append(f"{name} is rebound while running: by name only;")
@@ -280,13 +362,29 @@ class _Reader:
     def _learn(self, value: Any) -> None:
         if isinstance(value, types.FunctionType):
             place = value.__code__.co_filename, value.__globals__
-            self._modules.setdefault(values.module_of(value), place)
+            name = values.module_of(value)
+            if name not in self._modules:
+                self._modules[name] = place
+                module = sys.modules.get(name)
+                is_its = getattr(module, "__dict__", None) is value.__globals__
+                self._owners[name] = module if is_its else value
 
     def _module(self, name: str) -> tuple[str, dict[str, Any]]:
         if name not in self._modules:
             variables = vars(sys.modules[name]) if name in sys.modules else {}
             self._modules[name] = variables.get("__file__") or "", variables
+            self._owners[name] = sys.modules.get(name)
         return self._modules[name]
+
+    def _note_name(self, module: str, name: str, text: str) -> None:
+        """Note what *name* of a module refers to, if its variables can be found again.
+
+        Args:
+            text: How the code writes it.
+        """
+        variables, owner = self._module(module)[1], self._owners[module]
+        if owner is not None:
+            self._bindings.note_name(owner, variables, name, text)
 
     def _names_rebound(self, place: str) -> Set[str]:
         """Return the names in ``module:`` that functions rebind."""
@@ -343,12 +441,12 @@ class _Reader:
 
     def _write_content(self, value: Any, unit: _Unit) -> None:
         kind = type(value)
+        self._is_fixed &= isinstance(value, values.FIXED)
         if isinstance(value, types.ModuleType | type | types.FunctionType):
             unit.tokens.append(f"{values.outside_name(value)};")
             if isinstance(value, type) and not is_importable(value):
                 self._note_unseen(value, unit)
-            for inner in values.wrapped_by(value):
-                self._write(inner, unit)
+            self._write_wrapped(value, unit)
             return
         self._write(kind, unit)
         content = values.content_of(value)
@@ -369,6 +467,13 @@ class _Reader:
             unit.tokens.append(f"{values.outside_name(kind)}: by type only;")
         else:
             self._write_object(value, unit)
+
+    def _write_wrapped(self, value: Any, unit: _Unit) -> None:
+        """Write the functions that a wrapper from elsewhere calls."""
+        if isinstance(value, types.FunctionType):
+            self._bindings.note_function(value)
+        for inner in values.wrapped_by(value):
+            self._write(inner, unit)
 
     def _is_outside_method(self, value: Any) -> bool:
         """Return whether *value* is a bound method that is a function of a module elsewhere."""

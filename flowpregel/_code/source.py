@@ -7,6 +7,7 @@ most of the time that a digest takes.
 from __future__ import annotations
 
 import ast
+import dis
 import linecache
 import re
 import threading
@@ -33,6 +34,9 @@ class Found(NamedTuple):
     source: str
     filled: frozenset[str] = frozenset()
     """The names of containers that it fills, as in ``rows.append(row)`` and ``rows[0] = row``."""
+    rebound: frozenset[str] = frozenset()
+    """What it binds outside of itself: ``"nonlocal n"``, and ``"settings.n"``. Without a source
+    the names that are ``global`` are among them; with one, the file knows them."""
 
 
 _FILLS = re.compile(
@@ -41,6 +45,27 @@ _FILLS = re.compile(
     r"|\b(\w+)(?:\[[^]\n]*\])+ *(?:[-+*/%@&|^]|//|\*\*|<<|>>)?=(?!=)"
     r"|\bdel (\w+)\["
 )
+_NONLOCAL = re.compile(r"\bnonlocal +(\w[\w, ]*)")
+_SETS = re.compile(r"\b(\w+(?:\.\w+)+) *(?:[-+*/%@&|^]|//|\*\*|<<|>>)?=(?!=)")
+
+
+def _rebound_in(source: str) -> frozenset[str]:
+    """Return what a definition binds outside of itself, as `Found` has it."""
+    names = re.findall(r"\w+", " ".join(_NONLOCAL.findall(source)))
+    return frozenset({*_SETS.findall(source), *(f"nonlocal {name}" for name in names)})
+
+
+def rebound_by(code: CodeType) -> frozenset[str]:
+    """Return the same of a definition that has no source, without attributes."""
+    found = set[str]()
+    for instruction in dis.get_instructions(code):
+        name = str(instruction.argval)
+        if instruction.opname == "STORE_GLOBAL":
+            found.add(name)
+        elif instruction.opname == "STORE_DEREF":
+            found.add(f"nonlocal {name}")
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return frozenset(found.union(*map(rebound_by, inner)))
 
 
 class SourceFile:
@@ -86,7 +111,9 @@ class SourceFile:
                 with suppress(RecursionError):
                     source = "".join(lines)
                     filled = {name for names in _FILLS.findall(source) for name in names if name}
-                    return Found(*written(node, self._is_ours), source, frozenset(filled))
+                    meaning, names = written(node, self._is_ours)
+                    rebound = _rebound_in(source)
+                    return Found(meaning, names, source, frozenset(filled), rebound)
         return None
 
     def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:

@@ -42,6 +42,13 @@ NAMED = (
     types.MemberDescriptorType,
 )
 """Kinds of functions and attributes in C code, which count by their names."""
+FIXED = (
+    *NAMED, type, tuple, frozenset, types.ModuleType, types.FunctionType, functools.partial,
+    types.MethodType, property, staticmethod, classmethod, enum.Enum, re.Pattern, PurePath, range,
+    slice,
+)  # fmt: skip
+"""Kinds of objects that do not change in place, whatever is in them; classes but for those that
+are looked into."""
 _WITHOUT_CONTENT = frozenset(
     {
         "thread", "threading", "asyncio", "multiprocessing", "concurrent", "queue", "weakref",

@@ -12,13 +12,13 @@ import enum
 import functools
 import hashlib
 import marshal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pickle import PickleBuffer
 from types import FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 from flowpregel._code.classes import is_importable
-from flowpregel._code.digest import code_digest
+from flowpregel._code.digest import CodeDigest, code_digest
 from flowpregel._code.values import cells_of, is_ours, is_outside, reduced
 from flowpregel._core.commands import unwrapped
 from flowpregel.errors import ConfigurationError
@@ -27,6 +27,8 @@ _ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, c
 """Types that `marshal` writes by content; its version 2 knows no references."""
 _MARSHAL = 2
 _SIZE = 16
+_MOST_RUNS = 256
+"""Of so many runs it is kept that constants were read for them."""
 _LARGE = 1 << 20
 """Bytes from which a buffer has a digest of its own."""
 
@@ -98,12 +100,68 @@ def space_of(name: str, functions: Sequence[Any], version: str | None = None) ->
     Raises:
         ConfigurationError: A function refers to what its digest cannot see.
     """
-    parts = [name]
-    for function in functions:
-        home = home_of(function)
-        parts.extend(home)
-        if version is None:
-            code = code_digest(function)
+    return SharedSpace(name, functions, version).now()
+
+
+class SharedSpace:
+    """The namespace of what functions share, which changes when their code does.
+
+    Args:
+        name, functions, version: What `space_of` takes.
+        ends: What is at the end of the namespace.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        functions: Sequence[Any],
+        version: str | None = None,
+        ends: Sequence[str] = (),
+    ) -> None:
+        self._name = name
+        self._ends = ends
+        self._functions = functions
+        self._version = version
+        self._known: tuple[str, ...] = ()
+        self._codes: list[CodeDigest] = []
+        """The digests that it was made of."""
+        self._asked_by: dict[Hashable, None] = {}
+        """The latest runs for which constants that change in place were read."""
+
+    def now(self, run: Hashable = None) -> tuple[str, ...]:
+        """Return the namespace for a call that is made now.
+
+        Args:
+            run: Which run makes it. For each of them what is in constants is read again; None:
+                for each call.
+
+        Raises:
+            ConfigurationError: A function refers to what its digest cannot see.
+        """
+        if not self._known or not self._holds(run):
+            self._known = self._read()
+            if run is not None:
+                self._asked_by[run] = None
+            while len(self._asked_by) > _MOST_RUNS:
+                self._asked_by.pop(next(iter(self._asked_by)), None)
+        return self._known
+
+    def _holds(self, run: Hashable) -> bool:
+        return all(
+            code.bindings.hold() and (code.is_fixed or run in self._asked_by)
+            for code in self._codes
+        )
+
+    def _read(self) -> tuple[str, ...]:
+        codes = [] if self._version is not None else [*map(code_digest, self._functions)]
+        parts = [self._name]
+        for at, function in enumerate(self._functions):
+            home = home_of(function)
+            parts.extend(home)
+            if self._version is not None:
+                parts.append(self._version)
+                continue
+            code = codes[at]
             if code.unseen:
                 raise ConfigurationError(
                     f"the code of {home[1]!r} refers to {' and '.join(code.unseen)}, whose content "
@@ -111,9 +169,8 @@ def space_of(name: str, functions: Sequence[Any], version: str | None = None) ->
                     "of that would not be noticed; give the task a version= to change by hand"
                 )
             parts.append(code.digest)
-        else:
-            parts.append(version)
-    return tuple(parts)
+        self._codes = codes
+        return (*parts, *self._ends)
 
 
 def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:

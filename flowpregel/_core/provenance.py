@@ -18,15 +18,22 @@ from difflib import unified_diff
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
-from flowpregel._code.digest import SOURCES, UNSEEN, code_digest, code_of, tasks_named_by
+from flowpregel._code.digest import (
+    SOURCES,
+    UNSEEN,
+    CodeDigest,
+    code_digest,
+    code_of,
+    tasks_named_by,
+)
 from flowpregel._core import ids, records
 from flowpregel._core.ids import CODE_DIGITS, Ran, Span, UsedResults
 from flowpregel._core.records import Kind, Node, Task, Write
 from flowpregel._core.stream_events import outputs
 from flowpregel._tracebacks import whole_text
 
-_BY_NODE: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
-"""The digests of the code of nodes."""
+_BY_NODE: WeakKeyDictionary[Node, tuple[list[CodeDigest], str]] = WeakKeyDictionary()
+"""The digests of the code of nodes, and what these are made of."""
 CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _LONGEST_LINE = 200
 _MOST_ATTEMPTS = 10
@@ -41,21 +48,21 @@ def code_of_node(node: Node) -> str:
     The tasks that it calls count by name: their results have digests of their own.
     """
     known = _BY_NODE.get(node)
-    if known is None:
+    if known is None or not all(each.bindings.hold() for each in known[0]):
         known = _BY_NODE[node] = _read_code(node)
-    return known
+    return known[1]
 
 
-def _read_code(node: Node) -> str:
+def _read_code(node: Node) -> tuple[list[CodeDigest], str]:
     if node.role == "graph":
         codes = [code_digest(node.graph)]
     else:
         codes = [code_of(step.func or step.coroutine) for step in node.steps]
     if not codes:
-        return ""
+        return codes, ""
     code = ids.digest(*(each.digest for each in codes))[:CODE_DIGITS]
     SOURCES[code] = "\n".join(each.source for each in codes)
-    return code
+    return codes, code
 
 
 def ran_of(task: Task, writes: Sequence[Write]) -> Ran | None:

@@ -8,7 +8,7 @@ value that was packed; it must see the same one on OS threads and inline.
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from types import CellType, CodeType, FunctionType
@@ -23,15 +23,10 @@ class NodeSnapshots:
 
     Args:
         node: The node of the task, which calls its function: a closure.
-        space_of: Returns the namespace of the shared results of a function; None: the task
-            shares none.
     """
 
-    def __init__(
-        self, node: Node, space_of: Callable[[Callable[..., Any]], tuple[str, ...]] | None = None
-    ) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._space_of = space_of
         (callee,) = node.steps
         self._target = callee.func or callee.coroutine
         self._last: tuple[Node, tuple[tuple[CellType, Any], ...]] | None = None
@@ -48,11 +43,7 @@ class NodeSnapshots:
         (callee,) = self._node.steps
         function = snapshot(functions)
         func, coroutine = (None, function) if callee.func is None else (function, None)
-        node = replace(
-            self._node,
-            steps=(replace(callee, func=func, coroutine=coroutine),),
-            space=() if self._space_of is None else self._space_of(function),
-        )
+        node = replace(self._node, steps=(replace(callee, func=func, coroutine=coroutine),))
         self._last = node, contents
         return node
 

@@ -26,7 +26,7 @@ from typing import (
     overload,
 )
 
-from flowpregel._code.digest import SOURCES, UNSEEN, code_digest
+from flowpregel._code.digest import SOURCES, UNSEEN, CodeDigest, KeptDigest
 from flowpregel._code.values import cells_of
 from flowpregel._core.commands import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
@@ -47,6 +47,7 @@ from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import once_of
 from flowpregel.func.mapping import ItemFuture, MadeCall, ResultStream
 from flowpregel.func.options import NO_RESOURCES, TaskKeywords, TaskOptions, checked_options
+from flowpregel.func.shared_nodes import SharedNodes
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -78,10 +79,12 @@ class TaskFunction(Generic[P, R]):
         """What streams and messages call it."""
         self._redacted = mapping.redacted_places(func, names(options.redact), self.name)
         self._bound: tuple[Any, ...] = ()
-        self._digested: tuple[Node, str] | None = None
-        """The node of its last call, and the digest of its code."""
-        self._past_codes: dict[str, None] = {}
+        self._code = KeptDigest(func, _note_digest)
+        self._digested: tuple[Any, KeptDigest] | None = None
+        """What its last call ran, if it is a closure, and the digest of that one's code."""
+        self._past_codes: dict[str, CodeDigest] = {}
         """The digests of the code of its latest calls, if what it closes over has changed."""
+        self._shared = SharedNodes(func, options.version)
         self._chunked: tuple[Node, Node] | None = None
         """The node of its last call, and that of a chunk of such calls."""
         update_wrapper(self, func, assigned=_COPIED, updated=())
@@ -100,10 +103,10 @@ class TaskFunction(Generic[P, R]):
         awaited = [each for one in (*given, *kwargs.values()) for each in futures_in(one)]
         made: TaskFuture[R]
         if awaited:
-            make = partial(self._call_late, scope, self._node_now(), given, kwargs)
+            make = partial(self._call_late, scope, self._node_now(scope), given, kwargs)
             made = mapping.call_later(scope, awaited, make)
         else:
-            node = self._node_now()
+            node = self._node_now(scope)
             asked = self._asked(node, given, kwargs) if scope.job.compares else None
             made = scope.ends.call(node, Arguments(given, kwargs), asked)
         return made
@@ -280,7 +283,7 @@ class TaskFunction(Generic[P, R]):
         """Make the call of a chunk; *first* is the index of its first item in the map."""
         scope = current.get() or self._outside()
         items = [(*self._bound, *each) for each in chunk] if self._bound else chunk
-        asked, name, node = None, f"{self.name}.map", self._node_now()
+        asked, name, node = None, f"{self.name}.map", self._node_now(scope)
         if scope.job.compares:
             text = f"{name}({len(items)} items from {first})"
             # By parameter: the digest of many plain numbers takes hardly longer than that of one.
@@ -310,10 +313,7 @@ class TaskFunction(Generic[P, R]):
     @property
     def cache_namespace(self) -> tuple[str, ...]:
         """Where its shared results are kept: named after its function and that one's code."""
-        return self._space_of(self.func)
-
-    def _space_of(self, function: Callable[..., Any]) -> tuple[str, ...]:
-        return space_of("task", (function,), self.options.version)
+        return space_of("task", (self.func,), self.options.version)
 
     @cached_property
     def _spelling(self) -> Spelling:
@@ -322,7 +322,10 @@ class TaskFunction(Generic[P, R]):
 
     @cached_property
     def node(self) -> Node:
-        """What the core runs; calls of a closure have a snapshot of it."""
+        """What the core runs; calls of a closure have a snapshot of it.
+
+        Where results are shared, the node of each call says.
+        """
         callee = callee_of(self.func, takes_input=False)
         if self._home is not None:
             form = "coroutine" if callee.func is None else "func"
@@ -330,7 +333,6 @@ class TaskFunction(Generic[P, R]):
         return self.options.node(
             name=self.name,
             steps=(callee,),
-            space=() if self.options.shares is None else self.cache_namespace,
             home=once_of(self.func, name_of(self.func), ()).flow,
             redacted=self._redacted,
         )
@@ -341,12 +343,14 @@ class TaskFunction(Generic[P, R]):
         (callee,) = self.node.steps
         if not getattr(callee.func or callee.coroutine, "__closure__", None):
             return None
-        shares = self.options.shares is not None
-        return NodeSnapshots(self.node, self._space_of if shares else None)
+        return NodeSnapshots(self.node)
 
-    def _node_now(self) -> Node:
+    def _node_now(self, scope: Scope) -> Node:
         """Return what the core runs for a call that is made now."""
-        return self.node if self._closure is None else self._closure.take()
+        node = self.node if self._closure is None else self._closure.take()
+        if node.cache is None:
+            return node
+        return self._shared.at(node, scope, None if self._closure is None else _called_by(node))
 
     def _chunk_node(self, node: Node) -> Node:
         """Return what the core runs for a chunk of calls of *node*."""
@@ -385,32 +389,38 @@ class TaskFunction(Generic[P, R]):
 
         return cast("R", call.run(None))
 
-    @cached_property
+    @property
     def code(self) -> str:
         """A digest of what its function does, or the version that stands for it."""
         if (version := self.options.version) is not None:
             return f"version {version}"
-        return _code_digest(self.func)
+        return self._code.now().digest
 
     def _code_of(self, node: Node) -> str:
         """Return the digest of the code that a call of *node* runs: see `code`."""
-        if node is self.node or self.options.version is not None:
+        if self._closure is None or self.options.version is not None:
             return self.code
         digested = self._digested  # another OS thread may make a call that had to wait
-        if digested is None or digested[0] is not node:
-            (callee,) = node.steps
-            self._digested = digested = node, _code_digest(callee.func or callee.coroutine)
-            self._past_codes[digested[1]] = None
-            if len(self._past_codes) > _MOST_CODES:
-                del self._past_codes[next(iter(self._past_codes))]
-        return digested[1]
+        called = _called_by(node)
+        if digested is None or digested[0] is not called:
+            self._digested = digested = called, KeptDigest(called, self._note_past)
+        return digested[1].now().digest
+
+    def _note_past(self, found: CodeDigest) -> None:
+        """Note the digest of a call of a closure."""
+        _note_digest(found)
+        self._past_codes[found.digest] = found
+        if len(self._past_codes) > _MOST_CODES:
+            del self._past_codes[next(iter(self._past_codes))]
 
     def has_code(self, code: str) -> bool:
         """Return whether *code* is the digest of its code now, or was that of a call of it here.
 
-        What a closure holds may change from call to call; that is no edit.
+        What a closure holds may change from call to call; that is no edit. Another value of a
+        global name is one.
         """
-        return code in self._past_codes or code == self.code
+        past = self._past_codes.get(code)
+        return (past is not None and past.bindings.names_hold()) or code == self.code
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> TaskFunction[P, R]: ...
@@ -423,7 +433,8 @@ class TaskFunction(Generic[P, R]):
         if instance is None or self._bound:
             return self
         bound = TaskFunction[Any, R](self.func, self.options)
-        bound.node, bound.code, bound._closure = self.node, self.code, self._closure
+        bound.node, bound._closure = self.node, self._closure
+        bound._code, bound._shared = self._code, self._shared
         bound._spelling = self._spelling
         bound._bound = (instance,)
         bound.func = types.MethodType(self.func, instance)
@@ -461,13 +472,17 @@ class TaskFunction(Generic[P, R]):
         return self._home or (TaskFunction, (self.func, self.options))
 
 
-def _code_digest(function: Any) -> str:
-    """Return the digest of the code of *function*, whose source is kept to be shown."""
-    found = code_digest(function)
+def _note_digest(found: CodeDigest) -> None:
+    """Keep the source of code to be shown, and what its digest does not see."""
     SOURCES[found.digest] = found.source
     if found.unseen:
         UNSEEN[found.digest] = " and ".join(found.unseen)
-    return found.digest
+
+
+def _called_by(node: Node) -> Any:
+    """Return the function that a call of *node* runs."""
+    (callee,) = node.steps
+    return callee.func or callee.coroutine
 
 
 class _ByName:

@@ -12,9 +12,10 @@ from types import GenericAlias
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict
 from weakref import WeakKeyDictionary
 
+from flowpregel._core.digest import SharedSpace
 from flowpregel._core.ids import without_ids
 from flowpregel._core.program import Keys, Program, compile_program, names
-from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS
+from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS, Node
 from flowpregel._engine.tasks import check_executor
 from flowpregel.cache.base import BaseCache
 from flowpregel.cache.memory import InMemoryCache
@@ -121,8 +122,13 @@ class GraphDefinition:
                         f"a breakpoint names node {name!r}, which does not exist; the nodes are: "
                         f"{', '.join(self.nodes)}"
                     )
-        self.__dict__.pop("program", None)
+        self.forget_compiled()
         return self
+
+    def forget_compiled(self) -> None:
+        """Forget what was made of its parts, which have changed."""
+        self.__dict__.pop("program", None)
+        self.__dict__.pop("_spaces", None)
 
     def _named_channels(self) -> Iterator[tuple[str, str]]:
         """Yield the channels that something names, and what names them."""
@@ -151,6 +157,28 @@ class GraphDefinition:
             stream_channels=self.stream_channels_asis,
         )
         return replace(program, migrate=self.migrate)
+
+    def program_now(self) -> Program:
+        """Return the program for a run that begins now: results are shared by the code of now.
+
+        Raises:
+            ConfigurationError: The code of a node with a cache refers to what cannot be seen.
+        """
+        program, changed = self.program, dict[str, Node]()
+        for name, node in program.nodes.items():
+            if node.cache is not None:
+                space = self._spaces.setdefault(name, self.nodes[name].shared_space(name)).now()
+                if space != node.space:
+                    changed[name] = replace(node, space=space)
+        if changed:
+            program = replace(program, nodes={**program.nodes, **changed})
+            self.__dict__["program"] = program
+        return program
+
+    @cached_property
+    def _spaces(self) -> dict[str, SharedSpace]:
+        """Where the results of its nodes are shared, by their names."""
+        return {}
 
     @property
     def stream_channels_list(self) -> list[str]:
@@ -259,7 +287,7 @@ class GraphDefinition:
     def copy(self, update: Mapping[str, Any] | None = None) -> Self:
         """Return a graph of its own with the attributes of *update* changed."""
         clone = shallow_copy(self)
-        clone.__dict__.pop("program", None)
+        clone.forget_compiled()
         for name, value in (update or {}).items():
             if name not in clone.__dict__:
                 raise ConfigurationError(f"a graph has no attribute {name!r} to change")
@@ -296,7 +324,8 @@ class GraphDefinition:
             cache = self.open_cache(resources)
             if cache is None:
                 raise ConfigurationError(f"graph {self.name!r} has no cache to clear")
-            cache.clear([self.program.nodes[name].space for name in nodes or self.nodes])
+            shared = self.program_now().nodes
+            cache.clear([shared[name].space for name in nodes or self.nodes])
 
 
 def keys_of(keys: str | Sequence[str]) -> Keys:

@@ -12,7 +12,7 @@ from types import CodeType, ModuleType
 from typing import Any, Final, Literal, Self
 
 from flowpregel._core.commands import callee_of, unwrapped
-from flowpregel._core.digest import space_of
+from flowpregel._core.digest import SharedSpace
 from flowpregel._core.effects import StepContext
 from flowpregel._core.program import names
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Returned, Task
@@ -149,7 +149,7 @@ class PregelNode:
         cache: CachePolicy | None = None,
         contexts: Collection[str] = (),
     ) -> Node:
-        """Return what the core runs.
+        """Return what the core runs, but for where its results are shared: see `shared_space`.
 
         Args:
             name: The name of the node.
@@ -175,8 +175,6 @@ class PregelNode:
             reads=tuple(self.reads),
             retry=policies_of(self.retry_policy) or retry,
             cache=cache,
-            # Where its results are shared: what it calls, and where it writes.
-            space=() if cache is None else (*space_of(name, self.steps), *self.written),
             timeout=TimeoutPolicy.coerce(self.timeout),
             handler=self.error_handler,
             executor=self.executor,
@@ -185,6 +183,10 @@ class PregelNode:
             metadata=self.metadata,
             tags=tuple(self.tags),
         )
+
+    def shared_space(self, name: str) -> SharedSpace:
+        """Return where its results are shared under *name*: what it calls, and where it writes."""
+        return SharedSpace(name, self.steps, ends=self.written)
 
     def __repr__(self) -> str:
         return f"PregelNode(channels={self.channels!r}, triggers={self.triggers!r})"

@@ -342,7 +342,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
 def _start_of(asked: GraphRun, options: Options) -> Start:
     """Return how a run starts, by what is kept of it."""
     return start_of(
-        asked.graph.program,
+        asked.graph.program_now(),
         asked.saver,
         asked.given,
         asked.config,
@@ -439,7 +439,8 @@ def nested_run(
     inside = _inside(graph, task, around, around)
     has_saver = committer is not None
     inside = replace(inside, committer=committer, has_saver=has_saver, config=config.shown)
-    return run(graph.program, options, given), replace(inside, namespace=namespace, options=options)
+    inner = run(graph.program_now(), options, given)
+    return inner, replace(inside, namespace=namespace, options=options)
 
 
 def _own_thread_run(
