@@ -72,6 +72,8 @@ class Job:
     """The `Executor` that it was given to, in the process that started it."""
     owner: Any = None
     """The active run whose task it is, in the same process; opaque here."""
+    priority: int = 0
+    """Its place among the jobs that the run keeps waiting: higher ones go first."""
 
 
 def nothing(*_: Any) -> None:

@@ -227,6 +227,12 @@ class Resources:
         if self.rate is not None:
             rate_of(self.rate)
 
+    @property
+    def of_a_process(self) -> tuple[str, ...]:
+        """The names of those options that only worker processes can hold."""
+        names = ("cpus", "memory", "gpus", "isolation")
+        return tuple(name for name in names if getattr(self, name))
+
 
 _UNITS = {"": 1, "B": 1} | {
     f"{letter}{kind}": base**power

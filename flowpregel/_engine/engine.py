@@ -152,6 +152,7 @@ class Engine:
             if self._stopping is not None:
                 self._stop_all(self._stopping)
             deadlines = [0 if run.inbox else run.deadline for run in self._waiting]
+            deadlines.append(self._tasks.deadline)
             self._request = Wait(min((at for at in deadlines if at is not None), default=None))
         return self._request
 

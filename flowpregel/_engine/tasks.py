@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -15,6 +15,7 @@ from flowpregel import executors
 from flowpregel._core.calls import DEEPEST, too_deep
 from flowpregel._core.effects import REQUESTS, Call, Emitted, Ended, Event, StepContext, Stopped
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
+from flowpregel._engine.admission import AdmissionQueue, ConcurrencyLimit
 from flowpregel._engine.nested import ActiveRun, live_state
 from flowpregel._fault import fault
 from flowpregel.context import Job
@@ -22,6 +23,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
 from flowpregel.executors.local import InlineExecutor, ThreadExecutor
+from flowpregel.executors.resources import SharedLimits, priority_of
 from flowpregel.policies import Resources
 
 NAMES: Final = ("processes", "threads", "inline")
@@ -48,42 +50,6 @@ def check_executor(value: Any) -> Any:
 
 def _is_address(value: object) -> bool:
     return isinstance(value, str) and value.startswith(("dask://", "ray://"))
-
-
-# -------------------------------------------------------------------- how many
-
-
-class ConcurrencyLimit:
-    """Limits how many tasks run at once and queues the rest.
-
-    Args:
-        most: How many may run.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._running: set[str] = set()
-        self._waiting: OrderedDict[str, Job] = OrderedDict()
-
-    def acquire(self, jobs: Sequence[Job], *, first: bool = False) -> list[Job]:
-        """Queue *jobs*, at the front if *first*; return those that may start now."""
-        for job in reversed(jobs) if first else jobs:
-            self._waiting[job.task.id] = job
-            if first:
-                self._waiting.move_to_end(job.task.id, last=False)
-        return self.release(())
-
-    def release(self, task_ids: Iterable[str]) -> list[Job]:
-        """Note that tasks ended, or wait for others; return the jobs that may start now."""
-        self._running.difference_update(task_ids)
-        count = min(self._most - len(self._running), len(self._waiting))
-        ready = [self._waiting.popitem(last=False)[1] for _ in range(count)]
-        self._running.update(job.task.id for job in ready)
-        return ready
-
-    def withdraw(self, task_id: str) -> Job | None:
-        """Take a job out of the queue and return it; None: it is not in there."""
-        return self._waiting.pop(task_id, None)
 
 
 # -------------------------------------------------------------------- starting them
@@ -121,6 +87,13 @@ class TaskStarter:
         """Under None that of the whole run, if it has one; else those of executors with `room`."""
         if limit is not None:
             self._limits[None] = ConcurrencyLimit(limit)
+        self._admission: AdmissionQueue | None = None
+        """The tasks that wait for limits and rates, and no pool decides when they start; None:
+        there were none so far."""
+        self.deadline: int | None = None
+        """Monotonic nanoseconds at which one of these may start without any event."""
+        self._are_ranked = False
+        """Whether a task had a priority so far."""
         self._jobs: dict[str, Job] = {}
         """The jobs of tasks that have not ended."""
         self.nested: dict[str, ActiveRun] = {}
@@ -163,20 +136,54 @@ class TaskStarter:
                 continue
             if node.contexts:
                 self._entered.add(executor)
-            compares = around.has_saver or bool(node.retry)
+            is_ranked = self._are_ranked or node.resources is not None
+            priority = self._priority_of(alike[0]) if is_ranked else 0
             jobs = [
                 Job(
-                    task, place, around, (task.id, task.attempt), compares,
+                    task, place, around, (task.id, task.attempt),
+                    around.has_saver or bool(node.retry),
                     around.variables if task.variables is None else task.variables, executor, run,
+                    priority,
                 )
                 for task in alike
             ]  # fmt: skip
             for job in jobs:
                 self._jobs[job.task.id] = job
                 fault("task.submitted", job.task.id)
+            if node.resources is not None:
+                jobs = self._without_waiting(jobs, limit)
             # Before those that wait: these would all wait for what waits behind them.
             for job in jobs if limit is None else limit.acquire(jobs, first=is_below):
                 self._due.setdefault(job.executor, []).append(job)
+
+    def _without_waiting(self, jobs: list[Job], limit: ConcurrencyLimit | None) -> list[Job]:
+        """Return *jobs*, of one node, but for those that wait for limits and rates here."""
+        node, executor = jobs[0].task.node, jobs[0].executor
+        resources = node.resources
+        if resources is None or not (resources.limit or resources.rate):
+            return jobs
+        if not executor.capabilities.runs_here:
+            return jobs  # its pool decides
+        if self._admission is None:
+            self._admission = AdmissionQueue(self._mailbox, self._free, self._begin)
+        self._admission.add(jobs, _limits_of(node, jobs[0].run.executor), limit)
+        self.deadline = self._admission.deadline
+        return []
+
+    def _priority_of(self, task: Task) -> int:
+        """Return the priority of *task*; 0 as long as no task had one."""
+        resources = task.node.resources
+        if resources is not None and resources.priority is not None:
+            self._are_ranked = True
+        return priority_of(task) if self._are_ranked else 0
+
+    def _begin(self, job: Job) -> None:
+        """Have the executor of *job* start it at the next `flush`."""
+        self._due.setdefault(job.executor, []).append(job)
+
+    def _free(self, executor: Executor) -> float:
+        """Return how many more jobs *executor* would start at once."""
+        return executor.free() - len(self._due.get(executor, ()))
 
     def _nest(
         self, run: ActiveRun, tasks: Iterable[Task], place: StepContext, stopping: Stopped | None
@@ -258,7 +265,10 @@ class TaskStarter:
             case "inline":
                 return self._inline
             case "threads":
-                return self._once("threads", lambda: ThreadExecutor(self._threads_limit))
+                # A task with a rate must begin when it is given away, not wait for an OS thread.
+                has_rate = node.resources is not None and node.resources.rate is not None
+                key = "threads of rates" if has_rate else "threads"
+                return self._once(key, lambda: ThreadExecutor(self._threads_limit))
             case "processes":
                 return executors.default_pool()
         check_executor(wanted)
@@ -308,6 +318,8 @@ class TaskStarter:
             (root if job is None else job.owner).inbox.append(event)
             if isinstance(event, Ended):
                 self._jobs.pop(task_id, None)
+                if self._admission is not None:
+                    self._admission.release(task_id)
                 if (nested := self.nested.pop(task_id, None)) is not None:
                     event.span = nested.watch.stop("graph")
                 fault("task.ended", task_id)
@@ -316,6 +328,9 @@ class TaskStarter:
         for limit in self._limits.values():
             for job in limit.release(done):
                 self._due.setdefault(job.executor, []).append(job)
+        if self._admission is not None:
+            self._admission.start_ready()
+            self.deadline = self._admission.deadline
         return stopped
 
     def cancel(self, task_id: str, *, kill: bool, warn: bool = False) -> None:
@@ -332,7 +347,10 @@ class TaskStarter:
                 nested.stop(Stopped("the run was stopped"))
             return
         self.flush()
-        for limit in self._limits.values():
+        queues: list[AdmissionQueue | ConcurrencyLimit] = [*self._limits.values()]
+        if self._admission is not None:
+            queues.append(self._admission)
+        for limit in queues:
             if (waiting := limit.withdraw(task_id)) is not None:
                 self._mailbox.post(Ended(*waiting.key, Withdrawn()))
                 return
@@ -373,6 +391,8 @@ class TaskStarter:
                 executor.abandon()
             else:
                 executor.close()
+        if self._admission is not None:
+            self._admission.close()
 
 
 def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
@@ -387,9 +407,22 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
             f"node {node.name!r} has a timeout, but {kind} cannot stop a "
             "sync task that takes too long: use executor='processes', or make it async"
         )
-    if node.resources is not None and not capabilities.admits:
-        raise ConfigurationError(
-            f"task {node.name!r} says what it takes (cpus, memory, gpus, limit, rate, priority or "
-            f"isolation), but {kind} counts none of it: use executor='processes', and a "
-            "function that is not async"
-        )
+    resources = node.resources
+    if resources is None or capabilities.admits:
+        return
+    if capabilities.runs_here and not resources.of_a_process:
+        return
+    counted = "limit, rate and priority alone" if capabilities.runs_here else "none of it"
+    raise ConfigurationError(
+        f"task {node.name!r} says what it takes (cpus, memory, gpus, limit, rate, priority or "
+        f"isolation), but {kind} counts {counted}: use executor='processes', and a "
+        "function that is not async"
+    )
+
+
+def _limits_of(node: Node, default: Any) -> SharedLimits | None:
+    """Return the limits that tasks of *node* count for: its executor's, or the run's; or None."""
+    for executor in (node.executor, default):
+        if isinstance(executor, Executor) and executor.shared_limits is not None:
+            return executor.shared_limits
+    return None

@@ -17,11 +17,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, Protocol, TypeAlias
 
 from flowpregel._core.effects import Call, Event
 from flowpregel._core.records import Outcome
 from flowpregel.context import Job
+from flowpregel.executors.resources import SharedLimits
 from flowpregel.executors.unread import UnreadEvent
 
 BACKLOG: Final = 8 << 20
@@ -43,6 +45,8 @@ class Capabilities:
     """It can stop a task that runs."""
     admits: bool = False
     """It can keep a task waiting until what it needs is free: CPUs, memory, places of a limit."""
+    runs_here: bool = False
+    """Its tasks run in this process, so that the run keeps them waiting for limits and rates."""
     streams: bool = True
     """What a task emits arrives while it runs."""
     calls: bool = True
@@ -113,6 +117,8 @@ class Executor(ABC):
     """How many jobs of a run it has use for at once; None: as many as there are.
 
     More of them wait where they are planned, with less in memory for each."""
+    shared_limits: SharedLimits | None = None
+    """The named limits that tasks in this process count for, if it has any."""
     is_closed = False
     """Whether it was closed, and takes no more jobs."""
 
@@ -149,6 +155,10 @@ class Executor(ABC):
             contexts: Their tokens. In this process the run leaves them itself.
             error: What it ended with.
         """
+
+    def free(self) -> float:
+        """Return how many more jobs it would start at once, rather than keep them waiting."""
+        return inf
 
     def running(self) -> Mapping[JobKey, tuple[int, int]]:
         """Return the jobs that run now: the pid of each, and when it began, as far as is known.

@@ -28,7 +28,7 @@ class CoroutineExecutor(Executor):
             of its own, when the first job comes.
     """
 
-    capabilities = Capabilities(times_out=True, cancels=True)
+    capabilities = Capabilities(times_out=True, cancels=True, runs_here=True)
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop

@@ -31,7 +31,7 @@ from flowpregel.errors import (
     TaskSerializationError,
 )
 from flowpregel.executors.attempt import Stopwatch, perform
-from flowpregel.executors.base import Executor, JobKey, Mailbox
+from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.calls import CallFuture, OpenCalls, on_event_loop
 from flowpregel.executors.processes.code_cache import codes
 from flowpregel.executors.shared import captured, runs_elsewhere
@@ -198,6 +198,15 @@ def _withdrawn(waiting: Waiting, key: JobKey) -> bool:
     return False
 
 
+def _put(waiting: Waiting, item: tuple[Job, Mailbox]) -> None:
+    """Add a job behind those of the same priority, and before those of a lower one."""
+    priority = item[0].priority
+    position = len(waiting)
+    while position and waiting[position - 1][0].priority < priority:
+        position -= 1
+    waiting.insert(position, item)
+
+
 class ThreadExecutor(Executor):
     """OS threads, made when needed and kept until `close`.
 
@@ -209,6 +218,8 @@ class ThreadExecutor(Executor):
             than there are processors, at most 32.
         name: Begins the names of its OS threads.
     """
+
+    capabilities = Capabilities(runs_here=True)
 
     def __init__(self, max_workers: int | None = None, *, name: str = "flowpregel") -> None:
         self._limit = max_workers or min(32, (os.cpu_count() or 1) + 4)
@@ -227,7 +238,7 @@ class ThreadExecutor(Executor):
         for job in jobs:
             item = job, mailbox
             with self._changed:
-                self._waiting.append(item)
+                _put(self._waiting, item)
                 try:
                     self._make_room()
                 except RuntimeError as error:
@@ -265,6 +276,11 @@ class ThreadExecutor(Executor):
                 return
             running = {job.key: calls for job, calls in self._running.items() if kill}
         stop_calls(running.get(key, ()), "the run was stopped")
+
+    def free(self) -> float:
+        """Return how many more jobs would have an OS thread at once."""
+        with self._changed:
+            return self._limit - (len(self._running) - len(self._parents)) - len(self._waiting)
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
         """Return the jobs that run now."""
@@ -332,6 +348,8 @@ class InlineExecutor(Executor):
         turn: Lets the run go on while a task waits for a call it made.
     """
 
+    capabilities = Capabilities(runs_here=True)
+
     def __init__(self, turn: Callable[[CallFuture[Any]], None]) -> None:
         self._turn = turn
         self.waiting: Waiting = deque()
@@ -341,7 +359,12 @@ class InlineExecutor(Executor):
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Keep *jobs* until the run waits."""
-        self.waiting.extend((job, mailbox) for job in jobs)
+        for job in jobs:
+            _put(self.waiting, (job, mailbox))
+
+    def free(self) -> float:
+        """Return 1 if no job waits: the next one runs when the run waits."""
+        return 0 if self.waiting else 1
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that waits."""

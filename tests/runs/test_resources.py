@@ -286,9 +286,9 @@ def test_a_refused_task_that_is_cancelled_ends_once(pool: ProcessExecutor) -> No
 @pytest.mark.parametrize("executor", ["inline", "threads"])
 def test_who_counts_nothing_refuses(executor: Any) -> None:
     """Rather than to run more than the user wants."""
-    limited = see_gpus.with_options(limit="api", executor=executor)
+    limited = see_gpus.with_options(gpus=1, executor=executor)
 
-    with pytest.raises(ConfigurationError, match="counts none of it"):
+    with pytest.raises(ConfigurationError, match="counts limit, rate and priority alone"):
         run(executor, lambda: limited().result())
 
 

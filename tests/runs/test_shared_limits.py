@@ -14,11 +14,11 @@ import pytest
 
 from flowpregel import entrypoint, task
 from flowpregel.executors import ProcessExecutor
-from flowpregel.executors.processes.resources import SharedPlaces
+from flowpregel.executors.resources import SharedPlaces
 
 HOLDER = """
 import sys, time
-from flowpregel.executors.processes.resources import SharedPlaces
+from flowpregel.executors.resources import SharedPlaces
 from pathlib import Path
 places = SharedPlaces(Path(sys.argv[1]), 2)
 print(places.there(0, 0.0), places.there(1, 0.0), flush=True)

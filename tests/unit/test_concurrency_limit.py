@@ -7,15 +7,18 @@ from hypothesis import strategies as st
 
 from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
-from flowpregel._engine.tasks import ConcurrencyLimit
+from flowpregel._engine.admission import ConcurrencyLimit
 from flowpregel.context import Job
 
 NODE = Node(name="n")
 
 
-def group(*names: str) -> list[Job]:
+def group(*names: str, priority: int = 0) -> list[Job]:
     """Return jobs of these names."""
-    return [Job(Task(name, NODE, Kind.CALL, None, ""), StepContext("", "", 0, 1)) for name in names]
+    return [
+        Job(Task(name, NODE, Kind.CALL, None, ""), StepContext("", "", 0, 1), priority=priority)
+        for name in names
+    ]
 
 
 def ids(jobs: list[Job]) -> list[str]:
@@ -37,6 +40,17 @@ def test_what_others_wait_for_goes_before_them() -> None:
     assert ["a"] == ids(limit.acquire(group("a", "b")))
     assert [] == ids(limit.acquire(group("below a"), first=True))
     assert ["below a"] == ids(limit.release(["a"]))
+
+
+def test_a_higher_priority_goes_first_and_a_lower_one_last() -> None:
+    limit = ConcurrencyLimit(1)
+    assert ["a"] == ids(limit.acquire(group("a", "b")))
+    assert [] == ids(limit.acquire(group("late", priority=-1)))
+    assert [] == ids(limit.acquire(group("urgent", "urgent too", priority=5)))
+
+    order = [ids(limit.release([task_id])) for task_id in ("a", "urgent", "urgent too", "b")]
+
+    assert [["urgent"], ["urgent too"], ["b"], ["late"]] == order
 
 
 def test_who_is_withdrawn_takes_no_place() -> None:

@@ -29,9 +29,10 @@ from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.executors.processes.messages import PackedOutcome
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.protocol import PoolSettings
-from flowpregel.executors.processes.resources import amounts_of
+from flowpregel.executors.processes.resources import OF_THE_MACHINE, amounts_of
 from flowpregel.executors.processes.shared_memory import default_limit
 from flowpregel.executors.processes.task_pool import CLOSED, TaskPool
+from flowpregel.executors.resources import SharedLimits
 from flowpregel.executors.shared import captured
 from flowpregel.executors.unread import LazyFuture, UnreadEvent
 
@@ -431,6 +432,8 @@ class ProcessExecutor(PoolExecutor):
             capped=tuple(caps),
         )
         super().__init__(self.pool_class(settings), _ROOM * size)
+        named = {name: amount for name, amount in amounts.items() if name not in OF_THE_MACHINE}
+        self.shared_limits = SharedLimits(named, settings.limits_folder)
         _pools.add(self._pool)
 
 

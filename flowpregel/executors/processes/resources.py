@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,11 +30,10 @@ from flowpregel.executors.processes.assign import (
 from flowpregel.executors.processes.crash_report import forget_peak, peak_of
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import PoolSettings, WorkerKind
-from flowpregel.policies import Resources, bytes_of, rate_of
+from flowpregel.executors.resources import SharedPlaces, StartLog, holders_above
+from flowpregel.policies import Resources, bytes_of
 
-_OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
-_LOOK_EVERY: Final = 0.05
-"""Seconds after which places that other programs hold are asked for again."""
+OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
 
 
 # ------------------------------------------------ what there is
@@ -80,74 +77,6 @@ def _memory() -> int:
     return memory
 
 
-class StartLog:
-    """When the last calls have started for which there is a rate.
-
-    Args:
-        rate: Such as ``"60/min"``.
-    """
-
-    def __init__(self, rate: str) -> None:
-        self._most, self._seconds = rate_of(rate)
-        self._starts: deque[float] = deque()
-
-    def there(self, used: int, now: float) -> int:
-        """Return how many may start now."""
-        while self._starts and self._starts[0] + self._seconds <= now:
-            self._starts.popleft()
-        return self._most - len(self._starts)
-
-    def add(self, now: float) -> None:
-        """Note that one starts."""
-        self._starts.append(now)
-
-    def look_at(self, now: float) -> float:
-        """Return when one more may start than now; infinity: nothing that counts has started."""
-        return self._starts[0] + self._seconds if self._starts else inf
-
-
-class SharedPlaces:
-    """The places of a limit that programs share which name the same folder.
-
-    Each is a file, and who has locked it has the place: until it is unlocked, or the
-    process ends, however it ends.
-
-    Args:
-        folder: Where the files are.
-        count: How many.
-    """
-
-    def __init__(self, folder: Path, count: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        how = os.O_RDWR | os.O_CREAT
-        self._files = [os.open(folder / str(number), how, 0o600) for number in range(count)]
-        self._held: list[int] = []
-
-    def there(self, used: int, now: float) -> int:
-        """Return how many places this program has: one more than it uses, if it can get that."""
-        for file in self._files:
-            if len(self._held) <= used and file not in self._held:
-                with suppress(BlockingIOError):  # another program's
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    self._held.append(file)
-        return len(self._held)
-
-    def give_back(self, used: int) -> None:
-        """Give back all places but those that are used."""
-        while len(self._held) > used:
-            fcntl.flock(self._held.pop(), fcntl.LOCK_UN)
-
-    def look_at(self, now: float) -> float:
-        """Return when to look again for a place; infinity: other programs have none."""
-        return now + _LOOK_EVERY if len(self._held) < len(self._files) else inf
-
-    def close(self) -> None:
-        """Give all places back. In a fork: those of the other process stay its own."""
-        while self._files:
-            os.close(self._files.pop())
-        self._held.clear()
-
-
 # ------------------------------------------------ what tasks take
 
 
@@ -172,7 +101,7 @@ class ResourceBook:
         self._rates: dict[str, StartLog] = {}
         self._shared: dict[str, SharedPlaces] = {}
         for name, count in settings.amounts.items() if settings.limits_folder else ():
-            if name not in _OF_THE_MACHINE:
+            if name not in OF_THE_MACHINE:
                 folder = Path(settings.limits_folder) / quote(name, safe="")
                 self._shared[name] = SharedPlaces(folder, int(count))
         self.count = 0
@@ -199,15 +128,20 @@ class ResourceBook:
         for name, amount in task.needs.amounts.items():
             there = self._settings.amounts.get(name, 0)
             holders = [] if amount > there or name == "cpus" else _holders(name, callers)
-            held = sum(each.needs.amounts[name] for each in holders if each.needs)
+            held: float = sum(each.needs.amounts[name] for each in holders if each.needs)
+            by = [each.job.task.name for each in holders]
+            if name not in OF_THE_MACHINE and amount <= there:
+                # A caller in another process, or in no pool, holds a place as well.
+                by = holders_above(task.job.task, name)
+                held = len(by)
             if amount + held > there and not (name == "memory" and task.needs.is_measured):
-                self._refuse(task, name, holders)
+                self._refuse(task, name, by)
                 return
 
-    def _refuse(self, task: InFlight, name: str, holders: Iterable[InFlight]) -> None:
+    def _refuse(self, task: InFlight, name: str, by: Iterable[str]) -> None:
         asked = task.needs.amounts[name] if task.needs else 0
-        there, by = self._settings.amounts.get(name, 0), {each.job.task.name for each in holders}
-        error = ResourcesError(task.job.task.name, name, asked, there, sorted(by))
+        there = self._settings.amounts.get(name, 0)
+        error = ResourcesError(task.job.task.name, name, asked, there, sorted({*by}))
         self._loop.call(partial(self._finish, task, Raised(error)))
 
     def _needs_of(self, home: str, said: Resources | None, is_below: bool) -> Needs:
@@ -267,7 +201,8 @@ class ResourceBook:
             self._loop.call_at(due, self._look)
         if plan.stuck is not None and _all_wait(tasks):
             running = [each for each in tasks.values() if each.worker is not None]
-            self._refuse(*plan.stuck, _holders(plan.stuck[1], running))
+            holders = _holders(plan.stuck[1], running)
+            self._refuse(*plan.stuck, [each.job.task.name for each in holders])
         return plan.starts, [(index, [task]) for index, task in plan.sends]
 
     def _look(self) -> None:

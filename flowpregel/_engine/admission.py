@@ -1,0 +1,277 @@
+"""Keeps the tasks of a run that run in this process waiting for limits and rates.
+
+A task is in one of three states: it waits in a group of tasks that need the same; it runs, and
+holds its places; or it has ended, and its places are free. `take_ready` is called after every
+batch of events, when another run gave a place back, and at `deadline`. It starts what can start,
+by priority, and sets the next deadline. Only the first task of each group is looked at.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf
+from operator import attrgetter
+
+from flowpregel._core.effects import Ended
+from flowpregel._core.records import Raised, Task
+from flowpregel.context import Job
+from flowpregel.errors import ResourcesError
+from flowpregel.executors.base import Executor, Mailbox
+from flowpregel.executors.resources import (
+    NO_LIMITS,
+    Demand,
+    SharedLimits,
+    callers_of,
+    holders_above,
+)
+
+
+class ConcurrencyLimit:
+    """Limits how many tasks run at once and queues the rest, by priority.
+
+    Args:
+        most: How many may run.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running: set[str] = set()
+        self._waiting: dict[float, OrderedDict[str, Job]] = {}
+        """By priority."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more task may run now."""
+        return len(self._running) < self._most
+
+    def enter(self, task_id: str) -> None:
+        """Note that a task starts that did not wait in this queue."""
+        self._running.add(task_id)
+
+    def acquire(self, jobs: Sequence[Job], *, first: bool = False) -> list[Job]:
+        """Queue *jobs*, at the front if *first*; return those that may start now."""
+        for job in reversed(jobs) if first else jobs:
+            priority = inf if first else job.priority
+            queue = self._waiting.setdefault(priority, OrderedDict())
+            queue[job.task.id] = job
+            if first:
+                queue.move_to_end(job.task.id, last=False)
+        return self.release(())
+
+    def release(self, task_ids: Iterable[str]) -> list[Job]:
+        """Note that tasks ended, or wait for others; return the jobs that may start now."""
+        self._running.difference_update(task_ids)
+        ready: list[Job] = []
+        while self._waiting and len(self._running) < self._most:
+            priority = max(self._waiting)
+            queue = self._waiting[priority]
+            task_id, job = queue.popitem(last=False)
+            if not queue:
+                del self._waiting[priority]
+            self._running.add(task_id)
+            ready.append(job)
+        return ready
+
+    def withdraw(self, task_id: str) -> Job | None:
+        """Take a job out of the queue and return it; None: it is not in there."""
+        for priority, queue in self._waiting.items():
+            if (job := queue.pop(task_id, None)) is not None:
+                if not queue:
+                    del self._waiting[priority]
+                return job
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupKey:
+    """The common part of tasks of which the first one starts first."""
+
+    limits: SharedLimits
+    demand: Demand
+    executor: Executor
+    concurrency: ConcurrencyLimit | None
+    """The limit of tasks that run at once, `max_concurrency`."""
+    priority: int
+    is_nested: bool
+    """Whether a caller may hold places. Such a task is not kept from them by those before it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Tasks that wait for the same."""
+
+    key: _GroupKey
+    jobs: OrderedDict[str, tuple[int, Job]] = field(default_factory=OrderedDict)
+    """By task id: the number of the job in the order of their arrival, and the job."""
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """The place of the group among the others: by priority, then by arrival."""
+        first, _ = next(iter(self.jobs.values()))
+        return -self.key.priority, first
+
+
+class AdmissionQueue:
+    """The tasks of a run, and of the runs nested in it, that wait for limits and rates.
+
+    Args:
+        mailbox: Receives the ends of tasks that can never start; a post wakes the run.
+        free: Returns how many more jobs an executor would start at once.
+        begin: Starts a job.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        free: Callable[[Executor], float],
+        begin: Callable[[Job], None],
+    ) -> None:
+        self._mailbox = mailbox
+        self._free = free
+        self._begin = begin
+        self._groups: dict[_GroupKey, _Group] = {}
+        self._running: dict[str, tuple[SharedLimits, Demand]] = {}
+        """By task id: what the task has until it ends."""
+        self._known: set[SharedLimits] = set()
+        self._count = 0
+        self.deadline: int | None = None
+        """Monotonic nanoseconds at which a task may start without any event."""
+
+    def add(
+        self,
+        jobs: Iterable[Job],
+        limits: SharedLimits | None,
+        concurrency: ConcurrencyLimit | None,
+    ) -> None:
+        """Start those of *jobs* that can start, and have the others wait for what they lack.
+
+        Args:
+            jobs: Of tasks that take places of limits, or count for a rate.
+            limits: The limits that they count for; None: there are none.
+            concurrency: The limit of tasks that run at once, if there is one.
+        """
+        for job in jobs:
+            self._add(job, limits or NO_LIMITS, concurrency)
+        self.start_ready()
+
+    def _add(self, job: Job, limits: SharedLimits, concurrency: ConcurrencyLimit | None) -> None:
+        task, resources = job.task, job.task.node.resources
+        assert resources is not None
+        names = tuple(dict.fromkeys(resources.limit))
+        demand = Demand(names, resources.rate, task.node.home or task.name)
+        if (error := _refusal(task, demand, limits)) is not None:
+            self._mailbox.post(Ended(*job.key, Raised(error)))
+            return
+        holders = {each.id for each in callers_of(task) if each.node.resources is not None}
+        key = _GroupKey(limits, demand, job.executor, concurrency, job.priority, bool(holders))
+        self._count += 1
+        self._groups.setdefault(key, _Group(key)).jobs[task.id] = self._count, job
+        self._known.add(limits)
+        if holders:
+            limits.note_nested(task.id, demand, holders)
+
+    def start_ready(self) -> None:
+        """Start the tasks that can start now, by priority, and set the next deadline."""
+        self.deadline = None
+        if not self._groups:
+            return
+        lacking: set[tuple[SharedLimits, str]] = set()
+        earliest = inf
+        for group in sorted(self._groups.values(), key=attrgetter("turn")):
+            names = {(group.key.limits, name) for name in group.key.demand.names}
+            if names & lacking and not group.key.is_nested:
+                continue
+            again_at = self._start_group(group)
+            if again_at is not None:
+                # What is free is kept for this task, or tasks that need less would starve it.
+                lacking |= names
+                earliest = min(earliest, again_at)
+            if not group.jobs:
+                del self._groups[group.key]
+        self.deadline = None if earliest == inf else ceil(earliest * 1e9)
+        self._refuse_stuck()
+        if not self._groups:
+            self._leave()
+
+    def _start_group(self, group: _Group) -> float | None:
+        """Start tasks of *group*; return when to ask again for what the next one lacks, or None."""
+        key = group.key
+        while group.jobs and self._has_room(key):
+            task_id, (_, job) = next(iter(group.jobs.items()))
+            again_at = key.limits.try_start(task_id, key.demand, self, self._mailbox.post)
+            if again_at is not None:
+                return again_at
+            del group.jobs[task_id]
+            self._running[task_id] = key.limits, key.demand
+            if key.concurrency is not None:
+                key.concurrency.enter(task_id)
+            self._begin(job)
+        return None
+
+    def _has_room(self, key: _GroupKey) -> bool:
+        """Return whether the run may start one more task, and the executor would do it at once."""
+        if key.concurrency is not None and not key.concurrency.has_room:
+            return False
+        # A place may be held while a task waits for an OS thread; a start must be one.
+        return key.demand.rate is None or self._free(key.executor) >= 1
+
+    def _refuse_stuck(self) -> None:
+        """End the first of the tasks that can never start, because their callers hold too much."""
+        nested = {group.key.limits for group in self._groups.values() if group.key.is_nested}
+        for limits in nested:
+            for task_id, name in limits.stuck().items():
+                if (job := self.withdraw(task_id)) is not None:
+                    holders = [
+                        caller.name
+                        for caller in callers_of(job.task)
+                        if caller.node.resources is not None
+                    ]
+                    error = ResourcesError(job.task.name, name, 1, limits.limits[name], holders)
+                    self._mailbox.post(Ended(*job.key, Raised(error)))
+                    break
+
+    def release(self, task_id: str) -> None:
+        """Note that a task has ended."""
+        if (held := self._running.pop(task_id, None)) is not None:
+            limits, demand = held
+            limits.release(task_id, demand)
+
+    def withdraw(self, task_id: str) -> Job | None:
+        """Take a job out of the queue and return it; None: it is not in there."""
+        for group in self._groups.values():
+            if task_id in group.jobs:
+                _, job = group.jobs.pop(task_id)
+                group.key.limits.forget_nested(task_id)
+                if not group.jobs:
+                    del self._groups[group.key]
+                if not self._groups:
+                    self._leave()
+                return job
+        return None
+
+    def _leave(self) -> None:
+        """Let other runs have their turns."""
+        for limits in self._known:
+            limits.leave(self)
+
+    def close(self) -> None:
+        """Give everything back: the run has ended."""
+        for task_id in [*self._running]:
+            self.release(task_id)
+        for group in self._groups.values():
+            for task_id in group.jobs:
+                group.key.limits.forget_nested(task_id)
+        self._groups.clear()
+        self._leave()
+
+
+def _refusal(task: Task, demand: Demand, limits: SharedLimits) -> ResourcesError | None:
+    """Return the error of a task that needs more than there is, or than its callers leave."""
+    for name in demand.limits:
+        there = limits.limits.get(name, 0)
+        holders = holders_above(task, name)
+        if there < 1 + len(holders):
+            return ResourcesError(task.name, name, 1, there, holders if there >= 1 else [])
+    return None

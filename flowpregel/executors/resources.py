@@ -1,0 +1,363 @@
+"""Limits and rates: their state in this process, for tasks that no pool schedules."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+from weakref import WeakSet
+
+from flowpregel._core.records import Task
+from flowpregel.policies import rate_of
+
+_LOOK_EVERY: Final = 0.05
+"""Seconds after which places that other programs hold are asked for again."""
+_TURN: Final = 0.1
+"""Seconds for which a place that became free is kept for the run whose turn it is."""
+
+
+class StartLog:
+    """When the last calls have started for which there is a rate.
+
+    Args:
+        rate: Such as ``"60/min"``.
+    """
+
+    def __init__(self, rate: str) -> None:
+        self._most, self._seconds = rate_of(rate)
+        self._starts: deque[float] = deque()
+
+    def there(self, used: int, now: float) -> int:
+        """Return how many may start now."""
+        while self._starts and self._starts[0] + self._seconds <= now:
+            self._starts.popleft()
+        return self._most - len(self._starts)
+
+    def add(self, now: float) -> None:
+        """Note that one starts."""
+        self._starts.append(now)
+
+    def look_at(self, now: float) -> float:
+        """Return when one more may start than now; infinity: nothing that counts has started."""
+        return self._starts[0] + self._seconds if self._starts else inf
+
+
+class SharedPlaces:
+    """The places of a limit that programs share which name the same folder.
+
+    Each is a file, and who has locked it has the place: until it is unlocked, or the
+    process ends, however it ends.
+
+    Args:
+        folder: Where the files are.
+        count: How many.
+    """
+
+    def __init__(self, folder: Path, count: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        how = os.O_RDWR | os.O_CREAT
+        self._files = [os.open(folder / str(number), how, 0o600) for number in range(count)]
+        self._held: list[int] = []
+
+    def there(self, used: int, now: float) -> int:
+        """Return how many places this program has: one more than it uses, if it can get that."""
+        for file in self._files:
+            if len(self._held) <= used and file not in self._held:
+                with suppress(BlockingIOError):  # another program's
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    self._held.append(file)
+        return len(self._held)
+
+    def give_back(self, used: int) -> None:
+        """Give back all places but those that are used."""
+        while len(self._held) > used:
+            fcntl.flock(self._held.pop(), fcntl.LOCK_UN)
+
+    def look_at(self, now: float) -> float:
+        """Return when to look again for a place; infinity: other programs have none."""
+        return now + _LOOK_EVERY if len(self._held) < len(self._files) else inf
+
+    def close(self) -> None:
+        """Give all places back. In a fork: those of the other process stay its own."""
+        while self._files:
+            os.close(self._files.pop())
+        self._held.clear()
+
+
+def priority_of(task: Task) -> int:
+    """Return the priority of *task*: the highest of its own and those of its callers, or 0."""
+    highest: int | None = None
+    caller: Task | None = task
+    while caller is not None:
+        resources = caller.node.resources
+        if resources is not None and resources.priority is not None:
+            highest = resources.priority if highest is None else max(highest, resources.priority)
+        caller = caller.parent
+    return highest or 0
+
+
+def callers_of(task: Task) -> list[Task]:
+    """Return the tasks that wait for *task*, the nearest first."""
+    callers, caller = [], task.parent
+    while caller is not None:
+        callers.append(caller)
+        caller = caller.parent
+    return callers
+
+
+def holders_above(task: Task, name: str) -> list[str]:
+    """Return the names of the callers of *task* that hold a place of the limit *name*."""
+    return [
+        caller.name
+        for caller in callers_of(task)
+        if caller.node.resources is not None and name in caller.node.resources.limit
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The places and the rate that a task needs before it can start."""
+
+    limits: Sequence[str] = ()
+    rate: str | None = None
+    """Such as ``"60/min"``."""
+    home: str = ""
+    """The task that the rate is of, by name."""
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the limits and of the rate, as `SharedLimits` knows them."""
+        return {*self.limits, *(() if self.rate is None else (f"{self.rate} of {self.home}",))}
+
+
+@dataclass(slots=True, eq=False)
+class _WaitingRun:
+    """A run whose tasks lack a place."""
+
+    wake: Callable[[], None]
+    names: Collection[str]
+    """The limits that it lacks."""
+    until: float = 0.0
+    """The end of its turn, in which other runs leave it what became free; 0: not its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NestedCall:
+    """A task that waits for places, and below tasks that hold some."""
+
+    limits: Sequence[str]
+    holders: Collection[str]
+    """The ids of its callers."""
+
+
+class SharedLimits:
+    """The named limits of an executor and the rates of tasks, for all runs of this program.
+
+    Safe from any OS thread. A run asks for places whenever its tasks may start; it is woken when
+    a place becomes free that it lacks. Runs that lack the same place take turns.
+
+    Args:
+        limits: The number of places of each limit.
+        folder: A folder whose limits all programs share that name it; empty: none.
+        clock: Returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        limits: Mapping[str, float] | None = None,
+        folder: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits = dict(limits or {})
+        self.clock = clock
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._holders: dict[str, set[str]] = {name: set() for name in self.limits}
+        """By limit, the ids of the tasks that have a place."""
+        self._shared: dict[str, SharedPlaces] = {}
+        """The places that other programs may have; opened when first needed."""
+        self._rates: dict[str, StartLog] = {}
+        self._runs: dict[object, _WaitingRun] = {}
+        """By run, in the order in which they get their turn."""
+        self._nested: dict[str, _NestedCall] = {}
+        """By task id."""
+        _all_limits.add(self)
+
+    def try_start(
+        self, task_id: str, demand: Demand, run: object, wake: Callable[[], None]
+    ) -> float | None:
+        """Give a task what it needs; return None, or when to ask again if that is not free.
+
+        Args:
+            task_id: The task.
+            demand: What it needs.
+            run: The run that asks.
+            wake: Called, on any OS thread, when a place that it lacks may be free.
+        """
+        with self._lock:
+            now = self.clock()
+            again_at = self._again_at(demand, run, now)
+            if again_at is None:
+                wakes = self._take(task_id, demand, run, now)
+            else:
+                waiting = self._runs.setdefault(run, _WaitingRun(wake, ()))
+                waiting.names, waiting.until = {*waiting.names, *demand.limits}, 0.0
+                wakes = []
+            self._give_back_unused(demand.limits)
+        _call(wakes)
+        return again_at
+
+    def _take(
+        self, task_id: str, demand: Demand, run: object, now: float
+    ) -> Sequence[Callable[[], None]]:
+        """Give a task its places; return what wakes the run whose turn is next."""
+        for name in demand.limits:
+            self._holders[name].add(task_id)
+        if demand.rate is not None:
+            self._log_of(demand).add(now)
+        self._nested.pop(task_id, None)
+        waiting = self._runs.get(run)
+        if waiting is None or not {*waiting.names} & {*demand.limits}:
+            return []
+        del self._runs[run]  # it has had its turn
+        return self._next_turns(demand.limits)
+
+    def _again_at(self, demand: Demand, run: object, now: float) -> float | None:
+        """Return when to ask again, infinity for when it is woken; None: all is free."""
+        again: list[float] = []
+        for name in demand.limits:
+            used = len(self._holders[name])
+            shared = self._shared_places(name)
+            free = self.limits[name] if shared is None else shared.there(used, now)
+            if used + 1 > free:
+                again.append(inf if shared is None else shared.look_at(now))
+        if demand.rate is not None:
+            log = self._log_of(demand)
+            if log.there(0, now) < 1:
+                again.append(log.look_at(now))
+        for other, waiting in self._runs.items():
+            if other is not run and waiting.until > now and {*waiting.names} & {*demand.limits}:
+                again.append(waiting.until)
+        return min(again) if again else None
+
+    def _log_of(self, demand: Demand) -> StartLog:
+        assert demand.rate is not None
+        return self._rates.setdefault(f"{demand.rate} of {demand.home}", StartLog(demand.rate))
+
+    def _shared_places(self, name: str) -> SharedPlaces | None:
+        if not self._folder:
+            return None
+        if name not in self._shared:
+            folder = Path(self._folder) / quote(name, safe="")
+            self._shared[name] = SharedPlaces(folder, int(self.limits[name]))
+        return self._shared[name]
+
+    def _give_back_unused(self, names: Collection[str]) -> None:
+        for name in names:
+            if name in self._shared:
+                self._shared[name].give_back(len(self._holders[name]))
+
+    def release(self, task_id: str, demand: Demand) -> None:
+        """Take back the places of a task that has ended, and wake the run whose turn it is."""
+        with self._lock:
+            for name in demand.limits:
+                self._holders[name].discard(task_id)
+            self._give_back_unused(demand.limits)
+            wakes = self._next_turns(demand.limits)
+        _call(wakes)
+
+    def _next_turns(self, names: Collection[str]) -> Sequence[Callable[[], None]]:
+        """Give the first run that lacks one of *names* its turn; return what wakes it.
+
+        A run that has not asked since its last turn, because its program does not read its stream,
+        keeps nobody waiting.
+        """
+        for waiting in self._runs.values():
+            if waiting.until == 0.0 and {*waiting.names} & {*names}:
+                waiting.until = self.clock() + _TURN
+                return [waiting.wake]
+        return []
+
+    def leave(self, run: object) -> None:
+        """Forget that *run* waits; others have their turns."""
+        with self._lock:
+            waiting = self._runs.pop(run, None)
+            wakes = self._next_turns(waiting.names if waiting else ())
+        _call(wakes)
+
+    # ------------------------------------------------ calls of tasks that hold something
+
+    def note_nested(self, task_id: str, demand: Demand, callers: Collection[str]) -> None:
+        """Note that a task waits whose *callers* may hold places."""
+        with self._lock:
+            self._nested[task_id] = _NestedCall(demand.limits, callers)
+
+    def forget_nested(self, task_id: str) -> None:
+        """Forget a task that no longer waits."""
+        with self._lock:
+            self._nested.pop(task_id, None)
+
+    def stuck(self) -> dict[str, str]:
+        """Return the tasks that can never start, and the limit that each of them lacks.
+
+        All places of that limit are held by tasks that wait for such tasks themselves.
+        """
+        with self._lock:
+            waiting = dict(self._nested)
+            while True:
+                blocked = {holder for call in waiting.values() for holder in call.holders}
+                lacks = {task_id: self._lacks(call, blocked) for task_id, call in waiting.items()}
+                stuck = {task_id: name for task_id, name in lacks.items() if name is not None}
+                if len(stuck) == len(waiting):
+                    return stuck
+                waiting = {task_id: waiting[task_id] for task_id in stuck}
+
+    def _lacks(self, call: _NestedCall, blocked: Collection[str]) -> str | None:
+        """Return a limit of which *blocked* tasks hold all places."""
+        for name in call.limits:
+            holders = self._holders[name]
+            if len(holders) + 1 > self.limits[name] and holders <= {*blocked}:
+                return name
+        return None
+
+    def after_fork(self) -> None:
+        """Forget what the parent process has: it keeps its places, and this one has none."""
+        self._lock = threading.Lock()
+        self._holders = {name: set() for name in self.limits}
+        self._runs.clear()
+        self._nested.clear()
+        self.close()
+
+    def close(self) -> None:
+        """Give all places back that other programs may want."""
+        for shared in self._shared.values():
+            shared.close()
+        self._shared.clear()
+
+
+def _call(functions: Sequence[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
+
+
+_all_limits: WeakSet[SharedLimits] = WeakSet()
+
+
+def _after_fork() -> None:
+    for limits in _all_limits:
+        limits.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+NO_LIMITS: Final = SharedLimits()
+"""The rates of tasks whose run has no executor with limits of its own."""
