@@ -33,6 +33,7 @@ from flowpregel._core.commands import Command, Interrupt, Send
 from flowpregel._core.effects import Emit, Load, Steps
 from flowpregel._core.ids import QuestionRecord
 from flowpregel._core.program import Options, Program, load_state, names, new_state
+from flowpregel._core.provenance import code_of_node
 from flowpregel._core.records import Durability, Saved, Write
 from flowpregel._core.run_state import ANY_QUESTION, Run
 from flowpregel._core.stream_events import StreamEvents, interrupts_of
@@ -51,6 +52,7 @@ def start(program: Program, options: Options, given: Any) -> Steps:
     elif address is not None:
         saved = yield Load(address, None if nested is None else nested.before)
     run = _loaded(program, options, saved)
+    _read_code_of_bodies(run)
     command = given if isinstance(given, Command) and nested is None else None
     if nested is not None:
         goes_on, addressed, answering = nested.resuming, nested.addressed, bool(nested.answers)
@@ -76,6 +78,18 @@ def start(program: Program, options: Options, given: Any) -> Steps:
     else:
         yield from _start_anew(run, given)
     return run
+
+
+def _read_code_of_bodies(run: Run) -> None:
+    """Take the digests of bodies, which are kept with their results, before any of them runs.
+
+    A body may change the objects that it closes over, and that is no edit of it.
+    """
+    if run.options.address is None:
+        return
+    for node in run.program.nodes.values():
+        if node.role == "body":
+            code_of_node(node)
 
 
 def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
