@@ -99,26 +99,27 @@ def no_such_option(owner: str, name: str, known: Iterable[str]) -> str:
     return f"{owner} has no option {name!r}; it has {', '.join(options)}{hint}"
 
 
-def no_such_attribute(
-    owner: str, name: str, attribute: str, instead: Mapping[str, str], known: Iterable[str]
-) -> str:
+def no_such_attribute(owner: object, kind: str, attribute: str, instead: Mapping[str, str]) -> str:
     """Return the message that *owner* has no *attribute*, and what to write instead.
 
     Args:
-        owner: What it is, such as ``"task"``.
-        name: Its name.
+        owner: The object that was asked; its ``name`` is in the message.
+        kind: What it is, such as ``"task"``.
         attribute: What was asked for.
         instead: What to write for attributes of other libraries, with ``{name}``.
-        known: The names of its own attributes.
 
     Example:
-        >>> no_such_attribute("task", "work", "delay", {"delay": "write {name}(...)"}, ())
+        >>> from types import SimpleNamespace
+        >>> work = SimpleNamespace(name="work")
+        >>> no_such_attribute(work, "task", "delay", {"delay": "write {name}(...)"})
         "task 'work' has no attribute 'delay': write work(...)"
     """
-    text = f"{owner} {name!r} has no attribute {attribute!r}"
+    name = vars(owner).get("name", "?")  # an attribute may be asked for before it has one
+    text = f"{kind} {name!r} has no attribute {attribute!r}"
     if attribute in instead:
         return f"{text}: {instead[attribute].format(name=name)}"
-    return text + did_you_mean(attribute, known)
+    public_names = (known for known in dir(type(owner)) if not known.startswith("_"))
+    return text + did_you_mean(attribute, public_names)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -372,9 +372,7 @@ class Flow(Pregel, Generic[P, R]):
             """Say what to write for what workflows of other libraries have."""
             if name.startswith("_"):
                 raise AttributeError(name)
-            own = vars(self).get("name", "?")  # before it has one, too
-            known = (each for each in dir(type(self)) if not each.startswith("_"))
-            raise AttributeError(no_such_attribute("workflow", own, name, _INSTEAD, known))
+            raise AttributeError(no_such_attribute(self, "workflow", name, _INSTEAD))
 
     def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], **asked: Any) -> GraphRun:
         """Return the run that is asked for, its workflow's arguments and its own options apart."""

@@ -446,9 +446,7 @@ class TaskFunction(Generic[P, R]):
             """Say what to write for what tasks of other libraries have."""
             if name.startswith("_"):
                 raise AttributeError(name)
-            own = vars(self).get("name", "?")  # before it has one, too
-            known = (each for each in dir(type(self)) if not each.startswith("_"))
-            raise AttributeError(no_such_attribute("task", own, name, _INSTEAD, known))
+            raise AttributeError(no_such_attribute(self, "task", name, _INSTEAD))
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
