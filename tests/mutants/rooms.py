@@ -12,16 +12,16 @@ class MutatedRoom:
 
     files: tuple[str, ...]
     """Patterns of paths below ``flowpregel/``."""
-    tests: tuple[str, ...]
-    """Paths below ``tests/``, the quickest first: the first failure ends a run."""
-    is_quick: bool = False
-    """True if the tests that are marked as slow, those with processes, are left out."""
+    quick: tuple[str, ...]
+    """Paths below ``tests/``: the tests there that are not slow are run against each mutant."""
+    slow: tuple[str, ...] = ()
+    """Paths below ``tests/``: all tests there are run against the mutants that live then."""
 
 
 ROOMS: Final[dict[str, MutatedRoom]] = {
     "core": MutatedRoom(
         files=("_core/*.py",),
-        tests=(
+        quick=(
             "unit/core",
             "unit/test_copies.py",
             "unit/test_digest.py",
@@ -32,11 +32,10 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
             "runs/test_state_graph_interrupts.py",
             "runs/test_state_graph_runs.py",
         ),
-        is_quick=True,
     ),
     "code": MutatedRoom(
         files=("_code/*.py",),
-        tests=("unit/code", "property/test_code_digest_edits.py"),
+        quick=("unit/code", "property/test_code_digest_edits.py"),
     ),
     "pool": MutatedRoom(
         files=(
@@ -48,9 +47,11 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
             "executors/processes/task_pool.py",
             "executors/processes/worker_process.py",
         ),
-        tests=(
+        quick=(
             "unit/executors",
             "property/test_resources_table.py",
+        ),
+        slow=(
             "contract/test_process_executor.py",
             "runs/test_worker_traffic.py",
             "runs/test_worker_deaths.py",
@@ -60,8 +61,8 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
     ),
     "worker": MutatedRoom(
         files=("executors/processes/worker.py", "executors/processes/worker_io.py"),
-        tests=(
-            "unit/executors",
+        quick=("unit/executors",),
+        slow=(
             "runs/test_worker_traffic.py",
             "contract/test_process_executor.py",
             "runs/test_worker_hard_ends.py",
@@ -70,7 +71,7 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
     ),
     "retention": MutatedRoom(
         files=("checkpoint/retention.py",),
-        tests=(
+        quick=(
             "runs/test_taken_back_calls.py",
             "contract/test_memory_saver.py",
             "property/test_memory_saver_model.py",

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from math import inf
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Raised, Withdrawn
@@ -43,6 +43,9 @@ class Pool(TaskPool):
     Args:
         settings: How it is set up.
     """
+
+    worker_class: ClassVar[type[WorkerProcess]] = WorkerProcess
+    """The class of its workers: another one starts their processes in another way."""
 
     def __init__(self, settings: PoolSettings) -> None:
         super().__init__(settings, Arena(settings.shared_limit // 2, segments=segments_for(2)))
@@ -294,7 +297,7 @@ class Pool(TaskPool):
                 worker.dismiss()  # what it has allocated on the GPU is freed
         try:
             self.workers.add(
-                WorkerProcess(settings, self.loop, self.handlers, self._guard, self._on_end)
+                self.worker_class(settings, self.loop, self.handlers, self._guard, self._on_end)
             )
         except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
             self.loop.call(partial(self._on_failed_start, error))

@@ -135,8 +135,6 @@ class WorkerProcess:
 
     def _start(self, settings: protocol.PoolSettings) -> None:
         """Start the process; *far* are its ends of what connects us, *near* are ours."""
-        from loky.backend import get_context  # noqa: PLC0415 - 56 ms, only when needed
-
         with ExitStack() as far, ExitStack() as near:
             link, far_link = _socket_pair(near, far)
             door, far_door = _socket_pair(near, far)
@@ -156,8 +154,7 @@ class WorkerProcess:
             )  # fmt: skip
             self._guard_mark = next(self._guard.marks)
             env = {**settings.env, MARK: self._guard_mark}
-            self._process: Any = get_context("loky").Process(target=main, args=(setup,), env=env)
-            self._process.start()
+            self._process: Any = self.launch(setup, env)
             self.pid: int = self._process.pid
             self._guard.add(self.pid, self._guard_mark)
             os.set_inheritable(self._tokens, False)
@@ -174,6 +171,19 @@ class WorkerProcess:
         self._link, self._mark, self._parser = link, mark, Parser(mark, protocol.UP)
         self.door = FdSocket(door)
         self.reader = BufferReader(self.door)
+
+    def launch(self, setup: protocol.WorkerSetup, env: Mapping[str, str]) -> Any:
+        """Start a process that calls `main` with *setup*; return it.
+
+        Args:
+            setup: What it is given; the descriptors in there are `Inherited`.
+            env: What its environment has beside the program's.
+        """
+        from loky.backend import get_context  # noqa: PLC0415 - 56 ms, only when needed
+
+        process: Any = get_context("loky").Process(target=main, args=(setup,), env=env)
+        process.start()
+        return process
 
     # ------------------------------------------------ its link
 

@@ -1,0 +1,594 @@
+"""What a worker does with what it is sent: it runs in a fork, and the test is its coordinator."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel._core.records import RETURN, Raised, Returned, Withdrawn, add_failed_calls
+from flowpregel.context import RunInfo, get_store, get_stream_writer
+from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationError
+from flowpregel.executors.processes import messages, protocol, serialization
+from flowpregel.func import task
+from flowpregel.runtime import get_runtime
+from tests.unit.executors.driven_workers import DrivenWorker, driven_workers
+from tests.unit.executors.quick_pools import LONG, job_of
+
+WorkerMaker = Callable[..., DrivenWorker]
+# The test's own process has other OS threads, of which none matters in the fork.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+
+@pytest.fixture
+def worker_of() -> Iterator[WorkerMaker]:
+    """Return what starts workers that the test drives."""
+    yield from driven_workers()
+
+
+@pytest.fixture
+def worker(worker_of: WorkerMaker) -> DrivenWorker:
+    """Return a worker that is ready."""
+    return worker_of()
+
+
+def value_of(outcome: Any) -> Any:
+    """Return what a task has returned."""
+    assert isinstance(outcome, Returned), outcome
+    return dict(outcome.writes)[RETURN]
+
+
+def value(worker: DrivenWorker, function: Callable[..., Any], *args: Any, **of_job: Any) -> Any:
+    """Return what *worker* returns for a call."""
+    (number,) = worker.order(job_of(function, *args, **of_job))
+    return value_of(worker.end(number)[0])
+
+
+def error_of(outcome: Any) -> BaseException:
+    """Return what a task has raised."""
+    assert isinstance(outcome, Raised), outcome
+    return outcome.error
+
+
+# ------------------------------------------------ how it starts and ends
+
+
+def test_an_initializer_has_run_when_a_worker_is_ready(worker_of: WorkerMaker) -> None:
+    """With its arguments."""
+    initializer = pickle.dumps((os.putenv, ("MODEL", "loaded")))
+
+    command = "import os; print(os.getenv('MODEL'))"
+    worker = worker_of(initializer=initializer)
+    assert b"loaded\n" == value(worker, subprocess.check_output, [sys.executable, "-c", command])
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"), [(int, ValueError), (sys.exit, SystemExit)], ids=["error", "exit"]
+)
+def test_an_initializer_that_fails_is_told_and_ends_the_worker(
+    function: Any, kind: type[BaseException], worker_of: WorkerMaker
+) -> None:
+    """It is not ready."""
+    worker = worker_of(is_ready=False, initializer=pickle.dumps((function, ("x",))))
+
+    error = error_of(messages.unpack_outcome(worker.frame(protocol.FAILED).body))
+
+    assert isinstance(error, kind)
+    assert "in the pool's initializer" in error.__notes__
+    assert 0 == worker.exit_code()
+
+
+def test_a_worker_exits_when_it_is_told_to_stop(worker: DrivenWorker) -> None:
+    """And not before."""
+    assert 3 == value(worker, len, "abc")
+
+    worker.send(protocol.STOP)
+
+    assert 0 == worker.exit_code()
+
+
+def test_a_worker_exits_when_its_coordinator_has_closed_the_link(worker: DrivenWorker) -> None:
+    """Nobody has orders for it any more."""
+    worker.link.shutdown(2)
+
+    assert 0 == worker.exit_code()
+
+
+def surroundings() -> dict[str, Any]:
+    """Return what a task finds."""
+    import multiprocessing
+
+    os.kill(os.getpid(), signal.SIGINT)
+    return {
+        "group": os.getpgid(0) == os.getpid(),
+        "stdin": sys.stdin.read(),
+        "method": multiprocessing.get_start_method(),
+        "levels": [logging.getLogger().level, logging.getLogger("quiet").level],
+    }
+
+
+def test_a_worker_is_alone_in_its_group_and_has_no_stdin(worker: DrivenWorker) -> None:
+    """Ctrl-C is not its business, and the levels of loggers are the program's."""
+    expected = {"group": True, "stdin": "", "method": "spawn", "levels": [10, 40]}
+
+    assert expected == value(worker, surroundings)
+
+
+# ------------------------------------------------ which tasks it runs
+
+
+def test_a_task_is_measured(worker: DrivenWorker) -> None:
+    """How long it took by the clock and by the CPU, when it began, and the memory."""
+    before = time.time_ns()
+    (number,) = worker.order(job_of(time.sleep, 0.02))
+
+    _, frame = worker.end(number)
+
+    seconds, began, cpu, peak, size = protocol.RAN.unpack_from(frame.body)
+    assert 0.02 <= seconds < LONG
+    assert before <= began <= time.time_ns() - 20_000_000
+    assert 0 <= cpu < 0.02
+    assert 1 << 20 < peak < 1 << 40
+    assert 0 == size == frame.flags
+
+
+def test_tasks_without_a_token_are_not_run(worker: DrivenWorker) -> None:
+    """They were taken back; those behind them that were not are run."""
+    jobs = [job_of(str, n) for n in range(5)]
+
+    numbers = worker.order(*jobs, tokens=(2, 4))
+
+    for position in (0, 2, 4):
+        assert str(position) == value_of(worker.end(numbers[position])[0])
+    assert "late" == value(worker, str, "late")
+
+
+def test_a_busy_worker_needs_a_token_for_the_first_as_well(worker: DrivenWorker) -> None:
+    """It may be taken back while another runs."""
+    jobs = [job_of(str, n) for n in range(2)]
+
+    numbers = worker.order(*jobs, begins=None, tokens=(1,))
+
+    assert "1" == value_of(worker.end(numbers[1])[0])
+
+
+def test_the_running_task_is_in_the_status_of_its_worker(worker: DrivenWorker) -> None:
+    """That can be read when the worker is gone."""
+    numbers = worker.order(job_of(str), job_of(os._exit, 7), job_of(str), tokens=(1, 2))
+
+    assert 7 == worker.exit_code()
+    assert numbers[1] == worker.status[protocol.RUNNING]
+
+
+# ------------------------------------------------ how tasks are stopped
+
+
+def hang() -> None:
+    """Emit that it has begun, and go on until it is stopped."""
+    get_stream_writer()("begun")
+    while True:
+        time.sleep(0.001)
+
+
+def test_a_task_that_is_stopped_ends_and_its_worker_goes_on(worker: DrivenWorker) -> None:
+    """The end says that the signal has reached it."""
+    (number,) = worker.order(job_of(hang))
+    worker.frame(protocol.EMITTED)
+
+    worker.stop(number)
+
+    outcome, frame = worker.end(number)
+    assert frame.flags & protocol.STOPPED
+    assert isinstance(outcome, Withdrawn) or isinstance(error_of(outcome), TaskCancelled)
+    (number,) = worker.order(job_of(len, ""))
+    outcome, frame = worker.end(number)
+    assert (0, 0) == (value_of(outcome), frame.flags)
+
+
+def test_a_task_that_was_stopped_before_it_began_does_not_begin(
+    worker: DrivenWorker, tmp_path: Path
+) -> None:
+    """The signal came too early for it."""
+    worker.status[protocol.UNWANTED] = 1
+
+    (number,) = worker.order(job_of((tmp_path / "ran").touch))
+
+    outcome, frame = worker.end(number)
+    assert isinstance(outcome, Withdrawn)
+    assert frame.flags & protocol.STOPPED
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_signal_that_is_meant_for_another_task_is_ignored(worker: DrivenWorker) -> None:
+    """That one has ended."""
+    (number,) = worker.order(job_of(hang))
+    worker.frame(protocol.EMITTED)
+    worker.stop(number + 1)
+
+    worker.stop(number)
+
+    assert worker.end(number)[1].flags & protocol.STOPPED
+
+
+def test_a_signal_between_tasks_does_nothing(worker: DrivenWorker) -> None:
+    """The worker lives."""
+    assert 0 == value(worker, len, "")
+
+    worker.stop(1)
+
+    assert 0 == value(worker, len, "")
+
+
+def start_and_hang(command: list[str]) -> None:
+    """Start a process, and hang."""
+    get_stream_writer()(subprocess.Popen(command, start_new_session=True).pid)
+    hang()
+
+
+def start(command: list[str]) -> int:
+    """Start a process; return its pid."""
+    return subprocess.Popen(command, start_new_session=True).pid
+
+
+def test_what_a_stopped_task_has_started_ends_with_it(worker: DrivenWorker) -> None:
+    """What another has started lives on."""
+    command = ["sleep", "60"]
+    other = value(worker, start, command)
+    (number,) = worker.order(job_of(start_and_hang, command))
+    started = serialization.unpack(worker.frame(protocol.EMITTED).body)
+    worker.frame(protocol.EMITTED)
+
+    worker.stop(number)
+    worker.end(number)
+
+    assert "Z" == state_of(started)
+    assert "Z" != state_of(other)
+    os.kill(other, signal.SIGKILL)
+
+
+def state_of(pid: int) -> str:
+    """Return what a process does, as the kernel has it; one that is gone is a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "Z"
+
+
+def import_slowly(folder: str) -> str:
+    """Import a module that takes its time, and hang."""
+    sys.path.insert(0, folder)
+    import slowly_imported  # type: ignore[import-not-found]
+
+    get_stream_writer()(slowly_imported.state)
+    hang()
+    return ""
+
+
+def test_a_task_that_imports_is_stopped_when_the_module_is_whole(
+    worker: DrivenWorker, tmp_path: Path
+) -> None:
+    """Half a module would be there for all later tasks."""
+    read, write = (tmp_path / name for name in ("read", "write"))
+    os.mkfifo(read)
+    os.mkfifo(write)
+    text = f"state = 'half'\nopen({str(write)!r}, 'w').close()\nopen({str(read)!r}).read()\n"
+    (tmp_path / "slowly_imported.py").write_text(f"{text}state = 'whole'\n")
+    (number,) = worker.order(job_of(import_slowly, str(tmp_path)))
+    write.open().close()
+
+    worker.stop(number)
+    read.open("w").close()
+
+    frame = worker.frame()
+    if frame.kind == protocol.EMITTED:
+        assert "whole" == serialization.unpack(frame.body)
+        frames = [worker.frame()]
+        while frames[-1].kind != protocol.ENDED:
+            frames.append(worker.frame())
+        frame = frames[-1]
+    assert (protocol.ENDED, protocol.STOPPED) == (frame.kind, frame.flags)
+    assert "whole" == value(worker, state_of_module)
+
+
+def state_of_module() -> str:
+    """Return how far a module was imported."""
+    return str(sys.modules["slowly_imported"].state)
+
+
+def is_told_of_its_end() -> bool:
+    """Return whether the run is to end."""
+    return bool(get_runtime().stopping)
+
+
+@pytest.mark.parametrize("is_ending", [True, False])
+def test_a_task_can_see_that_its_run_is_to_end(is_ending: bool, worker: DrivenWorker) -> None:
+    """If it is its own."""
+    worker.status[protocol.ENDING] = 1 if is_ending else 7
+
+    assert is_ending == value(worker, is_told_of_its_end)
+
+
+# ------------------------------------------------ what goes wrong
+
+
+class Unreadable:
+    """Cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return int, ("x",)
+
+
+def test_an_input_that_cannot_be_read_fails_its_task(worker: DrivenWorker) -> None:
+    """Its error says that it was the input, and where."""
+    (number,) = worker.order(job_of(len, Unreadable()))
+
+    error = error_of(worker.end(number)[0])
+
+    assert isinstance(error, TaskSerializationError)
+    assert "input" in str(error)
+    assert "(in the worker)" in str(error)
+    assert isinstance(error.__cause__, ValueError)
+
+
+def exit_now() -> None:
+    """Try to end the program."""
+    sys.exit(3)
+
+
+def test_a_task_that_tries_to_exit_fails_and_its_worker_goes_on(worker: DrivenWorker) -> None:
+    """It is not the task's process."""
+    (number,) = worker.order(job_of(exit_now))
+
+    assert isinstance(error_of(worker.end(number)[0]), TaskExitError)
+    assert 0 == value(worker, len, "")
+
+
+def raise_in_a_moment() -> None:
+    """Have a handler raise as soon as the task has ended."""
+    signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, 1e-4)
+
+
+def fail(*_: Any) -> None:
+    """Raise."""
+    raise OSError("from a handler")
+
+
+def test_a_handler_that_raises_when_its_task_has_ended_costs_nobody_else(
+    worker: DrivenWorker,
+) -> None:
+    """That is not its task any more."""
+    (number,) = worker.order(job_of(raise_in_a_moment))
+    outcome, _ = worker.end(number)
+    assert isinstance(outcome, Returned | Raised)
+
+    assert 0 == value(worker, len, "")
+
+
+def lower_a_limit() -> None:
+    """Lower a limit for good."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard - 1 if hard > 0 else soft - 1))
+
+
+def test_a_worker_that_was_changed_for_good_begins_no_more_tasks(worker: DrivenWorker) -> None:
+    """It says so, and refuses what it was to begin without a token."""
+    if os.geteuid() == 0:
+        function: Callable[[], object] = change_root
+    else:
+        function = lower_a_limit
+    numbers = worker.order(job_of(function), job_of(str), tokens=(1,))
+    worker.end(numbers[0])
+
+    worker.frame(protocol.SPOILED)
+
+    (number,) = worker.order(job_of(str))
+    assert number == worker.frame(protocol.REFUSED).number
+
+
+def change_root() -> None:
+    """Change the root of the file system, to what it is, or to another group for good."""
+    os.setgid(1)
+    os.setuid(1)
+
+
+def change_folder(folder: str) -> None:
+    """Change the working directory."""
+    os.chdir(folder)
+
+
+def test_a_change_that_can_be_taken_back_is(worker: DrivenWorker, tmp_path: Path) -> None:
+    """The next task finds the process as it was."""
+    value(worker, change_folder, str(tmp_path))
+
+    assert os.getcwd() == value(worker, os.getcwd)
+
+
+# ------------------------------------------------ what a task sends
+
+
+def emit_and_beat() -> None:
+    """Send two signs of life."""
+    get_stream_writer()({"n": 1})
+    get_runtime().heartbeat()
+
+
+def test_a_task_emits_and_beats_under_its_number(worker: DrivenWorker) -> None:
+    """In that order."""
+    (number,) = worker.order(job_of(emit_and_beat))
+
+    emitted, beat = worker.frame(protocol.EMITTED), worker.frame(protocol.BEAT)
+
+    assert (number, number) == (emitted.number, beat.number)
+    assert {"n": 1} == serialization.unpack(emitted.body)
+
+
+def ask(name: str) -> Any:
+    """Ask the run's store."""
+    return get_store().get(("a",), name)
+
+
+def save(state: Any) -> str:
+    """Save *state*."""
+    get_runtime().save(state)
+    return "saved"
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "content"),
+    [(ask, protocol.ASKED, ("get", (("a",), "key"), {})), (save, protocol.SAVED, "key")],
+)
+def test_a_request_waits_for_its_answer(
+    function: Any, kind: int, content: Any, worker: DrivenWorker
+) -> None:
+    """Which comes under the number of the request."""
+    run = RunInfo(run_id="run", store="the run's own")
+    (number,) = worker.order(job_of(function, "key", run=run))
+    frame = worker.frame(kind)
+    (request,) = protocol.REQUEST.unpack_from(frame.body)
+    assert number == frame.number
+    assert content == serialization.unpack(frame.body, None, protocol.REQUEST.size)
+    answer = messages.pack_outcome(Returned(((RETURN, "answer"),)), "")
+
+    worker.send(protocol.ANSWER, request, answer)
+
+    assert value_of(worker.end(number)[0]) in ("answer", "saved")
+
+
+def test_a_plain_function_has_nothing_to_save_for(worker: DrivenWorker) -> None:
+    """It has one attempt."""
+    assert "saved" == value(worker, save, 1, run=RunInfo())
+
+
+def work(n: int) -> int:
+    """Return twice a number."""
+    return 2 * n
+
+
+work_task = task(work)
+
+
+def call_twice(catch: bool) -> list[int]:
+    """Make two calls, the second of which fails; catch that if *catch*."""
+    first, second = work_task(1), work_task(2)
+    try:
+        second.result()
+    except ValueError:
+        if not catch:
+            raise
+    return [first.result()]
+
+
+@pytest.mark.parametrize("catch", [True, False])
+def test_a_caller_gets_the_outcomes_of_its_calls_in_any_order(
+    catch: bool, worker: DrivenWorker
+) -> None:
+    """Its end has the failures that it has seen."""
+    (number,) = worker.order(job_of(call_twice, catch))
+    calls = [worker.frame(protocol.CALLED) for _ in range(2)]
+    requests = [protocol.REQUEST.unpack_from(call.body)[0] for call in calls]
+    arguments = [serialization.unpack(call.body, None, protocol.REQUEST.size)[1] for call in calls]
+    error = ValueError("no luck")
+    add_failed_calls(error, ("second",))
+
+    worker.send(protocol.ANSWER, requests[1], messages.pack_outcome(Raised(error), "work"))
+    if catch:
+        done = messages.pack_outcome(Returned(((RETURN, 20),)), "work")
+        worker.send(protocol.ANSWER, requests[0], done)
+
+    outcome, frame = worker.end(number)
+    *_, size = protocol.RAN.unpack_from(frame.body)
+    assert [(1,), (2,)] == [given.args for given in arguments]
+    assert protocol.CAUGHT == frame.flags
+    assert b"second" == frame.body[protocol.RAN.size : protocol.RAN.size + size]
+    assert [20] == value_of(outcome) if catch else "no luck" == str(error_of(outcome))
+
+
+def print_lines(*texts: str) -> None:
+    """Print texts."""
+    for text in texts:
+        print(text, end="")
+    print("error", file=sys.stderr)
+
+
+def test_what_a_task_prints_is_sent_before_its_end(worker: DrivenWorker) -> None:
+    """By whole lines, and what is left of one when it ends."""
+    (number,) = worker.order(job_of(print_lines, "one\ntw", "o\nrest"))
+
+    frames = [worker.frame(protocol.PRINTED) for _ in range(4)]
+
+    assert [(0, b"one\n"), (0, b"two\n"), (protocol.STDERR, b"error\n"), (0, b"rest")] == [
+        (frame.flags, frame.body) for frame in frames
+    ]
+    assert {number} == {frame.number for frame in frames}
+    worker.end(number)
+
+
+def log(name: str) -> None:
+    """Log an error with what a reader needs."""
+    try:
+        int("x")
+    except ValueError:
+        logging.getLogger(name).exception("it %s", "failed", extra={"size": {1}, "n": 2})
+
+
+def test_what_a_task_logs_is_sent_with_its_task(worker: DrivenWorker) -> None:
+    """Its message and traceback as text, and nothing that only this process could read."""
+    (number,) = worker.order(job_of(log, "steps"))
+
+    frame = worker.frame(protocol.LOGGED)
+
+    record = pickle.loads(frame.body)
+    assert number == frame.number
+    assert ("it failed", None, None) == (record["msg"], record["args"], record["exc_info"])
+    assert "ValueError" in record["exc_text"]
+    assert ("{1}", 2) == (record["size"], record["n"])
+    assert ("log", worker.pid, "run") == (record["task"], record["worker_pid"], record["run_id"])
+    worker.end(number)
+
+
+def test_a_logger_that_is_quiet_here_is_quiet_there(worker: DrivenWorker) -> None:
+    """Its records are not sent."""
+    (number,) = worker.order(job_of(logging.getLogger("quiet").warning, "x"))
+
+    worker.end(number)
+
+
+def write_to_descriptor(text: bytes) -> None:
+    """Write as a program in C would."""
+    os.write(1, text)
+    os.write(2, text)
+
+
+def test_what_is_written_to_descriptors_goes_through_pipes(worker: DrivenWorker) -> None:
+    """Those of stdout and of stderr."""
+    value(worker, write_to_descriptor, b"raw")
+
+    assert [b"raw", b"raw"] == [os.read(worker.stdout, 9), os.read(worker.stderr, 9)]
+
+
+def close_streams() -> None:
+    """Close the standard streams."""
+    sys.stdout.close()
+    sys.stdin.close()
+
+
+def test_streams_that_a_task_has_closed_are_made_anew(worker: DrivenWorker) -> None:
+    """The next task prints as if nothing had happened."""
+    value(worker, close_streams)
+    (number,) = worker.order(job_of(print_lines, "one\n"))
+
+    assert b"one\n" == worker.frame(protocol.PRINTED).body
+    assert b"error\n" == worker.frame(protocol.PRINTED).body
+    worker.end(number)
+    assert "" == value(worker, surroundings)["stdin"]
