@@ -164,9 +164,9 @@ class CodeComparison:
         if ran.code and (now := code_of_node(node)) not in ("", ran.code):
             self._counts[ran.name, ran.code, now] += 1
         if ran.used and ran.name not in self._tasks:
-            self._tasks[ran.name] = [*_tasks_of(node)]
+            self._tasks[ran.name] = [*tasks_of(node)]
         for name, code, count in ran.used:
-            known = [task for task in self._tasks[ran.name] if _is_named(task, name)]
+            known = [task for task in self._tasks[ran.name] if is_named(task, name)]
             if not known and not code.startswith(_VERSION):
                 self.unknown.add(name)
             if known and not any(task.has_code(code) for task in known):
@@ -183,7 +183,7 @@ class CodeComparison:
         ]
 
 
-def _tasks_of(node: Node) -> Iterator[Any]:
+def tasks_of(node: Node) -> Iterator[Any]:
     """Yield the tasks that the code of a node names."""
     for step in node.steps:
         for value in tasks_named_by(step.func or step.coroutine):
@@ -191,7 +191,7 @@ def _tasks_of(node: Node) -> Iterator[Any]:
                 yield value
 
 
-def _is_named(task: Any, name: str) -> bool:
+def is_named(task: Any, name: str) -> bool:
     """Return whether the calls of *task* are recorded, or were, under this name."""
     name = name.removesuffix(".map")
     return name == task.name or name in task.node.adopts

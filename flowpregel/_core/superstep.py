@@ -272,6 +272,8 @@ class Superstep:
         name, error = task.record.name, None
         if name not in run.going_on.fitted:
             error = run.going_on.unmatched.get(name)
+        if error is not None and error.task in run.going_on.fitted:
+            error = None  # another task took its place, and calls of it are asked for all the same
         if error is not None and run.options.on_unmatched == "error":
             for held in (task, *self._take_held(name)):
                 self._refuse(held, error)
@@ -279,6 +281,8 @@ class Superstep:
         if error is not None:
             run.going_on.unmatched[name] = None  # the user is told once
             text = f"{error.summary}; Ctrl-C now, or on_unmatched='error'"
+            if error.task != name.removesuffix(".map"):
+                text += f"; adopts={error.task!r} if that is the old name of the task"
             self._effects.append(effects.Emit("notices", text))
         self._start_call(task)
 

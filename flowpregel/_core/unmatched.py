@@ -14,6 +14,9 @@ another, the task's code the same     which may still come
 stands there otherwise                is held for `effects.HOLD`; if none has been asked for
                                       by then, none fits
 ====================================  ====================================================
+
+A call of another task is treated as the last row says if it has the place and the arguments of a
+recorded one whose task the body names no more: that was renamed, merged, or wrapped by a decorator.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from itertools import chain
 from flowpregel._core import ids
 from flowpregel._core.chance import record_in
 from flowpregel._core.ids import CODE_DIGITS, NOWHERE, CallRecord
+from flowpregel._core.provenance import is_named, tasks_of
 from flowpregel._core.records import Task
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
@@ -45,14 +49,33 @@ def unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCallsError
 def _first_unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCallsError | None:
     """Return the error for the first call of a task that is not recorded, if none fits."""
     was = _other_at(run, caller, record)
-    if was is None or was.name != record.name or was.caller == record.caller:
+    if was is None or was.caller == record.caller:
         return None
-    is_same_input = was.caller[CODE_DIGITS:] == record.caller[CODE_DIGITS:]
-    if not is_same_input and was.code == record.code:
+    if was.name == record.name:
+        is_same_input = was.caller[CODE_DIGITS:] == record.caller[CODE_DIGITS:]
+        if not is_same_input and was.code == record.code:
+            return None
+    elif not _is_replaced(run, caller, was, record):
         return None
     kept = chain(filter(outputs, run.pending.values()), run.left.records() if run.left else ())
     count = sum(each is not None and each.name == was.name for each in map(record_in, kept))
-    return UnmatchedCallsError(record.name, count, was.text, record.text)
+    return UnmatchedCallsError(_task_name(was), count, was.text, record.text)
+
+
+def _is_replaced(run: Run, caller: Task, was: CallRecord, record: CallRecord) -> bool:
+    """Return whether the call of *record* is what became of a recorded call of another task."""
+    if was.name in run.going_on.fitted:
+        return False
+    if _task_name(was) == _task_name(record):  # single calls have become chunks, or the reverse
+        return True
+    if was.arguments != record.arguments:
+        return False
+    return not any(is_named(task, was.name) for task in tasks_of(caller.node))
+
+
+def _task_name(record: CallRecord) -> str:
+    """Return the name of the task of a call, which may be one of a chunk of items."""
+    return record.name.removesuffix(".map")
 
 
 def _other_at(run: Run, caller: Task, record: CallRecord) -> CallRecord | None:

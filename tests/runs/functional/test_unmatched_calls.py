@@ -170,20 +170,67 @@ def test_a_new_call_in_front_of_the_others_waits_for_them_to_fit(
     assert [9] == [each for each in seen if isinstance(each, int)]
 
 
-def test_other_tasks_calls_are_not_told_of(saver: BaseCheckpointSaver) -> None:
-    """A task that is called in the place of another is no respelled one."""
+@pytest.mark.parametrize("way", ["other name", "decorated", "in chunks"])
+def test_a_call_in_the_place_of_a_task_that_is_gone_is_told_of(
+    way: str, saver: BaseCheckpointSaver
+) -> None:
+    """It has the same arguments, and the body names the recorded task no more."""
     seen: Seen = []
     begun(saver, seen, [0, 1, 2])
 
     @task
     def other(x: int) -> int:
+        seen.append(x)
         return x
 
-    with noting(seen):
-        flow = flow_of(lambda numbers: other.map(numbers), saver)
+    calls: dict[str, Callable[[list[int]], list[Any]]] = {
+        "other name": lambda numbers: other.map(numbers),
+        "decorated": lambda numbers: as_decorated(seen).map(numbers),
+        "in chunks": lambda numbers: [
+            *other.with_options(name="work").map(numbers, chunksize=2)  # type: ignore[list-item]
+        ],
+    }
+    asked = {"other name": "other(0)", "decorated": "inner(0)", "in chunks": "work.map(2 items"}
+    flow = flow_of(calls[way], saver)
+    with pytest.raises(UnmatchedCallsError, match=r"3 recorded calls of work.*adopts='work'"):
         flow.run([0, 1, 2], id="1", on_unmatched="error")
+    assert [] == seen
+    with noting(seen):
+        flow.run([0, 1, 2], id="1")
+
+    assert (
+        f"3 recorded calls of work do not fit (recorded work(0), asked for {asked[way]}" in seen[0]
+    )
+    assert ("adopts='work'" in seen[0]) is (way != "in chunks")
+    assert 1 == len(told(seen))
+
+
+@pytest.mark.parametrize("way", ["still called", "other arguments"])
+def test_a_new_task_is_not_told_of(way: str, saver: BaseCheckpointSaver) -> None:
+    """Its calls stand where those of another task are recorded."""
+    seen: Seen = []
+    begun(saver, seen, [0, 1, 2])
+
+    @task
+    def work(x: int) -> int:
+        seen.append(x)
+        return x
+
+    @task
+    def other(x: int) -> int:
+        return x
+
+    calls: dict[str, Callable[[list[int]], list[Any]]] = {
+        "still called": lambda numbers: [
+            work(waited_for(other(each)).result()) for each in numbers
+        ],
+        "other arguments": lambda numbers: [other(each + 10) for each in numbers],
+    }
+    with noting(seen):
+        flow_of(calls[way], saver).run([0, 1, 2], id="1", on_unmatched="error")
 
     assert [] == told(seen)
+    assert [] == [each for each in seen if isinstance(each, int)]
 
 
 def test_the_option_is_checked() -> None:
