@@ -199,7 +199,7 @@ class Flow(Pregel, Generic[P, R]):
         # A parameter of the function is no option of its runs, whatever its name.
         options = {k: v for k, v in _OPTIONS.items() if k not in parameters.signature.parameters}
         self.parameters = replace(parameters, options=tuple(options))
-        self.once: Once = once
+        self.once: Once = replace(once, completed=self.completed)
         self._options = options
         self._signature = parameters.signature_with(options)
 

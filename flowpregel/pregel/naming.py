@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,8 @@ class Once:
 
     again: bool = False
     """Whether a new run starts in any case; what is kept stays in the history."""
+    completed: Callable[[Any], Any] | None = field(default=None, repr=False, compare=False)
+    """Spells an input that was recorded by the parameters of now, with their defaults."""
 
     def owns(self, recorded: str) -> bool:
         """Return whether a run that was recorded as one of *recorded* is one of this workflow."""

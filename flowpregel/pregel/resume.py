@@ -24,7 +24,8 @@ work of another      `FlowMismatchError`, unless ``adopts``  the same
 flow                 names it
 ===================  ======================================  ==========================
 
-Without input (None) any is the same: what is kept under the id goes on. With ``again`` a new run
+Without input (None) any is the same: what is kept under the id goes on. So is an input that only
+lacks parameters with defaults which the workflow did not have yet. With ``again`` a new run
 starts in any case, beside what is kept. Results that other code made: see `kept_results`.
 """
 
@@ -45,7 +46,7 @@ from flowpregel._core.program import Options, Program, State, load_state
 from flowpregel._core.records import RUN_TASK_ID, Address, Saved, Task, Version, Write
 from flowpregel._core.run_state import Result
 from flowpregel._core.unreadable import check_policy, error_in, readable
-from flowpregel.channels.base import read
+from flowpregel.channels.base import BaseChannel, read
 from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
 from flowpregel.pregel.config import ParsedConfig
@@ -226,7 +227,8 @@ def _once(
     digest = _recorded_digest(program, opened)
     if digest is None and given is not None and not opened.tasks:
         digest = _recorded_digest(program, _input_of_run(program, saver, opened))
-    if given is not None and digest != metadata[DIGEST]:
+    is_other = given is not None and digest != metadata[DIGEST]
+    if is_other and not _is_respelled(program, saver, opened, once, metadata):
         if once.adopt:
             return _adopting(saver, start, opened)
         raise InputMismatchError(address.thread_id, _why(digest, opened, metadata), adopts=True)
@@ -311,11 +313,40 @@ def _recorded_digest(program: Program, opened: OpenCheckpoint) -> str | None:
     recorded: str | None = opened.saved.checkpoint.metadata.get(DIGEST)
     if recorded is not None and opened.applied is None:
         return recorded
+    channel = _input_channel(program, opened)
+    return None if channel is None else digest_of(channel.get(), "the input", strict=False)
+
+
+def _input_channel(program: Program, opened: OpenCheckpoint) -> BaseChannel[Any, Any] | None:
+    """Return the channel that holds the input of a run; None: none does any more."""
     keys = program.input_channels
     channel = opened.state.channels.get(keys) if isinstance(keys, str) else None
-    if channel is None or not channel.is_available():
-        return None
-    return digest_of(channel.get(), "the input", strict=False)
+    return channel if channel is not None and channel.is_available() else None
+
+
+def _is_respelled(
+    program: Program,
+    saver: BaseCheckpointSaver,
+    opened: OpenCheckpoint,
+    once: Once,
+    labels: Mapping[str, Any],
+) -> bool:
+    """Return whether the recorded input is the given one, but for parameters with defaults.
+
+    These were added to the workflow since, so that the same call stands for another input.
+    """
+    first = opened if opened.tasks else _input_of_run(program, saver, opened)
+    channel = _input_channel(program, first)
+    if once.completed is None or channel is None or first.applied is not None:
+        return False
+    # Files are digested as they are now, and not as they were.
+    if labels.get(FILES) != opened.saved.checkpoint.metadata.get(FILES):
+        return False
+    try:
+        value = once.completed(channel.get())
+    except TypeError:  # the workflow does not take that any more
+        return False
+    return bool(digest_of(value, "the input", strict=False) == labels[DIGEST])
 
 
 def _labels_of_input(given: Any) -> dict[str, Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pydoc
+import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from flowpregel._core.commands import Command
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, InputMismatchError, RunNotice
 from flowpregel.func import RunHandle, entrypoint
 from tests.runs.functional.flows import run
 
@@ -154,3 +157,80 @@ def test_an_id_needs_a_checkpointer(drive: Any) -> None:
 
     with pytest.raises(ConfigurationError, match=r"@entrypoint\(checkpointer='runs\.lmdb'\)"):
         run(drive, flow, 1, id="1")
+
+
+def _was(numbers: list[int], *, previous: Any = None) -> Any:
+    return numbers, "EUR"
+
+
+def _was_of_two(numbers: list[int], factor: int) -> Any:
+    return numbers, factor, "EUR"
+
+
+def _has_one_more(numbers: list[int], currency: str = "EUR", *, previous: Any = None) -> Any:
+    return numbers, currency
+
+
+def _has_two_more(numbers: list[int], digits: int = 2, *, currency: str = "EUR") -> Any:
+    return numbers, currency
+
+
+def _has_a_third(numbers: list[int], factor: int, currency: str = "EUR") -> Any:
+    return numbers, factor, currency
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "arguments"),
+    [
+        (_was, _has_one_more, ([1, 2],)),
+        (_was, _has_two_more, ([1, 2],)),
+        (_was_of_two, _has_a_third, ([1, 2], 3)),
+        (_has_one_more, _has_two_more, ([1, 2],)),
+    ],
+)
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_parameter_with_a_default_that_is_added_makes_no_other_input(
+    before: Any, after: Any, arguments: Any, is_finished: bool, drive: Any
+) -> None:
+    """The same line goes on, or returns the kept result; another value is another input."""
+    saver = InMemorySaver()
+    fails = [not is_finished]
+
+    def flow_of(function: Any) -> Any:
+        @functools.wraps(function)
+        def study(*args: Any, **kwargs: Any) -> Any:
+            if any(fails):
+                raise OSError("the power went out")
+            return function(*args, **kwargs)
+
+        study.__name__ = study.__qualname__ = "study"
+        return entrypoint(checkpointer=saver, executor="inline")(study)
+
+    with pytest.raises(OSError, match="power") if any(fails) else nullcontext():
+        run(drive, flow_of(before), *arguments, id="1")
+    fails.clear()
+    with pytest.raises(InputMismatchError):
+        run(drive, flow_of(after), *arguments, currency="USD", id="1")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunNotice)  # the workflow's code has changed
+        assert (*arguments, "EUR") == run(drive, flow_of(after), *arguments, id="1")
+        assert (*arguments, "EUR") == run(drive, flow_of(after), *arguments, id="1")
+
+
+def test_an_input_that_names_parameters_is_not_taken_for_an_earlier_one(drive: Any) -> None:
+    """Given as it was, a dict would be read as the arguments of the workflow of now."""
+    saver = InMemorySaver()
+
+    @entrypoint(checkpointer=saver, executor="inline")
+    def study(settings: dict[str, int]) -> Any:
+        return settings
+
+    run(drive, study, {"settings": 1}, id="1")
+
+    @entrypoint(checkpointer=saver, executor="inline", adopts="study")
+    def edited(settings: dict[str, int], currency: str = "EUR") -> Any:
+        return settings
+
+    with pytest.raises(InputMismatchError):
+        run(drive, edited, {"settings": 1}, id="1")
