@@ -21,7 +21,7 @@ from flowpregel._core.provenance import note_failed
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
-from flowpregel._core.unmatched import unmatched
+from flowpregel._core.unmatched import notice_of, still_unmatched, unmatched
 from flowpregel.channels.base import read
 
 
@@ -269,21 +269,15 @@ class Superstep:
         """Start a call that was held, or refuse it; tell first that no recorded one fits."""
         run = self.run
         assert task.record is not None
-        name, error = task.record.name, None
-        if name not in run.going_on.fitted:
-            error = run.going_on.unmatched.get(name)
-        if error is not None and error.task in run.going_on.fitted:
-            error = None  # another task took its place, and calls of it are asked for all the same
+        name = task.record.name
+        error = still_unmatched(run, name)
         if error is not None and run.options.on_unmatched == "error":
             for held in (task, *self._take_held(name)):
                 self._refuse(held, error)
             return
         if error is not None:
             run.going_on.unmatched[name] = None  # the user is told once
-            text = f"{error.summary}; Ctrl-C now, or on_unmatched='error'"
-            if error.task != name.removesuffix(".map"):
-                text += f"; adopts={error.task!r} if that is the old name of the task"
-            self._effects.append(effects.Emit("notices", text))
+            self._effects.append(effects.Emit("notices", notice_of(error, name)))
         self._start_call(task)
 
     def _take_held(self, name: str) -> list[Task]:

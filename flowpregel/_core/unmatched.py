@@ -46,6 +46,22 @@ def unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCallsError
     return known[record.name]
 
 
+def still_unmatched(run: Run, name: str) -> UnmatchedCallsError | None:
+    """Return what `unmatched` found of calls of the task *name*, unless a recorded one fits now."""
+    error = run.going_on.unmatched.get(name)
+    if error is None or {name, error.task} & run.going_on.fitted:
+        return None
+    return error
+
+
+def notice_of(error: UnmatchedCallsError, name: str) -> str:
+    """Return the notice before a call of the task *name* is made."""
+    text = f"{error.summary}; Ctrl-C now, or on_unmatched='error'"
+    if error.task == name.removesuffix(".map"):
+        return text
+    return f"{text}; adopts={error.task!r} if that is the old name of the task"
+
+
 def _first_unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCallsError | None:
     """Return the error for the first call of a task that is not recorded, if none fits."""
     was = _other_at(run, caller, record)
