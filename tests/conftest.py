@@ -24,8 +24,11 @@ pytest.register_assert_rewrite(
         for module in (
             "cache_contract",
             "saver_contract",
+            "saver_hooks",
             "saver_values",
             "store_contract",
+            "store_hooks",
+            "store_search",
         )
     ),
 )

@@ -1,10 +1,11 @@
-"""Tests that anyone can hold their own parts to, and crashes on purpose.
+"""Contract suites for parts of your own, and crashes on purpose.
 
-* `ChannelLaws`, `SaverContract`, `StoreContract`, `CacheContract`: what a
-  channel, a saver, a store or a cache of your own must do.
-* `crash_everywhere`: kills a workflow in a process of its own at each of its fault points.
+* `ChannelLaws`, `SaverContract`, `StoreContract`, `CacheContract`: the rules for
+  a channel, a saver, a store or a cache of your own.
+* `crash_everywhere`: kills a workflow in a separate process at every fault
+  point that it passes.
 
-Each name imports what it needs (pytest, hypothesis) when it is first used.
+Each name imports pytest or hypothesis, if it needs them, when it is first used.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
     from flowpregel.testing.saver_contract import SaverContract
     from flowpregel.testing.store_contract import StoreContract
 
-__all__ = ["CacheContract", "ChannelLaws", "SaverContract", "StoreContract", "crash_everywhere"]
+__all__ = [
+    "CacheContract",
+    "ChannelLaws",
+    "SaverContract",
+    "StoreContract",
+    "crash_everywhere",
+]
 
 _HOMES = {
     "CacheContract": "cache_contract",
@@ -32,6 +39,6 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only when a name is asked for
+    from importlib import import_module  # noqa: PLC0415 - only when a name is used
 
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""The laws every channel keeps, ready to run on a kind of your own."""
+"""The laws that every channel keeps, to check a channel of your own."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from flowpregel.errors import EmptyChannelError
 __all__ = ["Action", "ChannelLaws", "Observation", "observe"]
 
 Action: TypeAlias = Sequence[Any] | Literal["consume", "finish"]
-"""One superstep's writes, or one of the other two things that happen to a channel."""
+"""One superstep's writes, or the name of one of the two other calls of a channel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that a run can see of a channel."""
+    """The state of a channel, as far as a run can see it."""
 
     available: bool
     value: Any
-    """What `get` returns; `MISSING` where it refuses."""
+    """The value of `get`; `MISSING` if it refuses."""
     saved: Any
-    """What `checkpoint` returns."""
+    """The value of `checkpoint`."""
 
 
 def observe(channel: BaseChannel[Any, Any]) -> Observation:
-    """Return what is seen of *channel* now; what becomes of it later does not show."""
+    """Return the state of *channel* now; later changes of the channel do not show."""
     try:
         value = channel.get()
     except EmptyChannelError:
         value = MISSING
     return Observation(
-        channel.is_available(), copy.deepcopy(value), copy.deepcopy(channel.checkpoint())
+        channel.is_available(),
+        copy.deepcopy(value),
+        copy.deepcopy(channel.checkpoint()),
     )
 
 
@@ -44,13 +46,13 @@ class ChannelLaws:
     """The laws of one kind of channel.
 
     1. Reading changes nothing, and `is_available` agrees with `get`.
-    2. A channel restored from its checkpoint is as the one that made it.
-    3. ``update(())`` changes nothing where the kind says `reacts_to_silence` is False.
-    4. A copy is equal, and what happens to it does not show in the original.
-    5. `update`, `consume` and `finish` say True if anything changed. (`update`
-       may also say so of a value that was written and is equal to the last.)
+    2. A channel restored from its checkpoint equals the one that made it.
+    3. ``update(())`` changes nothing if the kind's `reacts_to_silence` is False.
+    4. A copy is equal, and a change of the copy does not show in the original.
+    5. `update`, `consume` and `finish` return True if anything changed. (`update`
+       may also return True for a write that is equal to the value.)
     6. An update that fails changes nothing.
-    7. The order of a superstep's writes makes no difference, where it should not.
+    7. The order of a superstep's writes makes no difference if `any_order` is True.
 
     Example:
         >>> from flowpregel.channels import LastValue
@@ -58,70 +60,92 @@ class ChannelLaws:
     """
 
     make: Callable[[], BaseChannel[Any, Any]]
-    """Makes an empty channel of the kind."""
+    """A function that returns an empty channel of the kind."""
     is_saved: bool = True
-    """Whether a checkpoint keeps its value."""
+    """True if a checkpoint keeps its value."""
     any_order: bool = False
-    """Whether the order of a superstep's writes makes no difference."""
+    """True if the order of a superstep's writes makes no difference."""
     equal: Callable[[Any, Any], bool] = operator.eq
-    """When two observed values are the same."""
+    """The comparison of two observed values."""
 
     def check(self, history: Sequence[Action]) -> None:
-        """Let *history* happen to a channel, and look at the laws before and after each action.
+        """Apply *history* to a channel, and check the laws around each action.
 
         Raises:
-            AssertionError: A law is broken; the message says which, and when.
+            AssertionError: A law is broken; the message names it and the action.
         """
         channel = self.make()
         self._check_state(channel, "when new")
         for number, action in enumerate(history, 1):
-            when = f"at action {number}, {action!r}"
-            self._check_copy(channel, action, when)
-            if self.any_order and not isinstance(action, str):
-                forward, backward = channel.copy(), channel.copy()
-                _happens(forward, action)
-                _happens(backward, action[::-1])
-                self._expect(backward, observe(forward), f"the order of its writes matters {when}")
+            moment = f"at action {number}, {action!r}"
+            self._check_copy(channel, action, moment)
+            self._check_order(channel, action, moment)
             before = observe(channel)
-            changed = _happens(channel, action)
-            if not changed:
-                why = "although it failed" if changed is None else "and does not say so"
-                self._expect(channel, before, f"it changed {why} {when}")
-            self._check_state(channel, when)
+            changed = _apply(channel, action)
+            if changed is None:
+                self._expect(channel, before, f"it changed although it failed {moment}")
+            elif not changed:
+                self._expect(
+                    channel, before, f"it changed and does not say so {moment}"
+                )
+            self._check_state(channel, moment)
 
-    def _check_state(self, channel: BaseChannel[Any, Any], when: str) -> None:
-        seen = observe(channel)
-        self._expect(channel, seen, f"reading changed it {when}")
-        if seen.available != (seen.value is not MISSING):
-            raise AssertionError(f"{channel!r}: is_available() and get() do not agree {when}")
+    def _check_state(self, channel: BaseChannel[Any, Any], moment: str) -> None:
+        state = observe(channel)
+        self._expect(channel, state, f"reading changed it {moment}")
+        if state.available != (state.value is not MISSING):
+            raise AssertionError(
+                f"{channel!r}: is_available() and get() do not agree {moment}"
+            )
         if self.is_saved:
-            restored = self.make().from_checkpoint(copy.deepcopy(seen.saved))
-            self._expect(restored, seen, f"its checkpoint restores something else {when}")
+            restored = self.make().from_checkpoint(copy.deepcopy(state.saved))
+            law = f"its checkpoint restores something else {moment}"
+            self._expect(restored, state, law)
         if not channel.reacts_to_silence:
             if channel.update(()):
-                raise AssertionError(f"{channel!r}: an empty update says it changed it {when}")
-            self._expect(channel, seen, f"an empty update changed it {when}")
+                raise AssertionError(
+                    f"{channel!r}: an empty update says it changed it {moment}"
+                )
+            self._expect(channel, state, f"an empty update changed it {moment}")
 
-    def _check_copy(self, channel: BaseChannel[Any, Any], action: Action, when: str) -> None:
-        seen = observe(channel)
+    def _check_copy(
+        self, channel: BaseChannel[Any, Any], action: Action, moment: str
+    ) -> None:
+        state = observe(channel)
         twin = channel.copy()
-        self._expect(twin, seen, f"its copy is something else {when}")
-        _happens(twin, action)
-        self._expect(channel, seen, f"it changed with its copy {when}")
+        self._expect(twin, state, f"its copy is something else {moment}")
+        _apply(twin, action)
+        self._expect(channel, state, f"it changed with its copy {moment}")
 
-    def _expect(self, channel: BaseChannel[Any, Any], seen: Observation, law: str) -> None:
-        now = observe(channel)
+    def _check_order(
+        self, channel: BaseChannel[Any, Any], action: Action, moment: str
+    ) -> None:
+        if not self.any_order or isinstance(action, str):
+            return
+        forward = channel.copy()
+        backward = channel.copy()
+        _apply(forward, action)
+        _apply(backward, action[::-1])
+        law = f"the order of its writes matters {moment}"
+        self._expect(backward, observe(forward), law)
+
+    def _expect(
+        self, channel: BaseChannel[Any, Any], expected: Observation, law: str
+    ) -> None:
+        state = observe(channel)
         same = (
-            now.available == seen.available
-            and self.equal(now.value, seen.value)
-            and self.equal(now.saved, seen.saved)
+            state.available == expected.available
+            and self.equal(state.value, expected.value)
+            and self.equal(state.saved, expected.saved)
         )
         if not same:
-            raise AssertionError(f"{channel!r}: {law}\n  was: {seen}\n  is:  {now}")
+            raise AssertionError(
+                f"{channel!r}: {law}\n  was: {expected}\n  is:  {state}"
+            )
 
 
-def _happens(channel: BaseChannel[Any, Any], action: Action) -> bool | None:
-    """Let *action* happen; return whether the channel says it changed, None if it failed."""
+def _apply(channel: BaseChannel[Any, Any], action: Action) -> bool | None:
+    """Apply *action*; return whether the channel reports a change, None if it fails."""
     if action == "consume":
         return channel.consume()
     if action == "finish":

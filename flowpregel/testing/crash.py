@@ -1,9 +1,8 @@
-"""Kills a workflow at each of its fault points, goes on with it, and compares.
+"""Workflows that are killed at every fault point, resumed and compared.
 
-A *workflow* is a function that is given a folder and returns a result. It keeps
-its store in that folder, and when it is called again with the same folder it goes
-on where the last call was killed, or returns what was returned (``run_id=`` does
-both)::
+A *workflow* is a function that takes a folder and returns a result. It keeps its
+store in that folder. Called again with the same folder, it resumes where the last
+call was killed, or returns the result of the finished run (``run_id=`` does both)::
 
     def workflow(folder):
         with LMDBSaver(folder / "runs") as saver:
@@ -13,17 +12,17 @@ both)::
     report = crash_everywhere(workflow)
     assert report.ok, report
 
-First it is run undisturbed, and the fault points that it passes are noted. Then,
-for each of them, it is run in a new folder until it is there and killed (a real
-``SIGKILL``; a point in a worker kills the worker), and called again in a new
-process until it ends. Every time:
+First the workflow runs undisturbed, and the harness notes the fault points that
+it passes. Then, for each of these points, the workflow runs in a new folder until
+it reaches the point and is killed (a real ``SIGKILL``; a point in a worker kills
+the worker). It is called again in a new process until it ends. Every time:
 
 * its result, and the history in its store, are those of the undisturbed run;
 * no task ran again after its result was committed;
 * every side effect that it noted (`effect`) was made at least once, and none
   by a task that was committed already.
 
-The passed points, the committed tasks and the effects stand in a log outside the
+The passed points, the committed tasks and the effects are in a log outside the
 store that survives every kill.
 """
 
@@ -34,7 +33,7 @@ import pkgutil
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,18 +41,25 @@ from typing import Any
 from flowpregel import _fault
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
-from flowpregel.testing.crash_process import RunFolder, RunResult, Workflow
+from flowpregel.testing.crash_process import LogLine, RunFolder, RunResult, Workflow
 
-__all__ = ["CrashError", "CrashReport", "Point", "Violation", "crash_everywhere", "effect"]
+__all__ = [
+    "CrashError",
+    "CrashReport",
+    "Point",
+    "Violation",
+    "crash_everywhere",
+    "effect",
+]
 
 _EFFECT = "effect"
 _MOST_SHOWN = 20
 _TRIES = 20
-"""Runs of which at least one should pass a point that the undisturbed run passed."""
+"""The number of runs of which one should pass a point of the undisturbed run."""
 
 
 class CrashError(Exception):
-    """The harness cannot do its work: the workflow fails when nobody disturbs it."""
+    """The harness cannot do its work: the workflow fails even without a kill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,34 +78,38 @@ class Violation:
     """A promise that did not hold."""
 
     killed_at: tuple[Point, ...]
-    what: str
+    problem: str
 
     def __str__(self) -> str:
-        return f"killed at {', then '.join(map(str, self.killed_at))}: {self.what}"
+        points = ", then ".join(str(point) for point in self.killed_at)
+        return f"killed at {points}: {self.problem}"
 
 
 @dataclass(slots=True)
 class CrashReport:
-    """What the kills came to."""
+    """The outcome of all kills of one workflow."""
 
     points: tuple[Point, ...] = ()
     """The fault points that the undisturbed run passed."""
     writes: int = 0
-    """How many of them stand before or after a durable write."""
+    """The number of those points that are before or after a durable write."""
     effects: int = 0
-    """How many of them stand before or after a side effect."""
+    """The number of those points that are before or after a side effect."""
     kills: int = 0
-    """How many processes were killed."""
+    """The number of processes that were killed."""
     runs: int = 0
-    """How many processes were started to run the workflow."""
+    """The number of processes that were started to run the workflow."""
     missed: list[Point] = field(default_factory=list)
-    """Points that none of 20 runs passed again: which worker gets which task, and which
-    tasks share a commit, is not fixed."""
+    """The points that none of 20 runs passed again.
+
+    The assignment of tasks to workers is not deterministic, nor is the set of
+    tasks that share a commit.
+    """
     violations: list[Violation] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether every promise held, and something was killed."""
+        """True if every promise held and at least one process was killed."""
         return not self.violations and self.kills > 0
 
     def __str__(self) -> str:
@@ -114,23 +124,26 @@ class CrashReport:
         return "\n".join(lines)
 
 
-def effect(what: str) -> None:
+def effect(description: str) -> None:
     """Note in the log that a side effect was made; outside the harness, do nothing.
 
-    The workflow is killed before and after it, too.
+    The harness kills the workflow before and after this note, too.
 
     Args:
-        what: Which one, the same in every run; without line breaks.
+        description: The side effect, described by the same text in every run;
+            without line breaks.
 
     Example:
         >>> effect("sent the letter to Ada")
     """
-    if log := os.environ.get(_fault.TRACE):
-        scope = current.get()
-        task_id = "-" if scope is None else scope.job.task.id
-        _fault.fault("effect.before")
-        _fault.append(log, f"{_EFFECT}\t{os.getpid()}\t0\t{task_id} {what}\n")
-        _fault.fault("effect.after")
+    log = os.environ.get(_fault.TRACE)
+    if not log:
+        return
+    scope = current.get()
+    task_id = "-" if scope is None else scope.job.task.id
+    _fault.fault("effect.before")
+    _fault.append(log, f"{_EFFECT}\t{os.getpid()}\t0\t{task_id} {description}\n")
+    _fault.fault("effect.after")
 
 
 def crash_everywhere(
@@ -142,17 +155,18 @@ def crash_everywhere(
     timeout: float = 60.0,
     modules: Sequence[str] = (),
 ) -> CrashReport:
-    """Kill *workflow* at each of its fault points, and return what became of it.
+    """Kill *workflow* at every fault point, and report the broken promises.
 
-    Its processes are made by multiprocessing: in a script, call it under
+    The processes are made by multiprocessing: in a script, call it under
     ``if __name__ == "__main__":``.
 
     Args:
         workflow: A function of a folder (`pathlib.Path`), or its ``"module:name"``.
-        in_a_row: How many kills in a row. With 2, the run that goes on after a
-            kill is killed too, at each of its points; with 3 the one after that, too.
+        in_a_row: The number of kills in a row. With 2, the run that resumes after
+            a kill is killed too, at every point that it passes; with 3, the run
+            after that, too.
         at_most: Use at most this many points of each run, evenly spread.
-        history: Compare what is in the LMDB stores below its folder.
+        history: Compare the contents of the LMDB stores below its folder.
         timeout: Seconds that a run may take.
         modules: Names of modules to import once, before any run; saves time.
 
@@ -165,22 +179,26 @@ def crash_everywhere(
         39 fault points (12 at durable writes, 4 at effects), 39 kills, 79 runs, ...
     """
     if in_a_row < 1:
-        raise ConfigurationError(f"in_a_row is {in_a_row!r}; give the number of kills, 1 or more")
+        raise ConfigurationError(
+            f"in_a_row is {in_a_row!r}; give the number of kills, 1 or more"
+        )
     import cloudpickle  # noqa: PLC0415 - heavy
 
-    function = pkgutil.resolve_name(workflow) if isinstance(workflow, str) else workflow
-    started = Workflow(cloudpickle.dumps(function), history, timeout, modules)
+    function = workflow
+    if isinstance(workflow, str):
+        function = pkgutil.resolve_name(workflow)
+    pickled = Workflow(cloudpickle.dumps(function), history, timeout, modules)
     with tempfile.TemporaryDirectory(prefix="flowpregel-crash-") as temporary:
-        return _CrashTest(started, Path(temporary), at_most).run(in_a_row)
+        return _CrashTest(pickled, Path(temporary), at_most).run(in_a_row)
 
 
 class _CrashTest:
-    """Runs one workflow again and again, and kills it.
+    """The kills of one workflow, and the report about them.
 
     Args:
-        workflow: What is run.
-        base: The folder for the folders of its runs.
-        at_most: How many points of a run are used.
+        workflow: The workflow to run and kill.
+        base: The folder for the folders of all runs.
+        at_most: The greatest number of points of a run that are used.
     """
 
     def __init__(self, workflow: Workflow, base: Path, at_most: int | None) -> None:
@@ -192,122 +210,184 @@ class _CrashTest:
 
     def run(self, in_a_row: int) -> CrashReport:
         """Kill the workflow at every point, *in_a_row* times in a row."""
-        clean, report = self._new_folder(), self._report
+        clean = self._new_folder()
         status = self._run(clean, None)
         if status != 0:
-            raise CrashError(f"undisturbed, the workflow ends with {status}:\n{clean.printed()}")
-        self._expected, log = clean.result(), clean.log()
+            raise CrashError(
+                f"undisturbed, the workflow ends with {status}:\n{clean.printed()}"
+            )
+        self._expected = clean.result()
+        log = clean.log()
         self._effects = Counter(_effects(log))
-        report.points = (*_points(log),)
+        shutil.rmtree(clean.path)
+
+        report = self._report
+        report.points = tuple(_points(log))
         names = Counter(point.name.removeprefix("worker.") for point in report.points)
         report.writes = names["store.commit.before"] + names["store.commit.after"]
         report.effects = names["effect.before"] + names["effect.after"]
-        shutil.rmtree(clean.path)
-        self._kill_after((), report.points, in_a_row, None)
+        self._kill_at_each((), report.points, in_a_row, None)
         return report
 
-    def _kill_after(
-        self, before: tuple[Point, ...], points: Sequence[Point], more: int, killed: Path | None
+    def _kill_at_each(
+        self,
+        earlier: tuple[Point, ...],
+        points: Sequence[Point],
+        kills: int,
+        source: Path | None,
     ) -> None:
         """Kill at each of *points*, in as many runs as it takes to pass it.
 
         Args:
-            before: Where the run was killed before.
-            points: Where it can be killed now; at most so many are used as the user said.
-            more: How many kills follow, this one included.
-            killed: The folder that the kill before left; None if there was none.
+            earlier: The points of the kills before this one.
+            points: The points to choose from; the caller's `at_most` are used.
+            kills: The number of kills to do in a row, this one included.
+            source: The folder that the kill before this one left, if there was one.
         """
-        most = min(len(points), self._at_most or len(points))
-        for index in range(most):
-            point = points[index * len(points) // most]
-            tries = (self._kill((*before, point), more - 1, killed) for _ in range(_TRIES))
-            if not any(tries):
+        limit = min(len(points), self._at_most or len(points))
+        for index in range(limit):
+            # Evenly spread over all points.
+            point = points[index * len(points) // limit]
+            is_met = self._kill_once((*earlier, point), kills - 1, source)
+            if not is_met:
                 self._report.missed.append(point)
 
-    def _kill(self, points: tuple[Point, ...], more: int, copy_of: Path | None) -> bool:
-        """Run up to the last point, kill there, go on to the end, and compare.
+    def _kill_once(
+        self,
+        points: tuple[Point, ...],
+        kills: int,
+        source: Path | None,
+    ) -> bool:
+        """Repeat a kill until a run passes its point; return False after too many."""
+        return any(self._kill(points, kills, source) for _ in range(_TRIES))
+
+    def _kill(
+        self,
+        points: tuple[Point, ...],
+        kills: int,
+        source: Path | None,
+    ) -> bool:
+        """Kill a run at the last of *points*, resume it to its end, and compare.
 
         Returns whether no other try is needed.
         """
-        folder, killed = self._new_folder(copy_of), None
+        folder = self._new_folder(source)
         folder.acted.unlink(missing_ok=True)
+        killed: Path | None = None
         try:
             status = self._run(folder, points[-1])
             met = folder.acted.exists()
             self._report.kills += met
-            if met and more:
+            if met and kills:
                 killed = self._new_folder(folder.path).path
-            before = len(folder.log())
+            log_length = len(folder.log())
             # The death of a worker fails its task, and perhaps the run.
             if status != 0 and met:
                 status = self._run(folder, None)
         except TimeoutError:
             self._report.violations.append(Violation(points, "a run took too long"))
             return True
-        problems = [Violation(points, problem) for problem in self._problems(folder, status)]
-        self._report.violations += problems
+        problems = list(self._problems(folder, status))
+        for problem in problems:
+            self._report.violations.append(Violation(points, problem))
         if killed is not None:
-            self._kill_after(points, [*_points(folder.log()[before:])], more, killed)
+            further_points = list(_points(folder.log()[log_length:]))
+            self._kill_at_each(points, further_points, kills, killed)
             shutil.rmtree(killed)
         shutil.rmtree(folder.path)
         return met or bool(problems)
 
     def _run(self, folder: RunFolder, point: Point | None) -> int:
         self._report.runs += 1
-        return self._workflow.run(folder, "" if point is None else f"{point}:kill")
+        fault = "" if point is None else f"{point}:kill"
+        return self._workflow.run(folder, fault)
 
     def _problems(self, folder: RunFolder, status: int) -> Iterator[str]:
         if status != 0:
             yield f"the run that went on ended with {status}:\n{folder.printed()}"
             return
-        result, log = folder.result(), folder.log()
-        if result.value[0] != self._expected.value[0]:
-            yield f"the result is {result.value[1]}, not {self._expected.value[1]}"
+        result = folder.result()
+        log = folder.log()
+        digest, text = result.value
+        expected_digest, expected_text = self._expected.value
+        if digest != expected_digest:
+            yield f"the result is {text}, not {expected_text}"
         yield from _differences(self._expected, result)
         yield from _repetitions(log)
-        for what in (self._effects - Counter(_effects(log))).elements():
-            yield f"the effect {what!r} was lost"
+        lost = self._effects - Counter(_effects(log))
+        for description in lost.elements():
+            yield f"the effect {description!r} was lost"
 
-    def _new_folder(self, copy_of: Path | None = None) -> RunFolder:
+    def _new_folder(self, source: Path | None = None) -> RunFolder:
+        """Return a run folder: a copy of *source*, or one that does not exist yet."""
         self._count += 1
         path = self._base / f"{self._count:06}"
-        if copy_of is not None:
-            shutil.copytree(copy_of, path)
+        if source is not None:
+            shutil.copytree(source, path)
         return RunFolder(path)
 
 
-def _points(log: Sequence[Sequence[str]]) -> Iterator[Point]:
+def _points(log: Sequence[LogLine]) -> Iterator[Point]:
     """Yield each point that was passed, once, in the order of the first pass."""
-    yield from dict.fromkeys(Point(name, int(n)) for name, _, n, _ in log if name != _EFFECT)
+    points = dict.fromkeys(
+        Point(line.name, line.count) for line in log if line.name != _EFFECT
+    )
+    yield from points
 
 
-def _effects(log: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield from (about.partition(" ")[2] for name, _, _, about in log if name == _EFFECT)
+def _effects(log: Sequence[LogLine]) -> Iterator[str]:
+    """Yield the description of each side effect in *log*."""
+    for line in log:
+        if line.name == _EFFECT:
+            _, _, description = line.about.partition(" ")
+            yield description
 
 
-def _repetitions(log: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield what a task did after the engine knew that its result is committed."""
+def _repetitions(log: Sequence[LogLine]) -> Iterator[str]:
+    """Yield the actions of tasks whose result the engine knew to be committed."""
     committed: set[str] = set()
-    for name, _, _, about in log:
-        task_id, _, what = about.partition(" ")
-        if name.endswith(".commit.after"):
-            committed.update(about.split())
-        elif name.removeprefix("worker.") == "task.before" and about in committed:
-            yield f"task {about} ran again after its result was committed"
-        elif name == _EFFECT and task_id in committed:
-            yield f"the effect {what!r} was made again by a committed task"
+    for line in log:
+        if line.name.endswith(".commit.after"):
+            committed.update(line.about.split())
+            continue
+        problem = _repetition(line, committed)
+        if problem is not None:
+            yield problem
 
 
-def _differences(expected: RunResult, found: RunResult) -> Iterator[str]:
-    """Yield the first line in which two histories differ."""
-    for old, new in zip(expected.history, found.history, strict=False):
+def _repetition(line: LogLine, committed: Container[str]) -> str | None:
+    """Return the problem if *line* is an action of a task that is *committed*."""
+    if line.name == _EFFECT:
+        task_id, _, description = line.about.partition(" ")
+        problem = f"the effect {description!r} was made again by a committed task"
+    elif line.name.removeprefix("worker.") == "task.before":
+        task_id = line.about
+        problem = f"task {task_id} ran again after its result was committed"
+    else:
+        return None
+    return problem if task_id in committed else None
+
+
+def _differences(expected: RunResult, result: RunResult) -> Iterator[str]:
+    """Yield the first difference between two histories."""
+    for old, new in zip(expected.history, result.history, strict=False):
         if old != new:
-            its, other = next((a, b) for a, b in zip(new, old, strict=True) if a != b)
-            same = max(0, len(os.path.commonprefix([its, other])) - 40)  # noqa: RUF071 - texts
-            texts = [f"...{text[same : same + 120]}..." for text in (its, other)]
-            place = f"checkpoint {old[3]} of thread {old[1]!r}, namespace {old[2]!r}"
-            yield f"{place}, has {texts[0]}, not {texts[1]}"
+            yield _difference(old, new)
             return
-    if len(expected.history) != len(found.history):
-        counts = len(found.history), len(expected.history)
-        yield f"the history has {counts[0]} checkpoints, not {counts[1]}"
+    count = len(result.history)
+    expected_count = len(expected.history)
+    if count != expected_count:
+        yield f"the history has {count} checkpoints, not {expected_count}"
+
+
+def _difference(old: Sequence[str], new: Sequence[str]) -> str:
+    """Return the first difference of two lines of a history, which are not equal."""
+    fields = zip(old, new, strict=True)
+    old_text, new_text = next(pair for pair in fields if pair[0] != pair[1])
+    prefix = os.path.commonprefix([old_text, new_text])  # noqa: RUF071 - texts
+    start = max(0, len(prefix) - 40)
+    end = start + 120
+    return (
+        f"checkpoint {old[3]} of thread {old[1]!r}, namespace {old[2]!r}, "
+        f"has ...{new_text[start:end]}..., not ...{old_text[start:end]}..."
+    )

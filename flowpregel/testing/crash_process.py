@@ -1,8 +1,8 @@
-"""One run of a workflow in a process of its own, which may be killed, and what it leaves.
+"""One run of a workflow in a separate process, which may be killed, and its results.
 
-The processes are forks of multiprocessing's fork server, which has imported what a
-workflow needs: a run costs milliseconds. `flowpregel.testing.crash` decides which runs
-are made and compares their results.
+The processes are forks of multiprocessing's fork server, which has imported the
+modules that a workflow needs: a run costs milliseconds. `flowpregel.testing.crash`
+decides which runs are made and compares their results.
 """
 
 from __future__ import annotations
@@ -21,21 +21,41 @@ from pathlib import Path
 from typing import Any
 
 from flowpregel import _fault
+from flowpregel._core import records
 from flowpregel._core.digest import digest_of
-from flowpregel._core.records import ASKED, ERROR, ERROR_SOURCE, INTERRUPT, RESUME
+from flowpregel._core.records import PendingWrite, Saved
 
 _LONGEST_TEXT = 300
 _MOST_LINES = 8
 _IDS = re.compile(r":[0-9a-f]{8}-[0-9a-f-]{27}")
 _PRELOADED = (
-    "__main__", "lmdb", "cloudpickle", "loky", "flowpregel.func", "flowpregel.checkpoint.lmdb",
-    "flowpregel.executors.processes", "flowpregel.graph", "flowpregel.testing.crash_process",
-)  # fmt: skip
+    "__main__",
+    "lmdb",
+    "cloudpickle",
+    "loky",
+    "flowpregel.func",
+    "flowpregel.checkpoint.lmdb",
+    "flowpregel.executors.processes",
+    "flowpregel.graph",
+    "flowpregel.testing.crash_process",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of the log of a run: a fault point that was passed, or a side effect."""
+
+    name: str
+    """The name of the point."""
+    count: int
+    """The number of times that its process has passed the point, this one included."""
+    about: str
+    """The tasks that the point is about, and the description of an effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The result of a workflow, in a form that can be compared with that of another run."""
+    """The result of a workflow, in a form that can be compared with another run's."""
 
     value: tuple[str, str]
     """A digest, and a text for people."""
@@ -45,7 +65,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The folder of one workflow that is killed and goes on: its store, its log."""
+    """The folder of one workflow that is killed and resumed: its store, its log."""
 
     path: Path
 
@@ -59,11 +79,16 @@ class RunFolder:
         """The file that exists once the fault has acted."""
         return self.path / "acted"
 
-    def log(self) -> list[list[str]]:
-        """Return the passed fault points and the effects: (name, pid, n, about) of each."""
-        log = self.path / "log"
-        lines = log.read_text().splitlines() if log.exists() else []
-        return [line.split("\t", 3) for line in lines]
+    def log(self) -> list[LogLine]:
+        """Return the passed fault points and the side effects, in their order."""
+        path = self.path / "log"
+        if not path.exists():
+            return []
+        lines = []
+        for line in path.read_text().splitlines():
+            name, _, count, about = line.split("\t", 3)
+            lines.append(LogLine(name, int(count), about))
+        return lines
 
     def result(self) -> RunResult:
         """Return the result of the last run that ended."""
@@ -72,64 +97,83 @@ class RunFolder:
         return result
 
     def printed(self) -> str:
-        """Return the end of what the runs printed."""
+        """Return the last lines of the output of the runs."""
         output = self.path / "output"
-        text = output.read_text(errors="replace") if output.exists() else ""
-        return "\n".join(text.splitlines()[-_MOST_LINES:])
+        if not output.exists():
+            return ""
+        lines = output.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-_MOST_LINES:])
 
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A function of a folder, and how it is run."""
+    """A function of a folder, and the options for running it."""
 
     function: bytes
-    """Pickled."""
+    """The function, pickled."""
     history: bool
-    """Whether the histories in its stores are part of its result."""
+    """True if the histories in the stores are part of the result."""
     timeout: float
     """Seconds that a run may take."""
     modules: Sequence[str] = ()
     """Names of modules that the fork server imports."""
 
     def run(self, folder: RunFolder, fault: str) -> int:
-        """Run it in a new process; return its exit code, or the negative signal number.
+        """Run it in a new process; return its exit code, or minus the signal's number.
 
         Args:
-            folder: Where it keeps its store, its log and its result.
-            fault: Where to kill it, as ``FLOWPREGEL_FAULT`` says it; empty: nowhere.
+            folder: The folder for its store, its log and its result.
+            fault: The point at which to kill it, in the form of ``FLOWPREGEL_FAULT``;
+                empty to let it run to its end.
 
         Raises:
             TimeoutError: It took too long, and was killed.
         """
         folder.work.mkdir(parents=True, exist_ok=True)
-        variables = {
-            # Stores of a test need no key of the user's, and must not make one.
-            "FLOWPREGEL_STORE_KEY": "the key of a test",
-            **os.environ,
-            _fault.TRACE: str(folder.path / "log"),
-            _fault.FAULT: fault,
-            _fault.ONCE: str(folder.acted),
-        }
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([*_PRELOADED, *self.modules])
-        process = context.Process(target=_child, args=(self, folder, variables, [*sys.path]))
+        process = context.Process(
+            target=_child,
+            args=(
+                self,
+                folder,
+                _environment(folder, fault),
+                list(sys.path),
+            ),
+        )
         process.start()
         process.join(self.timeout)
-        if process.exitcode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.ident or 0, signal.SIGKILL)
-            process.kill()
-            process.join()
-            raise TimeoutError
-        return process.exitcode
+        if process.exitcode is not None:
+            return process.exitcode
+        with suppress(ProcessLookupError):
+            os.killpg(process.ident or 0, signal.SIGKILL)
+        process.kill()
+        process.join()
+        raise TimeoutError
+
+
+def _environment(folder: RunFolder, fault: str) -> dict[str, str]:
+    """Return the environment variables of a run in *folder*."""
+    return {
+        # Stores of a test need no key of the user's, and must not make one.
+        "FLOWPREGEL_STORE_KEY": "the key of a test",
+        **os.environ,
+        _fault.TRACE: str(folder.path / "log"),
+        _fault.FAULT: fault,
+        _fault.ONCE: str(folder.acted),
+    }
 
 
 def _child(
-    workflow: Workflow, folder: RunFolder, variables: Mapping[str, str], path: list[str]
+    workflow: Workflow,
+    folder: RunFolder,
+    variables: Mapping[str, str],
+    path: list[str],
 ) -> None:
     """Run the workflow in this process, and write its result to the folder."""
     os.setsid()
-    output = os.open(folder.path / "output", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+    flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY
+    output = os.open(folder.path / "output", flags, 0o600)
     for number in (1, 2):
         os.dup2(output, number)
     sys.path[:] = path
@@ -139,12 +183,14 @@ def _child(
     try:
         value = pickle.loads(workflow.function)(folder.work)
         _fault.fault("workflow.returned")
-        # The history is read by the harness, not by the workflow: no faults any more.
+        # The harness reads the history, not the workflow: no faults any more.
         for name in (_fault.TRACE, _fault.FAULT, _fault.ONCE):
             del os.environ[name]
         _fault.arm()
-        history = (*_history_of(folder.work),) if workflow.history else ()
-        result = RunResult(_shown(value), history)
+        history: tuple[tuple[str, ...], ...] = ()
+        if workflow.history:
+            history = tuple(_history_of(folder.work))
+        result = RunResult(_digest_and_repr(value), history)
         (folder.path / "result").write_bytes(pickle.dumps(result))
     finally:
         # multiprocessing ends its processes without the functions of atexit.
@@ -152,47 +198,70 @@ def _child(
 
 
 def _history_of(folder: Path) -> Iterator[tuple[str, ...]]:
-    """Yield what the stores in *folder* hold, without what differs from run to run.
+    """Yield the checkpoints of the stores in *folder*, in a form that all runs share.
 
     Each line has the store, the thread, the namespace, the superstep, its source,
-    the values and the pending writes. Ids and times are left out.
+    the values and the pending writes. Ids and times differ from run to run and are
+    left out.
     """
     from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - loads LMDB
 
     for file in sorted(folder.rglob("data.mdb")):
+        lines = []
         with LMDBSaver(file.parent, readonly=True) as saver:
-            lines = [_line(saved) for each in saver.namespaces() for saved in saver.history(each)]
-        for line in sorted(lines, key=lambda line: (line[:2], int(line[2]))):
-            yield str(file.parent.relative_to(folder)), *line
+            for address in saver.namespaces():
+                lines += [_history_line(saved) for saved in saver.history(address)]
+        lines.sort(key=lambda line: (line[:2], int(line[2])))
+        store = str(file.parent.relative_to(folder))
+        for line in lines:
+            yield store, *line
 
 
-def _line(saved: Any) -> tuple[str, ...]:
-    deltas = {name: (*delta.writes,) for name, delta in saved.deltas.items()}
-    values = [*sorted(saved.checkpoint.values.items()), *sorted(deltas.items())]
+def _history_line(saved: Saved) -> tuple[str, ...]:
+    """Return a checkpoint as a line of a history, without its store."""
+    deltas = {name: tuple(delta.writes) for name, delta in saved.deltas.items()}
+    values: list[tuple[str, Any]] = sorted(saved.checkpoint.values.items())
+    values += sorted(deltas.items())
+    shown_values = [(name, _digest_and_repr(value)) for name, value in values]
+    shown_writes = []
+    for write in saved.writes:
+        shown_write = _comparable(write)
+        if shown_write is not None:
+            shown_writes.append(shown_write)
     return (
         saved.address.thread_id,
         _IDS.sub("", saved.address.namespace),
         str(saved.checkpoint.step),
         saved.checkpoint.source,
-        repr([(name, _shown(value)) for name, value in values]),
-        repr([item for write in saved.writes if (item := _written(write))]),
+        repr(shown_values),
+        repr(shown_writes),
     )
 
 
-def _written(write: Any) -> Any:
-    """Return what is compared of a pending write; None: nothing.
+def _comparable(write: PendingWrite) -> tuple[str, object] | None:
+    """Return the part of a pending write that all runs share; None if there is none.
 
-    Failures are left out: one that was overcome stays beside the result, and the death of
-    a worker makes its task fail.
+    Failures are left out: a failure that a later attempt overcame stays beside the
+    result, and the death of a worker makes its task fail.
     """
-    if write.channel in (ERROR, ERROR_SOURCE):
-        return None
-    if write.channel == INTERRUPT:  # the id of an interrupt is made from that of its task
-        return write.channel, [_shown(item.value) for item in write.value]
-    if write.channel == ASKED:  # and so is that of a question
-        return write.channel, [_shown(each[1:]) for each in write.value]
-    return write.channel, "" if write.channel == RESUME else _shown(write.value)
+    match write.channel:
+        case records.ERROR | records.ERROR_SOURCE:
+            return None
+        case records.RESUME:
+            return write.channel, ""
+        case records.INTERRUPT:
+            # The id of an interrupt is derived from the id of the task.
+            values = [_digest_and_repr(item.value) for item in write.value]
+            return write.channel, values
+        case records.ASKED:
+            # The id of a question is, too.
+            questions = [_digest_and_repr(question[1:]) for question in write.value]
+            return write.channel, questions
+        case _:
+            return write.channel, _digest_and_repr(write.value)
 
 
-def _shown(value: Any) -> tuple[str, str]:
-    return digest_of(value, "a value of the workflow", strict=False), repr(value)[:_LONGEST_TEXT]
+def _digest_and_repr(value: object) -> tuple[str, str]:
+    """Return the digest of *value*, and the beginning of the repr for people."""
+    digest = digest_of(value, "a value of the workflow", strict=False)
+    return digest, repr(value)[:_LONGEST_TEXT]

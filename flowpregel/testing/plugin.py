@@ -1,9 +1,9 @@
-"""A pytest plugin: the fixture ``flowpregel_check``, and killing marked tests everywhere.
+"""A pytest plugin: fixture ``flowpregel_check`` and option ``--crash-everywhere``.
 
-A test that is marked ``crash_everywhere`` runs once, as it stands, unless the
-option is given. With it the test is a workflow of `flowpregel.testing.crash`: it
-is run in processes of its own, killed at each point, and run again in the same
-``tmp_path`` until it passes.
+A test that is marked ``crash_everywhere`` runs once, unchanged, unless the option
+is given. With the option the test is a workflow of `flowpregel.testing.crash`: it
+runs in separate processes, is killed at each fault point, and runs again in the
+same ``tmp_path`` until it passes.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ import pytest
 _MARKER = "crash_everywhere"
 _PROPERTY = "flowpregel_crash"
 _HELP = (
-    "crash_everywhere(in_a_row=1, at_most=None, timeout=60, history=True): with the option "
-    "--crash-everywhere the test is killed at each of its fault points and run again in the same "
-    "tmp_path until it passes; nothing may be lost or done twice (flowpregel.testing.crash)"
+    "crash_everywhere(in_a_row=1, at_most=None, timeout=60, history=True): "
+    "with the option --crash-everywhere the test is killed at each of its fault "
+    "points and run again in the same tmp_path until it passes; nothing may be lost "
+    "or done twice (flowpregel.testing.crash)"
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--crash-everywhere``."""
-    help_ = "kill tests marked crash_everywhere at each of their fault points"
-    parser.getgroup("flowpregel").addoption("--crash-everywhere", action="store_true", help=help_)
+    group = parser.getgroup("flowpregel")
+    group.addoption(
+        "--crash-everywhere",
+        action="store_true",
+        help="kill tests marked crash_everywhere at each of their fault points",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,13 +43,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
-    """Kill the test everywhere, rather than call it, if that was asked for."""
+    """Kill a marked test everywhere, rather than call it, if the option is given."""
     marker = pyfuncitem.get_closest_marker(_MARKER)
-    if marker is None or not pyfuncitem.config.getoption("--crash-everywhere"):
+    config = pyfuncitem.config
+    if marker is None or not config.getoption("--crash-everywhere"):
         return None
-    from flowpregel.testing.crash import crash_everywhere  # noqa: PLC0415 - only with the option
+    from flowpregel.testing.crash import crash_everywhere  # noqa: PLC0415
 
-    report = crash_everywhere(_workflow_of(pyfuncitem), modules=("pytest",), **marker.kwargs)
+    workflow = _workflow_of(pyfuncitem)
+    report = crash_everywhere(workflow, modules=("pytest",), **marker.kwargs)
     text = str(report)
     pyfuncitem.user_properties.append((_PROPERTY, text.splitlines()[0]))
     if not report.ok:
@@ -54,55 +61,72 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Add the number of points at which each test was killed."""
-    if config.getoption("--crash-everywhere"):
-        terminalreporter.section("killed everywhere")
-        ended = terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
-        for report in ended:
-            if (told := dict(report.user_properties).get(_PROPERTY)) is not None:
-                terminalreporter.line(f"{report.nodeid}: {told}")
+    if not config.getoption("--crash-everywhere"):
+        return
+    terminalreporter.section("killed everywhere")
+    reports = [
+        *terminalreporter.getreports("passed"),
+        *terminalreporter.getreports("failed"),
+    ]
+    for report in reports:
+        summary = dict(report.user_properties).get(_PROPERTY)
+        if summary is not None:
+            terminalreporter.line(f"{report.nodeid}: {summary}")
 
 
 @pytest.fixture
 def flowpregel_check() -> Callable[..., None]:
-    """A function: fail if unfinished runs in a store (its path) do not fit these flows any more.
+    """A function that fails if unfinished runs in a store no longer fit these flows.
+
+    It takes the path of the store, and the flows.
 
     Example:
         >>> def test_code_fits_the_runs(flowpregel_check):  # doctest: +SKIP
         ...     flowpregel_check("runs.lmdb", study, report)
     """
-    return check_store
+    return check_runs_fit
 
 
-def check_store(store: str | Path, *flows: Any) -> None:
-    """Fail the running test if a run does not fit its flow, or is one of none of *flows*."""
-    from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - only with the fixture
-    from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415 - as above
+def check_runs_fit(store: str | Path, *flows: Any) -> None:
+    """Fail the running test if a run in *store* does not fit its flow among *flows*.
+
+    A run that belongs to none of *flows* is compared with the first, and fails too.
+    """
+    # Only a test with the fixture needs these.
+    from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415
+    from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415
 
     def flow_of(saved: Any) -> Any:
         return next((flow for flow in flows if owns(flow, saved)), flows[0])
 
     assert Path(store).is_dir(), f"there is no store at {store}"
     with LMDBSaver(store) as saver:
-        for run_id, found in check_runs(saver, flow_of):
-            if not found.fits:
-                pytest.fail(f"run {run_id!r}: {found}", pytrace=False)
+        for run_id, report in check_runs(saver, flow_of):
+            if not report.fits:
+                pytest.fail(f"run {run_id!r}: {report}", pytrace=False)
 
 
 def _workflow_of(item: pytest.Function) -> Callable[[Path], None]:
-    """Return the test as a function of the folder that takes the place of ``tmp_path``."""
-    names = item._fixtureinfo.argnames  # noqa: SLF001 - the one place that has them
-    given = {name: item.funcargs[name] for name in names if name != "tmp_path"}
+    """Return the test as a function of the folder that replaces its ``tmp_path``."""
+    names = item._fixtureinfo.argnames  # noqa: SLF001 - no public attribute has them
+    fixtures = {name: item.funcargs[name] for name in names if name != "tmp_path"}
     try:
-        pickle.dumps(given)
-    except Exception as error:  # noqa: BLE001 - a user's __getstate__ may raise anything
+        pickle.dumps(fixtures)
+    except Exception as error:  # noqa: BLE001 - a user's __getstate__ may raise any
         pytest.fail(
             f"--crash-everywhere: the test runs in other processes, and its fixtures "
-            f"{', '.join(given)} cannot be sent there ({error}); use tmp_path and plain values",
+            f"{', '.join(fixtures)} cannot be sent there ({error}); "
+            "use tmp_path and plain values",
             pytrace=False,
         )
-    return partial(_call, item.obj, given, "tmp_path" in names)
+    return partial(_call_test, item.obj, fixtures, "tmp_path" in names)
 
 
-def _call(test: Any, given: Mapping[str, Any], wants_folder: bool, path: Path) -> None:
+def _call_test(
+    test: Any, fixtures: Mapping[str, Any], wants_folder: bool, path: Path
+) -> None:
     """Call a test in this process, with *path* as its ``tmp_path`` if it takes one."""
-    test(**given, **({"tmp_path": path} if wants_folder else {}))
+    arguments = dict(fixtures)
+    if wants_folder:
+        arguments["tmp_path"] = path
+    test(**arguments)

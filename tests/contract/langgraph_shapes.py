@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowpregel.testing.saver_values import nth_id
+from flowpregel.testing.saver_hooks import nth_id
 
 
 def config(thread_id: str, number: int | None = None, namespace: str | None = "") -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from flowpregel._core.records import Address, DeltaHistory
 from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 from flowpregel.errors import ConfigurationError, LeaseLostError, ThreadBusyError
-from flowpregel.testing.saver_values import SaverHooks, Timeline, ids, nth_id, writes
+from flowpregel.testing.saver_hooks import SaverHooks, Timeline, ids, nth_id, writes
 
 _PATIENCE = 20
 """Seconds until a rule that waits for an OS thread gives up."""

@@ -9,7 +9,7 @@ import pytest
 
 from flowpregel.errors import ConfigurationError
 from flowpregel.store.base import BaseStore
-from flowpregel.testing.store_contract import NS, Clock, StoreHooks, keys
+from flowpregel.testing.store_hooks import NS, Clock, StoreHooks, keys
 
 
 class TimeRules(StoreHooks):

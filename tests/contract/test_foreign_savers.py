@@ -18,7 +18,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
 from flowpregel.integrations.langgraph import ForeignSaver, as_saver
-from flowpregel.testing.saver_values import Timeline, ids, nth_id, task_id, writes
+from flowpregel.testing.saver_hooks import Timeline, ids, nth_id, nth_task_id, writes
 from flowpregel.types import interrupt
 
 
@@ -65,7 +65,7 @@ def test_what_is_changed_after_it_was_prepared_is_not_kept(saver):
 
     assert line.load(2).checkpoint.values == {"a": {"n": [1]}}
     assert line.load(2).checkpoint.metadata["tags"] == ["x"]
-    assert line.load(1).writes == (PendingWrite(task_id(1), "a", [1, {"a": [2]}]),)
+    assert line.load(1).writes == (PendingWrite(nth_task_id(1), "a", [1, {"a": [2]}]),)
 
 
 def test_one_without_a_serializer_is_given_copies():
@@ -130,7 +130,7 @@ def test_writes_are_kept_before_the_checkpoint_that_consumes_them(saver):
     both = replace(line.batch(2, {"a": 1}), writes=writes("t", 1, ("a", 1)).writes)
     saver.commit([both])
 
-    assert line.load(1).writes == (PendingWrite(task_id(1), "a", 1),)
+    assert line.load(1).writes == (PendingWrite(nth_task_id(1), "a", 1),)
     assert line.load(2).writes == ()
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.testing.saver_values import Timeline, nth_id, task_id
+from flowpregel.testing.saver_hooks import Timeline, nth_id, nth_task_id
 from tests.contract.langgraph_shapes import classic, config
 
 
@@ -184,7 +184,7 @@ def test_a_new_version_is_greater_than_the_one_before(adapter):
 def test_the_async_forms_do_the_same(adapter):
     async def use():
         stored = await adapter.aput(config("t"), classic(1, {"a": 1}, {"a": 1}), {}, {"a": 1})
-        await adapter.aput_writes(stored, [("a", 2)], task_id(1))
+        await adapter.aput_writes(stored, [("a", 2)], nth_task_id(1))
         found = await adapter.aget_tuple(config("t"))
         listed = [each async for each in adapter.alist(config("t"))]
         checkpoint = await adapter.aget(config("t"))
@@ -201,7 +201,7 @@ def test_the_async_forms_do_the_same(adapter):
             await adapter.aget(config("u")) == checkpoint,
         ]
 
-    assert [[(task_id(1), "a", 2)], True, True, None, True] == asyncio.run(use())
+    assert [[(nth_task_id(1), "a", 2)], True, True, None, True] == asyncio.run(use())
 
 
 def pending(adapter, number=1):
@@ -219,15 +219,15 @@ def start(adapter):
 
 def test_writes_name_their_task_and_channel(adapter):
     start(adapter)
-    adapter.put_writes(config("t", 1), [("a", 1), ("b", [2])], task_id(1), "p")
+    adapter.put_writes(config("t", 1), [("a", 1), ("b", [2])], nth_task_id(1), "p")
 
-    assert [(task_id(1), "a", 1), (task_id(1), "b", [2])] == pending(adapter)
+    assert [(nth_task_id(1), "a", 1), (nth_task_id(1), "b", [2])] == pending(adapter)
 
 
 def test_a_write_that_is_kept_does_not_change(adapter):
     start(adapter)
-    adapter.put_writes(config("t", 1), [("a", "first")], task_id(1), "p")
-    adapter.put_writes(config("t", 1), [("a", "second"), ("b", "new")], task_id(1), "p")
+    adapter.put_writes(config("t", 1), [("a", "first")], nth_task_id(1), "p")
+    adapter.put_writes(config("t", 1), [("a", "second"), ("b", "new")], nth_task_id(1), "p")
 
     assert [value for _, _, value in pending(adapter)] == ["first", "new"]
 
@@ -235,17 +235,17 @@ def test_a_write_that_is_kept_does_not_change(adapter):
 @pytest.mark.parametrize("channel", ["__error__", "__interrupt__", "__resume__"])
 def test_a_newer_control_write_replaces_the_older(adapter, channel):
     start(adapter)
-    adapter.put_writes(config("t", 1), [(channel, "old")], task_id(1), "p")
-    adapter.put_writes(config("t", 1), [("a", 1), (channel, "new")], task_id(1), "p")
+    adapter.put_writes(config("t", 1), [(channel, "old")], nth_task_id(1), "p")
+    adapter.put_writes(config("t", 1), [("a", 1), (channel, "new")], nth_task_id(1), "p")
 
-    assert {(task_id(1), "a", 1), (task_id(1), channel, "new")} == {*pending(adapter)}
+    assert {(nth_task_id(1), "a", 1), (nth_task_id(1), channel, "new")} == {*pending(adapter)}
 
 
 def test_a_failed_try_leaves_the_places_of_the_next_one_free(adapter):
     start(adapter)
     failed = [("__error__", "broken"), ("__error_source_node__", "node")]
-    adapter.put_writes(config("t", 1), failed, task_id(1), "p")
-    adapter.put_writes(config("t", 1), [("a", 1), ("b", 2)], task_id(1), "p")
+    adapter.put_writes(config("t", 1), failed, nth_task_id(1), "p")
+    adapter.put_writes(config("t", 1), [("a", 1), ("b", 2)], nth_task_id(1), "p")
 
     kept = {channel: value for _, channel, value in pending(adapter)}
 
@@ -255,9 +255,9 @@ def test_a_failed_try_leaves_the_places_of_the_next_one_free(adapter):
 def test_writes_are_ordered_by_path_then_task_then_position(adapter):
     start(adapter)
     many = [("a", number) for number in range(12)]
-    adapter.put_writes(config("t", 1), [("late", 0)], task_id(1), "q")
-    adapter.put_writes(config("t", 1), [("second task", 0)], task_id(3), "p")
-    adapter.put_writes(config("t", 1), many, task_id(2), "p")
+    adapter.put_writes(config("t", 1), [("late", 0)], nth_task_id(1), "q")
+    adapter.put_writes(config("t", 1), [("second task", 0)], nth_task_id(3), "p")
+    adapter.put_writes(config("t", 1), many, nth_task_id(2), "p")
 
     order = [(channel, value) for _, channel, value in pending(adapter)]
 
@@ -265,39 +265,39 @@ def test_writes_are_ordered_by_path_then_task_then_position(adapter):
 
 
 def test_writes_may_come_before_their_checkpoint(adapter):
-    adapter.put_writes(config("t", 1), [("a", 1)], task_id(1), "p")
+    adapter.put_writes(config("t", 1), [("a", 1)], nth_task_id(1), "p")
     assert adapter.get_tuple(config("t", 1)) is None
     assert [*adapter.saver.namespaces()] == []
 
     start(adapter)
 
-    assert [(task_id(1), "a", 1)] == pending(adapter)
+    assert [(nth_task_id(1), "a", 1)] == pending(adapter)
 
 
 def test_writes_belong_to_one_checkpoint(adapter):
     start(adapter)
-    adapter.put_writes(config("t", 1), [("a", 1)], task_id(1), "p")
+    adapter.put_writes(config("t", 1), [("a", 1)], nth_task_id(1), "p")
     adapter.put(config("t", 1), classic(2, {}, {}), {}, {})
 
     assert pending(adapter, 2) == []
-    assert [(task_id(1), "a", 1)] == pending(adapter, 1)
+    assert [(nth_task_id(1), "a", 1)] == pending(adapter, 1)
 
 
 def test_writes_belong_to_one_namespace(adapter):
     start(adapter)
     adapter.put(config("t", namespace="child"), classic(1, {}, {}), {}, {})
-    adapter.put_writes(config("t", 1, "child"), [("a", 1)], task_id(1), "p")
+    adapter.put_writes(config("t", 1, "child"), [("a", 1)], nth_task_id(1), "p")
 
     assert pending(adapter) == []
 
 
 def test_no_writes_at_all_are_kept_as_none(adapter):
     start(adapter)
-    adapter.put_writes(config("t", 1), [], task_id(1), "p")
+    adapter.put_writes(config("t", 1), [], nth_task_id(1), "p")
 
     assert pending(adapter) == []
 
 
 def test_a_config_without_a_checkpoint_is_refused(adapter):
     with pytest.raises(ConfigurationError, match="checkpoint_id"):
-        adapter.put_writes(config("t"), [("a", 1)], task_id(1), "p")
+        adapter.put_writes(config("t"), [("a", 1)], nth_task_id(1), "p")

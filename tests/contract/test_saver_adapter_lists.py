@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowpregel.testing.saver_values import Timeline, task_id, writes
+from flowpregel.testing.saver_hooks import Timeline, nth_task_id, writes
 from tests.contract.langgraph_shapes import config
 
 
@@ -101,7 +101,7 @@ def test_what_is_listed_is_what_get_tuple_gives(listed):
     for each in listed.list(None):
         assert listed.get_tuple(each.config) == each
     newest = next(listed.list(config("t")))
-    assert [(task_id(1), "a", "pending")] == newest.pending_writes
+    assert [(nth_task_id(1), "a", "pending")] == newest.pending_writes
 
 
 def test_a_list_goes_on_while_the_thread_does(listed):

@@ -121,7 +121,7 @@ def test_another_result_is_found() -> None:
     """It is compared with that of the run which nobody disturbed."""
     report = crash_everywhere(starts_anew, at_most=2)
 
-    assert {"the result is 3, not 2"} == {violation.what for violation in report.violations}
+    assert {"the result is 3, not 2"} == {violation.problem for violation in report.violations}
 
 
 def with_more(folder: Path) -> int:

@@ -18,7 +18,7 @@ from flowpregel._lmdb.options import StoreOptions
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.errors import CommitUnknownError
-from flowpregel.testing.saver_values import Timeline
+from flowpregel.testing.saver_hooks import Timeline
 from tests.cutting_proxy import Cut, CuttingProxy, cutting
 from tests.postgres_server import Server, why_not
 

@@ -15,7 +15,7 @@ import pytest
 from flowpregel._core.records import Address
 from flowpregel.errors import StoreBusyError
 from flowpregel.func import entrypoint, task
-from flowpregel.testing.saver_values import Timeline, writes
+from flowpregel.testing.saver_hooks import Timeline, writes
 from tests.postgres_server import Server, why_not
 
 pytestmark = [

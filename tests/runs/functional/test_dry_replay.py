@@ -23,7 +23,7 @@ from flowpregel.graph import END, START, StateGraph
 from flowpregel.policies import RetryPolicy
 from flowpregel.pregel.dry_replay import DryRun
 from flowpregel.store.memory import InMemoryStore
-from flowpregel.testing.plugin import check_store
+from flowpregel.testing.plugin import check_runs_fit
 from tests.runs.notes import Notes
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
@@ -370,7 +370,7 @@ def test_the_fixture_fails_a_test_whose_code_fits_no_more(
     tmp_path: Path, flowpregel_check: Any
 ) -> None:
     """Also if a run is one of no flow that is given."""
-    assert check_store is flowpregel_check
+    assert check_runs_fit is flowpregel_check
     store = tmp_path / "store"
     bad.append(2)
     with LMDBSaver(store) as saver, pytest.raises(OSError, match="bad 2"):
