@@ -6,7 +6,7 @@ from typing import Any
 
 from flowpregel._core.digest import digest_of
 from flowpregel._core.records import Arguments, Task
-from flowpregel._core.spelling import spelled_for_cache
+from flowpregel._core.spelling import spelled_by_node
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy
 
@@ -26,7 +26,7 @@ def _key_of(task: Task, policy: CachePolicy) -> str:
         args, kwargs = task.input.args, dict(task.input.kwargs)
     if policy.key_func is None:
         if isinstance(task.input, Arguments):
-            args, named = spelled_for_cache(task.node, task.input)
+            args, named = spelled_by_node(task.node, task.input)
             kwargs = dict(named)
         return digest_of((args, kwargs), f"the input of {task.name!r}", strict=True)
     made: Any = policy.key_func(*args, **kwargs)

@@ -12,7 +12,8 @@ import enum
 import functools
 import hashlib
 import marshal
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import chain
 from pickle import PickleBuffer
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType
 from typing import Any
@@ -21,6 +22,8 @@ from flowpregel._code.classes import is_importable
 from flowpregel._code.digest import CodeDigest, code_digest
 from flowpregel._code.values import cells_of, is_ours, is_outside, reduced
 from flowpregel._core.commands import unwrapped
+from flowpregel._core.gained_fields import LeftOutFields, choices
+from flowpregel._core.records import Arguments
 from flowpregel.errors import ConfigurationError
 
 _ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, complex})
@@ -51,9 +54,36 @@ def digest_of(value: Any, what: str, *, strict: bool) -> str:
         ... )
         True
     """
+    return _digest_of(value, what, strict=strict)
+
+
+def earlier_digests(value: Any, what: str) -> Iterator[str]:
+    """Yield the digests that *value* may have had before classes gained fields with defaults.
+
+    Args:
+        value: What it is digested of: the arguments of a call, an input.
+        what: What the value is, for the message of an error.
+    """
+    known = LeftOutFields({}, have_equal_content)
+    _digest_of(value, what, strict=False, fields=known)
+    for left_out in choices(known.with_defaults):
+        fields = LeftOutFields(left_out, lambda *_: False)
+        yield _digest_of(value, what, strict=False, fields=fields)
+
+
+def have_equal_content(one: Any, other: Any) -> bool:
+    """Return whether two values have the same content, if they have one that can be compared."""
+    try:
+        return digest_of(one, "a value", strict=True) == digest_of(other, "a value", strict=True)
+    except ConfigurationError:
+        return False
+
+
+def _digest_of(value: Any, what: str, *, strict: bool, fields: LeftOutFields | None = None) -> str:
+    """Return `digest_of`; *fields* are left out of objects."""
     digest = hashlib.blake2b(digest_size=_SIZE)
     try:
-        _Feeder(digest.update, what, strict).feed(value)
+        _Feeder(digest.update, what, strict, fields).feed(value)
     except RecursionError as error:
         raise ConfigurationError(
             f"{what} are nested too deeply to be looked at (lists in lists, objects "
@@ -68,6 +98,12 @@ def arguments_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str
         plain = b"plain" + marshal.dumps(args, _MARSHAL)
         return hashlib.blake2b(plain, digest_size=_SIZE).hexdigest()
     return digest_of((args, dict(kwargs)), what, strict=False)
+
+
+def has_plain_arguments(arguments: Arguments) -> bool:
+    """Return whether a call has nothing but numbers, texts and the like as arguments."""
+    values = chain(arguments.args, arguments.kwargs.values())
+    return _ATOMS.issuperset(map(type, values))
 
 
 def _reduced(value: Any) -> str | tuple[Any, ...]:
@@ -206,10 +242,17 @@ _FIELDS_SET = "__pydantic_fields_set__"
 class _Feeder:
     """Writes values into a digest, one after another and each with its kind and size."""
 
-    __slots__ = ("_meanings", "_open", "_strict", "_update", "_what")
+    __slots__ = ("_fields", "_meanings", "_open", "_strict", "_update", "_what")
 
-    def __init__(self, update: Callable[[Any], None], what: str, strict: bool) -> None:
+    def __init__(
+        self,
+        update: Callable[[Any], None],
+        what: str,
+        strict: bool,
+        fields: LeftOutFields | None = None,
+    ) -> None:
         self._update = update
+        self._fields = fields
         self._what = what
         self._strict = strict
         self._open: dict[int, int] = {}
@@ -254,7 +297,7 @@ class _Feeder:
     def _apart(self, value: Any) -> bytes:
         """Return a digest of its own, to sort by."""
         digest = hashlib.blake2b(digest_size=_SIZE)
-        feeder = _Feeder(digest.update, self._what, self._strict)
+        feeder = _Feeder(digest.update, self._what, self._strict, self._fields)
         feeder._open, feeder._meanings = self._open, self._meanings
         feeder.feed(value)
         return digest.digest()
@@ -291,6 +334,8 @@ class _Feeder:
         except Exception as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
             self._refuse(value, error)
             return
+        if self._fields is not None:
+            parts = self._fields.strip(value, parts)
         self._update(b"o")
         if isinstance(parts, str):
             # What it names may have changed: what `functools.cache` makes holds the function.

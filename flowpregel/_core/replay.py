@@ -8,6 +8,7 @@ of its body is kept beside it, to tell chance from change.
 the body asks for               then
 ==============================  =====================================================
 what is recorded                the record answers
+the same but for new fields     the record answers: see `lookup`
 the same, of other code         as ``on_code_change`` says
 something else, its code and    `ReplayMismatchError`: it is not deterministic
 its input being the same
@@ -17,7 +18,6 @@ something else                  it runs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 
 from flowpregel import errors
@@ -27,6 +27,7 @@ from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import BodyCalls, Call
 from flowpregel._core.ids import CODE_DIGITS, CallRecord
+from flowpregel._core.lookup import find_recorded, recorded_of
 from flowpregel._core.provenance import code_of_node
 from flowpregel._core.records import CALLED, ERROR, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
@@ -75,7 +76,7 @@ def answer(
         ValueEncodingError: What is recorded cannot be read back, and is not made anew.
     """
     body, node = caller.body, call.node
-    recorded = _recorded(run, body, identity) or _adopted(run, caller, call, record)
+    recorded = find_recorded(run, caller, call, identity, record)
     if (was := record_in(recorded)) is None:
         check_chance(run, caller, record)
         return identity, None
@@ -90,7 +91,7 @@ def answer(
             raise CodeChangedError(record.name, record.text, was.code, record.code)
         if policy == "rerun":
             identity, made_by = ids.task_id(identity, record.code), record
-            recorded = _recorded(run, body, identity)
+            recorded = recorded_of(run, body, identity)
         elif not outputs(recorded):
             # It failed: perhaps that is why the code is another one.
             forget(run, body, identity, ids.call_path(caller.path, body.made - 1))
@@ -98,7 +99,7 @@ def answer(
     if (lost := lost_result(recorded)) is not None:
         # What is recorded stays. The call that is made in its place has an id of its own.
         identity = ids.task_id(identity, "in place of what cannot be read")
-        recorded = _recorded(run, body, identity)
+        recorded = recorded_of(run, body, identity)
         made_by = record_in(recorded) or record
         check_policy("rerun" if recorded else run.options.on_unreadable, lost)
     body.is_remade |= made_by is not was
@@ -134,27 +135,6 @@ def forget(run: Run, body: BodyCalls, task_id: str, path: str) -> None:
 
 
 # ---------------------------------------------------------------- records
-
-
-def _recorded(run: Run, body: BodyCalls, task_id: str) -> Sequence[Write]:
-    """Return what is recorded of a call of *body*."""
-    kept = body.recorded.get(task_id, ())
-    if not kept and run.hand_back:
-        kept = run.pending.get(task_id) or (run.left.result(task_id) if run.left else ())
-    return kept
-
-
-def _adopted(run: Run, caller: Task, call: Call, record: CallRecord) -> Sequence[Write]:
-    """Return what is recorded of a call under a name that its task had before."""
-    equal = caller.body.equal[record[:2]] - 1
-    around = run.checkpoint_id, run.options.namespace, run.step, caller.id
-    for name in call.node.adopts:
-        assert call.asked is not None
-        for arguments in (record.arguments, *call.asked.earlier):
-            kept = _recorded(run, caller.body, ids.task_id(*around, name, arguments, equal))
-            if outputs(kept):
-                return kept
-    return ()
 
 
 def count_not_asked(run: Run) -> None:

@@ -63,6 +63,9 @@ class GoingOn:
     unmatched: dict[str, UnmatchedCallsError | None] = field(default_factory=dict)
     """By task, what its first call that is not recorded shows: that none of the recorded ones
     fits, or nothing."""
+    vain_lookups: Counter[str] = field(default_factory=Counter)
+    """By task, how many calls were looked up in vain without fields that classes may have gained,
+    since one of them was found."""
     noted: set[str] = field(default_factory=set)
     """The notices that were given already."""
     codes: dict[str, tuple[str, str]] = field(default_factory=dict)

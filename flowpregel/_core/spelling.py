@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from flowpregel._core.digest import digest_of
+from flowpregel._core.digest import have_equal_content
 from flowpregel._core.records import Arguments, Node
-from flowpregel.errors import ConfigurationError
 
 Spelled: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 """The positional and the keyword arguments of a call."""
@@ -91,8 +90,8 @@ def _spelling(signature: inspect.Signature) -> Spelling:
 _BY_NODE: WeakKeyDictionary[Node, Spelling] = WeakKeyDictionary()
 
 
-def spelled_for_cache(node: Node, arguments: Arguments) -> Spelled:
-    """Return the spelling of a call of *node* by which its result is shared."""
+def spelled_by_node(node: Node, arguments: Arguments) -> Spelled:
+    """Return the spelling of a call of *node*, which says what its parameters are."""
     spelling = _BY_NODE.get(node)
     if spelling is None:
         (callee,) = node.steps
@@ -108,9 +107,4 @@ def _is_default(value: Any, default: Any) -> bool:
         return False
     if type(value) in _EXACT:
         return bool(value == default)
-    try:
-        return digest_of(value, "an argument", strict=True) == digest_of(
-            default, "a default", strict=True
-        )
-    except ConfigurationError:  # without content there is none to compare
-        return False
+    return have_equal_content(value, default)

@@ -38,7 +38,7 @@ from typing import Any, Literal
 from flowpregel._core import records
 from flowpregel._core.barrier import Applied, Writes, apply, plan
 from flowpregel._core.commands import Command
-from flowpregel._core.digest import digest_of
+from flowpregel._core.digest import digest_of, earlier_digests
 from flowpregel._core.effects import Emit, StepContext, Steps
 from flowpregel._core.files import changed_files, with_files
 from flowpregel._core.ids import next_version
@@ -191,7 +191,7 @@ def _started_again(
             "and a later run took its place: use another run_id"
         )
     recorded = _recorded_digest(program, opened)
-    if recorded != digest:
+    if recorded != digest and not _is_recorded_input(start.given, recorded):
         raise InputMismatchError(address.thread_id, _why(recorded, opened, labels))
     if not opened.tasks:
         return replace(start, over=opened.saved)
@@ -228,7 +228,10 @@ def _once(
     if digest is None and given is not None and not opened.tasks:
         digest = _recorded_digest(program, _input_of_run(program, saver, opened))
     is_other = given is not None and digest != metadata[DIGEST]
-    if is_other and not _is_respelled(program, saver, opened, once, metadata):
+    is_known = is_other and (
+        _is_recorded_input(given, digest) or _is_respelled(program, saver, opened, once, metadata)
+    )
+    if is_other and not is_known:
         if once.adopt:
             return _adopting(saver, start, opened)
         raise InputMismatchError(address.thread_id, _why(digest, opened, metadata), adopts=True)
@@ -353,6 +356,16 @@ def _labels_of_input(given: Any) -> dict[str, Any]:
     """Return what metadata keep of an input: its digest, and the files in it."""
     digest, files = with_files(lambda: digest_of(given, "the input", strict=False))
     return {DIGEST: digest, FILES: [list(each) for each in files]} if files else {DIGEST: digest}
+
+
+def _is_recorded_input(given: Any, recorded: str | None) -> bool:
+    """Return whether an input is the one that was recorded, but for fields that have defaults.
+
+    Args:
+        given: The input.
+        recorded: The digest of an input from before its class may have gained these fields.
+    """
+    return recorded is not None and recorded in earlier_digests(given, "the input")
 
 
 def _why(recorded: str | None, opened: OpenCheckpoint, labels: Mapping[str, Any]) -> str:

@@ -1,0 +1,155 @@
+"""Arguments as they were before a class of theirs gained fields with defaults.
+
+A recorded call has a digest of its arguments. If a data class among them has gained a field since,
+that digest is the one of the same arguments without the field. Fields with their defaults cannot
+be left out of every digest: the call recorded with an old default would then answer one with an
+edited default. So they are left out in a second look-up only, when the first one finds nothing::
+
+    Params(n=1, deep=False) ──► digest of n and deep ──► nothing is recorded
+                            └─► digest of n alone    ──► recorded before there was `deep`
+"""
+
+from __future__ import annotations
+
+import copyreg
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain, combinations, islice, product
+from typing import Any, TypeAlias
+
+MOST_DIGESTS = 32
+"""So many digests are tried for the arguments of one call."""
+Reduced: TypeAlias = str | tuple[Any, ...]
+"""What pickle would make of an object."""
+Defaults: TypeAlias = Mapping[str, Callable[[], Any]]
+"""By name, what makes the default of a field, in the order of the fields."""
+
+
+class LeftOutFields:
+    """The fields that a digest leaves out, and those that it could leave out.
+
+    Args:
+        left_out: By class, the names of the fields that are left out.
+        are_equal: Whether a value has the content of a default.
+    """
+
+    def __init__(
+        self, left_out: Mapping[type, frozenset[str]], are_equal: Callable[[Any, Any], bool]
+    ) -> None:
+        self._left_out = left_out
+        self._are_equal = are_equal
+        self.with_defaults: dict[type, list[str]] = {}
+        """By class, the fields that have their defaults in all instances which were digested."""
+
+    def strip(self, value: Any, parts: Reduced) -> Reduced:
+        """Return what pickle would make of *value*, without the fields that are left out."""
+        kind = type(value)
+        if isinstance(parts, str) or not (defaults := defaults_of(kind)):
+            return parts
+        found = self.with_defaults.get(kind)
+        if found is None:
+            found = [*defaults]
+        self.with_defaults[kind] = [
+            name for name in found if self._has_default(value, name, defaults[name])
+        ]
+        names = self._left_out.get(kind)
+        return parts if not names else _without(value, parts, names)
+
+    def _has_default(self, value: Any, name: str, make_default: Callable[[], Any]) -> bool:
+        try:
+            return self._are_equal(getattr(value, name), make_default())
+        except Exception:  # noqa: BLE001 - a user's factory may raise anything
+            return False
+
+
+def defaults_of(kind: Any) -> Defaults:
+    """Return the defaults of the fields of a data class, a named tuple, or a model of pydantic."""
+    if dataclasses.is_dataclass(kind):
+        return dict(_defaults_of_dataclass(kind))
+    if issubclass(kind, tuple):
+        return {name: _constant(each) for name, each in _mapping(kind, "_field_defaults").items()}
+    fields = _mapping(kind, "__pydantic_fields__")
+    return {
+        name: partial(field.get_default, call_default_factory=True)
+        for name, field in fields.items()
+        if not field.is_required()
+    }
+
+
+def _defaults_of_dataclass(kind: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+    for field in dataclasses.fields(kind):
+        if field.default is not dataclasses.MISSING:
+            yield field.name, _constant(field.default)
+        elif field.default_factory is not dataclasses.MISSING:
+            yield field.name, field.default_factory
+
+
+def _constant(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _mapping(kind: type, name: str) -> Mapping[str, Any]:
+    """Return an attribute of a class that is a mapping; empty: there is no such."""
+    found = getattr(kind, name, None)
+    return found if isinstance(found, Mapping) else {}
+
+
+def choices(with_defaults: Mapping[type, list[str]]) -> Iterator[Mapping[type, frozenset[str]]]:
+    """Yield what may have been gained: first single fields, then the last ones of each class."""
+    options = [
+        [(kind, names) for names in chain((frozenset[str](),), _subsets(fields))]
+        for kind, fields in with_defaults.items()
+    ]
+    found = (dict(choice) for choice in product(*options))
+    return islice(filter(lambda choice: any(choice.values()), found), MOST_DIGESTS)
+
+
+def _subsets(fields: list[str]) -> Iterator[frozenset[str]]:
+    """Yield the subsets of *fields* that are not empty, the likely ones first."""
+    tried: set[frozenset[str]] = set()
+    singles = (frozenset((name,)) for name in reversed(fields))
+    ends = (frozenset(fields[start:]) for start in range(len(fields)))
+    sizes = range(2, len(fields))
+    others = (frozenset(each) for size in sizes for each in combinations(fields, size))
+    for names in chain(singles, ends, others):
+        if names not in tried:
+            tried.add(names)
+            yield names
+
+
+def _without(value: Any, parts: tuple[Any, ...], names: frozenset[str]) -> tuple[Any, ...]:
+    """Return *parts* without the fields *names* of the object *value* that they are of."""
+    maker, given, *rest = parts
+    kind: Any = type(value)
+    if issubclass(kind, tuple) and maker is copyreg.__newobj__:  # type: ignore[attr-defined]
+        return maker, (kind, *_without_last(given[1:], kind._fields, names)), *rest
+    if not rest:
+        return parts
+    state, *more = rest
+    if isinstance(state, list):
+        fields = [field.name for field in dataclasses.fields(kind)]
+        state = _without_last(state, fields, names)
+    elif isinstance(state, tuple):
+        state = tuple(_without_keys(each, names) for each in state)
+    elif isinstance(state, dict) and isinstance(state.get("__dict__"), dict):  # of pydantic
+        state = {**state, "__dict__": _without_keys(state["__dict__"], names)}
+    else:
+        state = _without_keys(state, names)
+    return maker, given, state, *more
+
+
+def _without_keys(state: Any, names: frozenset[str]) -> Any:
+    if not isinstance(state, dict):
+        return state
+    return {name: value for name, value in state.items() if name not in names}
+
+
+def _without_last(values: Any, fields: Any, names: frozenset[str]) -> Any:
+    """Return *values* without those of *names*, if they are the last ones of *fields*.
+
+    Values without names, of which others are left out, would be those of another object.
+    """
+    count = len(fields) - len(names)
+    is_end = len(values) == len(fields) and names.issuperset(fields[count:])
+    return values[:count] if is_end else values
