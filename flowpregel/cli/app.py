@@ -10,7 +10,7 @@ import click
 from flowpregel.cli import calls, looking, maintenance, running
 from flowpregel.cli.console import Code, code_of, is_asked, note, print_json
 from flowpregel.errors import FlowPregelError
-from flowpregel.watching.preview import FULL, plain
+from flowpregel.watching.preview import FULL, to_json
 
 _COMMANDS = [
     command
@@ -48,7 +48,7 @@ class CommandGroup(click.Group):
         except FlowPregelError as error:
             code = code_of(error)
             if is_asked("--json"):
-                print_json({"error": plain(error, FULL), "code": code})
+                print_json({"error": to_json(error, FULL), "code": code})
             else:
                 note(f"error: {error}")
         except KeyboardInterrupt:

@@ -23,7 +23,7 @@ from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console, running, targets
 from flowpregel.cli.console import Code, note
 from flowpregel.errors import ConfigurationError
-from flowpregel.watching.preview import FULL, one_line, plain
+from flowpregel.watching.preview import FULL, one_line, to_json
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.arguments import KeptArguments
@@ -102,9 +102,9 @@ def debug(thread: str, call: str | None, in_pdb: bool, flow: str | None, store: 
         note(whole_text(error).rstrip())
         if in_pdb:
             resolve_name("pdb:post_mortem")(error.__traceback__)
-        console.print_result({"call": work.name, "error": plain(error, FULL)})
+        console.print_result({"call": work.name, "error": to_json(error, FULL)})
         raise click.exceptions.Exit(Code.FAILED) from error
-    console.print_result({"call": work.name, "result": plain(result, FULL)}, one_line(result))
+    console.print_result({"call": work.name, "result": to_json(result, FULL)}, one_line(result))
 
 
 def _function_of(kept: KeptArguments) -> Callable[..., Any]:

@@ -29,7 +29,15 @@ from flowpregel.cli import console, targets
 from flowpregel.cli.console import note
 from flowpregel.errors import ConfigurationError
 from flowpregel.watching import preview
-from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain, question
+from flowpregel.watching.preview import (
+    FULL,
+    PREVIEW,
+    Limits,
+    json_in_one_line,
+    one_line,
+    question_to_json,
+    to_json,
+)
 
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
@@ -62,7 +70,7 @@ def ls(status: str | None, store: str | None) -> None:
                 "step": _step(info.step),
                 "created": console.time_of(info.created),
                 "updated": console.time_of(info.updated),
-                "flow": plain(info.metadata.get(FLOW)) or None,
+                "flow": to_json(info.metadata.get(FLOW)) or None,
             }
             for info in sorted(saver.threads(), key=lambda info: info.updated, reverse=True)
             if status in (None, info.status)
@@ -91,14 +99,14 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
             "checkpoint": newest.id,
             "step": _step(newest.step),
             "at": console.time_of(newest.at),
-            "metadata": plain({k: v for k, v in newest.metadata.items() if k != "input_digest"}),
+            "metadata": to_json({k: v for k, v in newest.metadata.items() if k != "input_digest"}),
         }
         if owner is not None:
             from flowpregel.cli.watching import going_on  # noqa: PLC0415 - keeps --help fast
 
             live = going_on(saver, thread)
             facts["run by"] = str(owner)
-            facts["waiting for their turn"] = plain(live["waiting"]) or None
+            facts["waiting for their turn"] = to_json(live["waiting"]) or None
             running = [_running(each, newest.step + 1) for each in live["running"]]
         if flow is not None:
             app = targets.load_flow(flow).copy({"checkpointer": saver})
@@ -128,9 +136,9 @@ def _task(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, Any
         "state": work.state,
         "began": ran and console.time_of(ran.began),
         **{name: getattr(ran, name, None) for name in ("seconds", "attempts", "executor", "pid")},
-        "result": plain(work.result if work.writes is None else _wrote(work.writes), limits),
-        "error": plain(work.error, limits),
-        "interrupts": [question(each, limits) for each in work.interrupts],
+        "result": to_json(work.result if work.writes is None else _wrote(work.writes), limits),
+        "error": to_json(work.error, limits),
+        "interrupts": [question_to_json(each, limits) for each in work.interrupts],
     }
 
 
@@ -151,13 +159,15 @@ def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
     told = ""
     match task:
         case {"state": "failed", "error": {"type": kind, "message": message}}:
-            told = line_of(f"{kind}: {message}", limits)
+            told = json_in_one_line(f"{kind}: {message}", limits)
         case {"state": "waiting", "interrupts": interrupts}:
-            told = "; ".join(f"{i['id'] or '?'}: {line_of(i['value'], limits)}" for i in interrupts)
+            told = "; ".join(
+                f"{i['id'] or '?'}: {json_in_one_line(i['value'], limits)}" for i in interrupts
+            )
         case {"state": "running", "progress": str(progress)}:
             told = progress
         case {"state": "failed", "error": known} | {"state": "done", "result": known}:
-            told = line_of(known, limits)
+            told = json_in_one_line(known, limits)
     name = task["name"] or f"(node's task {task['id'][:8]})"
     seconds = None if task["seconds"] is None else f"{task['seconds']:.3f}"
     return task["step"], name, task["state"], seconds, task["attempts"], told
@@ -191,7 +201,7 @@ def history(thread: str, limit: int, store: str | None) -> None:
                 "step": _step(saved.checkpoint.step),
                 "source": saved.checkpoint.source,
                 "at": console.time_of(saved.checkpoint.at),
-                "run_id": plain(saved.checkpoint.metadata.get("run_id")),
+                "run_id": to_json(saved.checkpoint.metadata.get("run_id")),
                 "changed": [*_named(dict.fromkeys(saved.checkpoint.changed))],
                 "tasks": len(work_of(saved)),
             }
@@ -211,9 +221,9 @@ def state(thread: str, checkpoint: str | None, limits: Limits, store: str | None
     """
     with targets.reading(store) as saver:
         saved = targets.find_checkpoint(saver, thread, checkpoint)
-    held = _named(preview.values_of(saved))
-    values = {name: plain(value, limits) for name, value in held.items()}
-    rows = [(name, line_of(value, limits)) for name, value in values.items()]
+    held = _named(preview.channel_values(saved))
+    values = {name: to_json(value, limits) for name, value in held.items()}
+    rows = [(name, json_in_one_line(value, limits)) for name, value in values.items()]
     shown = {"checkpoint": saved.checkpoint.id, "values": values}
     console.print_result(shown, console.table(("CHANNEL", "VALUE"), rows))
 
@@ -235,17 +245,17 @@ def diff(thread: str, old: str | None, new: str | None, limits: Limits, store: s
                 f"checkpoint {later.checkpoint.id} has no parent: name the one to compare with"
             )
         earlier = targets.find_checkpoint(saver, thread, old or later.checkpoint.parent_id)
-    before, after = (_named(preview.values_of(each)) for each in (earlier, later))
+    before, after = (_named(preview.channel_values(each)) for each in (earlier, later))
     changes, lines = {}, []
     for name in sorted({*before, *after}):
         sides = (("old", before), ("new", after))
         held = {side: values[name] for side, values in sides if name in values}
         if len(held) == 2 and one_line(held["old"], FULL) == one_line(held["new"], FULL):
             continue
-        changes[name] = {side: plain(value, limits) for side, value in held.items()}
+        changes[name] = {side: to_json(value, limits) for side, value in held.items()}
         for side, value in changes[name].items():
             mark = "-" if side == "old" else "+"
-            lines.append(f"{mark} {in_one_line(name)}: {line_of(value, limits)}")
+            lines.append(f"{mark} {in_one_line(name)}: {json_in_one_line(value, limits)}")
     ids = {"old": earlier.checkpoint.id, "new": later.checkpoint.id}
     console.print_result({**ids, "changes": changes}, *lines)
 
@@ -379,7 +389,7 @@ def report(thread: str, output: str, store: str | None) -> None:
 
 
 def _named(found: Mapping[str, Any]) -> dict[str, Any]:
-    return preview.named(found, internals=console.is_asked("--internals"))
+    return preview.by_public_name(found, internals=console.is_asked("--internals"))
 
 
 def _wrote(written: Mapping[str, Any]) -> Any:

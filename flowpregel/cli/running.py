@@ -31,7 +31,7 @@ from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, code_of, note
 from flowpregel.errors import ConfigurationError
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
-from flowpregel.watching.preview import FULL, Limits, one_line, plain, question
+from flowpregel.watching.preview import FULL, Limits, one_line, question_to_json, to_json
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
@@ -390,8 +390,8 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
             raise
         return _failed(request, error)
     if not interrupts:
-        return request.ended(Code.OK, one_line(output, _RESULT), output=plain(output, FULL))
-    questions = [question(each, FULL) for each in interrupts]
+        return request.ended(Code.OK, one_line(output, _RESULT), output=to_json(output, FULL))
+    questions = [question_to_json(each, FULL) for each in interrupts]
     lines = [_waiting_for(each, request) for each in interrupts]
     request.ended(Code.WAITING, *lines, interrupts=questions)
     if not all(waits_outside(each.value) for each in interrupts):

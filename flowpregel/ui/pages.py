@@ -19,7 +19,14 @@ from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.watching.inert import InertCodec
-from flowpregel.watching.preview import Fields, Limits, Written, named, plain, values_of
+from flowpregel.watching.preview import (
+    Limits,
+    RecordView,
+    ReprText,
+    by_public_name,
+    channel_values,
+    to_json,
+)
 from flowpregel.watching.reader import StoreReader
 from flowpregel.watching.tasks import CallChanges, CallRow
 
@@ -49,19 +56,22 @@ def json_text(value: Json) -> str:
 
 
 def tagged(shown: Any) -> Json:
-    """Return what `preview.plain` made as JSON that tells texts, objects and dicts apart.
+    """Return what `preview.to_json` made as JSON that tells texts, objects and dicts apart.
 
     Example:
-        >>> tagged({"a": [1, Written("… 3 more")]})
+        >>> tagged({"a": [1, ReprText("… 3 more")]})
         {'items': [('a', [1, {'written': '… 3 more'}])]}
     """
     match shown:
         case dict():
             items = [(key, tagged(value)) for key, value in shown.items()]
-            return {"items": items, **({"name": shown.name} if isinstance(shown, Fields) else {})}
+            return {
+                "items": items,
+                **({"name": shown.name} if isinstance(shown, RecordView) else {}),
+            }
         case list():
             return [tagged(each) for each in shown]
-        case Written():
+        case ReprText():
             return {"written": str(shown)}
     return shown
 
@@ -123,7 +133,7 @@ class Pages:
                 "step": record.step,
                 "source": record.source,
                 "at": record.at,
-                "changed": [*named(dict.fromkeys(record.changed))],
+                "changed": [*by_public_name(dict.fromkeys(record.changed))],
             }
             for id_, record in self.reader.checkpoints(thread, int(most))
         ]
@@ -137,14 +147,17 @@ class Pages:
         if saved.checkpoint.parent_id is not None:
             address = Address(thread, "", saved.checkpoint.parent_id)
             parent = self.saver.load_channels(address)
-        before = {} if parent is None else named(values_of(parent))
-        after, changed = named(values_of(saved)), named(dict.fromkeys(saved.checkpoint.changed))
+        before = {} if parent is None else by_public_name(channel_values(parent))
+        after, changed = (
+            by_public_name(channel_values(saved)),
+            by_public_name(dict.fromkeys(saved.checkpoint.changed)),
+        )
         channels = []
         for name in sorted({*before, *after}):
             is_changed = name in changed or (name in before) != (name in after)
             sides = {"before": before, "value": after} if is_changed else {"value": after}
             held = {
-                key: tagged(plain(side[name], _SHOWN))
+                key: tagged(to_json(side[name], _SHOWN))
                 for key, side in sides.items()
                 if name in side
             }

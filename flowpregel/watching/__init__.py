@@ -1,1 +1,1 @@
-"""Look at runs from outside, while they run and after: nothing of the user's is imported or run."""
+"""Readers of runs, for a watcher: they import and run nothing of the user's."""

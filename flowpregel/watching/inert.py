@@ -1,16 +1,17 @@
-"""Values as they are shown: read from their pickles, without running anything of the user's.
+"""Values read from their pickles without running anything of the user's.
 
-A pickle is a program: it names classes and functions of any module, and calls them. Here a
-name stands for nothing but itself, and what is called with it, and put into it, is noted: a
-`Shown`. So a store can be looked at without the program that wrote it, and a pickle that was
-made to do harm does none. Only what must be made to be readable is made: `_KNOWN`, and
-Python's own exceptions and ours.
+A pickle is a program: it names classes and functions of any module and calls them. Here
+a name stands only for itself, and an `OpaqueObject` records the arguments of a call and
+the state of an object. So a store can be read without the program that wrote it, and a
+malicious pickle does no harm. Real objects are made only of the types in
+`_READABLE_TYPES`, and of the exceptions of Python and of flowpregel.
 
-Nor does reading take longer than the bytes allow. A tuple of tuples that all hold one and the same
-is a few hundred bytes, and to hash, compare or print it takes 2 to the power of its depth steps, in
-C, where nothing can interrupt it. So no value is hashed: a key of a dict that is no text is a
-`ShownKey`, and a set is the list of its items. What makes a text of a value asks `is_small` first.
-Python's unpickler in C would hash; it only reads what `_harmless` has seen to hold nothing to hash.
+The time to read a value grows with the number of bytes, never faster. A tuple of tuples
+that all hold the same tuple takes a few hundred bytes, but to hash, compare or print it
+takes 2 ** depth steps, in C, where nothing can interrupt it. So no value is hashed: a
+key of a dict that is not a text is an `OpaqueKey`, and a set becomes a list. Code that
+makes a text of a value calls `is_small` first. Python's unpickler in C would hash keys;
+it only reads pickles that match `_harmless`, which hold nothing to hash.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ from flowpregel._lmdb.codec import PythonCodec, rebuild_error
 from flowpregel._lmdb.records import fields_of
 
 _MOST_OBJECTS = 250_000
-"""Of a value with more texts, containers and objects nothing is shown: some seconds' work."""
+"""The most texts, containers and objects of a readable value: some seconds of work."""
 
 
 class InertCodec(PythonCodec):
-    """Decodes what `PythonCodec` encoded, without importing or calling what a value names.
+    """Decodes values of `PythonCodec` without importing or calling what they name.
 
-    One value that cannot be read must not hide all the others: it is read as a text.
+    A value that cannot be read is decoded as a text, so that it does not hide the
+    others.
 
     Example:
         >>> codec = InertCodec()
@@ -50,35 +52,50 @@ class InertCodec(PythonCodec):
     fields_of = staticmethod(fields_of)
 
     def decode(self, data: bytes) -> Any:
+        """Return the value in *data*, or a text that explains why it is unreadable."""
         try:
             return super().decode(data)
-        except Exception as error:  # noqa: BLE001 - what is damaged may raise anything
+        except Exception as error:  # noqa: BLE001 - damaged data may raise anything
             return f"<unreadable: {type(error).__name__}: {error}>"
 
-    def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
+    def _load(
+        self,
+        data: Any,
+        main: bytes = b"",
+        buffers: Sequence[Any] = (),
+    ) -> Any:
         if _harmless().fullmatch(data):
             return pickle.loads(data)
-        return _ShownReader(io.BytesIO(data), buffers=buffers).load()
+        reader = _InertUnpickler(io.BytesIO(data), buffers=buffers)
+        return reader.load()
 
 
 @lru_cache(1)
 def _harmless() -> re.Pattern[bytes]:
-    """Return what matches pickles of texts, numbers, lists and tuples, each of which is there once.
+    """Return a pattern of pickles of texts, numbers, lists and tuples, each once.
 
-    No opcode in it names, calls, hashes or repeats anything. Such pickles are most of those that
-    are read, and among them the largest.
+    No opcode that it matches names, calls, hashes or repeats anything. Most pickles in
+    a store match it, among them the largest.
     """
     texts = b"|".join(rb"\x%02x.{%d}" % (size, size) for size in range(256))
     opcodes = (
-        rb"\x94", rb"[N\x88\x89]", rb"K.", rb"M..", rb"J.{4}", rb"G.{8}",
-        rb"\x8c(?:" + texts + rb")", rb"[()\]tae\x85\x86\x87]", rb"\x95.{8}",
-    )  # fmt: skip
-    # Possessive: each byte is looked at once.
-    return re.compile(rb"\x80.(?:" + b"|".join(opcodes) + rb")*+\.", re.DOTALL)
+        rb"\x94",
+        rb"[N\x88\x89]",
+        rb"K.",
+        rb"M..",
+        rb"J.{4}",
+        rb"G.{8}",
+        rb"\x8c(?:" + texts + rb")",
+        rb"[()\]tae\x85\x86\x87]",
+        rb"\x95.{8}",
+    )
+    opcode = b"|".join(opcodes)
+    # Possessive: the pattern reads each byte once.
+    return re.compile(rb"\x80.(?:" + opcode + rb")*+\.", re.DOTALL)
 
 
-class ShownKey:
-    """A key of a dict that is no text: another than all others, so that it need not be hashed.
+class OpaqueKey:
+    """A key of a dict that is not a text: it differs from all others, unhashed.
 
     Args:
         value: The key.
@@ -93,84 +110,100 @@ class ShownKey:
         return repr(self.value)
 
 
-class ShownItems(list[Any]):
+class OpaqueItems(list[Any]):
     """The items of a set, in the order in which they were written."""
 
     add = list[Any].append
 
 
 def as_key(key: Any) -> Any:
-    """Return what stands for a *key* in a dict."""
-    return key if type(key) is str else ShownKey(key)
+    """Return *key* if it is a text, or an `OpaqueKey` that stands for it in a dict."""
+    if type(key) is str:
+        return key
+    return OpaqueKey(key)
 
 
 def is_small(value: Any, most: int = 100_000) -> bool:
     """Return whether a text of *value* can be made in bounded time.
 
     Args:
-        value: Anything; containers, and what was read inertly, are looked into.
-        most: How many items it may have, each counted as often as it is reached.
+        value: Anything; the parts of containers and of opaque objects are counted too.
+        most: The most items of the value; repeated items count again.
     """
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        parts: Sequence[Any] = ()
-        match each:
-            case str() | bytes() | bytearray():
-                most -= len(each) // 1_000
-            case dict():
-                parts = (*each.keys(), *each.values())
-            case list() | tuple() | set() | frozenset():
-                parts = tuple(each)
-            case ShownKey():
-                parts = (each.value,)
-            case Shown():
-                parts = (*each.args, each.fields)
-            case BaseException():
-                parts = (*each.args, vars(each))
-        most -= 1
-        if most < len(parts):
+    remaining = most
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str | bytes | bytearray):
+            remaining -= len(item) // 1_000
+        parts = _parts_of_item(item)
+        remaining -= 1
+        if remaining < len(parts):
             return False
-        waiting.extend(parts)
+        pending.extend(parts)
     return True
 
 
-class _ShownReader(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes keys
+def _parts_of_item(item: Any) -> Sequence[Any]:
+    """Return the values that a text of *item* would contain."""
+    match item:
+        case dict():
+            parts = list(item.keys())
+            parts += item.values()
+            return parts
+        case list() | tuple() | set() | frozenset():
+            return tuple(item)
+        case OpaqueKey():
+            return (item.value,)
+        case OpaqueObject():
+            return (*item.args, item.fields)
+        case BaseException():
+            return (*item.args, vars(item))
+    return ()
+
+
+class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes keys
+    """Python's unpickler, with opaque objects instead of the user's classes."""
+
     append: Callable[[Any], None]
     pop_mark: Callable[[], list[Any]]
     stack: list[Any]
     memo: dict[int, Any]
-    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # noqa: SLF001 - as above
+    dispatch: ClassVar[dict[int, Any]] = dict(
+        pickle._Unpickler.dispatch  # noqa: SLF001 - as above
+    )
 
     def load_dict(self) -> None:
         """Make a dict of the items behind the mark."""
-        items = self.pop_mark()  # after which there is another stack
-        self.append(_filled({}, items))
+        # `pop_mark` replaces the stack: it must run before anything is appended.
+        items = self.pop_mark()
+        self.append(_set_items({}, items))
 
     def load_setitem(self) -> None:
         """Put an item into a dict."""
-        value, key = self.stack.pop(), self.stack.pop()
-        _filled(self.stack[-1], (key, value))
+        value = self.stack.pop()
+        key = self.stack.pop()
+        _set_items(self.stack[-1], (key, value))
 
     def load_setitems(self) -> None:
         """Put the items behind the mark into a dict."""
         items = self.pop_mark()
-        _filled(self.stack[-1], items)
+        _set_items(self.stack[-1], items)
 
     def load_memoize(self) -> None:
-        """Note an object that may be there again, unless there are too many."""
+        """Remember an object that may be repeated; raise if there are too many."""
         if len(self.memo) >= _MOST_OBJECTS:
             raise pickle.UnpicklingError(f"it has over {_MOST_OBJECTS:,} objects")
         self.memo[len(self.memo)] = self.stack[-1]
 
     def load_empty_set(self) -> None:
         """Make a set without items."""
-        self.append(ShownItems())
+        self.append(OpaqueItems())
 
     def load_frozenset(self) -> None:
         """Make a set of the items behind the mark."""
         items = self.pop_mark()
-        self.append(ShownItems(items))
+        self.append(OpaqueItems(items))
 
     dispatch[pickle.DICT[0]] = load_dict
     dispatch[pickle.SETITEM[0]] = load_setitem
@@ -180,127 +213,200 @@ class _ShownReader(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes key
     dispatch[pickle.FROZENSET[0]] = load_frozenset
 
     def find_class(self, module: str, name: str) -> Any:
-        root = module.partition(".")[0]
-        if root in ("builtins", "flowpregel"):
-            found = vars(builtins if root == "builtins" else errors).get(name)
-            if isinstance(found, type) and issubclass(found, BaseException):
-                return found
-        return stand_in(name, _KNOWN.get(f"{root}.{name}"))
+        """Return an exception of Python or flowpregel, or an opaque class."""
+        package = module.partition(".")[0]
+        exception = _known_exception(package, name)
+        if exception is not None:
+            return exception
+        return opaque_class(name, _READABLE_TYPES.get(f"{package}.{name}"))
 
 
-def _filled(target: Any, items: Sequence[Any]) -> Any:
-    """Return *target*, a dict or what stands for one, with keys and values in turns."""
-    if not isinstance(target, dict | Shown):
+def _known_exception(
+    package: str,
+    name: str,
+) -> type[BaseException] | None:
+    """Return the exception of Python or flowpregel with this name, or None."""
+    match package:
+        case "builtins":
+            candidate = vars(builtins).get(name)
+        case "flowpregel":
+            candidate = vars(errors).get(name)
+        case _:
+            return None
+    if isinstance(candidate, type) and issubclass(candidate, BaseException):
+        return candidate
+    return None
+
+
+def _set_items(target: Any, items: Sequence[Any]) -> Any:
+    """Put keys and values, given in turns, into *target*, and return it.
+
+    Args:
+        target: A dict, or an opaque object that stands for one.
+        items: A key, its value, the next key, and so on.
+    """
+    if not isinstance(target, dict | OpaqueObject):
         raise pickle.UnpicklingError(f"a {type(target).__name__} has no items by key")
-    for key, value in zip(items[::2], items[1::2], strict=True):
+    keys = items[::2]
+    values = items[1::2]
+    for key, value in zip(keys, values, strict=True):
         target[as_key(key)] = value
     return target
 
 
-class Shown:
-    """An object of a class that is not looked up, or what a function would have returned.
+class OpaqueObject:
+    """An object of a class, or the result of a function, that is not looked up.
 
     Args:
-        args: What it was called with.
-        fields: What it holds by name.
+        args: The arguments of the call that made it.
+        fields: The object's fields by name.
     """
 
-    known: ClassVar[Callable[..., Any] | None] = None
-    """Makes the object after all."""
+    factory: ClassVar[Callable[..., Any] | None] = None
+    """The harmless function that makes the real object; None: nothing makes it."""
     data: Mapping[str, Any] = {}
-    """What it holds too, and is shown only if all of it is."""
+    """Fields that a preview leaves out: only a full view shows them."""
     args: list[Any]
     fields: dict[Any, Any]
 
     def __new__(cls, /, *args: Any, **fields: Any) -> Any:
-        """Make it in every way in which a pickle can."""
-        if cls.known is not None and (cls.known in _OF_ANY_SIZE or is_small(args)):
+        """Make the object, in each of the ways in which a pickle can."""
+        factory = cls.factory
+        if factory is not None and (factory in _ANY_SIZE or is_small(args)):
             try:
-                return cls.known(*args)
+                return factory(*args)
             except Exception:  # noqa: BLE001 - such as a time of a foreign time zone
                 pass
-        made = object.__new__(cls)
-        made.args, made.fields = [*args], fields
-        return made
+        instance = object.__new__(cls)
+        instance.args = list(args)
+        instance.fields = fields
+        return instance
 
     def __call__(self, *args: Any) -> Any:
-        """Note that it was a function, and what that was called with."""
+        """Return an opaque object that stands for the result of this function."""
         name = repr(self) if is_small(self) else type(self).__name__
-        return stand_in(name)(*args)
+        result_class = opaque_class(name)
+        return result_class(*args)
 
     def __setstate__(self, state: Any) -> None:
-        # With slots a state is that of the instance's dict, and that of the slots.
-        both = isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict)
-        for part in state if both else (state,):
-            if isinstance(part, dict):
-                inner = part.get("__dict__")  # of a pydantic model
-                self.fields |= inner if isinstance(inner, dict) else part
-            elif part is not None:
-                self.args += part if isinstance(part, list | tuple) else [part]
+        if _has_slots(state):
+            instance_state, slots_state = state
+            self._add_state(instance_state)
+            self._add_state(slots_state)
+        else:
+            self._add_state(state)
+
+    def _add_state(self, state: Any) -> None:
+        if isinstance(state, dict):
+            model_fields = state.get("__dict__")  # of a pydantic model
+            if isinstance(model_fields, dict):
+                self.fields |= model_fields
+            else:
+                self.fields |= state
+        elif isinstance(state, list | tuple):
+            self.args += state
+        elif state is not None:
+            self.args.append(state)
 
     def append(self, item: Any) -> None:
-        """Note an item of a list, or of a set."""
+        """Record an item of a list or of a set."""
         self.args.append(item)
 
     add = append
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Note an item of a dict."""
-        self.args.append({as_key(key): value})
+        """Record an item of a dict."""
+        item = {as_key(key): value}
+        self.args.append(item)
 
     def __repr__(self) -> str:
-        fields = [f"{name}={value!r}" for name, value in self.fields.items()]
-        return f"{type(self).__name__}({', '.join([*map(repr, self.args), *fields])})"
+        parts = [repr(argument) for argument in self.args]
+        for name, value in self.fields.items():
+            parts.append(f"{name}={value!r}")
+        arguments = ", ".join(parts)
+        return f"{type(self).__name__}({arguments})"
+
+
+def _has_slots(state: Any) -> bool:
+    """Return whether a pickled state is a pair: the instance's dict, and its slots."""
+    if not isinstance(state, tuple) or len(state) != 2:
+        return False
+    _, slots_state = state
+    return isinstance(slots_state, dict)
 
 
 @lru_cache(1_000)
-def stand_in(name: str, known: Callable[..., Any] | None = None) -> type[Shown]:
-    """Return what stands for the class, or the function, of this name."""
-    parts = {"known": known and staticmethod(known), "__module__": "builtins"}
-    return type(name.rpartition("<locals>.")[2], (Shown,), parts)
+def opaque_class(
+    name: str,
+    factory: Callable[..., Any] | None = None,
+) -> type[OpaqueObject]:
+    """Return the class that stands for the class or the function with this name."""
+    namespace: dict[str, Any] = {
+        "factory": None,
+        "__module__": "builtins",
+    }
+    if factory is not None:
+        namespace["factory"] = staticmethod(factory)
+    short_name = name.rpartition("<locals>.")[2]
+    return type(short_name, (OpaqueObject,), namespace)
 
 
-class _Array(Shown):
-    """An array of NumPy's: its shape and the type of its items."""
+class _OpaqueArray(OpaqueObject):
+    """An array of NumPy, by the shape and the type of the items."""
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, _, data = state
-        self.fields, self.data = {"shape": shape, "dtype": dtype.args[0]}, {"data": data}
+        self.fields = {"shape": shape, "dtype": dtype.args[0]}
+        self.data = {"data": data}
 
 
-_Array.__name__ = "ndarray"
+_OpaqueArray.__name__ = "ndarray"
 
 
-def _array(data: Any, dtype: Any, shape: Any, order: str) -> Any:
-    made = _Array()
-    made.__setstate__((1, shape, dtype, order, data))
-    return made
+def _array(
+    data: Any,
+    dtype: Any,
+    shape: Any,
+    order: str,
+) -> Any:
+    """Return the array that NumPy's function for unpickling would make."""
+    array = _OpaqueArray()
+    array.__setstate__((1, shape, dtype, order, data))
+    return array
+
+
+def _empty_array(*_: Any) -> Any:
+    """Return an array whose state follows in the pickle."""
+    return _OpaqueArray()
 
 
 def _dict(items: Any = (), *_: Any) -> dict[Any, Any]:
-    """Return the dict of a mapping, or of pairs."""
+    """Return the dict of a mapping or of pairs."""
     if isinstance(items, dict):
         return dict(items)
     return {as_key(key): value for key, value in items}
 
 
 def _new_dict(*_: Any) -> dict[Any, Any]:
-    """Return a dict whose items follow."""
+    """Return a dict whose items follow in the pickle."""
     return {}
 
 
 def _list(items: Any = (), *_: Any) -> list[Any]:
     """Return the items of a deque."""
-    return [*items]
+    return list(items)
 
 
-def _number(dtype: Any, data: bytes) -> Any:
-    """Return one item of an array as Python's number."""
-    return struct.unpack("<" + _NUMBERS[dtype.args[0]], data)[0]
+def _array_item(dtype: Any, data: bytes) -> Any:
+    """Return an item of an array as a number of Python."""
+    (type_name, *_) = dtype.args
+    number_format = _NUMBER_FORMATS[type_name]
+    (number,) = struct.unpack("<" + number_format, data)
+    return number
 
 
 class _Zone(datetime.tzinfo):
-    """A time zone: to make the real one its file would be looked for."""
+    """A time zone by its key: the real one would be read from a file."""
 
     def __init__(self, key: str, *_: Any) -> None:
         self.key = key
@@ -310,22 +416,51 @@ class _Zone(datetime.tzinfo):
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    called = f"{owner.__name__}.{name}"
-    return _Zone if called == "ZoneInfo._unpickle" else stand_in(called)
+    """Return a class that stands for an attribute of a class."""
+    qualified_name = f"{owner.__name__}.{name}"
+    if qualified_name == "ZoneInfo._unpickle":
+        return _Zone
+    return opaque_class(qualified_name)
 
 
-def _error(kind: Any, built_with: Any, args: Any, state: Any, cause: Any) -> BaseException:
-    """Return an error of a class of the user's as one with its name, arguments and notes."""
-    if issubclass(kind, Shown):
-        kind, built_with = type(kind.__name__, (Exception,), {}), args
+def _class_by_name(_: Any, name: str, *__: Any) -> type[OpaqueObject]:
+    """Return a class that stands for a class that cloudpickle carries by value."""
+    return opaque_class(name)
+
+
+def _error(
+    kind: Any,
+    built_with: Any,
+    args: Any,
+    state: Any,
+    cause: Any,
+) -> BaseException:
+    """Return an error; for a user's class, one with its name, arguments and notes."""
+    if issubclass(kind, OpaqueObject):
+        kind = type(kind.__name__, (Exception,), {})
+        built_with = args
     return rebuild_error(kind, built_with, args, state, cause)
 
 
-_NUMBERS = {"f8": "d", "f4": "f", "i8": "q", "i4": "i", "u8": "Q", "u4": "I", "b1": "?"}
-_TIMES = ("date", "datetime", "time", "timedelta", "timezone")
+_NUMBER_FORMATS = {
+    "f8": "d",
+    "f4": "f",
+    "i8": "q",
+    "i4": "i",
+    "u8": "Q",
+    "u4": "I",
+    "b1": "?",
+}
+_TIMES = (
+    datetime.date,
+    datetime.datetime,
+    datetime.time,
+    datetime.timedelta,
+    datetime.timezone,
+)
 _PATHS = (PurePosixPath, PureWindowsPath, type(Path()))
-_KNOWN: dict[str, Any] = {
-    **{f"datetime.{name}": getattr(datetime, name) for name in _TIMES},
+_READABLE_TYPES: dict[str, Any] = {
+    **{f"datetime.{kind.__name__}": kind for kind in _TIMES},
     **{f"pathlib.{kind.__name__}": kind for kind in _PATHS},
     "uuid.UUID": partial(object.__new__, UUID),
     "builtins.getattr": _attribute,
@@ -335,12 +470,12 @@ _KNOWN: dict[str, Any] = {
     "collections.deque": _list,
     "flowpregel.Interrupt": partial(object.__new__, Interrupt),
     "flowpregel.rebuild_error": _error,
-    "numpy.scalar": _number,
+    "numpy.scalar": _array_item,
     "numpy._frombuffer": _array,
-    "numpy._reconstruct": lambda *_: _Array(),
-    "cloudpickle._make_skeleton_class": lambda kind, name, *_: stand_in(name),
-    "cloudpickle._make_skeleton_enum": lambda bases, name, *_: stand_in(name),
+    "numpy._reconstruct": _empty_array,
+    "cloudpickle._make_skeleton_class": _class_by_name,
+    "cloudpickle._make_skeleton_enum": _class_by_name,
 }
-"""By the first part of its module's name, and its own: what is made, and harmless to make."""
-_OF_ANY_SIZE = (_dict, _new_dict, _list, _error, _array)
-"""Those of them that take no longer than their arguments are long: none makes a text."""
+"""Harmless factories, by the top-level package of a class or function, and its name."""
+_ANY_SIZE = (_dict, _new_dict, _list, _error, _array)
+"""Factories that take no longer than their arguments are long: none makes a text."""

@@ -1,6 +1,6 @@
-"""Previews of values and of channels: as much as fits is shown, as what JSON has.
+"""Previews of values and of channels: the part that fits, as types that JSON has.
 
-None of it can fail.
+Making a preview never raises an error.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 from flowpregel._core.records import TASKS, Saved
 from flowpregel._text import in_one_line
-from flowpregel.watching.inert import Shown, ShownKey, is_small
+from flowpregel.watching.inert import OpaqueKey, OpaqueObject, is_small
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much of a value is shown."""
+    """The most that a preview contains of a value."""
 
     depth: int = 4
     """Levels of containers."""
@@ -34,164 +34,295 @@ class Limits:
 
 
 PREVIEW = Limits()
-FULL = Limits(depth=100, count=1 << 40, size=1 << 40, total=10_000_000)
-"""Everything; only a value that contains itself is cut off, or one that grows by being shown: a
-list that holds the same list many times."""
+FULL = Limits(
+    depth=100,
+    count=1 << 40,
+    size=1 << 40,
+    total=10_000_000,
+)
+"""Limits that almost every value fits in. A value that contains itself is cut off, and
+so is one that a preview makes much larger: a list that holds the same list many
+times."""
 
 
-class Fields(dict[str, Any]):
-    """What an object holds, by name; for people it is shown as ``Report(words=3)``.
+class RecordView(dict[str, Any]):
+    """The fields of an object by name, which a terminal shows as ``Report(words=3)``.
 
     Args:
         name: The object's class.
+        items: The fields.
     """
 
-    def __init__(self, name: str, parts: Mapping[str, Any]) -> None:
-        super().__init__(parts)
+    def __init__(self, name: str, items: Mapping[str, Any]) -> None:
+        super().__init__(items)
         self.name = name
 
 
-class Written(str):
-    """How an object, or what was left out, is written: no text of the user's."""
+class ReprText(str):
+    """A text that stands for an object or for omitted items, not a value of the user's.
+
+    A terminal shows it without quotation marks.
+    """
 
     __slots__ = ()
 
 
-def plain(value: Any, limits: Limits = PREVIEW) -> Any:
+def to_json(value: Any, limits: Limits = PREVIEW) -> Any:
     """Return *value* as dicts, lists, texts and numbers that JSON has.
 
-    An object is a dict of what it holds, or, if that has no names, its ``repr``.
-    What is left out is counted in a text that begins with an ellipsis.
+    An object with named fields becomes a dict of the fields, any other object its
+    ``repr``. Omitted items are counted in a text that begins with an ellipsis.
     """
-    return _Cutter(limits).cut(value, 0)
+    return _Preview(limits).of(value, 0)
 
 
-def question(asked: Any, limits: Limits = PREVIEW) -> dict[str, Any]:
-    """Return the ``id`` and the ``value`` of what a task asks, as `plain` does."""
-    # One of LangGraph's, which is no class of ours, is shown as it is.
-    value = getattr(asked, "value", asked)
-    return {"id": plain(getattr(asked, "id", None), limits), "value": plain(value, limits)}
+def question_to_json(
+    interrupt: Any,
+    limits: Limits = PREVIEW,
+) -> dict[str, Any]:
+    """Return the ``id`` and the ``value`` of an interrupt, each as `to_json` does."""
+    # An interrupt of LangGraph is of another class, and is shown unchanged.
+    value = getattr(interrupt, "value", interrupt)
+    identifier = getattr(interrupt, "id", None)
+    return {
+        "id": to_json(identifier, limits),
+        "value": to_json(value, limits),
+    }
 
 
 def one_line(value: Any, limits: Limits = PREVIEW) -> str:
     """Return *value* in one line for a terminal."""
-    return line_of(plain(value, limits), limits)
+    return json_in_one_line(to_json(value, limits), limits)
 
 
-def line_of(shown: Any, limits: Limits) -> str:
-    """Return the beginning of what `plain` returned, in one line."""
-    text = _written(shown, partial(json.dumps, ensure_ascii=False))
-    return in_one_line(clipped(text, 4 * limits.size))
+def json_in_one_line(preview: Any, limits: Limits) -> str:
+    """Return the beginning of a preview of `to_json` in one line."""
+    write = partial(json.dumps, ensure_ascii=False)
+    text = _preview_text(preview, write)
+    beginning = clipped(text, 4 * limits.size)
+    return in_one_line(beginning)
 
 
-def _written(shown: Any, write: Callable[[Any], str]) -> str:
-    """Return what `plain` returned as one text; *write* writes texts and numbers."""
-    match shown:
-        case Fields():
-            return _call_of(shown.name, (), shown)
+def _preview_text(preview: Any, write: Callable[[Any], str]) -> str:
+    """Return a preview of `to_json` as one text.
+
+    Args:
+        preview: The preview.
+        write: Makes the text of a text, a number, a truth value or None.
+    """
+    match preview:
+        case RecordView():
+            return _constructor_text(preview.name, (), preview)
         case dict():
-            items = (f"{write(key)}: {_written(value, write)}" for key, value in shown.items())
+            items = [
+                f"{write(key)}: {_preview_text(value, write)}"
+                for key, value in preview.items()
+            ]
             return f"{{{', '.join(items)}}}"
         case list():
-            return f"[{', '.join(_written(each, write) for each in shown)}]"
-        case Written():
-            return str(shown)
-    return write(shown)
+            items = [_preview_text(item, write) for item in preview]
+            return f"[{', '.join(items)}]"
+        case ReprText():
+            return str(preview)
+    return write(preview)
 
 
-def _call_of(name: str, args: Iterable[Any], fields: Mapping[str, Any]) -> str:
-    named = (f"{key}={_written(value, repr)}" for key, value in fields.items())
-    return f"{name}({', '.join([*(_written(each, repr) for each in args), *named])})"
+def _constructor_text(
+    name: str,
+    arguments: Iterable[Any],
+    keywords: Mapping[str, Any],
+) -> str:
+    """Return the call of a constructor as Python writes it."""
+    parts = [_preview_text(argument, repr) for argument in arguments]
+    for key, value in keywords.items():
+        text = _preview_text(value, repr)
+        parts.append(f"{key}={text}")
+    return f"{name}({', '.join(parts)})"
 
 
 def clipped(text: str, size: int) -> str:
-    """Return the first *size* characters of *text*, and how many more there are."""
-    return text if len(text) <= size else f"{text[:size]}… ({len(text) - size:,} more)"
+    """Return the first *size* characters of *text*, and the count of the others."""
+    if len(text) <= size:
+        return text
+    return f"{text[:size]}… ({len(text) - size:,} more)"
 
 
-class _Cutter:
+class _Preview:
+    """One preview in the making: it counts items and detects cycles."""
+
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._left = limits.total
-        self._around = list[int]()
-        """The ids of the containers that are being cut."""
+        self._is_full = limits is FULL
+        self._items_left = limits.total
+        self._open_containers = list[int]()
+        """The ids of the containers that enclose the present value."""
 
-    def cut(self, value: Any, depth: int) -> Any:
-        self._left -= 1
-        size = self._limits.size
-        # Not `str` alone and the like: subclasses are shown as what JSON has.
+    def of(self, value: Any, depth: int) -> Any:
+        """Return the preview of *value*, which *depth* containers enclose."""
+        self._items_left -= 1
+        # Patterns, not exact types: a subclass of `str` is shown as a text, for
+        # example.
         match value:
             case None | bool():
                 return value
             case str():
-                return clipped(str.__str__(value), size)
+                return clipped(str.__str__(value), self._limits.size)
             case bytes() | bytearray() | memoryview():
-                text = clipped(repr(bytes(value[:size])), size)
-                return Written(f"{text} ({len(value):,} bytes)")
+                return self._of_bytes(value)
             case float():
-                return float(value) if math.isfinite(value) else str(float(value))
+                return _of_float(value)
             case int():
-                bits = value.bit_length()
-                return int(value) if bits <= 1_024 else Written(f"an int of {bits:,} bits")
-        parts, is_full = None, self._limits is FULL
+                return _of_int(value)
+        items = None
         with suppress(Exception):  # a user's container may raise anything
-            parts = _parts(value, full=is_full)
-        if parts is None:
-            return Written(clipped(_text_of(value), size))
-        if depth >= self._limits.depth or (is_full and id(value) in self._around):
-            return Written(f"… {getattr(parts, 'name', type(value).__name__)} of {len(parts)}")
-        self._around.append(id(value))
-        shown = self._container(parts, depth)
-        if isinstance(value, Shown) and (value.args or not parts):
-            args = self._container(value.args, depth)
-            shown = Written(clipped(_call_of(type(value).__name__, args, shown), size))
-        self._around.pop()
-        return shown
+            items = _container_parts(value, full=self._is_full)
+        if items is None:
+            return ReprText(clipped(_text_of(value), self._limits.size))
+        if self._is_too_deep(value, depth):
+            name = getattr(items, "name", type(value).__name__)
+            return ReprText(f"… {name} of {len(items)}")
+        self._open_containers.append(id(value))
+        preview = self._of_parts(items, depth)
+        if isinstance(value, OpaqueObject) and (value.args or not items):
+            preview = self._of_opaque(value, preview, depth)
+        self._open_containers.pop()
+        return preview
 
-    def _container(self, parts: dict[Any, Any] | list[Any], depth: int) -> Any:
-        shown = max(0, min(len(parts), self._limits.count, self._left))
-        more = [f"{len(parts) - shown:,} more"] if len(parts) > shown else []
-        if isinstance(parts, list):
-            left_out = [Written(f"… {each}") for each in more]
-            return [self.cut(each, depth + 1) for each in parts[:shown]] + left_out
-        result = Fields(parts.name, {}) if isinstance(parts, Fields) else {}
-        for key in islice(parts, shown):
-            name = key if isinstance(key, str) else _text_of(_value_of_key(key))
-            result[clipped(name, self._limits.size)] = self.cut(parts[key], depth + 1)
-        if more:
-            result["…"] = Written(more[0])
-        return result
+    def _is_too_deep(self, value: Any, depth: int) -> bool:
+        """Return whether *value* is enclosed too often, or in a full view by itself."""
+        if depth >= self._limits.depth:
+            return True
+        return self._is_full and id(value) in self._open_containers
+
+    def _of_bytes(self, value: bytes | bytearray | memoryview) -> ReprText:
+        size = self._limits.size
+        beginning = bytes(value[:size])
+        text = clipped(repr(beginning), size)
+        return ReprText(f"{text} ({len(value):,} bytes)")
+
+    def _of_opaque(
+        self,
+        value: OpaqueObject,
+        keywords: Any,
+        depth: int,
+    ) -> ReprText:
+        """Return the call that made an opaque object, as a text."""
+        arguments = self._of_parts(value.args, depth)
+        text = _constructor_text(
+            type(value).__name__,
+            arguments,
+            keywords,
+        )
+        return ReprText(clipped(text, self._limits.size))
+
+    def _of_parts(
+        self,
+        items: dict[Any, Any] | list[Any],
+        depth: int,
+    ) -> Any:
+        """Return the previews of the first parts, and the count of the others."""
+        limit = min(self._limits.count, self._items_left, len(items))
+        count = max(0, limit)
+        omitted = len(items) - count
+        if isinstance(items, list):
+            elements: list[Any] = []
+            for item in items[:count]:
+                preview = self.of(item, depth + 1)
+                elements.append(preview)
+            if omitted > 0:
+                elements.append(ReprText(f"… {omitted:,} more"))
+            return elements
+        entries: dict[str, Any] = {}
+        if isinstance(items, RecordView):
+            entries = RecordView(items.name, {})
+        for key in islice(items, count):
+            name = clipped(_key_text(key), self._limits.size)
+            entries[name] = self.of(items[key], depth + 1)
+        if omitted > 0:
+            entries["…"] = ReprText(f"{omitted:,} more")
+        return entries
 
 
-def _parts(value: Any, *, full: bool) -> dict[Any, Any] | list[Any] | None:
-    """Return what a container holds, or None for what is none."""
+def _of_float(value: float) -> float | str:
+    """Return *value*, or a text for infinity and for what is no number."""
+    number = float(value)
+    return number if math.isfinite(number) else str(number)
+
+
+def _of_int(value: int) -> int | ReprText:
+    """Return *value*, or the count of the bits of a very large number."""
+    bits = value.bit_length()
+    if bits > 1_024:
+        return ReprText(f"an int of {bits:,} bits")
+    return int(value)
+
+
+def _container_parts(
+    value: Any,
+    *,
+    full: bool,
+) -> dict[Any, Any] | list[Any] | None:
+    """Return the items of a container or the fields of an object; None: it has none."""
     if isinstance(value, BaseException):
-        return {"type": type(value).__name__, "message": _text_of(value, str)}
+        return {
+            "type": type(value).__name__,
+            "message": _text_of(value, str),
+        }
     if isinstance(value, Mapping):
         return dict(value)
-    name = type(value).__name__
-    if isinstance(value, Shown):
-        return Fields(name, {**value.fields, **(value.data if full else {})})
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return Fields(name, dict(zip(value._fields, value, strict=False)))
+    if isinstance(value, OpaqueObject):
+        data = value.data if full else {}
+        return RecordView(type(value).__name__, {**value.fields, **data})
+    field_values = _named_fields(value)
+    if field_values is not None:
+        return RecordView(type(value).__name__, field_values)
     if isinstance(value, list | tuple | Set):
-        return [*value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return Fields(name, {each.name: getattr(value, each.name, None) for each in fields(value)})
-    if isinstance(names := getattr(type(value), "model_fields", None), Mapping):  # of pydantic
-        return Fields(name, {name: getattr(value, name, None) for name in names})
+        return list(value)
     return None
 
 
-def _value_of_key(key: Any) -> Any:
-    return key.value if isinstance(key, ShownKey) else key
+def _named_fields(value: Any) -> dict[str, Any] | None:
+    """Return the fields of a named tuple, a dataclass or a pydantic model, or None."""
+    if isinstance(value, tuple):
+        if not hasattr(value, "_fields"):
+            return None
+        return dict(zip(value._fields, value, strict=False))
+    if isinstance(value, list | Set):
+        return None
+    names = _field_names(value)
+    if names is None:
+        return None
+    return {name: getattr(value, name, None) for name in names}
 
 
-def _text_of(value: Any, form: Any = repr) -> str:
+def _field_names(value: Any) -> list[str] | None:
+    """Return the names of the fields of a dataclass or a pydantic model, or None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return [field.name for field in fields(value)]
+    model_fields = getattr(type(value), "model_fields", None)
+    if isinstance(model_fields, Mapping):
+        return list(model_fields)
+    return None
+
+
+def _key_text(key: Any) -> str:
+    """Return the text of a key of a dict."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, OpaqueKey):
+        return _text_of(key.value)
+    return _text_of(key)
+
+
+def _text_of(
+    value: Any,
+    convert: Callable[[Any], object] = repr,
+) -> str:
+    """Return the text that *convert* makes of *value*, or why there is none."""
     try:
         if not is_small(value):
             return f"<{type(value).__name__}, too large to be shown>"
-        return str(form(value))
+        return str(convert(value))
     except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
         return f"<{type(value).__name__}, whose text raises {type(error).__name__}>"
 
@@ -199,36 +330,50 @@ def _text_of(value: Any, form: Any = repr) -> str:
 # ---------------------------------------------------------------- channels
 
 
-_ENGINES = ("branch:to:", "join:", TASKS)
-"""What the names of the engine's own channels begin with."""
-_NAMES = {
+_INTERNAL_PREFIXES = ("branch:to:", "join:", TASKS)
+"""The beginnings of the names of the engine's own channels."""
+_PUBLIC_NAMES = {
     "__start__": "input",
     "__end__": "result",
     "__previous__": "previous",
     "__root__": "state",
 }
-"""What people call the channels of an entrypoint, and of a graph without named ones."""
+"""The names for people of the channels of an entrypoint, and of a graph without named
+channels."""
 
 
-def values_of(saved: Saved) -> dict[str, Any]:
-    """Return what the channels hold, by the names that the engine gives them."""
+def channel_values(saved: Saved) -> dict[str, Any]:
+    """Return the values of channels, by the names that the engine gives them."""
+    values = dict(saved.checkpoint.values)
     # Only the flow knows how to fold deltas.
-    deltas = {
-        name: {"seed": history.seed, "deltas": (*history.writes,)}
-        for name, history in saved.deltas.items()
-    }
-    return {**saved.checkpoint.values, **deltas}
+    for name, history in saved.deltas.items():
+        values[name] = {
+            "seed": history.seed,
+            "deltas": tuple(history.writes),
+        }
+    return values
 
 
-def named(channels: Mapping[str, Any], *, internals: bool = False) -> dict[str, Any]:
-    """Return channels in order, by the names that people give them.
+def by_public_name(
+    channels: Mapping[str, Any],
+    *,
+    internals: bool = False,
+) -> dict[str, Any]:
+    """Return *channels* in order, by their names for people.
 
     Args:
-        channels: What is known of each, by its name.
-        internals: With the engine's own, and under the names that it uses.
+        channels: A value for each channel, by its name.
+        internals: Include the engine's own channels, and keep the names that it uses.
     """
-    found = dict(sorted(channels.items()))
+    in_order = dict(sorted(channels.items()))
     if internals:
-        return found
-    kept = {k: v for k, v in found.items() if not k.startswith(_ENGINES)}
-    return {k if _NAMES.get(k) in kept else _NAMES.get(k, k): v for k, v in kept.items()}
+        return in_order
+    public: dict[str, Any] = {}
+    for name, value in in_order.items():
+        if name.startswith(_INTERNAL_PREFIXES):
+            continue
+        alias = _PUBLIC_NAMES.get(name, name)
+        # A user's channel may already have the public name.
+        is_free = alias == name or alias not in in_order
+        public[alias if is_free else name] = value
+    return public

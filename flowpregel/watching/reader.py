@@ -1,13 +1,27 @@
-"""Reads runs out of a store over and over, each time only what changed.
+"""Reader of the runs in a store: each time it reads only what has changed.
 
 ::
 
     thread ── checkpoint (input) ── checkpoint ── newest checkpoint
-                 │ settled             │ settled      │ looked at each time
+                 │ complete            │ complete     │ read each time
                  ▼                     ▼              ▼
-              its tasks ──────────────────────────► a log of which changed
-                 │                                    │ since a mark
-                 └──────── read where they lie ───────┴──────► rows, for who looks
+              its tasks ──────────────────────────► log of changed tasks
+                 │                                    │ after a mark
+                 └─── read again, where they lie ─────┴──────► rows, for the caller
+
+Who remembers what:
+
+* A `RunCursor` belongs to a thread's last run. Its log names each task that changed, by
+  checkpoint and digest. A mark is a position in the log.
+* A `TaskCursor` belongs to a checkpoint. It holds the state and the checksum of each
+  task, and finds the tasks that changed. It is dropped once another checkpoint has
+  followed and all tasks have been read: they never change again.
+* A row is made from the task's record when the caller asks for it. No row is
+remembered.
+
+If a known task is gone, or a checkpoint does not continue the run, the log is useless:
+the reader starts a new `RunCursor`, whose marks differ from those of all others, so the
+caller's old mark is outside its log and the caller gets all rows again.
 """
 
 from __future__ import annotations
@@ -16,7 +30,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -26,93 +39,127 @@ from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.crash_report import cpu_of, memory_of
+from flowpregel.watching.cursors import DIGEST, CheckpointView, TaskCursor
 from flowpregel.watching.inert import InertCodec
-from flowpregel.watching.seen import DIGEST, SeenCheckpoint, SeenTasks
-from flowpregel.watching.tasks import CallChanges, Place, RunRow, TaskRecords
+from flowpregel.watching.tasks import (
+    CallChanges,
+    CallState,
+    RunRow,
+    TaskLocation,
+    TaskRecords,
+)
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
 
-_NUMBER = 4
-"""Bytes of the number of a checkpoint in the log."""
-_CHANGE = _NUMBER + DIGEST
+_INDEX = 4
+"""Bytes of the index of a checkpoint in the log."""
+_CHANGE = _INDEX + DIGEST
+"""Bytes of a change in the log."""
 _MOST_RUNS = 16
-"""Of so many runs it is noted what changed: those that were asked for last."""
+"""The most runs whose changes are tracked: the last ones that a caller asked for."""
+
+
+def _first_mark() -> int:
+    """Return the first mark of a run: the wall-clock time in microseconds.
+
+    A change takes more than a microsecond, so no other run has the same marks, not even
+    a run that another server has tracked.
+    """
+    return time.time_ns() // 1_000
 
 
 @dataclass(slots=True, eq=False)
-class SeenRun:
-    """What was seen of a thread's last run, by somebody who looks at its calls."""
+class RunCursor:
+    """The tracked changes of a thread's last run."""
 
-    first: int = field(default_factory=lambda: time.time_ns() // 1_000)
-    """The mark before its first change: microseconds, of which each change takes more than one.
-    So no other run has its marks, and none that another server has seen."""
-    places: list[Place] = field(default_factory=list)
-    """Its checkpoints, by number."""
+    first: int = field(default_factory=_first_mark)
+    """The mark before the first change."""
+    locations: list[TaskLocation] = field(default_factory=list)
+    """The run's checkpoints, by index."""
     newest: dict[str, int] = field(default_factory=dict)
-    """By namespace, the number of its newest checkpoint."""
+    """The index of the newest checkpoint of each namespace."""
     log: bytearray = field(default_factory=bytearray)
-    """Of each change of a task the number of its checkpoint, and its digest."""
+    """The changes of tasks: the index of the checkpoint and the digest of the task."""
     behind: deque[tuple[int, bool]] = field(default_factory=deque)
-    """The checkpoints that are to be looked at yet, and whether another has followed."""
-    opened: dict[int, SeenTasks] = field(default_factory=dict)
-    """By number of the checkpoint, the tasks that are looked at again."""
+    """The checkpoints still to read, and whether another one has followed."""
+    open_cursors: dict[int, TaskCursor] = field(default_factory=dict)
+    """The tasks that can still change, by the index of their checkpoint."""
     was_behind: bool = False
-    """Whether it was, when somebody looked last."""
-    at: int = -1
-    """The store's mark when it was looked at last."""
+    """True if checkpoints were still to read when the last update began."""
+    store_mark: int = -1
+    """The store's mark at the last update."""
     is_held: bool = False
-    """Whether a run had the thread then."""
+    """True if a run held the thread at the last update."""
 
     @property
     def mark(self) -> int:
-        """The mark after its last change."""
+        """The mark after the last change."""
         return self.first + len(self.log) // _CHANGE
 
-    def note(self, number: int, digests: bytes) -> None:
+    def add_changes(self, index: int, digests: bytes) -> None:
         """Add changes of tasks of a checkpoint to the log."""
-        head = number.to_bytes(_NUMBER, "big")
-        for at in range(0, len(digests), DIGEST):
-            self.log += head + digests[at : at + DIGEST]
+        prefix = index.to_bytes(_INDEX, "big")
+        for start in range(0, len(digests), DIGEST):
+            digest = digests[start : start + DIGEST]
+            self.log += prefix
+            self.log += digest
 
-    def changed(self, begin: int, end: int) -> Iterator[tuple[Place, bytes]]:
-        """Yield the checkpoint and the key of the tasks that changed, between places in the log."""
+    def finish_first(self, *, is_last: bool) -> None:
+        """Take the first checkpoint off the queue; forget its tasks if *is_last*."""
+        index, _ = self.behind.popleft()
+        if is_last:
+            del self.open_cursors[index]
+
+    def changed(
+        self,
+        begin: int,
+        end: int,
+    ) -> Iterator[tuple[TaskLocation, bytes]]:
+        """Yield the location and the key of each changed task in a part of the log."""
         log = bytes(self.log[begin * _CHANGE : end * _CHANGE])
-        for at in range(0, len(log), _CHANGE):
-            place = self.places[int.from_bytes(log[at : at + _NUMBER], "big")]
-            yield place, place.key + log[at + _NUMBER : at + _CHANGE]
+        for start in range(0, len(log), _CHANGE):
+            change = log[start : start + _CHANGE]
+            index = int.from_bytes(change[:_INDEX], "big")
+            digest = change[_INDEX:]
+            location = self.locations[index]
+            yield location, location.key + digest
 
 
 class StoreReader:
-    """Reads the runs of one store for somebody who looks at it all the time.
+    """Reads the runs of one store for a watcher that reads again and again.
 
-    Of a task it remembers some fifty bytes: rows are read where they lie, by whoever asks. One
-    that is used by several OS threads needs a lock around it. Nothing of the user's is imported
-    or run.
+    It remembers some fifty bytes of a task; rows are read from the store when the
+    caller asks for them. If several OS threads share a reader, they need a lock around
+    it. Nothing of the user's is imported or run.
 
     Args:
-        saver: The open store. It is opened once more, to be read inertly.
-        most: How many calls are read, and told, at once: the others the next time.
+        saver: The open store. The reader opens it once more, to read it inertly.
+        most: The most calls that are read and returned at once; the next call returns
+            more.
     """
 
     def __init__(self, saver: DurableSaver, most: int = 5_000) -> None:
         self._most = most
-        self._store, self._leases = saver.opened_to_look(InertCodec())
+        codec = InertCodec()
+        self._store, self._leases = saver.opened_to_look(codec)
         self._tasks = TaskRecords(self._store)
-        self._tables, self._read = self._tasks.tables, self._tasks.read
-        self._newest: dict[bytes, SeenCheckpoint] = {}
-        """The newest checkpoint of each namespace, by the prefix of its keys."""
-        self._runs: dict[str, SeenRun] = {}
-        """By thread, the one that was asked for last at the end."""
+        self._tables = self._tasks.tables
+        self._read = self._tasks.read
+        self._newest: dict[bytes, CheckpointView] = {}
+        """The newest checkpoint of each namespace, by the namespace's key prefix."""
+        self._runs: dict[str, RunCursor] = {}
+        """The tracked run of each thread, the last requested one at the end."""
 
     def close(self) -> None:
-        """Give the store back."""
+        """Close the reader's view of the store."""
         self._store.close()
 
     def mark(self) -> int:
-        """Return a number that is the same as long as nothing is committed to the store.
+        """Return a number that does not change until something is committed.
 
-        For a moment after a commit it is another each time. It takes some microseconds.
+        For a moment after a commit, each call returns another number. A call takes some
+        microseconds.
         """
         return int(self._store.mark())
 
@@ -120,213 +167,371 @@ class StoreReader:
 
     def runs(self) -> list[RunRow]:
         """Return all runs, the one that changed last first."""
-        found = [*self._tables.used(None)]
-        # Of threads that were deleted nothing is kept.
-        prefixes = self._newest.keys() & {each.prefix for each in found}
-        self._newest = {prefix: self._newest[prefix] for prefix in prefixes}
-        rows = [self._run_row(each) for each in found if not each.namespace]
-        return sorted(rows, key=lambda row: row.updated, reverse=True)
+        namespaces = list(self._tables.used(None))
+        # Forget the threads that were deleted.
+        prefixes = {namespace.prefix for namespace in namespaces}
+        for prefix in self._newest.keys() - prefixes:
+            del self._newest[prefix]
+        rows = [
+            self._run_row(namespace)
+            for namespace in namespaces
+            if not namespace.namespace
+        ]
+        return sorted(
+            rows,
+            key=lambda row: row.updated,
+            reverse=True,
+        )
 
     def run(self, thread_id: str) -> RunRow | None:
         """Return one run, or None if there is no such thread."""
-        found = self._namespaces(thread_id).get("")
-        return None if found is None else self._run_row(found)
+        namespace = self._namespaces(thread_id).get("")
+        if namespace is None:
+            return None
+        return self._run_row(namespace)
 
     def _namespaces(self, thread_id: str) -> dict[str, NamespaceRecord]:
-        return {each.namespace: each for each in self._tables.used(thread_id)}
+        """Return the records of a thread's namespaces, by name."""
+        records = self._tables.used(thread_id)
+        return {record.namespace: record for record in records}
 
     def _run_row(self, namespace: NamespaceRecord) -> RunRow:
         owner = self._leases.owner(Address(namespace.thread_id))
         newest = self._checkpoint(namespace, namespace.newest or "")
-        tasks, is_held = newest.tasks, owner is not None
-        # Of one that goes on some of them at a time: it is running, whatever they are.
-        while tasks.look(self._most, is_held=is_held) and tasks.is_behind and not is_held:
-            pass
-        if namespace.thread_id not in self._runs:
-            tasks.changes.clear()
-        states = {state: count for state, count in tasks.states.items() if count}
-        flow = newest.item(FLOW)
+        states = self._states(
+            newest,
+            namespace.thread_id,
+            is_held=owner is not None,
+        )
+        status = status_from(
+            states,
+            newest.record.source,
+            newest.record.follows,
+            running=owner is not None,
+        )
+        flow = newest.metadata(FLOW)
+        if not isinstance(flow, str):
+            flow = None
+        if owner is None:
+            host = ""
+            pid = 0
+        else:
+            host = owner.host
+            pid = owner.pid
         return RunRow(
             thread_id=namespace.thread_id,
-            status=status_from(
-                states, newest.record.source, newest.record.follows, running=is_held
-            ),
-            flow=flow if isinstance(flow, str) else None,
+            status=status,
+            flow=flow,
             step=newest.record.step,
             created=namespace.created,
             updated=newest.record.at,
             checkpoints=namespace.checkpoints,
             states=states,
-            host=owner.host if owner else "",
-            pid=owner.pid if owner else 0,
+            host=host,
+            pid=pid,
         )
 
-    def _checkpoint(self, namespace: NamespaceRecord, id: str) -> SeenCheckpoint:
-        seen = self._newest.get(namespace.prefix)
-        if seen is None or seen.id != id:
-            seen = SeenCheckpoint(self._tasks, namespace, id)
-            if id == namespace.newest:
-                self._newest[namespace.prefix] = seen
-        return seen
+    def _states(
+        self,
+        checkpoint: CheckpointView,
+        thread_id: str,
+        *,
+        is_held: bool,
+    ) -> dict[CallState, int]:
+        """Return the number of a checkpoint's tasks in each state."""
+        tasks = checkpoint.tasks
+        was_read = tasks.advance(self._most, is_held=is_held)
+        # Of a running run some tasks are enough: they do not decide its status.
+        while was_read and tasks.is_behind and not is_held:
+            was_read = tasks.advance(self._most, is_held=is_held)
+        if thread_id not in self._runs:
+            tasks.changes.clear()
+        return {state: count for state, count in tasks.states.items() if count}
 
-    def checkpoints(self, thread_id: str, most: int) -> list[tuple[str, CheckpointRecord]]:
-        """Return the newest checkpoints of a thread, each with its id, the newest first."""
-        if (namespace := self._namespaces(thread_id).get("")) is None:
+    def _checkpoint(
+        self,
+        namespace: NamespaceRecord,
+        id: str,
+    ) -> CheckpointView:
+        """Return a checkpoint; remember it if it is the newest one."""
+        checkpoint = self._newest.get(namespace.prefix)
+        if checkpoint is None or checkpoint.id != id:
+            checkpoint = CheckpointView(self._tasks, namespace, id)
+            if id == namespace.newest:
+                self._newest[namespace.prefix] = checkpoint
+        return checkpoint
+
+    def checkpoints(
+        self,
+        thread_id: str,
+        most: int,
+    ) -> list[tuple[str, CheckpointRecord]]:
+        """Return a thread's newest checkpoints, each with its id, the newest first."""
+        namespace = self._namespaces(thread_id).get("")
+        if namespace is None:
             return []
-        read = partial(self._tables.newest_first, namespace=namespace)
-        found: list[tuple[str, CheckpointRecord]] = self._read(lambda at: [*islice(read(at), most)])
-        return found
+
+        def newest(transaction: Any) -> list[tuple[str, CheckpointRecord]]:
+            """Return the newest checkpoints within *transaction*."""
+            records = self._tables.newest_first(
+                transaction,
+                namespace=namespace,
+            )
+            return list(islice(records, most))
+
+        newest_records: list[tuple[str, CheckpointRecord]] = self._read(newest)
+        return newest_records
 
     # ------------------------------------------------------------ calls
 
     def calls(self, thread_id: str, since: int = 0) -> CallChanges:
         """Return the calls of a thread's last run that changed since a mark.
 
-        Of very many the first ones: `CallChanges.is_more` says that there are others.
+        If there are too many calls for one answer, it holds the first of them, and its
+        `CallChanges.is_more` is true.
 
         Args:
-            thread_id: Whose.
-            since: The `CallChanges.mark` of the last time; 0: all of them.
+            thread_id: The id of the thread.
+            since: The `CallChanges.mark` of the last answer; 0 for all calls.
         """
-        run = self._seen(thread_id)
+        run = self._updated_run(thread_id)
         is_whole = not run.first <= since <= run.mark
-        begin = 0 if is_whole else since - run.first
-        mark = min(run.first + begin + self._most, run.mark)
-        rows = self._tasks.rows(run.changed(begin, mark - run.first))
-        # After the last of what it was behind with it looks what has changed meanwhile.
+        first = run.first if is_whole else since
+        mark = min(first + self._most, run.mark)
+        changed = run.changed(first - run.first, mark - run.first)
+        rows = self._tasks.rows(changed)
+        # A reader that was behind reads once more: calls may have changed since.
         is_more = run.was_behind or bool(run.behind) or mark < run.mark
-        return CallChanges(mark=mark, is_whole=is_whole, is_more=is_more, rows=rows)
+        return CallChanges(
+            mark=mark,
+            is_whole=is_whole,
+            is_more=is_more,
+            rows=rows,
+        )
 
-    def changes(self, thread_id: str, since: int = 0) -> Iterator[CallChanges]:
-        """Yield what `calls` returns until there is no more."""
+    def changes(
+        self,
+        thread_id: str,
+        since: int = 0,
+    ) -> Iterator[CallChanges]:
+        """Yield the answers of `calls` until there are no more changes."""
         is_more = True
         while is_more:
             changes = self.calls(thread_id, since)
-            since, is_more = changes.mark, changes.is_more
+            since = changes.mark
+            is_more = changes.is_more
             yield changes
 
-    def _seen(self, thread_id: str) -> SeenRun:
-        """Return a thread's last run, after a look at some of what has changed."""
+    def _updated_run(self, thread_id: str) -> RunCursor:
+        """Return the cursor of a thread's last run, after an update."""
         run = self._runs.pop(thread_id, None)
-        if run is None or not self._follow(run, thread_id):
-            # Anew: something was taken back, or another run has begun.
+        if run is None or not self._update(run, thread_id):
+            # A result was taken back, or another run has begun: read all again.
             for namespace in self._namespaces(thread_id).values():
                 self._newest.pop(namespace.prefix, None)
-            run = SeenRun()
-            self._follow(run, thread_id)
+            run = RunCursor()
+            self._update(run, thread_id)
         self._runs[thread_id] = run
         while len(self._runs) > _MOST_RUNS:
-            del self._runs[next(iter(self._runs))]
+            thread_ids = iter(self._runs)
+            oldest = next(thread_ids)
+            del self._runs[oldest]
         return run
 
-    def _follow(self, run: SeenRun, thread_id: str) -> bool:
-        """Note some of what has changed of *run*; return False if it is not what it was."""
+    def _update(self, run: RunCursor, thread_id: str) -> bool:
+        """Log some changes of *run*; return False if its log does not hold any more."""
         run.was_behind = bool(run.behind)
-        if not (run.behind or self._gather(run, thread_id)):
+        if not run.behind and not self._find_checkpoints(run, thread_id):
             return False
-        left = self._most
-        while run.behind and left > 0:
-            number, is_last = run.behind[0]
-            tasks = run.opened.get(number) or self._tasks_at(run.places[number])
-            run.opened[number] = tasks
-            if not tasks.look(left, is_held=run.is_held, is_last=is_last):
-                run.at = -1  # too early: to be looked at again, though nothing is committed
+        remaining = self._most
+        while run.behind and remaining > 0:
+            index, is_last = run.behind[0]
+            tasks = self._cursor_at(run, index)
+            if not tasks.advance(
+                remaining,
+                is_held=run.is_held,
+                is_last=is_last,
+            ):
+                # Too early: read again later, even if nothing is committed until then.
+                run.store_mark = -1
             if tasks.is_taken_back:
                 return False
-            left -= len(tasks.changes) // DIGEST
-            run.note(number, bytes(tasks.changes))
+            remaining -= len(tasks.changes) // DIGEST
+            run.add_changes(index, bytes(tasks.changes))
             tasks.changes.clear()
             if not tasks.is_behind:
-                run.behind.popleft()
-                if is_last:
-                    del run.opened[number]
+                run.finish_first(is_last=is_last)
         return True
 
-    def _tasks_at(self, place: Place) -> SeenTasks:
-        newest = self._newest.get(place.key[:8])
-        is_newest = newest is not None and newest.tasks.place == place
-        return newest.tasks if newest and is_newest else SeenTasks(self._tasks, place)
+    def _cursor_at(self, run: RunCursor, index: int) -> TaskCursor:
+        """Return the cursor over the tasks of a checkpoint of *run*."""
+        cursor = run.open_cursors.get(index)
+        if cursor is None:
+            location = run.locations[index]
+            cursor = self._newest_cursor(location)
+            if cursor is None:
+                cursor = TaskCursor(self._tasks, location)
+            run.open_cursors[index] = cursor
+        return cursor
 
-    def _gather(self, run: SeenRun, thread_id: str) -> bool:
-        """Note which checkpoints of *run* are to be looked at; return False if it is another."""
-        if (at := self.mark()) == run.at:
+    def _newest_cursor(self, location: TaskLocation) -> TaskCursor | None:
+        """Return the cursor at *location* if it is a namespace's newest checkpoint."""
+        newest = self._newest.get(location.key[:8])
+        if newest is None or newest.tasks.location != location:
+            return None
+        return newest.tasks
+
+    def _find_checkpoints(self, run: RunCursor, thread_id: str) -> bool:
+        """Queue the checkpoints of *run* to read; return False if it is another run."""
+        store_mark = self.mark()
+        if store_mark == run.store_mark:
             return True
         run.is_held = self._leases.owner(Address(thread_id)) is not None
-        for name, namespace in sorted(self._namespaces(thread_id).items()):
-            known = run.newest.get(name)
-            known_id = None if known is None else run.places[known].address.checkpoint_id
-            seen, number = None, len(run.places)
-            for seen in self._since(run, namespace, known_id):
-                # Those behind the newest were looked at when the next one was there already.
-                run.behind.append((len(run.places), seen.id != namespace.newest))
-                run.places.append(seen.tasks.place)
-            is_another = seen and (
-                seen.record.source == "input" or seen.record.parent_id != known_id
-            )
-            if known is not None:
-                if is_another:
-                    return False
-                run.behind.append((known, known_id != namespace.newest))
-            if seen is not None:
-                run.newest[name] = number
-        run.at = at
+        namespaces = self._namespaces(thread_id)
+        for _, namespace in sorted(namespaces.items()):
+            if not self._find_checkpoints_of(run, namespace):
+                return False
+        run.store_mark = store_mark
         return True
 
-    def _since(
-        self, run: SeenRun, namespace: NamespaceRecord, known_id: str | None
-    ) -> Iterator[SeenCheckpoint]:
+    def _find_checkpoints_of(
+        self,
+        run: RunCursor,
+        namespace: NamespaceRecord,
+    ) -> bool:
+        """Queue the checkpoints of a namespace; return False if it is another run."""
+        known_index = run.newest.get(namespace.namespace)
+        known_id: str | None = None
+        if known_index is not None:
+            known_id = run.locations[known_index].address.checkpoint_id
+        newest_index = len(run.locations)
+        oldest: CheckpointView | None = None
+        for checkpoint in self._checkpoints_since(run, namespace, known_id):
+            # A checkpoint before the newest one had another follow it: it is complete.
+            is_last = checkpoint.id != namespace.newest
+            run.behind.append((len(run.locations), is_last))
+            run.locations.append(checkpoint.tasks.location)
+            oldest = checkpoint
+        if known_index is not None:
+            if oldest is not None and not _continues(oldest, known_id):
+                return False
+            run.behind.append((known_index, known_id != namespace.newest))
+        if oldest is not None:
+            run.newest[namespace.namespace] = newest_index
+        return True
+
+    def _checkpoints_since(
+        self,
+        run: RunCursor,
+        namespace: NamespaceRecord,
+        known_id: str | None,
+    ) -> Iterator[CheckpointView]:
         """Yield the checkpoints of a run that came after one, the newest first.
 
-        Of a nested graph only those that it reached in a superstep of the outermost.
+        Of a nested graph it yields only those reached in a superstep of the outermost
+        graph that belongs to the run.
         """
-        addresses = (place.address for place in run.places) if namespace.namespace else ()
-        roots = {each.checkpoint_id for each in addresses if not each.namespace}
+        root_ids = _root_ids(run) if namespace.namespace else set()
         id = namespace.newest
         while id is not None and id != known_id:
-            seen = self._checkpoint(namespace, id)
-            if not seen.is_there or (roots and seen.root_id not in roots):
+            checkpoint = self._checkpoint(namespace, id)
+            if not checkpoint.exists:
                 return
-            yield seen
-            id = None if seen.record.source == "input" else seen.record.parent_id
+            if root_ids and checkpoint.root_id not in root_ids:
+                return
+            yield checkpoint
+            if checkpoint.record.source == "input":
+                return
+            id = checkpoint.record.parent_id
 
-    def call(self, thread_id: str, call_id: str, at: str | None = None) -> dict[str, Any] | None:
-        """Return all that is kept of one call, or None if the last run has no such.
+    def call(
+        self,
+        thread_id: str,
+        call_id: str,
+        at: str | None = None,
+    ) -> dict[str, Any] | None:
+        """Return all stored data of one call, or None if the last run has no such call.
+
+        The keys are: ``row``, a `CallRow`; ``arguments``, by position and name, if the
+        call failed; ``result``; ``error``, with ``type`` and ``message``, or one line
+        of text if the call is due again; ``attempts``, the failed attempts, each with
+        ``began``, ``seconds``, ``pid``, ``error`` and ``traceback``; ``questions``,
+        each with ``id`` and ``value``. Values are previews, fit for JSON.
 
         Args:
-            thread_id: Whose last run.
-            call_id: Which.
-            at: The checkpoint it started at; None: all of the run are tried.
-
-        That is its ``row``, a `CallRow`; its ``arguments``, if it failed, by position and name;
-        its ``result``; its ``error``, with ``type`` and ``message``, or a line
-        of it if the call is to be made again; its ``attempts`` that
-        failed: ``began``, ``seconds``, ``pid``, ``error`` and ``traceback`` of each; its
-        ``questions``: ``id`` and ``value`` of each. Values are previews, fit for JSON.
+            thread_id: The id of the thread.
+            call_id: The id of the call.
+            at: The checkpoint from which the call started; None for any of the run.
         """
-        return self._tasks.call(self._places(thread_id, at), call_id)
+        return self._tasks.call(self._locations(thread_id, at), call_id)
 
-    def output(self, thread_id: str, call_id: str, at: str | None = None) -> str:
-        """Return what a call, given as for `call`, has printed and logged; empty: nothing."""
-        return self._tasks.output(self._places(thread_id, at), call_id)
+    def output(
+        self,
+        thread_id: str,
+        call_id: str,
+        at: str | None = None,
+    ) -> str:
+        """Return the printed and logged text of a call; empty: it has none.
 
-    def _places(self, thread_id: str, at: str | None) -> list[Place]:
-        places = self._seen(thread_id).places
-        return [each for each in places if at in (None, each.address.checkpoint_id)]
+        The arguments are those of `call`.
+        """
+        return self._tasks.output(self._locations(thread_id, at), call_id)
+
+    def _locations(
+        self,
+        thread_id: str,
+        at: str | None,
+    ) -> list[TaskLocation]:
+        """Return the checkpoints of a thread's last run, or only the one *at*."""
+        locations = self._updated_run(thread_id).locations
+        if at is None:
+            return locations
+        return [
+            location for location in locations if location.address.checkpoint_id == at
+        ]
 
     def live(self, thread_id: str) -> dict[str, Any] | None:
-        """Return what a run is doing now; None: nothing runs, or it has not answered yet.
+        """Return the present activity of a run, or None.
 
-        To ask is to watch: for some seconds from now on the running process shows it, five
-        times a second. That is what `live_state` tells; ``host`` and ``pid`` of the process,
-        since when it has the run (``started``), and when it told (``at``; both wall-clock
-        nanoseconds); and of each worker on this machine ``memory`` (bytes) and ``cpu``
-        (seconds, since it was started).
+        The result is None if nothing runs, or if the running process has not answered
+        yet. For some seconds after a call the process publishes the run's activity,
+        five times a second.
+
+        The keys are those of `live_state`; ``host`` and ``pid`` of the process;
+        ``started``, the time at which the process took the run, and ``at``, the time of
+        the answer, both in wall-clock nanoseconds. Each worker on this machine also has
+        ``memory``, in bytes, and ``cpu``, in seconds since the worker started.
         """
-        found = self._leases.watch(Address(thread_id))
-        if found is None:
+        answer = self._leases.watch(Address(thread_id))
+        if answer is None:
             return None
-        (owner, state), me = found, Owner.me()
-        if (owner.host, owner.namespace) == (me.host, me.namespace):
+        owner, state = answer
+        here = Owner.me()
+        if (owner.host, owner.namespace) == (here.host, here.namespace):
             for worker in state["workers"]:
-                worker |= {"memory": memory_of(worker["pid"]), "cpu": cpu_of(worker["pid"])}
-        return {"thread_id": thread_id, "host": owner.host, "pid": owner.pid, **state}
+                worker["memory"] = memory_of(worker["pid"])
+                worker["cpu"] = cpu_of(worker["pid"])
+        return {
+            "thread_id": thread_id,
+            "host": owner.host,
+            "pid": owner.pid,
+            **state,
+        }
+
+
+def _continues(
+    checkpoint: CheckpointView,
+    known_id: str | None,
+) -> bool:
+    """Return whether a checkpoint follows the known one in the same run."""
+    record = checkpoint.record
+    return record.source != "input" and record.parent_id == known_id
+
+
+def _root_ids(run: RunCursor) -> set[str | None]:
+    """Return the ids of the outermost graph's checkpoints in *run*."""
+    return {
+        location.address.checkpoint_id
+        for location in run.locations
+        if not location.address.namespace
+    }

@@ -1,4 +1,4 @@
-"""Runs, and the tasks that have left something on a checkpoint, read where they lie, as rows.
+"""Runs, and the tasks that have left something on a checkpoint, as rows.
 
 The fields of a row are fit for JSON.
 """
@@ -6,128 +6,133 @@ The fields of a row are fit for JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from flowpregel._core import records
 from flowpregel._core.ids import Ran, caller_of
 from flowpregel._core.provenance import line_of
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.arguments import decoded
-from flowpregel.checkpoint.layout import ARGUMENTS, OUTPUT, Tables, WritesRecord, beside, digest
+from flowpregel.checkpoint.arguments import KeptArguments, decoded
+from flowpregel.checkpoint.layout import (
+    ARGUMENTS,
+    OUTPUT,
+    Tables,
+    WritesRecord,
+    beside,
+    digest,
+)
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.work import Status, Work, work_from
-from flowpregel.watching.preview import plain, question
+from flowpregel.watching.preview import question_to_json, to_json
 
 if TYPE_CHECKING:
     from flowpregel._lmdb.records import StoreOnDisk
 
 CallState: TypeAlias = Literal["failed", "waiting", "unfinished", "done"]
-"""How a call stands by what is kept of it: *waiting*, for an answer; *unfinished*, it has left
-something (what it saved, say) and has not ended. One that runs has often left nothing yet."""
+"""The state of a call by its records: a *waiting* call needs an answer; an *unfinished*
+call has left something, such as a saved state, and has not ended. A running call has
+often left nothing yet."""
 
 
 class RunRow(NamedTuple):
-    """A run: what its thread's newest checkpoint tells, and who has it now."""
+    """A run, by its thread's newest checkpoint and by the process that runs it now."""
 
     thread_id: str
     status: Status
     flow: str | None
     """``MODULE:FLOW``, if the run recorded it."""
     step: int
-    """The superstep of its newest checkpoint; -1: it has just begun."""
+    """The superstep of the newest checkpoint; -1: the run has just begun."""
     created: int
     """Wall-clock nanoseconds at which the thread began."""
     updated: int
-    """Wall-clock nanoseconds of its newest checkpoint."""
+    """Wall-clock nanoseconds of the newest checkpoint."""
     checkpoints: int
-    """How many the thread has."""
+    """The number of the thread's checkpoints."""
     states: dict[CallState, int]
-    """How many tasks of its present superstep, and calls in it, stand how."""
+    """The numbers of tasks and calls of the present superstep, by their state."""
     host: str = ""
-    """Where it runs now; empty: nowhere."""
+    """The host on which the run is running now; empty: it is not running."""
     pid: int = 0
-    """In which process it runs now; 0: in none."""
+    """The process in which the run is running now; 0: it is not running."""
 
 
 class CallRow(NamedTuple):
-    """A call of a task, or a node's task, by what it has left in the store."""
+    """A call of a task, or a node's task, by its records in the store."""
 
     id: str
     name: str
-    """Of its node; empty: only its flow knows."""
+    """The node's name; empty: only the flow knows it."""
     text: str
-    """The call with short arguments, such as ``parse('c.txt')``; empty: it is no call."""
+    """The call with short arguments, as ``parse('c.txt')``; empty: it is no call."""
     state: CallState
     step: int
     checkpoint_id: str
-    """The checkpoint that it left something on."""
+    """The checkpoint that the task left something on."""
     namespace: str
-    """Of the graph that it belongs to; empty: of the outermost."""
+    """The namespace of the task's graph; empty: the outermost graph."""
     path: str
-    """Where it stands in its superstep: sorted by it, calls come after those that made them."""
+    """The position in the superstep: sorted by path, calls come after their caller."""
     caller: str
     """The path of the task whose body made the call; empty: it is no call."""
     error: str
-    """What it failed with, in one line."""
+    """The error that the task failed with, in one line."""
     questions: int
-    """How many answers it waits for."""
+    """The number of answers that the task waits for."""
     planned: int
-    """Wall-clock nanoseconds at which its first attempt was given away to be run; 0: not known."""
+    """Wall-clock nanoseconds at which the first attempt was scheduled; 0: not known."""
     began: int
-    """Wall-clock nanoseconds at which its last attempt began; 0: not known."""
+    """Wall-clock nanoseconds at which the last attempt began; 0: not known."""
     seconds: float
-    """How long that took."""
+    """The duration of the last attempt."""
     attempts: int
-    """How often it was tried; 0 and *began*: its result was shared by another run."""
+    """The number of attempts; 0, with *began*: another run shared its result."""
     executor: str
     host: str
     pid: int
-    """In which process the last attempt ran; 0: not known."""
+    """The process that ran the last attempt; 0: not known."""
     cpu: float
-    """Seconds of CPU that the last attempt took; 0: not known."""
+    """Seconds of CPU time of the last attempt; 0: not known."""
     peak: int
-    """The most memory, in bytes, that its process had used when it ended; 0: not known."""
+    """The peak memory of the last attempt's process in bytes; 0: not known."""
 
 
 class CallChanges(NamedTuple):
-    """What changed of a run's calls since a mark."""
+    """The calls of a run that changed since a mark."""
 
     mark: int
-    """To be given the next time."""
+    """The mark to pass next time."""
     is_whole: bool
-    """Whether *rows* begins with all there is: drop what was known before."""
+    """True if *rows* begins with all calls: forget the rows of earlier changes."""
     is_more: bool
-    """Whether there is more, which is told the next time."""
+    """True if there are more changes, which the next call returns."""
     rows: tuple[CallRow, ...]
-    """New ones and changed ones; one that changed again is there once more, later."""
+    """New and changed calls. A call that changes again appears once more, later."""
 
 
-_SHOWN = (records.CALLED, records.ERROR, records.INTERRUPT)
-"""The writes that a row is made of; of others it matters that they are there."""
-_TAKEN = attrgetter(*CallRow._fields[CallRow._fields.index("planned") :])
-"""Takes the end of a row out of how a task ran."""
-_NEVER = Ran("", 0, 0.0, 0, "", 0)
+_DISPLAYED_WRITES = (records.CALLED, records.ERROR, records.INTERRUPT)
+"""The writes whose values a row needs; of other writes it needs only the names."""
+_NEVER_RUN = Ran("", 0, 0.0, 0, "", 0)
 _INPUT = "__start__"
-"""The name of what takes in the input."""
-_ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
+"""The name of the node that takes in the input."""
+_ATTEMPT_FIELDS = ("began", "seconds", "pid", "error", "traceback")
 
 
-class Place(NamedTuple):
-    """A checkpoint, and where what its tasks have left is."""
+class TaskLocation(NamedTuple):
+    """The location of the records of tasks that started from one checkpoint."""
 
     address: Address
     step: int
-    """Of its tasks."""
+    """The superstep of the tasks."""
     key: bytes
-    """What the keys of their records begin with: their digests follow."""
+    """The prefix of the records' keys: a key is the prefix and the task's digest."""
 
 
 class TaskRecords:
-    """Reads what tasks have left in a store: nothing of it is remembered.
+    """Reads the records of tasks in a store, and remembers none of them.
 
     Args:
-        store: Open, with a codec that decodes inertly.
+        store: An open store, with a codec that decodes inertly.
     """
 
     def __init__(self, store: StoreOnDisk) -> None:
@@ -138,75 +143,179 @@ class TaskRecords:
 
     def record(self, data: bytes) -> WritesRecord:
         """Return the record with this payload."""
-        return WritesRecord(*self.tables.fields_of(data))
+        fields = self.tables.fields_of(data)
+        return WritesRecord(*fields)
 
-    def row(self, place: Place, record: WritesRecord) -> CallRow | None:
-        """Return a task as a row; None: it is no node of the user's, or was taken back."""
-        ran = _NEVER if record.ran is None else Ran(*record.ran)
-        work = self._work(place, record)
-        name = ran.name or (work.asked.name if work.asked else "")
-        is_empty = not name and work.state == "unfinished"
-        if is_empty or name == _INPUT or record.task_id == records.RUN_TASK_ID:
+    def row(
+        self,
+        location: TaskLocation,
+        record: WritesRecord,
+    ) -> CallRow | None:
+        """Return a task as a row.
+
+        None: it is no node of the user's, or its writes were taken back.
+        """
+        ran = _NEVER_RUN if record.ran is None else Ran(*record.ran)
+        work = self._work(location, record)
+        name = ran.name
+        if not name and work.asked is not None:
+            name = work.asked.name
+        is_taken_back = not name and work.state == "unfinished"
+        is_internal = name == _INPUT or record.task_id == records.RUN_TASK_ID
+        if is_taken_back or is_internal:
             return None
-        text, error = (work.name or "") if work.is_call else "", work.error or ""
+        text = work.name if work.is_call else None
         return CallRow(
-            record.task_id, name, text, cast(CallState, work.state), place.step,
-            place.address.checkpoint_id or "", place.address.namespace, record.path,
-            caller_of(record.path), error if isinstance(error, str) else line_of(error),
-            len(work.interrupts), *_TAKEN(ran),
-        )  # fmt: skip
+            id=record.task_id,
+            name=name,
+            text=text or "",
+            state=cast(CallState, work.state),
+            step=location.step,
+            checkpoint_id=location.address.checkpoint_id or "",
+            namespace=location.address.namespace,
+            path=record.path,
+            caller=caller_of(record.path),
+            error=_error_line(work.error),
+            questions=len(work.interrupts),
+            planned=ran.planned,
+            began=ran.began,
+            seconds=ran.seconds,
+            attempts=ran.attempts,
+            executor=ran.executor,
+            host=ran.host,
+            pid=ran.pid,
+            cpu=ran.cpu,
+            peak=ran.peak,
+        )
 
-    def rows(self, found: Iterable[tuple[Place, bytes]]) -> tuple[CallRow, ...]:
+    def rows(self, tasks: Iterable[tuple[TaskLocation, bytes]]) -> tuple[CallRow, ...]:
         """Return tasks as rows, each once, without those that were taken back.
 
         Args:
-            found: The checkpoint and the key of each.
+            tasks: The location and the key of each task.
         """
-        places = {key: place for place, key in found}
-        kept = zip(places.values(), self._payloads(places), strict=True)
-        rows = (self.row(place, self.record(data)) for place, data in kept if data is not None)
-        return tuple(row for row in rows if row is not None)
+        locations = {key: location for location, key in tasks}
+        payloads = self._payloads(locations)
+        rows: list[CallRow] = []
+        for location, data in zip(locations.values(), payloads, strict=True):
+            if data is None:
+                continue
+            record = self.record(data)
+            row = self.row(location, record)
+            if row is not None:
+                rows.append(row)
+        return tuple(rows)
 
-    def call(self, places: Collection[Place], call_id: str) -> dict[str, Any] | None:
-        """Return all that is kept of a task, as `StoreReader.call` does."""
-        keys = [place.key + digest(call_id) for place in places]
-        for place, data in zip(places, self._payloads(keys), strict=True):
-            if data and (row := self.row(place, record := self.record(data))) is not None:
-                work = self._work(place, record, whole=True)
-                (data,) = self._payloads([beside(ARGUMENTS, place.key) + digest(record.task_id)])
-                kept = None if data is None else decoded(data, self.codec)
-                given = kept and {str(at): each for at, each in enumerate(kept.args)} | kept.kwargs
-                failed = work.ran.failed if work.ran else ()
-                return {
-                    "row": row,
-                    "arguments": plain(given),
-                    "result": plain(work.result if work.writes is None else work.writes),
-                    "error": plain(work.error),
-                    "attempts": [dict(zip(_ATTEMPT, each, strict=True)) for each in failed],
-                    "questions": [*map(question, work.interrupts)],
-                }
+    def call(
+        self,
+        locations: Collection[TaskLocation],
+        call_id: str,
+    ) -> dict[str, Any] | None:
+        """Return all stored data of a task, as `StoreReader.call` does."""
+        keys = [location.key + digest(call_id) for location in locations]
+        payloads = self._payloads(keys)
+        for location, data in zip(locations, payloads, strict=True):
+            if data:
+                record = self.record(data)
+                row = self.row(location, record)
+                if row is not None:
+                    return self._details(location, record, row)
         return None
 
-    def output(self, places: Iterable[Place], call_id: str) -> str:
-        """Return what a task has printed and logged; empty: nothing."""
-        keys = [beside(OUTPUT, at.key) + digest(call_id) for at in places]
-        kept = (CallOutput(*self.tables.fields_of(data)) for data in self._payloads(keys) if data)
-        return "".join(output.text for output in kept)
+    def _details(
+        self,
+        location: TaskLocation,
+        record: WritesRecord,
+        row: CallRow,
+    ) -> dict[str, Any]:
+        """Return all stored data of the task with this record."""
+        work = self._work(location, record, whole=True)
+        result = work.result if work.writes is None else work.writes
+        failed_attempts = work.ran.failed if work.ran else ()
+        attempts = [
+            dict(zip(_ATTEMPT_FIELDS, attempt, strict=True))
+            for attempt in failed_attempts
+        ]
+        return {
+            "row": row,
+            "arguments": to_json(self._arguments(location, record.task_id)),
+            "result": to_json(result),
+            "error": to_json(work.error),
+            "attempts": attempts,
+            "questions": [question_to_json(interrupt) for interrupt in work.interrupts],
+        }
+
+    def _arguments(
+        self,
+        location: TaskLocation,
+        task_id: str,
+    ) -> dict[str, Any] | None:
+        """Return the stored arguments by position and name; None: none are stored."""
+        key = beside(ARGUMENTS, location.key) + digest(task_id)
+        (data,) = self._payloads([key])
+        if data is None:
+            return None
+        arguments: KeptArguments = decoded(data, self.codec)
+        by_name = {
+            str(position): argument for position, argument in enumerate(arguments.args)
+        }
+        return by_name | arguments.kwargs
+
+    def output(
+        self,
+        locations: Iterable[TaskLocation],
+        call_id: str,
+    ) -> str:
+        """Return the printed and logged text of a task; empty: it has none."""
+        keys = [
+            beside(OUTPUT, location.key) + digest(call_id) for location in locations
+        ]
+        texts: list[str] = []
+        for data in self._payloads(keys):
+            if data:
+                output = CallOutput(*self.tables.fields_of(data))
+                texts.append(output.text)
+        return "".join(texts)
 
     def _payloads(self, keys: Collection[bytes]) -> list[bytes | None]:
-        """Return what is at each of *keys*, all as it was at one moment."""
+        """Return the payload at each of *keys*, all in one transaction."""
 
-        def found(transaction: Any) -> list[bytes | None]:
-            self.table.expect(transaction, [*keys])
-            return [self.table.get(transaction, key) for key in keys]
+        def get_all(transaction: Any) -> list[bytes | None]:
+            """Return the payloads within *transaction*."""
+            key_list = list(keys)
+            self.table.expect(transaction, key_list)
+            return [self.table.get(transaction, key) for key in key_list]
 
-        return cast(list[bytes | None], self.read(found))
+        payloads: list[bytes | None] = self.read(get_all)
+        return payloads
 
-    def _work(self, place: Place, record: WritesRecord, *, whole: bool = False) -> Work:
-        """Return how a task ran, and what it left, with its result only if it is the *whole*."""
+    def _work(
+        self,
+        location: TaskLocation,
+        record: WritesRecord,
+        *,
+        whole: bool = False,
+    ) -> Work:
+        """Return a task by its writes; only the *whole* one contains its result."""
         ran = None if record.ran is None else Ran(*record.ran)
-        kept = {
-            name: self.codec.decode(data, "a task's write") if whole or name in _SHOWN else None
-            for _, (name, data) in sorted(record.writes.items())
-        }
-        return work_from(place.address, place.step, record.task_id, kept, ran)
+        values: dict[str, Any] = {}
+        for _, (name, data) in sorted(record.writes.items()):
+            values[name] = None
+            if whole or name in _DISPLAYED_WRITES:
+                values[name] = self.codec.decode(data, "a task's write")
+        return work_from(
+            location.address,
+            location.step,
+            record.task_id,
+            values,
+            ran,
+        )
+
+
+def _error_line(error: Any) -> str:
+    """Return the error of a task in one line; empty: it has not failed."""
+    if not error:
+        return ""
+    if isinstance(error, str):
+        return error
+    return line_of(error)

@@ -17,8 +17,8 @@ from flowpregel.checkpoint.layout import digest
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.ui.pages import Pages
+from flowpregel.watching.cursors import CheckpointView
 from flowpregel.watching.reader import StoreReader
-from flowpregel.watching.seen import SeenCheckpoint
 from flowpregel.watching.tasks import CallRow
 from tests.runs.watched import reading, until
 
@@ -189,10 +189,10 @@ def test_nothing_is_remembered_of_a_thread_that_was_deleted(store: LMDBSaver) ->
             store.delete_thread(f"a {turn}")
         rows = reader.runs()
         gc.collect()
-        seen = [each for each in gc.get_objects() if type(each) is SeenCheckpoint]
+        seen = [each for each in gc.get_objects() if type(each) is CheckpointView]
 
     assert 3 == len(rows)
-    assert 3 == len([each for each in seen if each.tasks.place.address.thread_id[0] in "ab"])
+    assert 3 == len([each for each in seen if each.tasks.location.address.thread_id[0] in "ab"])
 
 
 def test_what_the_channels_held_is_read_without_what_tasks_have_left(store: LMDBSaver) -> None:

@@ -23,7 +23,7 @@ from flowpregel._core.commands import Interrupt
 from flowpregel._lmdb.codec import PythonCodec
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.watching.inert import InertCodec
-from flowpregel.watching.preview import FULL, Limits, one_line, plain
+from flowpregel.watching.preview import FULL, Limits, one_line, to_json
 
 
 def shown(value: Any, limits: Limits = Limits()) -> str:  # noqa: B008 - it is frozen
@@ -156,7 +156,7 @@ def test_programs_get_what_an_object_holds_as_json_has_it() -> None:
     """Fields by name; what has no names as a text."""
     read = InertCodec().decode(PythonCodec().encode([Report(3, "a.txt"), Color.RED]))
 
-    assert [{"words": 3, "path": "a.txt"}, RED] == json.loads(json.dumps(plain(read)))
+    assert [{"words": 3, "path": "a.txt"}, RED] == json.loads(json.dumps(to_json(read)))
 
 
 def test_an_object_that_holds_itself_ends() -> None:

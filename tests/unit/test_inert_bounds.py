@@ -12,7 +12,7 @@ import pytest
 from flowpregel._lmdb.codec import PythonCodec
 from flowpregel._lmdb.records import fields_of
 from flowpregel.watching.inert import InertCodec, is_small
-from flowpregel.watching.preview import FULL, one_line, plain
+from flowpregel.watching.preview import FULL, one_line, to_json
 
 ROOT = Path(__file__).parents[2]
 DEEP = b")" + b"2\x86" * 60
@@ -57,9 +57,9 @@ def test_a_value_whose_hash_never_ends_is_shown(kind: str) -> None:
     program = b"p\x80\x04" + PROGRAMS[kind] + b"."
     code = (
         "import sys; from flowpregel.watching.inert import InertCodec\n"
-        "from flowpregel.watching.preview import one_line, question\n"
+        "from flowpregel.watching.preview import one_line, question_to_json\n"
         "value = InertCodec().decode(bytes.fromhex(sys.argv[1]))\n"
-        "print(one_line(value), question(value))"
+        "print(one_line(value), question_to_json(value))"
     )
 
     done = subprocess.run(
@@ -76,7 +76,7 @@ def test_a_dict_with_other_keys_than_texts_is_shown_as_it_is() -> None:
 
     read = InertCodec().decode(PythonCodec().encode(value))
 
-    assert plain(value) == plain(read)
+    assert to_json(value) == to_json(read)
     assert one_line(value) == one_line(read)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel.watching.seen import DIGEST, KnownTask, KnownTasks
+from flowpregel.watching.cursors import DIGEST, TaskEntry, TaskTable
 from flowpregel.watching.tasks import CallState
 
 DIGESTS = st.binary(min_size=1, max_size=1).map(lambda byte: byte * DIGEST)
@@ -15,10 +15,10 @@ BATCHES = st.lists(st.dictionaries(DIGESTS, st.tuples(CHECKSUMS, STATES), max_si
 Model = dict[bytes, tuple[bytes, CallState | None]]
 
 
-def known_from(batches: list[Model]) -> tuple[KnownTasks, Model]:
-    known, model = KnownTasks(), Model()
+def known_from(batches: list[Model]) -> tuple[TaskTable, Model]:
+    known, model = TaskTable(), Model()
     for batch in batches:
-        before = known.put([KnownTask(digest, *batch[digest]) for digest in sorted(batch)])
+        before = known.update([TaskEntry(digest, *batch[digest]) for digest in sorted(batch)])
 
         assert [model[each][1] if each in model else None for each in sorted(batch)] == before
         model |= batch
@@ -37,5 +37,5 @@ def test_those_are_wanted_that_are_not_known_to_be_done(
     sums = [model.get(digest, (b"", None)) for digest in part]
     every = [(key, checksum) for key, (checksum, _) in zip(keys, sums, strict=True)]
     open_ones = [each for each, (_, state) in zip(every, sums, strict=True) if state != "done"]
-    assert every == known.wanted(keys, with_done=True)
-    assert open_ones == known.wanted(keys, with_done=False)
+    assert every == known.keys_to_read(keys, with_done=True)
+    assert open_ones == known.keys_to_read(keys, with_done=False)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flowpregel._text import printable
-from flowpregel.watching.preview import FULL, Limits, one_line, plain
+from flowpregel.watching.preview import FULL, Limits, one_line, to_json
 
 
 @dataclass
@@ -57,32 +57,32 @@ class RudeItems(UserDict[str, int]):
     ],
 )
 def test_a_small_value_is_shown_whole(value: Any, expected: Any) -> None:
-    assert expected == plain(value)
+    assert expected == to_json(value)
 
 
 def test_items_are_limited_in_number() -> None:
-    assert [0, 1, "… 8 more"] == plain(list(range(10)), Limits(count=2))
+    assert [0, 1, "… 8 more"] == to_json(list(range(10)), Limits(count=2))
 
 
 def test_levels_are_limited() -> None:
-    assert [["… list of 1"]] == plain([[[[1]]]], Limits(depth=2))
+    assert [["… list of 1"]] == to_json([[[[1]]]], Limits(depth=2))
 
 
 def test_texts_are_limited_in_size() -> None:
-    assert "aaa… (97 more)" == plain("a" * 100, Limits(size=3))
+    assert "aaa… (97 more)" == to_json("a" * 100, Limits(size=3))
 
 
 def test_a_wide_and_deep_value_is_limited_in_all() -> None:
     wide = [[[0] * 12 for _ in range(12)] for _ in range(12)]
 
-    assert len(json.dumps(plain(wide))) < 5_000
+    assert len(json.dumps(to_json(wide))) < 5_000
 
 
 def test_a_value_that_contains_itself_is_cut_off_even_in_full() -> None:
     loop: list[Any] = []
     loop.append(loop)
 
-    assert "… list of 1" in json.dumps(plain(loop, FULL), ensure_ascii=False)
+    assert "… list of 1" in json.dumps(to_json(loop, FULL), ensure_ascii=False)
 
 
 def test_objects_that_know_each_other_are_shown_in_full_at_once() -> None:
@@ -91,17 +91,17 @@ def test_objects_that_know_each_other_are_shown_in_full_at_once() -> None:
     root.y = [Point(n, root) for n in range(3)]
     child = {"x": 0, "y": "… Point of 2"}
 
-    assert plain(root, FULL) == {"x": 0, "y": [{**child, "x": n} for n in range(3)]}
+    assert to_json(root, FULL) == {"x": 0, "y": [{**child, "x": n} for n in range(3)]}
 
 
 def test_what_is_there_twice_is_shown_twice() -> None:
     part = [1]
 
-    assert [[1], [1]] == plain([part, part], FULL)
+    assert [[1], [1]] == to_json([part, part], FULL)
 
 
 def test_an_int_too_long_to_print_is_described() -> None:
-    assert "an int of 20,001 bits" == plain(1 << 20_000)
+    assert "an int of 20,001 bits" == to_json(1 << 20_000)
 
 
 def test_a_line_holds_nothing_that_a_terminal_obeys() -> None:

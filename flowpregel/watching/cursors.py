@@ -1,0 +1,342 @@
+"""Compact records of the known tasks of a checkpoint, and of the tasks that changed.
+
+A reader goes through the keys of a checkpoint's tasks and reads the records of tasks
+that are new or had not succeeded: a stored result never changes while a run holds the
+thread. Only `flowpregel redo` takes results back, and only when no run holds the
+thread: then the reader compares the checksums of all records.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+from flowpregel._core.records import Address
+from flowpregel._lmdb.records import SIZE
+from flowpregel.checkpoint.layout import (
+    CheckpointRecord,
+    NamespaceRecord,
+    checkpoint_key,
+)
+from flowpregel.watching.tasks import CallState, TaskLocation, TaskRecords
+
+_MISSING = CheckpointRecord(
+    parent_id=None,
+    at=0,
+    step=0,
+    source="",
+    channel_versions={},
+    versions_seen={},
+    changed=(),
+    updated_channels=None,
+    metadata={},
+    places={},
+)
+_ChangedRecord: TypeAlias = tuple[bytes, bytes, bytes]
+"""A task's digest, the checksum of the task's record, and the record's payload."""
+_KEYS_PER_READ = 2_000
+"""The most keys in a list. The allocator would keep the memory of longer lists for each
+OS thread that has made one."""
+_PAUSE_FACTOR = 20
+"""The pause between two reads of an idle run, as a multiple of the time of a read."""
+DIGEST = 16
+"""Bytes of a task's digest, with which a record's key ends."""
+_STATES: tuple[CallState | None, ...] = (
+    None,
+    "failed",
+    "waiting",
+    "unfinished",
+    "done",
+)
+_DONE = _STATES.index("done")
+_STATE_OFFSET = DIGEST + SIZE
+_ENTRY = _STATE_OFFSET + 1
+"""Bytes of an entry: a task's digest, its record's checksum, and its state."""
+
+
+class TaskEntry(NamedTuple):
+    """The known state of a task."""
+
+    digest: bytes
+    checksum: bytes
+    """The checksum of the task's record."""
+    state: CallState | None
+    """None: it is no node of the user's, or its writes were taken back."""
+
+
+class TaskTable:
+    """The known tasks of a checkpoint, sorted by digest, in one byte string."""
+
+    def __init__(self) -> None:
+        self._data = b""
+
+    def keys_to_read(
+        self,
+        keys: Sequence[bytes],
+        *,
+        with_done: bool,
+    ) -> list[tuple[bytes, bytes]]:
+        """Return the keys of records to read, in order, each with its known checksum.
+
+        Args:
+            keys: Keys in order, with all known keys between the first and the last.
+            with_done: Include the keys of tasks that were done.
+        """
+        selection: list[tuple[bytes, bytes]] = []
+        if not keys:
+            return selection
+        index = self._find(keys[0][-DIGEST:], 0)
+        for key in keys:
+            entry = self._entry(index)
+            if entry[:DIGEST] != key[-DIGEST:]:
+                selection.append((key, b""))
+                continue
+            index += 1
+            if with_done or entry[_STATE_OFFSET] != _DONE:
+                checksum = entry[DIGEST:_STATE_OFFSET]
+                selection.append((key, checksum))
+        return selection
+
+    def update(self, tasks: Iterable[TaskEntry]) -> list[CallState | None]:
+        """Store *tasks*, which are in order, and return their former states."""
+        parts: list[bytes] = []
+        former_states: list[CallState | None] = []
+        end = 0
+        for task in tasks:
+            index = self._find(task.digest, end)
+            unchanged = self._data[end * _ENTRY : index * _ENTRY]
+            state_number = _STATES.index(task.state)
+            parts.append(unchanged)
+            parts.append(task.digest)
+            parts.append(task.checksum)
+            parts.append(bytes([state_number]))
+            end = index
+            former_state: CallState | None = None
+            if self._digest(index) == task.digest:
+                former_entry = self._entry(index)
+                former_state = _STATES[former_entry[_STATE_OFFSET]]
+                end += 1
+            former_states.append(former_state)
+        remainder = self._data[end * _ENTRY :]
+        parts.append(remainder)
+        self._data = b"".join(parts)
+        return former_states
+
+    def _find(self, digest: bytes, start: int) -> int:
+        """Return the index of a task, or its insertion point; at least *start*."""
+        indices = range(len(self._data) // _ENTRY)
+        return bisect_left(
+            indices,
+            digest,
+            start,
+            key=self._digest,
+        )
+
+    def _entry(self, index: int) -> bytes:
+        start = index * _ENTRY
+        return self._data[start : start + _ENTRY]
+
+    def _digest(self, index: int) -> bytes:
+        start = index * _ENTRY
+        return self._data[start : start + DIGEST]
+
+
+class CheckpointView:
+    """A checkpoint, and a cursor over its tasks.
+
+    Args:
+        tasks: Reads the records of the tasks.
+        namespace: The checkpoint's namespace.
+        id: The checkpoint's id.
+    """
+
+    def __init__(
+        self,
+        tasks: TaskRecords,
+        namespace: NamespaceRecord,
+        id: str,
+    ) -> None:
+        read = partial(
+            tasks.tables.checkpoint,
+            namespace=namespace,
+            checkpoint_id=id,
+        )
+        record = tasks.read(read)
+        self.id = id
+        self.exists = record is not None
+        self.record: CheckpointRecord = record or _MISSING
+        self._decode = tasks.codec.decode
+        location = TaskLocation(
+            address=Address(namespace.thread_id, namespace.namespace, id),
+            step=self.record.step + 1,
+            key=checkpoint_key(namespace.prefix, id),
+        )
+        self.tasks = TaskCursor(tasks, location)
+
+    def metadata(self, name: str) -> Any:
+        """Return an item of the metadata, read inertly; None: it is missing."""
+        data = self.record.metadata.get(name)
+        if data is None:
+            return None
+        return self._decode(data, "the metadata of a checkpoint")
+
+    @property
+    def root_id(self) -> str:
+        """The id of the outermost graph's checkpoint from which this one came."""
+        parents = self.metadata("parents")
+        if not isinstance(parents, dict):
+            return ""
+        return str(parents.get(""))
+
+
+class TaskCursor:
+    """The known states of a checkpoint's tasks, and the tasks that changed.
+
+    Args:
+        tasks: Reads the records of the tasks.
+        location: The location of the records.
+    """
+
+    def __init__(
+        self,
+        tasks: TaskRecords,
+        location: TaskLocation,
+    ) -> None:
+        self._tasks = tasks
+        self.location = location
+        self._known = TaskTable()
+        self._next_key: bytes | None = None
+        """The first key that the next read compares; None: the first key of all."""
+        self.states: Counter[CallState] = Counter()
+        self.changes = bytearray()
+        """The digests of changed tasks, until the reader of the run clears them."""
+        self.is_taken_back = False
+        """True if a known task is gone, so that *changes* is incomplete."""
+        self._due_at = 0.0
+        """The monotonic time of the next read of a thread that no run holds."""
+
+    @property
+    def is_behind(self) -> bool:
+        """True if some tasks have not been compared yet."""
+        return self._next_key is not None
+
+    def advance(
+        self,
+        most: int,
+        *,
+        is_held: bool,
+        is_last: bool = False,
+    ) -> bool:
+        """Read some changed tasks; return False if it is too early for another read.
+
+        Args:
+            most: The most records to read; the next call reads the others.
+            is_held: Whether a run holds the thread. If not, any task may change, but
+                changes are rare: the tasks are read less often.
+            is_last: Whether another checkpoint has followed: later nothing changes.
+        """
+        began_at = time.monotonic()
+        is_urgent = is_held or is_last or self.is_behind
+        if not is_urgent and began_at < self._due_at:
+            return False
+        read = partial(
+            self._changed_records,
+            start=self._next_key or self.location.key,
+            most=most,
+            is_held=is_held,
+        )
+        changed, self._next_key = self._tasks.read(read)
+        self._apply(changed)
+        if not is_held:
+            duration = time.monotonic() - began_at
+            self._due_at = began_at + _PAUSE_FACTOR * duration
+        return True
+
+    def _changed_records(
+        self,
+        transaction: Any,
+        start: bytes,
+        most: int,
+        is_held: bool,
+    ) -> tuple[list[_ChangedRecord], bytes | None]:
+        """Return the changed records at the key *start* and after it.
+
+        The second value is the key from which to resume; None: there are no more.
+        """
+        table = self._tasks.table
+        changed: list[_ChangedRecord] = []
+        page_size = min(2 * most, _KEYS_PER_READ)
+        next_key: bytes | None = start
+        while next_key is not None and most > 0:
+            keys = table.keys(
+                transaction,
+                self.location.key,
+                next_key,
+                page_size,
+            )
+            next_key = None
+            if len(keys) == page_size:
+                next_key = keys[-1] + b"\0"
+            selection = self._known.keys_to_read(
+                self._record_keys(keys),
+                with_done=not is_held,
+            )
+            if len(selection) > most:
+                next_key, _ = selection[most]
+                selection = selection[:most]
+            most -= len(selection)
+            changed += self._compared(transaction, selection)
+        return changed, next_key
+
+    def _compared(
+        self,
+        transaction: Any,
+        selection: Sequence[tuple[bytes, bytes]],
+    ) -> Iterator[_ChangedRecord]:
+        """Yield the records whose checksum is not the known one.
+
+        Args:
+            transaction: An open transaction.
+            selection: The key of each record, and its known checksum.
+        """
+        table = self._tasks.table
+        keys = [key for key, _ in selection]
+        table.expect(transaction, keys)
+        for key, known_checksum in selection:
+            record = table.record(transaction, key)
+            if record is None:
+                continue
+            checksum = record[:SIZE]
+            if checksum == known_checksum:
+                continue
+            payload = table.get(transaction, key)
+            assert payload is not None
+            yield key[-DIGEST:], checksum, payload
+
+    def _record_keys(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Return *keys* without the longer keys of chunks."""
+        length = len(self.location.key) + DIGEST
+        return [key for key in keys if len(key) == length]
+
+    def _apply(self, changed: Sequence[_ChangedRecord]) -> None:
+        """Update the known states by changed records, which are in order."""
+        tasks: list[TaskEntry] = []
+        for digest, checksum, payload in changed:
+            record = self._tasks.record(payload)
+            row = self._tasks.row(self.location, record)
+            state = None if row is None else row.state
+            entry = TaskEntry(digest, checksum, state)
+            tasks.append(entry)
+        former_states = self._known.update(tasks)
+        for former_state, task in zip(former_states, tasks, strict=True):
+            if former_state is not None:
+                self.states[former_state] -= 1
+            if task.state is not None:
+                self.states[task.state] += 1
+                self.changes += task.digest
+            elif former_state is not None:
+                self.is_taken_back = True
