@@ -59,6 +59,8 @@ class Cancel:
     task_id: str
     kill: bool
     """False: only where no work is lost by it (it waits, or it is a coroutine)."""
+    leave: bool = False
+    """Whether one that cannot be stopped is left behind: its `Ended` comes at once."""
 
 
 @dataclass(slots=True)
@@ -261,6 +263,8 @@ class Stopped:
     reason: str
     kill: bool = True
     """False: what runs goes on for now; only what waits, or comes, is withdrawn."""
+    leave: bool = False
+    """Whether what cannot be stopped is waited for no longer."""
 
     @property
     def error(self) -> TaskCancelled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Literal, TypeAlias, cast
 
 from flowpregel._core.ids import next_version
@@ -127,6 +128,8 @@ class Options:
     """Whether the run goes on although a file that it was given has other content now."""
     fail_fast: bool = False
     """Whether calls that wait are not started once the body that made them has failed."""
+    stop_grace: float = inf
+    """Seconds that the calls of a failed body have until they are stopped."""
     loaded: tuple[Saved | None] | None = None
     """What is kept at *address*, if it was loaded before."""
     now: int = 0

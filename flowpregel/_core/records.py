@@ -259,6 +259,9 @@ class Escaped:
 class Withdrawn:
     """It was cancelled before it ended, and made no difference."""
 
+    goes_on: bool = False
+    """Whether it could not be stopped, and is waited for no longer."""
+
 
 Outcome: TypeAlias = Returned | Raised | Interrupted | Escaped | Withdrawn
 

@@ -17,11 +17,12 @@ from flowpregel._core.barrier import check_writes, handler_task
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import BUSY, CacheKey, Call, Effect, Ended, StepContext, Steps, Wakeup
 from flowpregel._core.ids import Span
+from flowpregel._core.late_calls import FailedBodies, note_left_behind
 from flowpregel._core.provenance import note_failed
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
-from flowpregel._core.unmatched import notice_of, still_unmatched, unmatched
+from flowpregel._core.unmatched import held_calls, notice_of, still_unmatched, unmatched
 from flowpregel.channels.base import read
 
 
@@ -52,7 +53,11 @@ class Superstep:
     """For the cache, by key: writes, and for how many seconds; None: it has none to share."""
     _paused: bool = False
     _failure: BaseException | None = None
+    _failed_bodies: FailedBodies = field(init=False)
     _escaped: object = None
+
+    def __post_init__(self) -> None:
+        self._failed_bodies = FailedBodies(self.run.options.stop_grace)
 
     # ------------------------------------------------------------ the story
 
@@ -65,10 +70,7 @@ class Superstep:
         try:
             yield from self._start()
             while self._open:
-                earliest = self._deadline
-                if self._retries:
-                    earliest = min(self._retries[0][0], earliest or self._retries[0][0])
-                wakeup = yield effects.Wait(earliest)
+                wakeup = yield effects.Wait(self._next_deadline())
                 run.now = max(wakeup.now, run.now + 1)
                 if self._deadline is not None and wakeup.monotonic >= self._deadline:
                     self._raise_timeout()
@@ -91,6 +93,13 @@ class Superstep:
         if end is not None:
             raise end
         return self._paused
+
+    def _next_deadline(self) -> int | None:
+        """Return the monotonic nanoseconds at which to wake up in any case; None: never."""
+        deadlines = [self._deadline, self._failed_bodies.deadline]
+        if self._retries:
+            deadlines.append(self._retries[0][0])
+        return min((at for at in deadlines if at is not None), default=None)
 
     @property
     def _end(self) -> BaseException | None:
@@ -163,7 +172,9 @@ class Superstep:
         elif tasks:
             others.append(effects.Submit([*tasks], self.setting))
 
-    def _cancel_all(self, *, kill: bool, only: Collection[Task] | None = None) -> None:
+    def _cancel_all(
+        self, *, kill: bool, leave: bool = False, only: Collection[Task] | None = None
+    ) -> None:
         """Stop what still runs or waits for its next attempt, or *only* these of it."""
         ending = {id: task for id, task in self._open.items() if only is None or task in only}
         waiting = {task_id for _, task_id in self._retries} & ending.keys()
@@ -173,7 +184,7 @@ class Superstep:
             if task_id in waiting:
                 self._settle(task, Withdrawn())
             elif task.body is None or task.body.outcome is None:
-                self._effects.append(effects.Cancel(task_id, kill))
+                self._effects.append(effects.Cancel(task_id, kill, leave))
 
     # ------------------------------------------------------------ events
 
@@ -185,7 +196,7 @@ class Superstep:
         for event in wakeup.events:
             if isinstance(event, effects.Stopped):
                 run.stopped = run.stopped or event
-                self._cancel_all(kill=event.kill)
+                self._cancel_all(kill=event.kill, leave=event.leave)
                 continue
             task = self._open.get(event.caller if isinstance(event, Call) else event.task_id)
             if task is None:
@@ -198,6 +209,8 @@ class Superstep:
                 self._called(task, event, wakeup)
             else:
                 self._ended(task, event, wakeup)
+        for late, leave in self._failed_bodies.stop_late(self._open, wakeup.monotonic):
+            self._cancel_all(kill=True, leave=leave, only=late)
         if self._shared:
             run.after.append(effects.Share(self._shared))
             self._shared = {}
@@ -282,15 +295,7 @@ class Superstep:
 
     def _take_held(self, name: str) -> list[Task]:
         """Return the calls of the task *name* that are held, and hold them no longer."""
-        tasks = [self._open[task_id] for _, task_id in self._retries]
-        held = [
-            task
-            for task in tasks
-            if task.record is not None
-            and task.record.name == name
-            and task.first_started is None
-            and not task.is_busy
-        ]
+        held = held_calls(name, [self._open[task_id] for _, task_id in self._retries])
         held_ids = {task.id for task in held}
         self._retries = [retry for retry in self._retries if retry[1] not in held_ids]
         heapq.heapify(self._retries)
@@ -347,6 +352,7 @@ class Superstep:
         run, body = self.run, task.body
         outcome = Withdrawn() if task.is_cancelled else event.outcome
         task.span = event.span
+        note_left_behind(run, task, event.outcome)
         if isinstance(outcome, Returned) and task.kind is not Kind.CALL:
             try:
                 check_writes(run.program, task.node, outcome.writes)
@@ -370,6 +376,7 @@ class Superstep:
         elif body is not None and body.running:
             # The calls that it made are going to end and be kept before it is settled.
             body.outcome = outcome
+            self._failed_bodies.add(task)
             if isinstance(outcome, Raised) and run.options.fail_fast:
                 self._cancel_all(kill=False, only=calls.below(self._open, task, direct=True))
         else:
@@ -408,6 +415,7 @@ class Superstep:
     def _call_ended(self, caller: Task) -> None:
         """Take in that a call of *caller* has ended, perhaps the last that it had to wait for."""
         caller.body.running -= 1
+        self._failed_bodies.call_ended(caller)
         if not caller.body.running and (held := caller.body.outcome) is not None:
             caller.body.outcome = None  # it had ended before
             self._settle(caller, calls.final_outcome(caller.body, held))

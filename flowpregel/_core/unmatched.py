@@ -21,6 +21,7 @@ recorded one whose task the body names no more: that was renamed, merged, or wra
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 
 from flowpregel._core import ids
@@ -52,6 +53,18 @@ def still_unmatched(run: Run, name: str) -> UnmatchedCallsError | None:
     if error is None or {name, error.task} & run.going_on.fitted:
         return None
     return error
+
+
+def held_calls(name: str, waiting: Iterable[Task]) -> list[Task]:
+    """Return which of the *waiting* tasks are calls of the task *name* that are held."""
+    return [
+        task
+        for task in waiting
+        if task.record is not None
+        and task.record.name == name
+        and task.first_started is None
+        and not task.is_busy
+    ]
 
 
 def notice_of(error: UnmatchedCallsError, name: str) -> str:

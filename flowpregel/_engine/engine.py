@@ -117,16 +117,19 @@ class Engine:
 
     def ask_to_stop(self, reason: str, *, kill: bool = True) -> None:
         """Ask the run to stop, on any OS thread: at once if *kill*, or in time (see `Stopped`)."""
-        if not kill:
-            self._plan.around.ending.append(reason)
-        self._inbox.post(Stopped(reason, kill))
+        self._ask(Stopped(reason, kill))
+
+    def _ask(self, stopped: Stopped) -> None:
+        if not stopped.kill:
+            self._plan.around.ending.append(stopped.reason)
+        self._inbox.post(stopped)
 
     def wake(self) -> None:
         """End what the run waits for, in a signal's handler."""
         self._inbox.post()
 
     def _ask_later(self, seconds: float, stopped: Stopped) -> None:
-        timer = threading.Timer(seconds, self.ask_to_stop, [stopped.reason], {"kill": stopped.kill})
+        timer = threading.Timer(seconds, self._ask, [stopped])
         timer.daemon = True
         timer.start()
         self._plan.resources.callback(timer.cancel)
@@ -319,7 +322,10 @@ class Engine:
         """Give each run its events, and make those ready that have any, or are due."""
         if (stopped := self._tasks.deliver(events, self._root)) is not None:
             if self._stopping is None and not stopped.kill:
-                self._ask_later(self._plan.stop_grace, Stopped(stopped.reason))
+                grace = self._plan.stop_grace
+                self._ask_later(grace, Stopped(stopped.reason))
+                # An OS thread cannot be stopped: a second later it is waited for no longer.
+                self._ask_later(grace + 1, Stopped(stopped.reason, leave=True))
             self._stop_all(stopped)
         at = time.monotonic_ns()
         for run in [*self._waiting]:
@@ -362,8 +368,8 @@ class Engine:
                     case effects.Emit(mode, payload, namespace):
                         own = tuple(filter(None, run.around.namespace.split("|")))
                         self.outbox.append((own if namespace is None else namespace, mode, payload))
-                    case effects.Cancel(task_id, kill):
-                        self._tasks.cancel(task_id, kill=kill, warn=self._stopping is not None)
+                    case effects.Cancel():
+                        self._tasks.cancel(effect, warn=self._stopping is not None)
                     case _:
                         return IORequest(run, effect)
         return self._end(run, run.end)

@@ -108,8 +108,9 @@ class ActiveRun:
         fault("task.ended", task.id)
 
     def stop(self, stopped: Stopped) -> None:
-        """Tell it to end, once; and once more if it is to end at once now."""
-        if self.stopped is None or (stopped.kill and not self.stopped.kill):
+        """Tell it to end, once; and once more if it is to end at once now, or to wait for less."""
+        before = self.stopped
+        if before is None or (stopped.kill, stopped.leave) > (before.kill, before.leave):
             self.stopped = stopped
             self.inbox.append(stopped)
 

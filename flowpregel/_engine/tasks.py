@@ -13,7 +13,16 @@ from typing import Any, Final
 
 from flowpregel import executors
 from flowpregel._core.calls import DEEPEST, too_deep
-from flowpregel._core.effects import REQUESTS, Call, Emitted, Ended, Event, StepContext, Stopped
+from flowpregel._core.effects import (
+    REQUESTS,
+    Call,
+    Cancel,
+    Emitted,
+    Ended,
+    Event,
+    StepContext,
+    Stopped,
+)
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._engine.admission import AdmissionQueue, ConcurrencyLimit
 from flowpregel._engine.nested import ActiveRun, live_state
@@ -107,6 +116,8 @@ class TaskStarter:
         """
         self._due: dict[Executor, list[Job]] = {}
         """Jobs that each executor is about to be given, all at once."""
+        self._left_behind: set[Executor] = set()
+        """Where tasks go on that could not be stopped."""
         self._entered: set[Executor] = set()
         """Where nodes ran that read `Context` channels."""
 
@@ -333,18 +344,18 @@ class TaskStarter:
             self.deadline = self._admission.deadline
         return stopped
 
-    def cancel(self, task_id: str, *, kill: bool, warn: bool = False) -> None:
+    def cancel(self, effect: Cancel, *, warn: bool = False) -> None:
         """Withdraw a task that waits, or stop one that runs, or the nested run that it is.
 
         Args:
-            task_id: Which.
-            kill: Whether to stop one that runs, wherever that is possible.
+            effect: Which task, and how.
             warn: Whether one that runs, and is not killed, is told that the run is to end.
         """
+        task_id, kill = effect.task_id, effect.kill
         nested = self.nested.get(task_id)
         if nested is not None and nested.end is None:
             if kill:
-                nested.stop(Stopped("the run was stopped"))
+                nested.stop(Stopped("the run was stopped", leave=effect.leave))
             return
         self.flush()
         queues: list[AdmissionQueue | ConcurrencyLimit] = [*self._limits.values()]
@@ -360,6 +371,17 @@ class TaskStarter:
             job.executor.warn(job.key)
         else:
             job.executor.cancel(job.key, kill=kill)
+            if effect.leave:
+                self._leave_behind(job)
+
+    def _leave_behind(self, job: Job) -> None:
+        """Wait no longer for a job that runs where nothing can stop it."""
+        executor = job.executor
+        if executor.capabilities.cancels or executor is self._inline:
+            return
+        if job.key in executor.running():
+            self._left_behind.add(executor)
+            self._mailbox.post(Ended(*job.key, Withdrawn(goes_on=True)))
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller of a call its outcome, if it still runs."""
@@ -387,7 +409,8 @@ class TaskStarter:
                 job.executor.cancel(job.key, kill=True)
         for executor in self._made.values():
             # After a step timeout there is no waiting for tasks on OS threads.
-            if isinstance(executor, ThreadExecutor) and isinstance(failure, TimeoutError):
+            is_left = isinstance(failure, TimeoutError) or executor in self._left_behind
+            if isinstance(executor, ThreadExecutor) and is_left:
                 executor.abandon()
             else:
                 executor.close()

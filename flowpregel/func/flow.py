@@ -241,7 +241,8 @@ class Flow(Pregel, Generic[P, R]):
             stop_after: Seconds, or a timedelta, after which the run ends in time: no more calls
                 are started, and running ones find ``runtime.stopping`` true.
             stop_grace: Seconds that these have then to save and to return (20); SIGTERM gives
-                them as much.
+                them as much, and so does a failure of the workflow's function, from the end of
+                the last call that ended.
             progress: Whether to show a live view on stderr.
             durability: When a result is on disk: ``"sync"``, ``"async"`` (default) or ``"exit"``.
             max_concurrency: The most tasks at once.

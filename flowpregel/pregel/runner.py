@@ -129,6 +129,7 @@ class GraphRun:
             on_unreadable=wanted["on_unreadable"],
             on_unmatched=wanted["on_unmatched"],
             fail_fast=wanted["fail_fast"],
+            stop_grace=wanted["stop_grace"],
         )
         """All but what the thread's saver decides."""
 
