@@ -69,24 +69,32 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the loop, or go on with it, and say how long turns took early and late."""
     parser = argparse.ArgumentParser(description="A long loop with a growing history.")
     parser.add_argument("--turns", type=int, default=1_000)
-    parser.add_argument("--store", default="agent.lmdb", help="folder to keep the run in")
+    parser.add_argument(
+        "--store", default="agent.lmdb", help="folder to keep the run in"
+    )
     asked = parser.parse_args(arguments)
     given = {"history": [("goal", str(27**9))], "turns": 0, "limit": asked.turns}
     loop, times, turns = agent(asked.store), [time.perf_counter()], 0
     for update in loop.stream(
-        given, thread_id=f"{asked.turns} turns", resume="auto", stream_mode="updates",
+        given,
+        thread_id=f"{asked.turns} turns",
+        resume="auto",
+        stream_mode="updates",
         recursion_limit=2 * asked.turns + 10,
-    ):  # fmt: skip
+    ):
         if "act" in update:
             turns += 1
             times.append(time.perf_counter())
     tenth = max(1, turns // 10)
     state = loop.get_state(thread_id=f"{asked.turns} turns").values
-    print(f"{turns} turns now, {state['turns']} in all, {len(state['history'])} messages")
+    print(
+        f"{turns} turns now, {state['turns']} in all, {len(state['history'])} messages"
+    )
     if turns:
         early, late = times[tenth] - times[0], times[-1] - times[-1 - tenth]
         print(
-            f"a turn took {1e3 * early / tenth:.2f} ms early and {1e3 * late / tenth:.2f} ms late"
+            f"a turn took {1e3 * early / tenth:.2f} ms early and "
+            f"{1e3 * late / tenth:.2f} ms late"
         )
 
 

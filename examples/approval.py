@@ -30,7 +30,9 @@ class Claim(TypedDict):
 
 @task
 def check(claim: Claim) -> list[str]:
-    """Return who has to agree: a rule that may change while a claim waits, so it is recorded."""
+    """Return who has to agree: a rule that may change while a claim waits, so it is
+    recorded.
+    """
     if claim["amount"] <= 0:
         raise ValueError(f"{claim['amount']} is no amount to claim")
     return ["manager"] if claim["amount"] <= 1_000 else ["manager", "finance"]
@@ -39,7 +41,9 @@ def check(claim: Claim) -> list[str]:
 @task(executor="threads")
 def ask(person: str, claim: Claim) -> bool:
     """Ask a person; the run stops here until there is an answer."""
-    answer = interrupt({"who": person, "question": f"{claim['amount']} for {claim['purpose']}?"})
+    answer = interrupt(
+        {"who": person, "question": f"{claim['amount']} for {claim['purpose']}?"}
+    )
     return str(answer).lower() in ("yes", "y")
 
 
@@ -55,9 +59,13 @@ def approval(store: Any) -> Pregel:
     @entrypoint(checkpointer=store)
     def reimburse(claim: Claim) -> str:
         people = check(claim).result()
-        answers = [future.result() for future in [ask(person, claim) for person in people]]
+        answers = [
+            future.result() for future in [ask(person, claim) for person in people]
+        ]
         if not all(answers):
-            refused = [who for who, agreed in zip(people, answers, strict=True) if not agreed]
+            refused = [
+                who for who, agreed in zip(people, answers, strict=True) if not agreed
+            ]
             return f"refused by {' and '.join(refused)}"
         return pay(claim).result()
 
@@ -68,7 +76,9 @@ def shown(result: Any) -> str:
     """Return the outcome of a run as text: its end, or who is asked what."""
     if not isinstance(result, dict):
         return str(result)
-    return "\n".join(f"waits for {json.dumps(asked.value)}" for asked in result["__interrupt__"])
+    return "\n".join(
+        f"waits for {json.dumps(asked.value)}" for asked in result["__interrupt__"]
+    )
 
 
 def answer(flow: Pregel, claim: str, word: str, who: str | None) -> Any:
@@ -83,15 +93,22 @@ def answer(flow: Pregel, claim: str, word: str, who: str | None) -> Any:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command, and return its exit status."""
     parser = argparse.ArgumentParser(description="Claims and approvals.")
-    parser.add_argument("--store", default="claims.lmdb", help="folder to keep claims in")
+    parser.add_argument(
+        "--store", default="claims.lmdb", help="folder to keep claims in"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, words in (("submit", ["claim", "amount"]), ("pending", ["claim"]),
-                        ("answer", ["claim", "word"])):  # fmt: skip
+    for name, words in (
+        ("submit", ["claim", "amount"]),
+        ("pending", ["claim"]),
+        ("answer", ["claim", "word"]),
+    ):
         command = commands.add_parser(name)
         for word in words:
             command.add_argument(word, type=int if word == "amount" else str)
         if name == "answer":
-            command.add_argument("--who", help="whose answer it is (default: everybody's)")
+            command.add_argument(
+                "--who", help="whose answer it is (default: everybody's)"
+            )
     asked = parser.parse_args(arguments)
     flow = approval(asked.store)
     if asked.command == "submit":

@@ -105,7 +105,9 @@ def run(flow: Pregel, roots: list[str], thread_id: str) -> dict[str, Any]:
     # In a terminal the library's live view; elsewhere a line a second.
     live = sys.stderr.isatty()
     asked: dict[str, Any] = {"stream_mode": ["custom", "updates"], "resume": "auto"}
-    for mode, payload in flow.stream(roots, thread_id=thread_id, progress=live, **asked):
+    for mode, payload in flow.stream(
+        roots, thread_id=thread_id, progress=live, **asked
+    ):
         progress.see(mode, payload, quiet=live)
         if mode == "updates" and flow.name in payload:
             found = payload[flow.name]
@@ -116,11 +118,19 @@ def run(flow: Pregel, roots: list[str], thread_id: str) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the program, and return its exit status."""
     parser = argparse.ArgumentParser(description="A census of Python source.")
-    parser.add_argument("roots", nargs="*", help="folders (default: all that Python can import)")
-    parser.add_argument("--store", default="census.lmdb", help="folder to keep the run in")
+    parser.add_argument(
+        "roots", nargs="*", help="folders (default: all that Python can import)"
+    )
+    parser.add_argument(
+        "--store", default="census.lmdb", help="folder to keep the run in"
+    )
     parser.add_argument("--page", default="census.html", help="HTML page to write")
-    parser.add_argument("--thread-id", default="census", help="name of the run's thread")
-    parser.add_argument("--executor", default="processes", help="processes, threads or inline")
+    parser.add_argument(
+        "--thread-id", default="census", help="name of the run's thread"
+    )
+    parser.add_argument(
+        "--executor", default="processes", help="processes, threads or inline"
+    )
     parser.add_argument("--log", help="file to which each measurement adds lines")
     asked = parser.parse_args(arguments)
     if missing := [root for root in asked.roots if not Path(root).is_dir()]:
@@ -132,12 +142,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         found = run(census(asked.store, asked.executor), roots, asked.thread_id)
     except KeyboardInterrupt:
-        print(f"stopped; what is measured is kept in {asked.store}: run it again to go on")
+        print(
+            f"stopped; what is measured is kept in {asked.store}: run it again to go on"
+        )
         return 130
     print()
     show(found)
     print()
-    Path(asked.page).write_text(as_page(found), encoding="utf-8", errors="backslashreplace")
+    Path(asked.page).write_text(
+        as_page(found), encoding="utf-8", errors="backslashreplace"
+    )
     print(f"{time.monotonic() - started:.1f} s; the page is {asked.page}")
     return 0
 

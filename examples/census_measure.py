@@ -1,4 +1,5 @@
-"""Measures one Python file: its lines, its functions, how complex they are, what repeats.
+"""Measures one Python file: its lines, its functions, how complex they are, what
+repeats.
 
 What was measured is made of named tuples: there are hundreds of thousands of them, and
 they are pickled in C.
@@ -22,11 +23,23 @@ LOG = "CENSUS_LOG"
 """The environment variable that names a file to which each measurement adds two lines:
 the path when it begins; path, tab, seconds of processor time when it ends."""
 
-BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
+BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.match_case,
+)
 PARSING = threading.Lock()
-"""Python 3.11 counts how deep it is in a tree for all OS threads together, and may fail by that."""
+"""Python 3.11 counts how deep it is in a tree for all OS threads together, and may fail
+by that.
+"""
 SMALLEST_COPY = 40
-"""A function counts as a copy only if it has this many syntax nodes: getters are all alike."""
+"""A function counts as a copy only if it has this many syntax nodes: getters are all
+alike.
+"""
 
 
 class Function(NamedTuple):
@@ -54,16 +67,22 @@ class File(NamedTuple):
 
 
 def python_files(roots: list[str]) -> list[tuple[str, str]]:
-    """Return (package, path) of every Python file below *roots*, each once, in order."""
+    """Return (package, path) of every Python file below *roots*, each once, in
+    order.
+    """
     found: dict[str, str] = {}
     for root in roots:
         top = Path(root)
         for folder, folders, files in os.walk(top):
-            folders[:] = sorted(f for f in folders if f not in ("__pycache__", "site-packages"))
+            folders[:] = sorted(
+                f for f in folders if f not in ("__pycache__", "site-packages")
+            )
             for name in sorted(files):
                 if name.endswith(".py"):
                     path = Path(folder, name)
-                    found.setdefault(str(path), path.relative_to(top).parts[0].removesuffix(".py"))
+                    found.setdefault(
+                        str(path), path.relative_to(top).parts[0].removesuffix(".py")
+                    )
     return [(package, path) for path, package in sorted(found.items())]
 
 
@@ -102,7 +121,9 @@ def _measured(package: str, path: str) -> File:
 
 
 def _note(line: str) -> None:
-    """Add a line to the log, if there is one: whatever becomes of this process, it is there."""
+    """Add a line to the log, if there is one: whatever becomes of this process, it is
+    there.
+    """
     if log := os.environ.get(LOG):
         file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -137,8 +158,11 @@ def _ways(node: ast.AST) -> int:
 
 def _shape(parts: list[ast.AST]) -> bytes:
     names = "\n".join(
-        f"{type(part).__name__}.{part.attr}" if isinstance(part, ast.Attribute)
+        f"{type(part).__name__}.{part.attr}"
+        if isinstance(part, ast.Attribute)
         else type(part).__name__
         for part in parts
-    )  # fmt: skip
-    return hashlib.blake2b(names.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    )
+    return hashlib.blake2b(
+        names.encode("utf-8", "surrogatepass"), digest_size=8
+    ).digest()

@@ -58,7 +58,9 @@ class Census:
                 self.shapes.setdefault(function.shape, []).append(place)
 
     def copies(self) -> list[list[tuple[str, str, int, int]]]:
-        """Return the functions that repeat, those with the most repeated lines first."""
+        """Return the functions that repeat, those with the most repeated lines
+        first.
+        """
         groups = [group for group in self.shapes.values() if len(group) > 1]
         groups.sort(key=lambda group: (-sum(lines for *_, lines in group[1:]), group))
         return groups
@@ -104,12 +106,22 @@ def as_text(found: dict[str, object]) -> str:
         f"{found['copied functions']:,} functions are copies of others ({found['copied lines']:,} "
         "lines)",
     ]
-    lines += ["", "largest packages (lines)", *_text_bars(_list(found, "packages")[:10])]
-    lines += ["", "functions by complexity (up to)", *_text_bars(_list(found, "complexity"))]
+    lines += [
+        "",
+        "largest packages (lines)",
+        *_text_bars(_list(found, "packages")[:10]),
+    ]
+    lines += [
+        "",
+        "functions by complexity (up to)",
+        *_text_bars(_list(found, "complexity")),
+    ]
     lines += ["", "most frequent names", *_text_bars(_list(found, "names")[:10])]
     lines += ["", "most complex functions"]
-    lines += [f"  {c:5}  {name}  {path}:{line}" for c, name, path, line in
-              _list(found, "most complex")[:10]]  # fmt: skip
+    lines += [
+        f"  {c:5}  {name}  {path}:{line}"
+        for c, name, path, line in _list(found, "most complex")[:10]
+    ]
     return "\n".join(lines)
 
 
@@ -122,12 +134,16 @@ def _list(found: dict[str, object], key: str) -> Sequence[tuple]:
 def _text_bars(bars: Iterable[Bar]) -> list[str]:
     bars = list(bars)
     most = max((value for _, value in bars), default=0) or 1
-    return [f"  {label[:24]:24} {value:>11,}  {'#' * round(32 * value / most)}"
-            for label, value in bars]  # fmt: skip
+    return [
+        f"  {label[:24]:24} {value:>11,}  {'#' * round(32 * value / most)}"
+        for label, value in bars
+    ]
 
 
 def show(found: dict[str, object]) -> None:
-    """Print the report: with tables and colours where somebody looks and rich is installed."""
+    """Print the report: with tables and colours where somebody looks and rich is
+    installed.
+    """
     if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
         import census_terminal  # noqa: PLC0415 - rich need not be installed
 
@@ -152,10 +168,18 @@ def as_page(found: dict[str, object]) -> str:
     """Return the report as an HTML page that needs nothing else."""
     figures = "".join(
         f"<div><b>{found[key]:,}</b>{key}</div>"
-        for key in ("files", "lines", "classes", "functions", "copied functions", "copied lines")
+        for key in (
+            "files",
+            "lines",
+            "classes",
+            "functions",
+            "copied functions",
+            "copied lines",
+        )
     )
     complex_rows = [
-        (f"{c:,}", name, f"{path}:{line}") for c, name, path, line in _list(found, "most complex")
+        (f"{c:,}", name, f"{path}:{line}")
+        for c, name, path, line in _list(found, "most complex")
     ]
     copy_rows = [
         (f"{count:,}", name, f"{path}:{line} ({lines} lines)")
@@ -164,16 +188,24 @@ def as_page(found: dict[str, object]) -> str:
     parts = [
         "<h1>A census of Python source</h1>",
         f'<div class="figures">{figures}</div>',
-        "<h2>Lines of the largest packages</h2>", bar_chart(_list(found, "packages")),
-        "<h2>Functions by complexity</h2>", column_chart(_list(found, "complexity")),
-        "<h2>What functions are called</h2>", bar_chart(_list(found, "names")),
-        "<h2>The most complex functions</h2>", table("complexity", complex_rows),
-        "<h2>What is copied most</h2>", table("copies", copy_rows),
+        "<h2>Lines of the largest packages</h2>",
+        bar_chart(_list(found, "packages")),
+        "<h2>Functions by complexity</h2>",
+        column_chart(_list(found, "complexity")),
+        "<h2>What functions are called</h2>",
+        bar_chart(_list(found, "names")),
+        "<h2>The most complex functions</h2>",
+        table("complexity", complex_rows),
+        "<h2>What is copied most</h2>",
+        table("copies", copy_rows),
         "<h2>Unreadable files</h2>",
         table("", [("", error, path) for path, error in _list(found, "unreadable")]),
-    ]  # fmt: skip
+    ]
     head = f'<meta charset="utf-8"><title>Census</title><style>{STYLE}</style>'
-    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+    return (
+        "<!doctype html><html "
+        f'lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+    )
 
 
 def bar_chart(bars: Sequence[Bar]) -> str:
@@ -183,7 +215,8 @@ def bar_chart(bars: Sequence[Bar]) -> str:
     for index, (label, value) in enumerate(bars):
         y, width = 22 * index, 520 * value / most
         rows.append(
-            f'<text x="190" y="{y + 15}" text-anchor="end">{html.escape(label[:28])}</text>'
+            f'<text x="190" y="{y + 15}" '
+            f'text-anchor="end">{html.escape(label[:28])}</text>'
             f'<rect x="198" y="{y + 3}" width="{width:.1f}" height="16"/>'
             f'<text x="{204 + width:.1f}" y="{y + 15}">{value:,}</text>'
         )
@@ -200,16 +233,21 @@ def column_chart(bars: Sequence[Bar]) -> str:
         height = 200 * value.bit_length() / most
         middle = wide * (index + 0.5)
         columns.append(
-            f'<rect x="{wide * index + 4:.1f}" y="{225 - height:.1f}" width="{wide - 8:.1f}" '
+            f'<rect x="{wide * index + 4:.1f}" y="{225 - height:.1f}" '
+            f'width="{wide - 8:.1f}" '
             f'height="{height:.1f}"/><text x="{middle:.1f}" y="{220 - height:.1f}" '
             f'text-anchor="middle">{value:,}</text>'
-            f'<text x="{middle:.1f}" y="243" text-anchor="middle">{html.escape(label)}</text>'
+            f'<text x="{middle:.1f}" y="243" '
+            f'text-anchor="middle">{html.escape(label)}</text>'
         )
     return _svg(800, 250, columns)
 
 
 def _svg(width: int, height: int, parts: Iterable[str]) -> str:
-    return f'<svg viewBox="0 0 {width} {height}" role="img" width="100%">{"".join(parts)}</svg>'
+    return (
+        f'<svg viewBox="0 0 {width} {height}" role="img" '
+        f'width="100%">{"".join(parts)}</svg>'
+    )
 
 
 def table(number: str, rows: Iterable[tuple[str, str, str]]) -> str:

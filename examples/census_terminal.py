@@ -41,7 +41,11 @@ def bars(title: str, values: list[tuple[str, int]]) -> Table:
     drawn.show_header = False
     most = max((value for _, value in values), default=0) or 1
     for label, value in values:
-        drawn.add_row(escape(label[:24]), f"{value:,}", Bar(most, 0, value, width=24, color="cyan"))
+        drawn.add_row(
+            escape(label[:24]),
+            f"{value:,}",
+            Bar(most, 0, value, width=24, color="cyan"),
+        )
     drawn.columns[1].justify = "right"
     return drawn
 
@@ -49,7 +53,10 @@ def bars(title: str, values: list[tuple[str, int]]) -> Table:
 def places(found: dict[str, Any]) -> Table:
     """Return the functions with the most ways through them."""
     drawn = Table(
-        title="most complex functions", title_justify="left", title_style="bold", box=None
+        title="most complex functions",
+        title_justify="left",
+        title_style="bold",
+        box=None,
     )
     drawn.add_column("ways", justify="right", style="cyan")
     drawn.add_column("function", style="bold")

@@ -36,7 +36,9 @@ def hits(part: int, runtime: Runtime) -> int:
 
 def estimate(parts: int) -> float:
     """Return pi, more or less."""
-    return 4 * sum(future.result() for future in hits.map(range(parts))) / (POINTS * parts)
+    return (
+        4 * sum(future.result() for future in hits.map(range(parts))) / (POINTS * parts)
+    )
 
 
 def main(executor: str = "processes", store: str | None = None) -> float:

@@ -1,14 +1,14 @@
 """A parameter study: Monte Carlo over a grid, in worker processes, safe from crashes.
 
-    python examples/parameter_study.py
-    python examples/parameter_study.py --paths 100000 --store study.lmdb --plot prices.svg
+    python examples/parameter_study.py python examples/parameter_study.py --paths 100000
+    --store study.lmdb --plot prices.svg
 
-What is an option worth whose payoff depends on the average price on the way to
-its end? There is no formula, so for each volatility and strike many price paths
-are simulated with numpy. Every cell of the grid is one task; all of them are given the
-same random numbers, so that the cells can be compared, and these are in memory once. Stop
-the program and run it again: cells that are done are not simulated again, and a study
-that is done is only looked up.
+What is an option worth whose payoff depends on the average price on the way to its end?
+There is no formula, so for each volatility and strike many price paths are simulated
+with numpy. Every cell of the grid is one task; all of them are given the same random
+numbers, so that the cells can be compared, and these are in memory once. Stop the
+program and run it again: cells that are done are not simulated again, and a study that
+is done is only looked up.
 """
 
 from __future__ import annotations
@@ -50,18 +50,24 @@ class Price:
 
 @task(cpus=1, memory="200MB")
 def simulate(cell: Cell, noise: Any) -> Price:
-    """Return the discounted mean payoff of an Asian call; *noise* has a row for each path."""
+    """Return the discounted mean payoff of an Asian call; *noise* has a row for each
+    path.
+    """
     import numpy as np  # noqa: PLC0415 - not needed to look a study up
 
     day = 1 / DAYS
     drift = (RATE - cell.volatility**2 / 2) * day
     payoffs = []
     for first in range(0, len(noise), AT_ONCE):
-        steps = drift + cell.volatility * math.sqrt(day) * noise[first : first + AT_ONCE]
+        steps = (
+            drift + cell.volatility * math.sqrt(day) * noise[first : first + AT_ONCE]
+        )
         means = (START * np.exp(np.cumsum(steps, axis=1))).mean(axis=1)
         payoffs.append(np.maximum(means - cell.strike, 0.0) * math.exp(-RATE))
     values = np.concatenate(payoffs)
-    return Price(cell, float(values.mean()), float(values.std() / math.sqrt(values.size)))
+    return Price(
+        cell, float(values.mean()), float(values.std() / math.sqrt(values.size))
+    )
 
 
 def study(store: str | None, executor: str = "processes") -> Pregel:
@@ -71,7 +77,9 @@ def study(store: str | None, executor: str = "processes") -> Pregel:
     def prices(paths: int) -> list[Price]:
         import numpy as np  # noqa: PLC0415 - not needed to look a study up
 
-        noise = shared(np.random.default_rng(7).standard_normal((paths, DAYS), dtype=np.float32))
+        noise = shared(
+            np.random.default_rng(7).standard_normal((paths, DAYS), dtype=np.float32)
+        )
         grid = [Cell(*place) for place in itertools.product(VOLATILITIES, STRIKES)]
         return list(simulate.imap(grid, [noise] * len(grid)))
 
@@ -83,7 +91,10 @@ def table(prices: list[Price]) -> str:
     lines = ["volatility " + "".join(f"{strike:>16.0f}" for strike in STRIKES)]
     for volatility in VOLATILITIES:
         row = [p for p in prices if p.cell.volatility == volatility]
-        lines.append(f"{volatility:>10} " + "".join(f"{p.value:9.3f} ±{p.error:5.3f}" for p in row))
+        lines.append(
+            f"{volatility:>10} "
+            + "".join(f"{p.value:9.3f} ±{p.error:5.3f}" for p in row)
+        )
     return "\n".join(lines)
 
 
@@ -96,7 +107,9 @@ def plot(prices: list[Price], file: str) -> None:
     for volatility in VOLATILITIES:
         row = [p for p in prices if p.cell.volatility == volatility]
         values, errors = [p.value for p in row], [p.error for p in row]
-        axes.errorbar(STRIKES, values, errors, capsize=3, label=f"volatility {volatility}")
+        axes.errorbar(
+            STRIKES, values, errors, capsize=3, label=f"volatility {volatility}"
+        )
     axes.legend()
     figure.savefig(file)
 
@@ -104,9 +117,15 @@ def plot(prices: list[Price], file: str) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the study, or go on with it, and print the grid."""
     parser = argparse.ArgumentParser(description="Prices of Asian options.")
-    parser.add_argument("--paths", type=int, default=20_000, help="simulated for each cell")
-    parser.add_argument("--store", default="study.lmdb", help="folder to keep the run in")
-    parser.add_argument("--plot", metavar="FILE", help="draw the prices, as .svg or .png")
+    parser.add_argument(
+        "--paths", type=int, default=20_000, help="simulated for each cell"
+    )
+    parser.add_argument(
+        "--store", default="study.lmdb", help="folder to keep the run in"
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw the prices, as .svg or .png"
+    )
     asked = parser.parse_args(arguments)
     flow = study(asked.store)
     # A run_id names the request: asked for again, it goes on, or is looked up.

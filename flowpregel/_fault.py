@@ -24,7 +24,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-TRACE, FAULT, ONCE = "FLOWPREGEL_FAULT_TRACE", "FLOWPREGEL_FAULT", "FLOWPREGEL_FAULT_ONCE"
+TRACE, FAULT, ONCE = (
+    "FLOWPREGEL_FAULT_TRACE",
+    "FLOWPREGEL_FAULT",
+    "FLOWPREGEL_FAULT_ONCE",
+)
 ACTIONS = ("kill", "stop", "raise", "delay")
 _DELAY = 0.1
 
@@ -55,7 +59,8 @@ class Points:
         self._name, at, self._action = [*(fault or "").split(":"), "", ""][:3]
         if fault and not (at.isdigit() and self._action in ACTIONS):
             raise ValueError(
-                f"{FAULT}={fault!r}; use name:n:action, the action one of {', '.join(ACTIONS)}"
+                f"{FAULT}={fault!r}; use name:n:action, the action one of "
+                f"{', '.join(ACTIONS)}"
             )
         self._at = int(at or 0)
 
@@ -77,7 +82,9 @@ class Points:
 
 
 def append(path: str, line: str) -> None:
-    """Append *line* to a file in one write: it is whole even if the process dies next."""
+    """Append *line* to a file in one write: it is whole even if the process dies
+    next.
+    """
     file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
     try:
         os.write(file, line.encode())
@@ -99,7 +106,9 @@ def _act(action: str, where: str) -> None:
 
 
 points: Points | None = None
-"""Those of this process; None: no call does anything, so that who passes many need not make it."""
+"""Those of this process; None: no call does anything, so that who passes many need not
+make it.
+"""
 
 
 def arm(prefix: str = "") -> None:
@@ -110,7 +119,9 @@ def arm(prefix: str = "") -> None:
     """
     global points
     trace, what = os.environ.get(TRACE), os.environ.get(FAULT)
-    points = Points(trace, what, os.environ.get(ONCE), prefix) if trace or what else None
+    points = (
+        Points(trace, what, os.environ.get(ONCE), prefix) if trace or what else None
+    )
 
 
 def fault(name: str, about: Any = None, tell: Callable[[Any], str] = str) -> None:

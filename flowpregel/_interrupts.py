@@ -1,9 +1,9 @@
 """Signals where they are safe.
 
-Python calls a program's signal handlers between any two instructions of the main thread: also
-between a lock's taking and the note that it was taken. A handler may raise there, as the usual
-ones do: `KeyboardInterrupt` for Ctrl-C, `sys.exit` for SIGTERM, a timeout for SIGALRM. What must
-not be broken off runs inside `held`::
+Python calls a program's signal handlers between any two instructions of the main
+thread: also between a lock's taking and the note that it was taken. A handler may raise
+there, as the usual ones do: `KeyboardInterrupt` for Ctrl-C, `sys.exit` for SIGTERM, a
+timeout for SIGALRM. What must not be broken off runs inside `held`::
 
     the program                  held: library code                    the program
     -----------                  ------------------                    -----------
@@ -13,19 +13,20 @@ not be broken off runs inside `held`::
                                    |-- `interruptible`: user code --> at once
                                    '-- the end of `held`
 
-At each of the three the handlers of the signals that were kept are called, so what they raise
-meets no half-done work. No signal is lost, and whoever waits is woken (`waking`). Two do not wait
-for a safe place: a second Ctrl-C, and a signal that has been kept for `PATIENCE` seconds. A
-reducer that never ends can be broken off.
+At each of the three the handlers of the signals that were kept are called, so what they
+raise meets no half-done work. No signal is lost, and whoever waits is woken (`waking`).
+Two do not wait for a safe place: a second Ctrl-C, and a signal that has been kept for
+`PATIENCE` seconds. A reducer that never ends can be broken off.
 
-Only handlers that were set with `signal.signal` are held back, of whatever signal; those that the
-user's code sets while a run goes on are found when that code returns. Signals that are ignored or
-have their default action, and handlers in C (faulthandler's), are left alone. asyncio's handlers
-write to the wake-up descriptor, which needs nothing of ours. A coroutine of ours cannot hold the
-main thread while it waits, for other coroutines run then: see `held_on_loop`.
+Only handlers that were set with `signal.signal` are held back, of whatever signal;
+those that the user's code sets while a run goes on are found when that code returns.
+Signals that are ignored or have their default action, and handlers in C
+(faulthandler's), are left alone. asyncio's handlers write to the wake-up descriptor,
+which needs nothing of ours. A coroutine of ours cannot hold the main thread while it
+waits, for other coroutines run then: see `held_on_loop`.
 
-SIGTERM ends a program that has no handler of its own for it. Inside `ending` it does so when
-the runs have ended, which are told.
+SIGTERM ends a program that has no handler of its own for it. Inside `ending` it does so
+when the runs have ended, which are told.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class _Owner(Enum):
     """The code that runs on the main thread."""
 
     PROGRAM = "program"
-    """The program's, outside of the library; if a run goes on on its event loop, of the loop."""
+    """The program's, outside of the library; if a run goes on on its event loop, of the
+    loop.
+    """
     LIBRARY = "library"
     """The library's: signals are kept."""
     USER = "user"
@@ -68,20 +71,27 @@ class _Owner(Enum):
 
 
 class _Hold:
-    """Stands in the place of the program's handlers while they are held back; one a process."""
+    """Stands in the place of the program's handlers while they are held back; one a
+    process.
+    """
 
     def __init__(self) -> None:
         self.handlers: dict[int, Handler] = {}
-        """The program's handlers by signal. Kept after the end: code that has saved a handler
-        meanwhile, and puts it back later, puts back this one, which calls the program's."""
+        """The program's handlers by signal. Kept after the end: code that has saved a
+        handler meanwhile, and puts it back later, puts back this one, which calls the
+        program's.
+        """
         self.owner = _Owner.PROGRAM
         self.loops: list[tuple[Any, Callable[[], None]]] = []
-        """Event loops of this OS thread on which a run goes on, and what wakes each run."""
+        """Event loops of this OS thread on which a run goes on, and what wakes each
+        run.
+        """
         self.wake: Callable[[], None] | None = None
         """Ends what the main thread waits for."""
         self.kept: deque[tuple[int, Any, float]] = deque()
-        """The signals that came meanwhile, their frames, and when that was (monotonic seconds):
-        `deliver` has something to do."""
+        """The signals that came meanwhile, their frames, and when that was (monotonic
+        seconds): `deliver` has something to do.
+        """
         self._is_reminding = False
         self._outside: list[Any] = []
         """The handlers of all signals that were found last."""
@@ -110,7 +120,9 @@ class _Hold:
         """Return whether signal *number*, which has come, waits for a safe place."""
         if self.owner is _Owner.USER:
             return False
-        if self.owner is _Owner.PROGRAM and not any(loop.is_running() for loop, _ in self.loops):
+        if self.owner is _Owner.PROGRAM and not any(
+            loop.is_running() for loop, _ in self.loops
+        ):
             return False
         if number == signal.SIGINT and any(kept == number for kept, _, _ in self.kept):
             return False
@@ -125,7 +137,9 @@ class _Hold:
             raise
 
     def _remind(self, main_thread: int) -> None:
-        """Send the oldest signal once more if it was kept for too long; on an OS thread."""
+        """Send the oldest signal once more if it was kept for too long; on an OS
+        thread.
+        """
         time.sleep(PATIENCE)
         self._is_reminding = False
         with suppress(IndexError):
@@ -134,7 +148,9 @@ class _Hold:
                 signal.pthread_kill(main_thread, number)
 
     def deliver(self) -> None:
-        """Call the program's handlers of the signals that were kept; what they raise is raised."""
+        """Call the program's handlers of the signals that were kept; what they raise is
+        raised.
+        """
         was, self.owner = self.owner, _Owner.USER
         try:
             while self.kept:
@@ -143,7 +159,8 @@ class _Hold:
         finally:
             self.owner = was
             if self.kept:
-                self.deliver()  # a handler has raised: the others are called, as Python does
+                # a handler has raised: the others are called, as Python does
+                self.deliver()
             elif hold_of_main is not None:
                 self.take_places()  # it may have set others
 
@@ -156,7 +173,9 @@ class _Hold:
             own = self, _on_sigterm  # which never raises
             is_held = [callable(handler) and handler not in own for handler in handlers]
             found = zip(_NUMBERS, handlers, is_held, strict=True)
-            self._found = [(number, handler) for number, handler, holds in found if holds]
+            self._found = [
+                (number, handler) for number, handler, holds in found if holds
+            ]
             places = zip(handlers, is_held, strict=True)
             self._inside = [self if holds else handler for handler, holds in places]
             self._outside = handlers
@@ -165,7 +184,9 @@ class _Hold:
             _set_handler(number, self)
 
     def give_back(self) -> None:
-        """Put the program's handlers back, but for those that it has replaced itself."""
+        """Put the program's handlers back, but for those that it has replaced
+        itself.
+        """
         global hold_of_main
         try:
             for number, handler in self.handlers.items():
@@ -195,10 +216,11 @@ def _own() -> _Hold | None:
 
 
 class held:
-    """Holds signals back until it ends. On other OS threads, which they never meet: nothing.
+    """Holds signals back until it ends. On other OS threads, which they never meet:
+    nothing.
 
-    Raises:
-        BaseException: At the end, whatever the program's handlers raise for the signals that
+    Raises: BaseException: At the end, whatever the program's handlers raise for the
+        signals that
             came meanwhile: `KeyboardInterrupt` for Ctrl-C.
     """
 
@@ -240,8 +262,8 @@ class held:
 class held_on_loop:
     """Holds signals back between two steps of a run on the main thread's event loop.
 
-    They are kept whatever coroutine is running: in the event loop's own code a handler must not
-    raise either. Each wakes the run, which calls `deliver`.
+    They are kept whatever coroutine is running: in the event loop's own code a handler
+    must not raise either. Each wakes the run, which calls `deliver`.
 
     Args:
         loop: The running event loop.
@@ -273,7 +295,8 @@ class held_on_loop:
             return
         _hold.loops.remove(self._item)
         if not _is_main():
-            return  # a generator that was left is closed anywhere: the next one gives them back
+            # a generator that was left is closed anywhere: the next one gives them back
+            return
         _hold.owner = self._was
         if self._was is _Owner.PROGRAM and not _hold.loops:
             _hold.give_back()
@@ -316,14 +339,17 @@ def deliver() -> None:
 def is_from_handler(error: BaseException | None) -> bool:
     """Return whether a handler of the program's raised *error* while a run went on.
 
-    It is meant for the whole program, as Ctrl-C is, and no failure of what it broke off.
+    It is meant for the whole program, as Ctrl-C is, and no failure of what it broke
+    off.
     """
     return getattr(error, _MARK, False)
 
 
 @contextmanager
 def waking(wake: Callable[[], None]) -> Iterator[None]:
-    """Have *wake* called, in a signal's handler, if a signal comes inside or came before."""
+    """Have *wake* called, in a signal's handler, if a signal comes inside or came
+    before.
+    """
     if (hold := _own()) is None:
         yield
         return
@@ -339,14 +365,18 @@ def waking(wake: Callable[[], None]) -> Iterator[None]:
 # -------------------------------------------------------------------- SIGTERM
 
 _ends: list[Callable[[str], bool]] = []
-"""What is called with the reason, and returns whether it waits for the end of anything."""
+"""What is called with the reason, and returns whether it waits for the end of
+anything.
+"""
 _was_told = False
 """Whether the program is to end when they have all been left."""
 os.register_at_fork(after_in_child=_ends.clear)  # those runs are the other process's
 
 
 def _on_sigterm(number: int, frame: Any) -> None:
-    """Tell the runs that there are; if none has begun, or they know, end the program."""
+    """Tell the runs that there are; if none has begun, or they know, end the
+    program.
+    """
     global _was_told
     was_told, _was_told = _was_told, True
     waits = [end("SIGTERM") for end in _ends]
@@ -361,15 +391,18 @@ def _end_program() -> None:
 
 @contextmanager
 def ending(end: Callable[[str], bool], *, dies: bool = True) -> Iterator[None]:
-    """Have *end* called when the program gets SIGTERM, which ends it only when this is left.
+    """Have *end* called when the program gets SIGTERM, which ends it only when this is
+    left.
 
-    Args:
-        end: Called in the signal's handler; returns whether there is an end to wait for.
-        dies: Whether the program ends then.
+    Args: end: Called in the signal's handler; returns whether there is an end to wait
+        for. dies: Whether the program ends then.
     """
     global _was_told
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, _on_sigterm):
+    if not is_main or signal.getsignal(signal.SIGTERM) not in (
+        signal.SIG_DFL,
+        _on_sigterm,
+    ):
         yield
         return
     try:

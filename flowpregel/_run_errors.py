@@ -1,4 +1,6 @@
-"""What a run raises that goes on, and the bases of all errors; `flowpregel.errors` has them."""
+"""What a run raises that goes on, and the bases of all errors; `flowpregel.errors` has
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ class FlowPregelError(Exception):
 
 @dataclass_transform(eq_default=False)
 class _DetailedError(FlowPregelError):
-    """An error that is its fields, in the order of its constructor, and a text about them."""
+    """An error that is its fields, in the order of its constructor, and a text about
+    them.
+    """
 
     text: ClassVar[str] = ""
     """What it says, with the names of fields in braces."""
@@ -32,11 +36,15 @@ class _DetailedError(FlowPregelError):
 
 
 class RunNotice(UserWarning):
-    """What the user of a run is to know, once: results of other code were used, for one."""
+    """What the user of a run is to know, once: results of other code were used, for
+    one.
+    """
 
 
 class CodeChangedError(_DetailedError):
-    """With ``on_code_change="error"``, a recorded result is one of other code than now."""
+    """With ``on_code_change="error"``, a recorded result is one of other code than
+    now.
+    """
 
     task: str
     call: str
@@ -50,7 +58,9 @@ class CodeChangedError(_DetailedError):
 
 
 class UnmatchedCallsError(_DetailedError):
-    """With ``on_unmatched="error"``, a changed body asks for none of a task's recorded calls."""
+    """With ``on_unmatched="error"``, a changed body asks for none of a task's recorded
+    calls.
+    """
 
     task: str
     count: int
@@ -70,22 +80,27 @@ class UnmatchedCallsError(_DetailedError):
     def __str__(self) -> str:
         return (
             f"{self.summary}: ask for what was asked before; write "
-            f"@task(adopts={self.task!r}) if the task has become a method or has a new name or "
+            f"@task(adopts={self.task!r}) if the task has become a method or has a new "
+            "name or "
             "decorator; or pass on_unmatched='run' to make such calls again"
         )
 
 
 class ReplayMismatchError(_DetailedError):
-    """A body whose code and input are the same made another call than the one recorded."""
+    """A body whose code and input are the same made another call than the one
+    recorded.
+    """
 
     recorded: str
     called: str
     text = (
-        "the resumed body diverges from what was recorded, though its code and its input "
+        "the resumed body diverges from what was recorded, though its code and its "
+        "input "
         "are the same\n"
         "  recorded: {recorded}\n"
         "  now:      {called}\n"
-        "make the body deterministic: what it calls may depend on its input and on results, "
+        "make the body deterministic: what it calls may depend on its input and on "
+        "results, "
         "not on the time, on chance, or on what changes outside"
     )
 
@@ -102,13 +117,17 @@ class InputMismatchError(_DetailedError):
     def __str__(self) -> str:
         if self.adopts:
             return (
-                f"the run {self.thread_id!r} cannot go on with this input: {self.why}; pass the "
-                "same input, or adopt=True (--adopt) to go on with the new one (what was asked "
+                f"the run {self.thread_id!r} cannot go on with this input: {self.why}; "
+                "pass the "
+                "same input, or adopt=True (--adopt) to go on with the new one (what "
+                "was asked "
                 "before is not asked again), or start anew with another id"
             )
         return (
-            f"the run of thread {self.thread_id!r} cannot go on with this input: {self.why}; "
-            "pass the same input, or invoke(None) to go on with the recorded one, or start anew "
+            f"the run of thread {self.thread_id!r} cannot go on with this input: "
+            f"{self.why}; "
+            "pass the same input, or invoke(None) to go on with the recorded one, or "
+            "start anew "
             "with another thread_id, or without resume= and run_id="
         )
 
@@ -129,7 +148,9 @@ class FlowMismatchError(_DetailedError):
 
 
 class RunDiedError(_DetailedError):
-    """The process of a run ended before the run did; told to its ``on_failure=``, never raised."""
+    """The process of a run ended before the run did; told to its ``on_failure=``, never
+    raised.
+    """
 
     thread_id: str
     text = "the process that had the run {thread_id!r} ended before the run did"
@@ -145,7 +166,8 @@ class UnansweredError(_DetailedError):
         asked = "; ".join(map(repr, self.interrupts))
         return (
             f"the run {self.thread_id!r} waits for an answer: {asked}. Answer with "
-            f"flow.invoke(Command(resume=...), thread_id={self.thread_id!r}), and run it again"
+            f"flow.invoke(Command(resume=...), thread_id={self.thread_id!r}), and run "
+            "it again"
         )
 
 
@@ -165,12 +187,16 @@ class ResourcesError(_DetailedError):
         name, asked, there = self.resource, f"{self.asked:,g}", f"{self.there:,g}"
         if self.holders:
             return (
-                f"task {self.task!r} needs {asked} of {name!r}, and would wait for ever: of the "
-                f"{there} that there are, tasks hold too much that wait for their own calls "
-                f"({', '.join(self.holders)}); let the tasks that are called say what they take, "
+                f"task {self.task!r} needs {asked} of {name!r}, and would wait for "
+                "ever: of the "
+                f"{there} that there are, tasks hold too much that wait for their own "
+                "calls "
+                f"({', '.join(self.holders)}); let the tasks that are called say what "
+                "they take, "
                 "and not those that call them"
             )
         return (
-            f"task {self.task!r} needs {asked} of {name!r}, and there are {there}: ask for less, "
+            f"task {self.task!r} needs {asked} of {name!r}, and there are {there}: ask "
+            "for less, "
             f"or say that there is more with ProcessExecutor(limits={{{name!r}: ...}})"
         )

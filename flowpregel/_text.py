@@ -1,4 +1,6 @@
-"""Text from elsewhere, without what a terminal, a page or a drawing would obey; calls as text."""
+"""Text from elsewhere, without what a terminal, a page or a drawing would obey; calls
+as text.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ _LONGEST_INT = 128
 
 
 def printable(text: str) -> str:
-    """Return *text* with all that does not print, but for ends of lines, as Python writes it.
+    """Return *text* with all that does not print, but for ends of lines, as Python
+    writes it.
 
     That is what begins an escape sequence, and what turns the direction of text round.
 
@@ -56,14 +59,17 @@ def described(
         return "<redacted>" if place in redacted else _shown(value)
 
     shown = [shown_at(index, value) for index, value in enumerate(args[:_MOST])]
-    shown += [f"{key}={shown_at(key, value)}" for key, value in [*kwargs.items()][:_MOST]]
+    shown += [
+        f"{key}={shown_at(key, value)}" for key, value in [*kwargs.items()][:_MOST]
+    ]
     if len(args) > _MOST or len(kwargs) > _MOST:
         shown.append("...")
     return f"{name}({', '.join(shown)})"
 
 
 def outlined(value: Any) -> str:
-    """Return a value, such as a question, as text of bounded length; none of its own code runs.
+    """Return a value, such as a question, as text of bounded length; none of its own
+    code runs.
 
     Example:
         >>> outlined({"approve?": ["a", "b"], "amount": 3})
@@ -74,7 +80,9 @@ def outlined(value: Any) -> str:
         text = repr(value[:_LONGEST_TEXT])
         return text if len(value) <= _LONGEST_TEXT else f"{text[:-1]}...{text[-1]}"
     if kind is dict:
-        parts = [f"{_shown(key)}: {_shown(item)}" for key, item in [*value.items()][:_MOST]]
+        parts = [
+            f"{_shown(key)}: {_shown(item)}" for key, item in [*value.items()][:_MOST]
+        ]
     elif kind in (list, tuple):
         parts = [_shown(item) for item in value[:_MOST]]
     else:
@@ -88,7 +96,8 @@ def outlined(value: Any) -> str:
 
 
 def no_such_option(owner: str, name: str, known: Iterable[str]) -> str:
-    """Return the message that *owner* has no option *name*: those that it has, and the closest.
+    """Return the message that *owner* has no option *name*: those that it has, and the
+    closest.
 
     Example:
         >>> no_such_option("a task", "timeot", ["name", "timeout"])
@@ -99,7 +108,9 @@ def no_such_option(owner: str, name: str, known: Iterable[str]) -> str:
     return f"{owner} has no option {name!r}; it has {', '.join(options)}{hint}"
 
 
-def no_such_attribute(owner: object, kind: str, attribute: str, instead: Mapping[str, str]) -> str:
+def no_such_attribute(
+    owner: object, kind: str, attribute: str, instead: Mapping[str, str]
+) -> str:
     """Return the message that *owner* has no *attribute*, and what to write instead.
 
     Args:
@@ -114,7 +125,8 @@ def no_such_attribute(owner: object, kind: str, attribute: str, instead: Mapping
         >>> no_such_attribute(work, "task", "delay", {"delay": "write {name}(...)"})
         "task 'work' has no attribute 'delay': write work(...)"
     """
-    name = vars(owner).get("name", "?")  # an attribute may be asked for before it has one
+    # an attribute may be asked for before it has one
+    name = vars(owner).get("name", "?")
     text = f"{kind} {name!r} has no attribute {attribute!r}"
     if attribute in instead:
         return f"{text}: {instead[attribute].format(name=name)}"
@@ -123,7 +135,8 @@ def no_such_attribute(owner: object, kind: str, attribute: str, instead: Mapping
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the question that names the closest of the *known* names; empty: none is close.
+    """Return the question that names the closest of the *known* names; empty: none is
+    close.
 
     Example:
         >>> did_you_mean("timeot", ["name", "timeout"])

@@ -21,20 +21,24 @@ _BETWEEN: Final = ("concurrent.futures._base", "asyncio.tasks")
 
 
 class WorkerTraceback(Exception):
-    """The traceback of an error, as text, where it was raised: the cause of what a task raised."""
+    """The traceback of an error, as text, where it was raised: the cause of what a task
+    raised.
+    """
 
 
 class UsersFrames:
-    """Leaves our own frames out of the traceback of what is raised in its ``with`` block.
+    """Leaves our own frames out of the traceback of what is raised in its ``with``
+    block.
 
-    Only where code of the user's has raised it, or called what did, or where it is an error
-    of our own, which speaks to the caller. Any other has its cause in here.
+    Only where code of the user's has raised it, or called what did, or where it is an
+    error of our own, which speaks to the caller. Any other has its cause in here.
     """
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        # The `with` statement raises the error again without adding the frame that it is in.
+        # The `with` statement raises the error again without adding the frame that it
+        # is in.
         if error is not None:
             leave_out_ours(error)
 
@@ -60,14 +64,19 @@ def leave_out_ours(error: BaseException) -> None:
 
 
 def is_stop(error: BaseException) -> bool:
-    """Return whether *error* ends a run without a fault: Ctrl-C, a cancellation, its time limit."""
+    """Return whether *error* ends a run without a fault: Ctrl-C, a cancellation, its
+    time limit.
+    """
     asyncio = sys.modules.get("asyncio")
     kinds = (KeyboardInterrupt, GraphBubbleUp)
-    return isinstance(error, kinds if asyncio is None else (*kinds, asyncio.CancelledError))
+    return isinstance(
+        error, kinds if asyncio is None else (*kinds, asyncio.CancelledError)
+    )
 
 
 def _without_ours(first: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without our own frames, and without those of Python that ours called.
+    """Return a traceback without our own frames, and without those of Python that ours
+    called.
 
     A program is stopped wherever it is: mostly in a lock that we wait for.
     """
@@ -83,15 +92,21 @@ def _without_ours(first: TracebackType | None) -> TracebackType | None:
 
 
 def whole_text(error: BaseException) -> str:
-    """Return *error* with its traceback as Python writes it, or the end of that if it is long."""
+    """Return *error* with its traceback as Python writes it, or the end of that if it
+    is long.
+    """
     leave_out_ours(error)
     text = "".join(traceback.format_exception(error))
     left_out = len(text) - _LONGEST
-    return text if left_out <= 0 else f"... ({left_out:,} characters)\n{text[left_out:]}"
+    return (
+        text if left_out <= 0 else f"... ({left_out:,} characters)\n{text[left_out:]}"
+    )
 
 
 def callers_level() -> int:
-    """Return the ``stacklevel`` at which whoever asks warns of the line in the user's code."""
+    """Return the ``stacklevel`` at which whoever asks warns of the line in the user's
+    code.
+    """
     frame, level = inspect.currentframe(), 0
     while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):
         frame, level = frame.f_back, level + 1
@@ -126,4 +141,6 @@ def _is_ours(link: TracebackType) -> bool:
 
 def _is_users(link: TracebackType) -> bool:
     file = link.tb_frame.f_code.co_filename
-    return not _is_ours(link) and (not file.startswith(_LIBRARY) or "site-packages" in file)
+    return not _is_ours(link) and (
+        not file.startswith(_LIBRARY) or "site-packages" in file
+    )

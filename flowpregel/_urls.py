@@ -15,7 +15,8 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
 def is_url(location: Any) -> bool:
-    """Return True if *location* is the URL of a PostgreSQL database, False if it is a path.
+    """Return True if *location* is the URL of a PostgreSQL database, False if it is a
+    path.
 
     A path object is always a path; so is a text without ``scheme:`` at its beginning.
 
@@ -39,7 +40,8 @@ def is_url(location: Any) -> bool:
         cure = "write the path of a folder without 'file:'"
     else:
         cure = (
-            "the known one is postgresql://user@host/database. For a folder of this name, write "
+            "the known one is postgresql://user@host/database. For a folder of this "
+            "name, write "
             f"'./{shown}'"
         )
     raise ConfigurationError(f"{shown!r} is neither a folder nor a known URL: {cure}")
@@ -53,7 +55,8 @@ def check_folder(location: Any) -> None:
     """
     if is_url(location):
         raise ConfigurationError(
-            f"{_without_credentials(location)!r} is a database, and a folder is needed here: give "
+            f"{_without_credentials(location)!r} is a database, and a folder is needed "
+            "here: give "
             "its path, or use the class for PostgreSQL (PostgresSaver, PostgresStore, "
             "PostgresCache)"
         )

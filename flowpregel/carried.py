@@ -1,4 +1,5 @@
-"""What travels with a task beside its input: context variables, trace context, log fields.
+"""What travels with a task beside its input: context variables, trace context, log
+fields.
 
 ::
 
@@ -23,7 +24,9 @@ from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
 VariablePlace: TypeAlias = tuple[str | None, str]
-"""Where a variable is found: its module and its name there; or no module, and its own name."""
+"""Where a variable is found: its module and its name there; or no module, and its own
+name.
+"""
 
 _HEADERS: Final = ("traceparent", "tracestate", "baggage")
 _MAIN: Final = "__main__"
@@ -47,11 +50,15 @@ class Carried:
 
 
 _declared: dict[ContextVar[Any], VariablePlace | None] = {}
-"""None: looked for at the first use, since the name is not bound yet at the declaration."""
+"""None: looked for at the first use, since the name is not bound yet at the
+declaration.
+"""
 _stand_ins: dict[VariablePlace, ContextVar[Any]] = {}
 """Variables of this process that stand for those of a program's ``__main__``."""
 
-_brought: ContextVar[Mapping[str, str] | None] = ContextVar("flowpregel_trace", default=None)
+_brought: ContextVar[Mapping[str, str] | None] = ContextVar(
+    "flowpregel_trace", default=None
+)
 
 
 def carry(variable: ContextVar[Value]) -> ContextVar[Value]:
@@ -72,7 +79,9 @@ def carry(variable: ContextVar[Value]) -> ContextVar[Value]:
         >>> tenant = carry(ContextVar("tenant", default="nobody"))
     """
     if not isinstance(variable, ContextVar):
-        raise ConfigurationError(f"carry() takes a contextvars.ContextVar, not {variable!r}")
+        raise ConfigurationError(
+            f"carry() takes a contextvars.ContextVar, not {variable!r}"
+        )
     _declared.setdefault(variable, None)
     return variable
 
@@ -162,7 +171,8 @@ def _attach(headers: Mapping[str, str]) -> None:
     try:
         import opentelemetry.context as tracing  # noqa: PLC0415 - only where the caller uses it
     except ImportError:
-        return  # a cluster's machine may be without it; the headers are there all the same
+        # a cluster's machine may be without it; the headers are there all the same
+        return
     context = tracing.get_current()
     for propagator in _propagators():
         context = propagator.extract(headers, context)

@@ -1,5 +1,10 @@
 """What code inside a run can ask of it; defined in `flowpregel.context`."""
 
-from flowpregel.context import get_config, get_store, get_stream_writer, get_trace_context
+from flowpregel.context import (
+    get_config,
+    get_store,
+    get_stream_writer,
+    get_trace_context,
+)
 
 __all__ = ["get_config", "get_store", "get_stream_writer", "get_trace_context"]

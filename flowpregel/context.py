@@ -45,7 +45,9 @@ class RunInfo:
     """Why it was told to end in time; empty: it was not. In the coordinator alone."""
 
     def keep_output(self, job: Job, text: str) -> None:
-        """Keep what a task of the run has printed or logged; in the coordinator alone."""
+        """Keep what a task of the run has printed or logged; in the coordinator
+        alone.
+        """
 
 
 _NO_RUN = RunInfo()
@@ -53,21 +55,28 @@ _NO_RUN = RunInfo()
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One attempt of one task: what an executor is given, and what code inside the task can see."""
+    """One attempt of one task: what an executor is given, and what code inside the task
+    can see.
+    """
 
     task: Task
-    """Planned by the core. Of its node, what is called and its writers reach every executor."""
+    """Planned by the core. Of its node, what is called and its writers reach every
+    executor.
+    """
     place: StepContext
     """The superstep that the task belongs to. Its channels, in a worker those named by
     ``node.reads``, are the run's own: a reader copies before it applies anything."""
     run: RunInfo = _NO_RUN
     key: tuple[str, int] = ("", 1)
-    """What its events are posted under: the task's id and the attempt that it is. By now the task
-    may be at its next one."""
+    """What its events are posted under: the task's id and the attempt that it is. By
+    now the task may be at its next one.
+    """
     compares: bool = False
     """Whether the calls it makes are recorded, and compared with the record."""
     variables: Context = field(default_factory=Context)
-    """Context variables for it to run with; others may run with the same, so it is given a copy."""
+    """Context variables for it to run with; others may run with the same, so it is
+    given a copy.
+    """
     executor: Any = None
     """The `Executor` that it was given to, in the process that started it."""
     owner: Any = None
@@ -87,8 +96,9 @@ class RunClient:
     emit: Callable[[Any], None] = nothing
     """Give the run's stream a custom chunk, or a `Report`."""
     call: Callable[..., Any] = nothing
-    """Make a call (node, arguments, what it asks for if it is recorded); returns its future,
-    which may be given."""
+    """Make a call (node, arguments, what it asks for if it is recorded); returns its
+    future, which may be given.
+    """
     beat: Callable[[], None] = nothing
     """Show that the task is alive."""
     save: Callable[[Any], None] = nothing
@@ -112,8 +122,9 @@ class Scope:
     writes: list[Write] = field(default_factory=list)
     """What it has written so far."""
     deferred: set[Any] = field(default_factory=set)
-    """For each call that waits for others: a future that is done when it is made. For each stream
-    of results that is not at its end: what gives up its calls."""
+    """For each call that waits for others: a future that is done when it is made. For
+    each stream of results that is not at its end: what gives up its calls.
+    """
     streams: int = 0
     """How many streams of random numbers it was given."""
     files: Any = None
@@ -150,14 +161,17 @@ class Scope:
         if self.questions is None:
             task = self.job.task
             known = task.questions or NOTHING_KNOWN
-            self.questions = AskedQuestions(task.name, task.namespace, known, len(task.answers))
+            self.questions = AskedQuestions(
+                task.name, task.namespace, known, len(task.answers)
+            )
         return self.questions
 
     def end_questions(self) -> None:
-        """Tell the user of the answers that the task, which has returned, did not ask for.
+        """Tell the user of the answers that the task, which has returned, did not ask
+        for.
 
-        Raises:
-            GraphInterrupt: It asked, and an `except` that catches everything caught the question.
+        Raises: GraphInterrupt: It asked, and an `except` that catches everything caught
+            the question.
         """
         if self.question is not None:
             raise self.question
@@ -183,14 +197,22 @@ class Scope:
             return Random(seed)
         return default_rng(seed)
 
-    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+    def progress(
+        self, done: float, total: float | None = None, message: str | None = None
+    ) -> None:
         """Say how far the task is; see `report_progress`."""
         report = Report(
-            _number(done, "done"), None if total is None else _number(total, "total"), message
+            _number(done, "done"),
+            None if total is None else _number(total, "total"),
+            message,
         )
         now = time.monotonic()
         last, said = self.reported
-        if now < last + PROGRESS_EVERY and message == said and report.done != report.total:
+        if (
+            now < last + PROGRESS_EVERY
+            and message == said
+            and report.done != report.total
+        ):
             return
         self.reported = now, message
         self.ends.emit(report)
@@ -219,8 +241,10 @@ def current_scope(asked_by: str) -> Scope:
     scope = current.get()
     if scope is None:
         raise RuntimeError(
-            f"{asked_by} was called outside of a run: call it from a node, a task or an "
-            "entrypoint (an OS thread you start yourself needs contextvars.copy_context().run)"
+            f"{asked_by} was called outside of a run: call it from a node, a task or "
+            "an "
+            "entrypoint (an OS thread you start yourself needs "
+            "contextvars.copy_context().run)"
         )
     return scope
 
@@ -241,7 +265,10 @@ def config_of(scope: Scope) -> dict[str, Any]:
     """Return the config that the task of *scope* is shown."""
     job, task = scope.job, scope.job.task
     config = dict(job.run.config)
-    config["metadata"] = {**config.get("metadata", {}), **labels_of(task, job.place.step)}
+    config["metadata"] = {
+        **config.get("metadata", {}),
+        **labels_of(task, job.place.step),
+    }
     config["configurable"] = {
         **config.get("configurable", {}),
         "checkpoint_ns": task.namespace,
@@ -269,7 +296,9 @@ def get_store() -> Any:
     """
     store = current_scope("get_store()").job.run.store
     if store is None:
-        raise RuntimeError("this run has no store: pass store= where the graph is built")
+        raise RuntimeError(
+            "this run has no store: pass store= where the graph is built"
+        )
     return store
 
 
@@ -299,8 +328,11 @@ def get_stream_writer() -> Callable[[Any], None]:
     return current_scope("get_stream_writer()").ends.emit
 
 
-def report_progress(done: float, total: float | None = None, message: str | None = None) -> None:
-    """Say how far the running task is: live views show it, and streams of mode ``progress``.
+def report_progress(
+    done: float, total: float | None = None, message: str | None = None
+) -> None:
+    """Say how far the running task is: live views show it, and streams of mode
+    ``progress``.
 
     It arrives while the task runs, labelled with the task, and is a sign of life
     for an idle timeout. Call it as often as you like: of reports that follow each
@@ -342,9 +374,9 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
             fit and becomes (with pydantic installed); or a JSON schema, which is only
             shown to whoever answers.
 
-    Raises:
-        GraphInterrupt: There is no answer yet (control flow: let it pass).
-        pydantic.ValidationError: The answer does not fit. It is not kept, and the question
+    Raises: GraphInterrupt: There is no answer yet (control flow: let it pass).
+        pydantic.ValidationError: The answer does not fit. It is not kept, and the
+        question
             waits for another; `is_invalid_resume` tells this error from others.
         ConfigurationError: The run has no checkpointer to keep the question.
 
@@ -356,7 +388,8 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     task = scope.job.task
     if not scope.job.run.has_saver:
         raise ConfigurationError(
-            f"node {task.name!r} called interrupt(), but the run has no checkpointer to "
+            f"node {task.name!r} called interrupt(), but the run has no checkpointer "
+            "to "
             "keep the question until it is answered: pass checkpointer="
         )
     if scope.question is not None:
@@ -378,7 +411,9 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     except Exception as error:
         setattr(error, INVALID_RESUME, question.id)
         others = task.answers[:index] + task.answers[index + 1 :]
-        scope.refused = Interrupted((question,), others, error, asked.without_answer(index))
+        scope.refused = Interrupted(
+            (question,), others, error, asked.without_answer(index)
+        )
         raise
 
 

@@ -64,18 +64,49 @@ from flowpregel._run_errors import (
 )
 
 __all__ = [
-    "CodeChangedError", "CommandFailedError", "CommitUnknownError", "ConfigurationError",
-    "EmptyChannelError", "EmptyInputError",
-    "ExecutorUnavailableError", "FlowMismatchError", "FlowPregelError", "GraphBubbleUp",
-    "GraphDrained", "GraphInterrupt", "GraphRecursionError", "InputMismatchError",
-    "InvalidUpdateError", "LeaseLostError", "NodeCancelledError", "NodeError",
-    "NodeTimeoutError", "ParentCommand", "RecordedError", "ReplayMismatchError",
-    "ResourcesError", "RunDiedError", "RunNotice",
-    "RunStopped", "StoreCorruptError", "StoreError", "StoreForeignError", "StoreFullError",
-    "StoreReadOnlyError", "StoreVersionError", "TaskCancelled", "TaskExitError",
-    "TaskSerializationError", "ThreadBusyError", "UnansweredError", "UnknownInterruptError",
-    "UnmatchedCallsError", "ValueEncodingError", "WorkerDiedError", "is_invalid_resume",
-]  # fmt: skip
+    "CodeChangedError",
+    "CommandFailedError",
+    "CommitUnknownError",
+    "ConfigurationError",
+    "EmptyChannelError",
+    "EmptyInputError",
+    "ExecutorUnavailableError",
+    "FlowMismatchError",
+    "FlowPregelError",
+    "GraphBubbleUp",
+    "GraphDrained",
+    "GraphInterrupt",
+    "GraphRecursionError",
+    "InputMismatchError",
+    "InvalidUpdateError",
+    "LeaseLostError",
+    "NodeCancelledError",
+    "NodeError",
+    "NodeTimeoutError",
+    "ParentCommand",
+    "RecordedError",
+    "ReplayMismatchError",
+    "ResourcesError",
+    "RunDiedError",
+    "RunNotice",
+    "RunStopped",
+    "StoreCorruptError",
+    "StoreError",
+    "StoreForeignError",
+    "StoreFullError",
+    "StoreReadOnlyError",
+    "StoreVersionError",
+    "TaskCancelled",
+    "TaskExitError",
+    "TaskSerializationError",
+    "ThreadBusyError",
+    "UnansweredError",
+    "UnknownInterruptError",
+    "UnmatchedCallsError",
+    "ValueEncodingError",
+    "WorkerDiedError",
+    "is_invalid_resume",
+]
 
 
 for _error in vars(_run_errors).values():
@@ -110,10 +141,14 @@ class TaskCancelled(GraphBubbleUp):
 
 
 class RunStopped(TaskCancelled):
-    """A run was told to end in time (``stop_after``, SIGTERM), and has; run again, it goes on."""
+    """A run was told to end in time (``stop_after``, SIGTERM), and has; run again, it
+    goes on.
+    """
 
 
-class ConfigurationError(FlowPregelError, ValueError, TypeError, KeyError, NotImplementedError):
+class ConfigurationError(
+    FlowPregelError, ValueError, TypeError, KeyError, NotImplementedError
+):
     """Something that was built or passed cannot work; the message says which.
 
     It is also what LangGraph raises at such places, for programs that catch that.
@@ -160,7 +195,9 @@ class ExecutorUnavailableError(FlowPregelError):
 
 
 INVALID_RESUME = "_flowpregel_invalid_resume"
-"""The attribute of an error that was raised because an answer did not fit: the question's id."""
+"""The attribute of an error that was raised because an answer did not fit: the
+question's id.
+"""
 
 
 def is_invalid_resume(error: BaseException) -> bool:
@@ -178,13 +215,18 @@ class UnknownInterruptError(_DetailedError, RuntimeError):
 
     message: str
     reason: Literal["not_pending", "empty_map", "ambiguous"] = "not_pending"
-    """An id nobody asked, or that was answered; none at all; one value for several questions."""
+    """An id nobody asked, or that was answered; none at all; one value for several
+    questions.
+    """
     interrupt_ids: Sequence[str] = ()
     pending_ids: Sequence[str] = ()
     text = "{message}"
 
     def __post_init__(self) -> None:
-        self.interrupt_ids, self.pending_ids = tuple(self.interrupt_ids), tuple(self.pending_ids)
+        self.interrupt_ids, self.pending_ids = (
+            tuple(self.interrupt_ids),
+            tuple(self.pending_ids),
+        )
         super().__post_init__()
 
 
@@ -195,11 +237,17 @@ class NodeTimeoutError(_DetailedError):
     elapsed: float
     kind: Literal["run", "idle"]
     limit: float
-    text = "Node {node!r} exceeded its {kind} timeout of {limit:.3f}s (elapsed: {elapsed:.3f}s)"
+    text = (
+        "Node {node!r} exceeded its {kind} timeout of {limit:.3f}s (elapsed: "
+        "{elapsed:.3f}s)"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.timeout, self.run_timeout = self.limit, self.limit if self.kind == "run" else None
+        self.timeout, self.run_timeout = (
+            self.limit,
+            self.limit if self.kind == "run" else None,
+        )
         self.idle_timeout = self.limit if self.kind == "idle" else None
 
 
@@ -215,7 +263,10 @@ class TaskExitError(_DetailedError):
 
     node: str
     what: str
-    text = "Node {node!r} tried to end the program: {what}; let it return, or raise an exception"
+    text = (
+        "Node {node!r} tried to end the program: {what}; let it return, or raise an "
+        "exception"
+    )
 
 
 class RecordedError(_DetailedError):
@@ -267,7 +318,9 @@ class CommandFailedError(_DetailedError):
     def __str__(self) -> str:
         streams = {"stderr": self.errors.strip(), "stdout": self.output.strip()}
         ends = {name: text[-_END_OF_STREAM:] for name, text in streams.items() if text}
-        text = f"{self.command!r} ended with exit code {self.exit_code}; it wrote last: "
+        text = (
+            f"{self.command!r} ended with exit code {self.exit_code}; it wrote last: "
+        )
         if len(ends) < 2:
             return text + next(iter(ends.values()), "(nothing)")
         return text + "".join(f"\n[{name}] {end}" for name, end in ends.items())
@@ -283,12 +336,17 @@ class TaskSerializationError(_DetailedError):
 
     def __str__(self) -> str:
         remedy = (
-            "create it inside the task, keep it in a Context channel, or use executor='threads'"
+            "create it inside the task, keep it in a Context channel, or use "
+            "executor='threads'"
         )
         if self.what == "the error":
-            remedy = "an error is rebuilt from its args: give super().__init__() what it needs"
+            remedy = (
+                "an error is rebuilt from its args: give super().__init__() what it "
+                "needs"
+            )
         return (
-            f"{self.what} of task {self.task!r} cannot be pickled at {self.path}: {self.cause}; "
+            f"{self.what} of task {self.task!r} cannot be pickled at {self.path}: "
+            f"{self.cause}; "
             f"{remedy}"
         )
 
@@ -330,12 +388,15 @@ class StoreBusyError(_DetailedError, StoreError):
 
 
 class CommitUnknownError(_DetailedError, StoreError):
-    """A commit's connection was cut, and nobody can say whether the commit has landed."""
+    """A commit's connection was cut, and nobody can say whether the commit has
+    landed.
+    """
 
     path: str
     reason: str
     text = (
-        "{path}: the connection was cut while a commit was under way, and it is not known whether "
+        "{path}: the connection was cut while a commit was under way, and it is not "
+        "known whether "
         "that has landed ({reason}): load what is there before you do the same again"
     )
 
@@ -345,7 +406,9 @@ class ValueEncodingError(StoreError):
 
 
 class ThreadBusyError(_DetailedError, StoreError):
-    """Another run is writing this thread: *owner* has the one of *thread_id*, *namespace*."""
+    """Another run is writing this thread: *owner* has the one of *thread_id*,
+    *namespace*.
+    """
 
     thread_id: str
     namespace: str
@@ -355,7 +418,8 @@ class ThreadBusyError(_DetailedError, StoreError):
         where = f"thread {self.thread_id!r}"
         where += f", namespace {self.namespace!r}" if self.namespace else ""
         return (
-            f"{where} is being run by {self.owner}; wait for it, use another thread_id, "
+            f"{where} is being run by {self.owner}; wait for it, use another "
+            "thread_id, "
             "or pass on_conflict='wait' or 'takeover'"
         )
 
@@ -366,7 +430,10 @@ class LeaseLostError(_DetailedError, StoreError):
     thread_id: str
     namespace: str
     owner: str
-    text = "thread {thread_id!r} was taken over by {owner}; nothing of this superstep was committed"
+    text = (
+        "thread {thread_id!r} was taken over by {owner}; nothing of this superstep "
+        "was committed"
+    )
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,23 @@ All: TypeAlias = Literal["*"]
 """Every node, where node names are asked for."""
 
 StreamMode: TypeAlias = Literal[
-    "values", "updates", "recorded", "custom", "messages", "progress", "notices", "checkpoints",
-    "tasks", "debug",
-]  # fmt: skip
+    "values",
+    "updates",
+    "recorded",
+    "custom",
+    "messages",
+    "progress",
+    "notices",
+    "checkpoints",
+    "tasks",
+    "debug",
+]
 """What of a run is streamed."""
 
 StreamWriter: TypeAlias = Callable[[Any], None]
-"""Gives the ``custom`` stream a chunk; a task asks for one with a parameter ``writer``."""
+"""Gives the ``custom`` stream a chunk; a task asks for one with a parameter
+``writer``.
+"""
 
 Durability: TypeAlias = Literal["sync", "async", "exit"]
 """When what a run did is on disk; `flowpregel.pregel` says what each promises."""

@@ -1,4 +1,6 @@
-"""How a task is retried, bounded in time, cached, and what it takes: values that never act."""
+"""How a task is retried, bounded in time, cached, and what it takes: values that never
+act.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,37 @@ from flowpregel import errors
 from flowpregel.errors import ConfigurationError
 
 RetryOn: TypeAlias = (
-    type[BaseException] | Sequence[type[BaseException]] | Callable[[BaseException], bool]
+    type[BaseException]
+    | Sequence[type[BaseException]]
+    | Callable[[BaseException], bool]
 )
 
 _PASSING_ERRORS: tuple[builtins.type[BaseException], ...] = (
-    ConnectionError, errors.NodeCancelledError, errors.NodeTimeoutError, errors.WorkerDiedError,
-)  # fmt: skip
+    ConnectionError,
+    errors.NodeCancelledError,
+    errors.NodeTimeoutError,
+    errors.WorkerDiedError,
+)
 _FINAL_ERRORS: tuple[builtins.type[BaseException], ...] = (
-    errors.FlowPregelError, ValueError, TypeError, ArithmeticError, ImportError, LookupError,
-    NameError, SyntaxError, RuntimeError, ReferenceError, StopIteration, StopAsyncIteration,
+    errors.FlowPregelError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    ImportError,
+    LookupError,
+    NameError,
+    SyntaxError,
+    RuntimeError,
+    ReferenceError,
+    StopIteration,
+    StopAsyncIteration,
     OSError,
-)  # fmt: skip
+)
 
 
 def default_retry_on(error: BaseException) -> bool:
-    """Return whether *error* is likely to pass: broken connections, HTTP 5xx, the unknown.
+    """Return whether *error* is likely to pass: broken connections, HTTP 5xx, the
+    unknown.
 
     So are a timeout and a worker's death. Mistakes in the code (``ValueError``,
     ``TypeError``, ...), what the operating system refuses and what flowpregel
@@ -65,13 +83,16 @@ class RetryPolicy:
     """An error class, several, or a function that says whether to retry an error."""
     max_worker_deaths: int = 3
     """How many worker processes a task may cost: after that many it is not tried again,
-    whatever `max_attempts` says. A task that kills its worker each time (it crashes, or needs
-    more memory than there is) holds up all others while new workers start."""
+    whatever `max_attempts` says. A task that kills its worker each time (it crashes, or
+    needs more memory than there is) holds up all others while new workers start.
+    """
 
     def __post_init__(self) -> None:
         for name in ("max_attempts", "max_worker_deaths"):
             if type(value := getattr(self, name)) is not int or value < 1:
-                raise ConfigurationError(f"{name} is {value!r}; use a whole number of at least 1")
+                raise ConfigurationError(
+                    f"{name} is {value!r}; use a whole number of at least 1"
+                )
         for name in ("initial_interval", "max_interval"):
             if not _is_number(value := getattr(self, name)) or value < 0:
                 raise ConfigurationError(f"{name} is {value!r}; use seconds, 0 or more")
@@ -81,14 +102,19 @@ class RetryPolicy:
             )
         if not _says_what_to_retry(self.retry_on):
             raise ConfigurationError(
-                f"retry_on is {self.retry_on!r}; use an exception class, a sequence of them, "
+                f"retry_on is {self.retry_on!r}; use an exception class, a sequence of "
+                "them, "
                 "or a function that takes the error and returns a bool"
             )
 
     def matches(self, error: BaseException) -> bool:
         """Return whether this policy is meant for *error*."""
         if isinstance(self.retry_on, type | Sequence):
-            kinds = self.retry_on if isinstance(self.retry_on, type) else tuple(self.retry_on)
+            kinds = (
+                self.retry_on
+                if isinstance(self.retry_on, type)
+                else tuple(self.retry_on)
+            )
             return isinstance(error, kinds)
         return bool(self.retry_on(error))
 
@@ -111,13 +137,19 @@ class RetryPolicy:
 
 def _is_number(value: Any) -> bool:
     """Return whether *value* is a finite number; True and False are none."""
-    return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
+    return (
+        isinstance(value, int | float)
+        and type(value) is not bool
+        and math.isfinite(value)
+    )
 
 
 def _says_what_to_retry(value: Any) -> bool:
     if isinstance(value, type | Sequence):
         kinds = (value,) if isinstance(value, type) else value
-        return all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
+        return all(
+            isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds
+        )
     return callable(value)
 
 
@@ -130,7 +162,9 @@ class TimeoutPolicy:
     idle_timeout: float | timedelta | None = None
     """The most seconds without a sign of life."""
     refresh_on: Literal["auto", "heartbeat"] = "auto"
-    """What counts as a sign of life: anything the task emits, or its heartbeats alone."""
+    """What counts as a sign of life: anything the task emits, or its heartbeats
+    alone.
+    """
 
     def __post_init__(self) -> None:
         for name in ("run_timeout", "idle_timeout"):
@@ -140,7 +174,8 @@ class TimeoutPolicy:
             seconds = value.total_seconds() if isinstance(value, timedelta) else value
             if not _is_number(seconds) or seconds <= 0:
                 raise ConfigurationError(
-                    f"{name} must be greater than 0 seconds, not {value!r}; None is no limit"
+                    f"{name} must be greater than 0 seconds, not {value!r}; None is no "
+                    "limit"
                 )
             object.__setattr__(self, name, float(seconds))
         if self.refresh_on not in ("auto", "heartbeat"):
@@ -172,12 +207,14 @@ class CachePolicy:
     def __post_init__(self) -> None:
         if self.key_func is not None and not callable(self.key_func):
             raise ConfigurationError(
-                f"key_func is {self.key_func!r}; use a function that makes a str or bytes "
+                f"key_func is {self.key_func!r}; use a function that makes a str or "
+                "bytes "
                 "from the task's input"
             )
         if self.ttl is not None and (not _is_number(self.ttl) or self.ttl <= 0):
             raise ConfigurationError(
-                f"ttl must be greater than 0 seconds, not {self.ttl!r}; None is for ever"
+                f"ttl must be greater than 0 seconds, not {self.ttl!r}; None is for "
+                "ever"
             )
 
 
@@ -191,9 +228,13 @@ class Resources:
     """
 
     cpus: float | None = None
-    """CPUs; None counts as one, and leaves the number of BLAS and OpenMP threads as it is."""
+    """CPUs; None counts as one, and leaves the number of BLAS and OpenMP threads as it
+    is.
+    """
     memory: int | str | None = None
-    """Bytes, or text such as ``"2GB"`` or ``"512MiB"``; None: the peak of earlier calls."""
+    """Bytes, or text such as ``"2GB"`` or ``"512MiB"``; None: the peak of earlier
+    calls.
+    """
     gpus: int = 0
     """GPUs, each for this call alone: it sees no others (``CUDA_VISIBLE_DEVICES``)."""
     limit: str | Sequence[str] = ()
@@ -201,9 +242,13 @@ class Resources:
     rate: str | None = None
     """How many calls of the task may start in which time, such as ``"60/min"``."""
     priority: int | None = None
-    """Higher ones go first among what waits; None: that of the task that called it, or 0."""
+    """Higher ones go first among what waits; None: that of the task that called it, or
+    0.
+    """
     isolation: Literal["fresh"] | None = None
-    """``"fresh"``: a worker process for this call alone, started for it and ended with it."""
+    """``"fresh"``: a worker process for this call alone, started for it and ended with
+    it.
+    """
 
     def __post_init__(self) -> None:
         if self.cpus is not None and (not _is_number(self.cpus) or self.cpus <= 0):
@@ -214,7 +259,8 @@ class Resources:
             raise ConfigurationError(f"priority={self.priority!r}: use a whole number")
         if self.isolation not in (None, "fresh"):
             raise ConfigurationError(
-                f"isolation={self.isolation!r}: use 'fresh', for a process of its own for each "
+                f"isolation={self.isolation!r}: use 'fresh', for a process of its own "
+                "for each "
                 "call, or None"
             )
         if self.memory is not None:
@@ -222,7 +268,9 @@ class Resources:
         limits: Sequence[Any] = self.limit
         limits = (limits,) if isinstance(limits, str) else tuple(limits)
         if not all(isinstance(name, str) and name for name in limits):
-            raise ConfigurationError(f"limit={self.limit!r}: use the name of a limit, or several")
+            raise ConfigurationError(
+                f"limit={self.limit!r}: use the name of a limit, or several"
+            )
         object.__setattr__(self, "limit", limits)
         if self.rate is not None:
             rate_of(self.rate)
@@ -239,7 +287,15 @@ _UNITS = {"": 1, "B": 1} | {
     for power, letter in enumerate("KMGT", 1)
     for kind, base in (("", 1000), ("B", 1000), ("IB", 1024))
 }
-_SECONDS = {"s": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "day": 86400}
+_SECONDS = {
+    "s": 1,
+    "second": 1,
+    "min": 60,
+    "minute": 60,
+    "h": 3600,
+    "hour": 3600,
+    "day": 86400,
+}
 
 
 def bytes_of(value: int | str) -> int:
@@ -251,7 +307,9 @@ def bytes_of(value: int | str) -> int:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", str(value).strip().upper())
     if found is None or found[2] not in _UNITS:
-        raise ConfigurationError(f"{value!r} is no size; use bytes, or text such as '2GB'")
+        raise ConfigurationError(
+            f"{value!r} is no size; use bytes, or text such as '2GB'"
+        )
     return int(float(found[1]) * _UNITS[found[2]])
 
 
@@ -265,6 +323,7 @@ def rate_of(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"([1-9]\d*)\s*/\s*([a-z]+)", str(text))
     if found is None or found[2] not in _SECONDS:
         raise ConfigurationError(
-            f"rate={text!r}: use text such as '60/min'; the units are {', '.join(_SECONDS)}"
+            f"rate={text!r}: use text such as '60/min'; the units are "
+            f"{', '.join(_SECONDS)}"
         )
     return int(found[1]), _SECONDS[found[2]]

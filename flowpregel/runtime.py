@@ -1,4 +1,6 @@
-"""What a run offers its tasks: the `Runtime`, and what tells them, or the run, to stop."""
+"""What a run offers its tasks: the `Runtime`, and what tells them, or the run, to
+stop.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,18 @@ from flowpregel._core.copies import own_copy
 from flowpregel.context import Scope, current_scope, nothing, report_progress
 
 __all__ = [
-    "ExecutionInfo", "RunControl", "Runtime", "StopSignal", "get_runtime", "report_progress",
-]  # fmt: skip
+    "ExecutionInfo",
+    "RunControl",
+    "Runtime",
+    "StopSignal",
+    "get_runtime",
+    "report_progress",
+]
 
 SchemaT = TypeVar("SchemaT")
 if TYPE_CHECKING:
-    # As in LangGraph: a bare `Runtime` is that of a run whose context is None. Type checkers
-    # bring this module along; a program does not need it.
+    # As in LangGraph: a bare `Runtime` is that of a run whose context is None. Type
+    # checkers bring this module along; a program does not need it.
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     ContextT = TypeVarWithDefault("ContextT", default=None)
@@ -32,7 +39,9 @@ else:
 STOP_LOOK: Final = 0.05
 """Seconds between two looks of a task that waits for the end of its run."""
 pauses: ContextVar[bool] = ContextVar("pauses", default=False)
-"""Whether runs that wait for a time or a signal stop until it is there, not to be kept waiting."""
+"""Whether runs that wait for a time or a signal stop until it is there, not to be kept
+waiting.
+"""
 SLEEPS_UNTIL: Final = "sleeps_until"
 AWAITS_SIGNAL: Final = "waits_for_signal"
 """What such a run stops with, in place of a question: a mapping of one of these."""
@@ -70,7 +79,8 @@ class RunControl:
 
 @dataclass(frozen=True, slots=True)
 class StopSignal:
-    """Whether the run was told to end soon: like a `threading.Event`, which the run sets.
+    """Whether the run was told to end soon: like a `threading.Event`, which the run
+    sets.
 
     Example:
         >>> bool(StopSignal())
@@ -164,23 +174,28 @@ class Runtime(Generic[ContextT]):
     stream_writer: Callable[[Any], None] = nothing
     heartbeat: Callable[[], None] = nothing
     progress: Callable[..., None] = nothing
-    """Say how far the task is: ``progress(done, total, message)``, as `report_progress` does."""
+    """Say how far the task is: ``progress(done, total, message)``, as `report_progress`
+    does.
+    """
     save: Callable[[Any], None] = nothing
     """Keep a state for the task's next attempt, until it has finished: ``save(state)``.
 
-    The state replaces the one before; any picklable value. It returns when the state is kept as
-    the run's ``durability`` says (in a coroutine: at once). After a failure, a kill or a stop the
-    next attempt finds it in `saved`.
+    The state replaces the one before; any picklable value. It returns when the state is
+    kept as the run's ``durability`` says (in a coroutine: at once). After a failure, a
+    kill or a stop the next attempt finds it in `saved`.
     """
     saved: Any = None
     """What the last attempt before this one saved last; None: nothing."""
     rng: Callable[[], Any] = Random
-    """Return random numbers of this call's own: a ``numpy.random.Generator``, or without numpy a
-    `random.Random`. They are those of the run's thread and of what was asked: the same with any
-    number of workers, in each attempt, and when the run goes on. Each use gives others."""
+    """Return random numbers of this call's own: a ``numpy.random.Generator``, or
+    without numpy a `random.Random`. They are those of the run's thread and of what was
+    asked: the same with any number of workers, in each attempt, and when the run goes
+    on. Each use gives others.
+    """
     stopping: StopSignal = field(default_factory=StopSignal)
-    """True once the run was told to end in time: save, and return or raise. It has ``is_set()``
-    and ``wait(timeout)``, as a `threading.Event` has."""
+    """True once the run was told to end in time: save, and return or raise. It has
+    ``is_set()`` and ``wait(timeout)``, as a `threading.Event` has.
+    """
     previous: Any = None
     execution_info: ExecutionInfo | None = None
     server_info: None = None
@@ -189,14 +204,17 @@ class Runtime(Generic[ContextT]):
 
     @property
     def scratch(self) -> Path:
-        """An empty folder for this attempt alone, which is removed when it ends, or is killed."""
+        """An empty folder for this attempt alone, which is removed when it ends, or is
+        killed.
+        """
         return files_of("runtime.scratch").scratch()
 
     def output(self, path: str | os.PathLike[str]) -> Path:
-        """Return where to write the file *path*, which appears whole when the task has returned.
+        """Return where to write the file *path*, which appears whole when the task has
+        returned.
 
-        That is a file beside it: synced to disk, it takes its place just before the result is
-        recorded. If the task fails, it is removed.
+        That is a file beside it: synced to disk, it takes its place just before the
+        result is recorded. If the task fails, it is removed.
         """
         return files_of("runtime.output()").output(Path(path).absolute())
 

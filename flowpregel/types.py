@@ -26,7 +26,12 @@ from flowpregel.events import (
     ValuesStreamPart,
 )
 from flowpregel.graph.compile import Checkpointer
-from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy, default_retry_on
+from flowpregel.policies import (
+    CachePolicy,
+    RetryPolicy,
+    TimeoutPolicy,
+    default_retry_on,
+)
 from flowpregel.pregel.naming import as_checkpointer as ensure_valid_checkpointer
 from flowpregel.pregel.snapshot import GraphOutput, PregelTask, StateSnapshot
 from flowpregel.pregel.threads import StateUpdate

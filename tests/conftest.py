@@ -1,4 +1,6 @@
-"""What every test shares: how hard hypothesis looks, how reproducibly, where files go, signals."""
+"""What every test shares: how hard hypothesis looks, how reproducibly, where files go,
+signals.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from tests import postgres_server as postgres
 from tests import skips
 from tests.runs.stores import KEY
 
-# In an installed package pytest does so by itself: their asserts are to explain themselves.
+# In an installed package pytest does so by itself: their asserts are to explain
+# themselves.
 pytest.register_assert_rewrite(
     "tests.contract.saver_options",
     "tests.contract.store_options",
@@ -38,7 +41,8 @@ postgres_url = postgres.postgres_url
 langgraph_url = postgres.langgraph_url
 langgraph_postgres = postgres.langgraph_postgres
 
-# Without bytecode each of the hundreds of processes that are started here compiles the package.
+# Without bytecode each of the hundreds of processes that are started here compiles the
+# package.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -47,7 +51,9 @@ ROOM = 4 << 30
 
 
 def is_roomy(folder: str) -> bool:
-    """Return whether the files of all tests fit into *folder*, and libraries are loaded from it."""
+    """Return whether the files of all tests fit into *folder*, and libraries are loaded
+    from it.
+    """
     try:
         place = os.statvfs(folder)
     except OSError:
@@ -55,8 +61,8 @@ def is_roomy(folder: str) -> bool:
     return place.f_bavail * place.f_frsize >= ROOM and not place.f_flag & os.ST_NOEXEC
 
 
-# No test cuts the power (`tests.disk` computes what would be left), so none needs a disk, whose
-# syncs take most of the time of many of them.
+# No test cuts the power (`tests.disk` computes what would be left), so none needs a
+# disk, whose syncs take most of the time of many of them.
 if "TMPDIR" not in os.environ and is_roomy(MEMORY):
     os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
 
@@ -67,7 +73,8 @@ def store_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
 
 
-# A shell that starts us in the background, or nohup, has us ignore them, and so all we start.
+# A shell that starts us in the background, or nohup, has us ignore them, and so all we
+# start.
 for number, handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),
@@ -87,7 +94,9 @@ settings.register_profile(
     # How fast examples come depends on the machine, which says nothing about the code.
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("soak", parent=settings.get_profile("default"), max_examples=5_000)
+settings.register_profile(
+    "soak", parent=settings.get_profile("default"), max_examples=5_000
+)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 STORIES = os.environ.get("FLOWPREGEL_STORIES")
@@ -101,9 +110,12 @@ if STORIES:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Choose a seed if none is given, so that it is known what was tried; and who runs what."""
+    """Choose a seed if none is given, so that it is known what was tried; and who runs
+    what.
+    """
     if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
-        # Neighbours stay together, and with them the pools and servers that a module has started.
+        # Neighbours stay together, and with them the pools and servers that a module
+        # has started.
         config.option.dist = "worksteal"
     if STORIES and not config.getoption("hypothesis_seed", None):
         config.option.hypothesis_seed = str(random.randrange(1 << 32))
@@ -119,7 +131,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In CI, fail a run that left out a test for a reason that is not on the list."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if not os.environ.get("CI") or reporter is None or hasattr(session.config, "workerinput"):
+    if (
+        not os.environ.get("CI")
+        or reporter is None
+        or hasattr(session.config, "workerinput")
+    ):
         return
     # The reason of a skipped report is the last of (file, line, "Skipped: reason").
     reasons = [

@@ -1,9 +1,11 @@
-"""Drives a run of the core by hand: in a chosen order, to a chosen effect, and on after a crash.
+"""Drives a run of the core by hand: in a chosen order, to a chosen effect, and on after
+a crash.
 
-`run` in the core is a generator of effects. `CrashDriver` performs them without threads,
-processes or clocks: commits go to a saver, tasks run inline or end as a script says, and
-completions arrive in the order that was chosen. A crash is the generator dropped before or
-after one of its effects; what the saver has by then is all that is left, as after ``kill -9``::
+`run` in the core is a generator of effects. `CrashDriver` performs them without
+threads, processes or clocks: commits go to a saver, tasks run inline or end as a script
+says, and completions arrive in the order that was chosen. A crash is the generator
+dropped before or after one of its effects; what the saver has by then is all that is
+left, as after ``kill -9``::
 
     saver = InMemorySaver()
     first = CrashDriver(app.program, saver)
@@ -76,7 +78,9 @@ class Crashed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Where to drop the run: before, or after, its n-th effect (from 0) was performed."""
+    """Where to drop the run: before, or after, its n-th effect (from 0) was
+    performed.
+    """
 
     before: int | None = None
     after: int | None = None
@@ -180,7 +184,9 @@ class CrashDriver:
         self.cache: dict[Any, Any] = {}
         """Results shared so far, by key; a test may put some there."""
         self.monotonic = 0
-        """Nanoseconds of the driver's own clock; it moves to a deadline that is waited for."""
+        """Nanoseconds of the driver's own clock; it moves to a deadline that is waited
+        for.
+        """
         self._schedule = schedule or Schedule()
         self._flying: list[tuple[Task, StepContext]] = []
         self._wait: Wait | None = None
@@ -212,13 +218,17 @@ class CrashDriver:
         return self._result
 
     def again(self, given: Any) -> Any:
-        """Return what a run that is tried again is given: *given*, if nothing is kept yet."""
+        """Return what a run that is tried again is given: *given*, if nothing is kept
+        yet.
+        """
         if self.saver is None or self.options.address is None:
             return given
         return given if self.saver.load(self.options.address) is None else None
 
     def start(self, given: Any) -> Steps:
-        """Return the generator of a new run, to be fed by hand, with `perform` or without."""
+        """Return the generator of a new run, to be fed by hand, with `perform` or
+        without.
+        """
         self.effects, self.emitted, self.resolved = [], [], []
         self.events.clear()
         self._flying, self._wait, self._result = [], None, None
@@ -233,7 +243,11 @@ class CrashDriver:
             self._drop_if(self._crash.after)
         while True:
             try:
-                effect = self._steps.send(reply) if failure is None else self._steps.throw(failure)
+                effect = (
+                    self._steps.send(reply)
+                    if failure is None
+                    else self._steps.throw(failure)
+                )
             except StopIteration as stop:
                 self._wait, self._result = None, stop.value
                 return
@@ -282,7 +296,9 @@ class CrashDriver:
                 self.seen.note_commit(effect.batch)
             case Load():
                 assert self.saver is not None
-                return self.saver.load(effect.address, before=effect.before, lazy_results=True)
+                return self.saver.load(
+                    effect.address, before=effect.before, lazy_results=True
+                )
             case _:
                 return self._aside(effect)
         return None
@@ -297,9 +313,13 @@ class CrashDriver:
                 if call.reply is not None:
                     call.reply.settle(outcome)
             case Look():
-                return {key: self.cache[key] for key in effect.keys if key in self.cache}
+                return {
+                    key: self.cache[key] for key in effect.keys if key in self.cache
+                }
             case Share():
-                self.cache.update({key: writes for key, (writes, _) in effect.entries.items()})
+                self.cache.update(
+                    {key: writes for key, (writes, _) in effect.entries.items()}
+                )
         return None
 
     def _withdraw(self, task_id: str) -> None:
@@ -320,7 +340,9 @@ class CrashDriver:
             self._end(*self._flying.pop(index))
         events, self.events = [*self.events], deque()
         if not events:
-            assert wait.deadline is not None, "the run waits for something that cannot happen"
+            assert wait.deadline is not None, (
+                "the run waits for something that cannot happen"
+            )
             self.monotonic = max(self.monotonic, wait.deadline)
         return Wakeup(events, self.clock, self.monotonic)
 
@@ -354,7 +376,9 @@ def shuffled(seed: int) -> Order:
 
 
 def failing(*errors: Exception) -> Script:
-    """Return a script by which the first attempts of every task fail with *errors*, in turn."""
+    """Return a script by which the first attempts of every task fail with *errors*, in
+    turn.
+    """
 
     def script(task: Task) -> Outcome | None:
         return Raised(errors[task.attempt - 1]) if task.attempt <= len(errors) else None

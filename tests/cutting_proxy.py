@@ -1,6 +1,7 @@
 """A proxy before a PostgreSQL server that cuts connections at chosen instants.
 
-It serves on a Unix socket of its own, so that a client is given another ``host=``, no more::
+It serves on a Unix socket of its own, so that a client is given another ``host=``, no
+more::
 
     client ── proxy ── server
                 │
@@ -27,9 +28,13 @@ _STATEMENTS: Final = (
     b"SELECT rows, flowpregel.land(",
     b"INSERT INTO flowpregel.landed AS known VALUES ($1",
 )
-"""Parts of the statements that commit something, unless a transaction has begun before."""
+"""Parts of the statements that commit something, unless a transaction has begun
+before.
+"""
 _READY: Final = b"Z\0\0\0\5"
-"""The end of an answer, but for a letter: I outside of a transaction, T in one, E in a failed."""
+"""The end of an answer, but for a letter: I outside of a transaction, T in one, E in a
+failed.
+"""
 _CHUNK: Final = 1 << 16
 
 
@@ -50,10 +55,8 @@ Decide: TypeAlias = Callable[[], Cut | None]
 class CuttingProxy:
     """Forwards connections to a server, and cuts some of them.
 
-    Args:
-        server: The server.
-        folder: Where the proxy's socket is made.
-        decide: Returns how the next commit of a client is cut off, or None: it is not. Called
+    Args: server: The server. folder: Where the proxy's socket is made. decide: Returns
+        how the next commit of a client is cut off, or None: it is not. Called
             from OS threads.
         connected: Called when a client connects.
     """
@@ -132,7 +135,9 @@ class CuttingProxy:
 
 
 def _commits(message: bytes, status: bytes) -> bool:
-    return b"COMMIT" in message or (status == b"I" and any(part in message for part in _STATEMENTS))
+    return b"COMMIT" in message or (
+        status == b"I" and any(part in message for part in _STATEMENTS)
+    )
 
 
 def _cut_off(server: socket.socket, message: bytes, cut: Cut) -> None:
@@ -151,7 +156,9 @@ def _cut_off(server: socket.socket, message: bytes, cut: Cut) -> None:
 def cutting(
     server: Server, decide: Decide, connected: Callable[[], object] = lambda: None
 ) -> Iterator[CuttingProxy]:
-    """Run a proxy while the context is open; the arguments are those of `CuttingProxy`."""
+    """Run a proxy while the context is open; the arguments are those of
+    `CuttingProxy`.
+    """
     with tempfile.TemporaryDirectory(prefix="flowpregel-proxy-") as folder:
         proxy = CuttingProxy(server, Path(folder), decide, connected)
         try:

@@ -12,9 +12,12 @@ import pytest
 
 @contextmanager
 def local_cluster() -> Iterator[Any]:
-    """Run a cluster while the context is open, and give its client; without Dask: skip."""
+    """Run a cluster while the context is open, and give its client; without Dask:
+    skip.
+    """
     distributed = pytest.importorskip(
-        "distributed", reason="the extra dask is not installed: pip install flowpregel[dask]"
+        "distributed",
+        reason="the extra dask is not installed: pip install flowpregel[dask]",
     )
     with warnings.catch_warnings():
         # Somebody else's cluster on this machine may have the port of its dashboard.

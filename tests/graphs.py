@@ -12,24 +12,37 @@ from flowpregel.pregel import NodeBuilder, Pregel
 
 
 def on_input(call: Any, *channels: str) -> NodeBuilder:
-    """Return a node that the input triggers, and that writes to *channels* (``out``)."""
+    """Return a node that the input triggers, and that writes to *channels*
+    (``out``).
+    """
     return NodeBuilder().subscribe_only("a").do(call).write_to(*(channels or ("out",)))
 
 
 def fan_out(*calls: Callable[[Any], Any], **options: Any) -> Pregel:
-    """Return a graph that gives its input to each of *calls*, as nodes n0, n1, ... side by side."""
-    return graph({f"n{index}": on_input(call) for index, call in enumerate(calls)}, **options)
+    """Return a graph that gives its input to each of *calls*, as nodes n0, n1, ... side
+    by side.
+    """
+    return graph(
+        {f"n{index}": on_input(call) for index, call in enumerate(calls)}, **options
+    )
 
 
 def graph(
     nodes: Mapping[str, Any], channels: Mapping[str, Any] | None = None, **options: Any
 ) -> Pregel:
-    """Return a graph from ``a`` to ``out``, which gathers what is written to it; runs inline."""
+    """Return a graph from ``a`` to ``out``, which gathers what is written to it; runs
+    inline.
+    """
     declared = {"a": LastValue(object), "out": Topic(object, accumulate=True)}
     return Pregel(
         nodes=dict(nodes),
         channels={**declared, **(channels or {})},
-        **{"input_channels": "a", "output_channels": "out", "executor": "inline", **options},
+        **{
+            "input_channels": "a",
+            "output_channels": "out",
+            "executor": "inline",
+            **options,
+        },
     )
 
 

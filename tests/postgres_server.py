@@ -1,7 +1,9 @@
-"""A PostgreSQL server of the tests' own: in a temporary folder, on a Unix socket, with fsync on.
+"""A PostgreSQL server of the tests' own: in a temporary folder, on a Unix socket, with
+fsync on.
 
-It is a child of this process, and the kernel ends it when this process dies, however that does.
-Where there is no server or no psycopg, a test that asks for one is skipped and says why.
+It is a child of this process, and the kernel ends it when this process dies, however
+that does. Where there is no server or no psycopg, a test that asks for one is skipped
+and says why.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ import pytest
 
 _PATIENCE = 60
 _PR_SET_PDEATHSIG = 1
-_OPTIONS = ("listen_addresses=", "fsync=on", "shared_buffers=32MB", "max_connections=200")
+_OPTIONS = (
+    "listen_addresses=",
+    "fsync=on",
+    "shared_buffers=32MB",
+    "max_connections=200",
+)
 
 
 def why_not() -> str | None:
@@ -41,7 +48,11 @@ def why_not() -> str | None:
 def _programs() -> Path | None:
     """Return the folder of the server's programs."""
     on_path = shutil.which("initdb")
-    found = [os.path.realpath(on_path)] if on_path else glob("/usr/lib/postgresql/*/bin/initdb")
+    found = (
+        [os.path.realpath(on_path)]
+        if on_path
+        else glob("/usr/lib/postgresql/*/bin/initdb")
+    )
     return Path(max(found)).parent if found else None
 
 
@@ -67,8 +78,10 @@ class Server:
             account = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
             os.chown(folder, account.pw_uid, account.pw_gid)
             self._account = {
-                "user": account.pw_uid, "group": account.pw_gid, "extra_groups": [],
-            }  # fmt: skip
+                "user": account.pw_uid,
+                "group": account.pw_gid,
+                "extra_groups": [],
+            }
         words = "-D data -U postgres -A trust -E UTF8 --locale C --no-sync"
         self.run("initdb", *words.split()).wait()
 
@@ -92,7 +105,9 @@ class Server:
                 return
 
     def stop(self, number: int = signal.SIGINT) -> None:
-        """End it: all connections are cut (SIGINT), or as if the power failed (SIGQUIT)."""
+        """End it: all connections are cut (SIGINT), or as if the power failed
+        (SIGQUIT).
+        """
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(_PATIENCE)
@@ -107,7 +122,9 @@ class Server:
             return cursor.fetchall() if cursor.description else []
 
     def run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a program of PostgreSQL's, or one with a path, as the server's own user."""
+        """Start a program of PostgreSQL's, or one with a path, as the server's own
+        user.
+        """
         libc = ctypes.CDLL(None)
         dies_with_us = partial(libc.prctl, _PR_SET_PDEATHSIG, signal.SIGQUIT)
         with (self.folder / "log").open("ab") as log:
@@ -126,7 +143,9 @@ class Server:
 @contextmanager
 def serving() -> Iterator[Server]:
     """Run a server while the context is open."""
-    with tempfile.TemporaryDirectory(prefix="flowpregel-pg-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(
+        prefix="flowpregel-pg-", ignore_cleanup_errors=True
+    ) as name:
         server = Server(Path(name))
         server.start()
         try:

@@ -1,4 +1,6 @@
-"""The skips that a run may report: `expected_skips.toml`, and the conditions it names."""
+"""The skips that a run may report: `expected_skips.toml`, and the conditions it
+names.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ CONDITIONS: Final[Mapping[str, Callable[[], bool]]] = {
 }
 
 
-def expected_patterns(conditions: Mapping[str, Callable[[], bool]] = CONDITIONS) -> list[str]:
+def expected_patterns(
+    conditions: Mapping[str, Callable[[], bool]] = CONDITIONS,
+) -> list[str]:
     """Return the patterns of the reasons that are expected on this machine.
 
     Raises:
@@ -58,5 +62,9 @@ def unexpected(reasons: Iterable[str], patterns: Iterable[str]) -> list[str]:
     """Return the *reasons* that no pattern matches, each once, sorted."""
     expected = [re.compile(pattern) for pattern in patterns]
     return sorted(
-        {reason for reason in reasons if not any(pattern.match(reason) for pattern in expected)}
+        {
+            reason
+            for reason in reasons
+            if not any(pattern.match(reason) for pattern in expected)
+        }
     )

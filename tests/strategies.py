@@ -23,8 +23,21 @@ from flowpregel.context import current_scope, interrupt
 from flowpregel.policies import RetryPolicy
 from flowpregel.pregel import NodeBuilder, Pregel, PregelNode
 
-KINDS = ("brief", "any", "topic", "gather", "sum", "most", "log", "delta", "delta2", "finish")
-"""The channels that a node can write and read; each folds any number of writes of ints."""
+KINDS = (
+    "brief",
+    "any",
+    "topic",
+    "gather",
+    "sum",
+    "most",
+    "log",
+    "delta",
+    "delta2",
+    "finish",
+)
+"""The channels that a node can write and read; each folds any number of writes of
+ints.
+"""
 
 
 class Once(Exception):
@@ -106,7 +119,9 @@ class Faults:
 
 
 def channel_of(kind: str) -> Any:
-    """Return a new channel of a kind in `KINDS`, or one that a node only triggers on."""
+    """Return a new channel of a kind in `KINDS`, or one that a node only triggers
+    on.
+    """
     made: dict[str, Callable[[], Any]] = {
         "brief": lambda: ours.EphemeralValue(int, guard=False),
         "any": lambda: ours.AnyValue(int),
@@ -137,7 +152,9 @@ def built(recipe: NodeRecipe, faults: Faults) -> PregelNode:
         builder.read_from(name)
     builder.do(behaviour(recipe, faults))
     if recipe.fails_once:
-        builder.add_retry_policies(RetryPolicy(retry_on=Once, initial_interval=0, jitter=False))
+        builder.add_retry_policies(
+            RetryPolicy(retry_on=Once, initial_interval=0, jitter=False)
+        )
     node = builder.build()
     node.writers.append(Writer(recipe, Send))
     return node
@@ -153,7 +170,9 @@ class Writer:
     def __call__(self, output: Any, _: Any = None) -> list[tuple[str, Any]]:
         if output is None:
             return []
-        sent = [(TASKS, self.send(name, {"sent": output + 1})) for name in self.recipe.sends]
+        sent = [
+            (TASKS, self.send(name, {"sent": output + 1})) for name in self.recipe.sends
+        ]
         return [*((name, output) for name in self.recipe.writes), *sent]
 
 
@@ -202,7 +221,9 @@ def function(name: str, recipe: CallRecipe, faults: Faults) -> Callable[[Any], A
     def body(given: int) -> int:
         if name in faults.down:
             raise Down(name)
-        answers = [faults.answer({"node": name, "index": i}) for i in range(recipe.asks)]
+        answers = [
+            faults.answer({"node": name, "index": i}) for i in range(recipe.asks)
+        ]
         if recipe.raises:
             raise Caught(name)
         return given + sum(answers)
@@ -220,7 +241,9 @@ def result_of(future: Any) -> int:
 
 
 def digest(given: Any) -> int:
-    """Return a number that depends on everything a node was given, and is not below its `depth`."""
+    """Return a number that depends on everything a node was given, and is not below its
+    `depth`.
+    """
     if isinstance(given, Mapping):
         given = [given[key] for key in sorted(given)]
     if isinstance(given, list | tuple):
@@ -241,8 +264,11 @@ def depth(given: Any) -> int:
 
 
 @st.composite
-def recipes(draw: st.DrawFn, *, faulty: bool = True, kinds: tuple[str, ...] = KINDS) -> Recipe:
-    """Draw a program of two to four channels and two to four nodes; all of its runs end.
+def recipes(
+    draw: st.DrawFn, *, faulty: bool = True, kinds: tuple[str, ...] = KINDS
+) -> Recipe:
+    """Draw a program of two to four channels and two to four nodes; all of its runs
+    end.
 
     Args:
         draw: Given by hypothesis.
@@ -251,14 +277,19 @@ def recipes(draw: st.DrawFn, *, faulty: bool = True, kinds: tuple[str, ...] = KI
     """
     channels = {
         f"c{index}": kind
-        for index, kind in enumerate(draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=4)))
+        for index, kind in enumerate(
+            draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=4))
+        )
     }
     calls = st.lists(
-        st.builds(CallRecipe, st.integers(0, 1), st.booleans(), st.booleans()), max_size=3
+        st.builds(CallRecipe, st.integers(0, 1), st.booleans(), st.booleans()),
+        max_size=3,
     ).map(tuple)
     names = [f"n{index}" for index in range(draw(st.integers(2, 4)))]
     some, most = (
-        st.lists(st.sampled_from(sorted(channels)), unique=True, min_size=least, max_size=2)
+        st.lists(
+            st.sampled_from(sorted(channels)), unique=True, min_size=least, max_size=2
+        )
         for least in (0, 1)
     )
     nodes = []
@@ -279,6 +310,13 @@ def recipes(draw: st.DrawFn, *, faulty: bool = True, kinds: tuple[str, ...] = KI
                 calls=draw(calls) if faulty and draw(st.booleans()) else (),
             )
         )
-    breakable = [*names, *(f"{node.name}.{i}" for node in nodes for i in range(len(node.calls)))]
-    down = draw(st.frozensets(st.sampled_from(breakable), max_size=1)) if faulty else frozenset()
+    breakable = [
+        *names,
+        *(f"{node.name}.{i}" for node in nodes for i in range(len(node.calls))),
+    ]
+    down = (
+        draw(st.frozensets(st.sampled_from(breakable), max_size=1))
+        if faulty
+        else frozenset()
+    )
     return Recipe(channels, tuple(nodes), draw(st.integers(1, 3)), down)

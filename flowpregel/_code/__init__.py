@@ -1,1 +1,3 @@
-"""What the code of a function means: a digest that survives every edit that changes nothing."""
+"""What the code of a function means: a digest that survives every edit that changes
+nothing.
+"""

@@ -1,8 +1,9 @@
 """What names referred to when a digest of code was taken, and whether they still do.
 
-A digest is used again as long as each global, attribute of a module, cell and default that it was
-made of refers to the same object. Objects are told apart by identity, which takes no longer for a
-large table than for a number; what changes *inside* of an object is not looked for.
+A digest is used again as long as each global, attribute of a module, cell and default
+that it was made of refers to the same object. Objects are told apart by identity, which
+takes no longer for a large table than for a number; what changes *inside* of an object
+is not looked for.
 """
 
 from __future__ import annotations
@@ -28,19 +29,27 @@ def reference_to(value: Any) -> Callable[[], Any]:
 
 
 class Bindings:
-    """Names, cells and the parts of functions, with the objects that each referred to."""
+    """Names, cells and the parts of functions, with the objects that each referred
+    to.
+    """
 
     __slots__ = ("_functions", "_names", "_owners", "_reads")
 
     def __init__(self) -> None:
         self._owners: dict[int, Any] = {}
-        """By the identity of variables, the module or the function that they are those of."""
+        """By the identity of variables, the module or the function that they are those
+        of.
+        """
         self._names: dict[int, dict[str, tuple[Any, str]]] = {}
-        """By the same, what the names in them refer to, and how the code writes them."""
+        """By the same, what the names in them refer to, and how the code writes
+        them.
+        """
         self._functions: dict[int, types.FunctionType] = {}
         self._reads: list[_Read] = []
 
-    def note_name(self, owner: Any, variables: Mapping[str, Any], name: str, text: str) -> None:
+    def note_name(
+        self, owner: Any, variables: Mapping[str, Any], name: str, text: str
+    ) -> None:
         """Note what *name* refers to in *variables*.
 
         Args:
@@ -63,12 +72,18 @@ class Bindings:
         """
         is_state = {*state}.__contains__
         for key, found in self._names.items():
-            values = {name: value for name, (value, text) in found.items() if not is_state(text)}
+            values = {
+                name: value
+                for name, (value, text) in found.items()
+                if not is_state(text)
+            }
             if values:
                 owner = self._owners[key]
                 is_function = isinstance(owner, types.FunctionType)
                 read = attrgetter("__globals__" if is_function else "__dict__")
-                self._reads.append(_Read(owner, read, values.values(), names=(*values,)))
+                self._reads.append(
+                    _Read(owner, read, values.values(), names=(*values,))
+                )
         for function in self._functions.values():
             names = function.__code__.co_freevars
             cells = tuple(not is_state(f"nonlocal {name}") for name in names)
@@ -90,7 +105,9 @@ class Bindings:
                 if read.names:
                     found = map(found.get, read.names, repeat(_MISSING))
                 elif read.cells:
-                    found = chain(found, map(_CONTENT, compress(owner.__closure__, read.cells)))
+                    found = chain(
+                        found, map(_CONTENT, compress(owner.__closure__, read.cells))
+                    )
                 if tuple(map(id, found)) != read.before:
                     return False
         except (ValueError, TypeError):  # a cell is empty, or there are none any more
@@ -98,20 +115,33 @@ class Bindings:
         return True
 
     def names_hold(self) -> bool:
-        """Return whether the names do; those of a module that is gone are not asked for."""
+        """Return whether the names do; those of a module that is gone are not asked
+        for.
+        """
         names = Bindings()
-        names._reads = [each for each in self._reads if each.names and each.owner() is not None]
+        names._reads = [
+            each for each in self._reads if each.names and each.owner() is not None
+        ]
         return names.hold()
 
 
 class _Read:
     """Objects that were read from one owner, told apart by their identities.
 
-    Neither the owner nor the objects are kept alive by it, where they can be referred to weakly:
-    what a digest is kept for may be among them.
+    Neither the owner nor the objects are kept alive by it, where they can be referred
+    to weakly: what a digest is kept for may be among them.
     """
 
-    __slots__ = ("__weakref__", "_kept", "before", "cells", "is_lost", "names", "owner", "read")
+    __slots__ = (
+        "__weakref__",
+        "_kept",
+        "before",
+        "cells",
+        "is_lost",
+        "names",
+        "owner",
+        "read",
+    )
 
     def __init__(
         self,
@@ -125,7 +155,9 @@ class _Read:
         objects = [*found]
         self.owner = weakref.ref(owner)
         self.read = read
-        """Reads the variables of a module, if there are names; otherwise parts of a function."""
+        """Reads the variables of a module, if there are names; otherwise parts of a
+        function.
+        """
         self.names = names
         self.cells = cells
         """Of each cell of the function whether its content counts."""
@@ -147,7 +179,9 @@ class _Read:
 
 
 def _values_in(function: types.FunctionType) -> list[Any]:
-    """Return what is in the cells of *function*, and something else for those with nothing."""
+    """Return what is in the cells of *function*, and something else for those with
+    nothing.
+    """
     found = []
     for cell in function.__closure__ or ():
         try:

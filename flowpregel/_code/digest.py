@@ -1,10 +1,12 @@
 """A digest of what a function does: of its code, and of all that its code refers to.
 
-    function ──► syntax tree ──► names in it ──► helpers, classes, constants ──► their trees ...
+    function ──► syntax tree ──► names in it ──► helpers, classes, constants ──► their
+    trees ...
 
-Each of these is a *unit* with a digest of its own. The digest of the function is that of all its
-units, in the order in which they are reached, and of how they refer to each other. Looked into is
-what belongs to the package or folder of the function; everything else counts by its name.
+Each of these is a *unit* with a digest of its own. The digest of the function is that
+of all its units, in the order in which they are reached, and of how they refer to each
+other. Looked into is what belongs to the package or folder of the function; everything
+else counts by its name.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _MISSING = object()
 SOURCES: dict[str, str] = {}
 """By the digests of the tasks and bodies of this process, their source."""
 UNSEEN: dict[str, str] = {}
-"""By the same digests, the values that each does not see the content of, if there are any."""
+"""By the same digests, the values that each does not see the content of, if there are
+any.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +53,19 @@ class CodeDigest:
     digest: str
     """32 hex digits."""
     parts: Mapping[str, str]
-    """By ``module:name``, what the digest is made of: what the function means, and each function,
-    class and constant that it refers to. It says so where something could not be looked into."""
+    """By ``module:name``, what the digest is made of: what the function means, and each
+    function, class and constant that it refers to. It says so where something could not
+    be looked into.
+    """
     source: str = dataclasses.field(repr=False, compare=False)
     """The source of these parts, to be compared by people."""
     unseen: tuple[str, ...] = ()
-    """The values whose content it does not see, by name and type: ``"`CLIENT` (http.Client)"``."""
-    bindings: Bindings = dataclasses.field(default_factory=Bindings, repr=False, compare=False)
+    """The values whose content it does not see, by name and type: ``"`CLIENT`
+    (http.Client)"``.
+    """
+    bindings: Bindings = dataclasses.field(
+        default_factory=Bindings, repr=False, compare=False
+    )
     """What the names in these parts referred to."""
     constants: Mapping[str, tuple[Callable[[], Any], str]] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
@@ -66,10 +76,11 @@ class CodeDigest:
 
 
 class KeptDigest:
-    """The digest of a function, taken again when a name in its code refers to something else.
+    """The digest of a function, taken again when a name in its code refers to something
+    else.
 
-    What a program changes in place, such as a list that its tasks fill, is state: that makes no
-    other code of it.
+    What a program changes in place, such as a list that its tasks fill, is state: that
+    makes no other code of it.
 
     Args:
         function: What `code_digest` takes.
@@ -98,12 +109,12 @@ def code_digest(
     It is the same in every process and every version of Python, and whatever layout,
     comments, docstrings, annotations and names of locals are.
 
-    Args:
-        function: A function, method, partial, class, task, or an object that can be called.
-        through_tasks: Whether the tasks and graphs that it refers to count by what
+    Args: function: A function, method, partial, class, task, or an object that can be
+        called. through_tasks: Whether the tasks and graphs that it refers to count by
+        what
             they do; otherwise they count by name.
-        earlier: The digest that this one takes the place of: a constant that is the same object
-            as then means what it did, though it may have changed in place.
+        earlier: The digest that this one takes the place of: a constant that is the
+            same object as then means what it did, though it may have changed in place.
     """
     return _Reader(function, through_tasks, earlier).read()
 
@@ -111,7 +122,9 @@ def code_digest(
 _MOST_REDUCTIONS = 20_000
 """Of so many objects of other packages the content is looked into for one constant."""
 _MOST_CLASSES = 200
-"""Of so many classes that are not importable the content is looked into for one digest."""
+"""Of so many classes that are not importable the content is looked into for one
+digest.
+"""
 _DEEPEST = 100
 """A constant that is nested deeper is not looked into any further."""
 _LONGEST_PART = 1 << 20
@@ -119,7 +132,9 @@ _LONGEST_PART = 1 << 20
 
 
 def _shortened(text: str) -> str:
-    """Return *text*, or its digest if it is very long: the meaning of a large table, say."""
+    """Return *text*, or its digest if it is very long: the meaning of a large table,
+    say.
+    """
     if len(text) <= _LONGEST_PART:
         return text
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16)
@@ -131,7 +146,8 @@ _MOST_BODIES = 1_000
 
 
 def code_of(function: Any) -> CodeDigest:
-    """Return the digest of a body, whose calls are looked at one by one: tasks count by name.
+    """Return the digest of a body, whose calls are looked at one by one: tasks count by
+    name.
 
     That of a plain function is taken again when a name in it refers to something else.
     """
@@ -147,7 +163,9 @@ def code_of(function: Any) -> CodeDigest:
 
 
 def tasks_named_by(function: Any) -> list[Any]:
-    """Return the tasks and graphs that the code of *function*, or a helper of it, refers to."""
+    """Return the tasks and graphs that the code of *function*, or a helper of it,
+    refers to.
+    """
     reader = _Reader(function, through_tasks=False)
     reader.read()
     return reader.tasks
@@ -170,16 +188,22 @@ class _Unit:
 class _Reader:
     """Reads units until no further one is referred to, each once."""
 
-    def __init__(self, root: Any, through_tasks: bool, earlier: CodeDigest | None = None) -> None:
+    def __init__(
+        self, root: Any, through_tasks: bool, earlier: CodeDigest | None = None
+    ) -> None:
         self._through_tasks = through_tasks
         # What it could not look into it would have to tell again.
         self._earlier = {} if earlier is None or earlier.unseen else earlier.constants
         self._constants: dict[str, tuple[Callable[[], Any], str]] = {}
         self._units: dict[int | str, _Unit] = {}
-        """By identity; constants by name, as equal ones may or may not be one object."""
+        """By identity; constants by name, as equal ones may or may not be one
+        object.
+        """
         self._order: list[_Unit] = []
         self._modules: dict[str, tuple[str, dict[str, Any]]] = {}
-        """File and variables by name; a function from another process brings its own."""
+        """File and variables by name; a function from another process brings its
+        own.
+        """
         self._open: set[int] = set()
         """The values that contain the one being written."""
         self.tasks: list[Any] = []
@@ -193,7 +217,9 @@ class _Reader:
         """The classes that are not importable."""
         self._bindings = Bindings()
         self._owners: dict[str, Any] = {}
-        """By name, the module, or a function of it: what its variables are read from later."""
+        """By name, the module, or a function of it: what its variables are read from
+        later.
+        """
         self._state: set[str] = set()
         """What code rebinds while it runs, as a `Found` has it."""
         self._is_fixed = True
@@ -202,7 +228,10 @@ class _Reader:
         module = values.module_of(home)
         self._learn(home)
         variables = self._module(module)[1]
-        tops = {values.top_package(module), values.top_package(variables.get("__package__") or "")}
+        tops = {
+            values.top_package(module),
+            values.top_package(variables.get("__package__") or ""),
+        }
         self._packages = tops - {"", values.LIBRARY} - sys.stdlib_module_names
         # A notebook has no file; it imports from the working folder.
         file = os.path.abspath(variables.get("__file__") or "notebook")
@@ -230,7 +259,13 @@ class _Reader:
         source = "\n".join(filter(None, sources))
         unseen = (*self._unseen,)
         return CodeDigest(
-            digest, parts, source, unseen, self._bindings, self._constants, self._is_fixed
+            digest,
+            parts,
+            source,
+            unseen,
+            self._bindings,
+            self._constants,
+            self._is_fixed,
         )
 
     # ------------------------------------------------------------ units
@@ -251,7 +286,9 @@ class _Reader:
         return None
 
     def _is_made(self, value: Any) -> bool:
-        """Return whether *value* is a class that a program made, and no name leads to."""
+        """Return whether *value* is a class that a program made, and no name leads
+        to.
+        """
         if not isinstance(value, type) or is_importable(value):
             return False
         # A mock makes a class for each of its attributes, and those have attributes.
@@ -277,7 +314,8 @@ class _Reader:
                 content = values.first_content(unit.name, value)
             self._write(content, unit)
         text = _shortened("".join(unit.tokens))
-        # What it refers to otherwise, such as a function in a table, has to be reached again.
+        # What it refers to otherwise, such as a function in a table, has to be reached
+        # again.
         if unit.source is None and "->" not in text and type(value) not in values.ATOMS:
             self._constants[unit.name] = reference_to(value), text
 
@@ -286,7 +324,9 @@ class _Reader:
         file = source_file(code.co_filename, variables)
         found = file.function(code)
         if found is None:
-            unit.tokens.append("no source: bytecode of Python {}.{};".format(*sys.version_info))
+            unit.tokens.append(
+                "no source: bytecode of Python {}.{};".format(*sys.version_info)
+            )
             names: list[tuple[str, ...]] = [*zip(sorted(self._write_code(code, unit)))]
             found = Found("", names, "", rebound=rebound_by(code))
         self._filled |= found.filled
@@ -309,7 +349,11 @@ class _Reader:
     def _fill_from_source(self, unit: _Unit, class_: type) -> bool:
         """Write a class as its source has it; return whether there is one."""
         file, variables = self._module(class_.__module__)
-        methods = [each for each in vars(class_).values() if isinstance(each, types.FunctionType)]
+        methods = [
+            each
+            for each in vars(class_).values()
+            if isinstance(each, types.FunctionType)
+        ]
         # In a notebook the module has no file, but the cell of the class has a name.
         for name in (file, *(method.__code__.co_filename for method in methods)):
             found = source_file(name, variables).class_(class_.__qualname__)
@@ -322,8 +366,12 @@ class _Reader:
                 return True
         return False
 
-    def _refer(self, unit: _Unit, found: Found, home: str, cells: Mapping[str, Any]) -> None:
-        """Write a definition, and what the names in it that are not its own stand for."""
+    def _refer(
+        self, unit: _Unit, found: Found, home: str, cells: Mapping[str, Any]
+    ) -> None:
+        """Write a definition, and what the names in it that are not its own stand
+        for.
+        """
         unit.tokens.append(found.meaning)
         unit.source = found.source or None
         self._state |= found.rebound
@@ -404,7 +452,9 @@ class _Reader:
     # ------------------------------------------------------------ values
 
     def _peeled(self, value: Any) -> Any:
-        if type(value) in values.ATOMS or (not self._through_tasks and values.is_ours(value)):
+        if type(value) in values.ATOMS or (
+            not self._through_tasks and values.is_ours(value)
+        ):
             return value
         return values.peeled(value)
 
@@ -419,7 +469,9 @@ class _Reader:
             self._write_value(self._peeled(value), unit)
             return
         del unit.tokens[written:]
-        unit.tokens.append(f"{type(value).__qualname__}: by type only, it raised an error;")
+        unit.tokens.append(
+            f"{type(value).__qualname__}: by type only, it raised an error;"
+        )
         self._note_unseen(type(value), unit)
 
     def _note_unseen(self, kind: type, unit: _Unit) -> None:
@@ -476,13 +528,19 @@ class _Reader:
             self._write(inner, unit)
 
     def _is_outside_method(self, value: Any) -> bool:
-        """Return whether *value* is a bound method that is a function of a module elsewhere."""
-        if not isinstance(value, types.MethodType) or not values.is_known_by_name(value):
+        """Return whether *value* is a bound method that is a function of a module
+        elsewhere.
+        """
+        if not isinstance(value, types.MethodType) or not values.is_known_by_name(
+            value
+        ):
             return False
         return not self._is_near(type(value.__self__).__module__)
 
     def _write_object(self, value: Any, unit: _Unit) -> None:
-        """Write what pickle would keep of *value*; note it as unseen if that is nothing."""
+        """Write what pickle would keep of *value*; note it as unseen if that is
+        nothing.
+        """
         kind = type(value)
         if values.is_record(value) and (
             self._is_near(kind.__module__) or dataclasses.is_dataclass(value)
@@ -504,7 +562,9 @@ class _Reader:
             self._write_parts(parts, unit)
 
     def _parts_of(self, value: Any) -> Any:
-        """Return what pickle would make of *value*; None if its content cannot be looked into."""
+        """Return what pickle would make of *value*; None if its content cannot be
+        looked into.
+        """
         if values.changes_when_used(value) or values.is_too_large(value):
             return None
         # Some objects make new ones, without end, whenever they are looked into.

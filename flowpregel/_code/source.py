@@ -1,4 +1,5 @@
-"""The syntax tree of a function or a class that exists, found in its file or notebook cell.
+"""The syntax tree of a function or a class that exists, found in its file or notebook
+cell.
 
 Of a file only the statements that are asked for are parsed: whole files would take
 most of the time that a digest takes.
@@ -33,10 +34,14 @@ class Found(NamedTuple):
     """The global names in it, each with the attributes that are taken."""
     source: str
     filled: frozenset[str] = frozenset()
-    """The names of containers that it fills, as in ``rows.append(row)`` and ``rows[0] = row``."""
+    """The names of containers that it fills, as in ``rows.append(row)`` and ``rows[0] =
+    row``.
+    """
     rebound: frozenset[str] = frozenset()
-    """What it binds outside of itself: ``"nonlocal n"``, and ``"settings.n"``. Without a source
-    the names that are ``global`` are among them; with one, the file knows them."""
+    """What it binds outside of itself: ``"nonlocal n"``, and ``"settings.n"``. Without
+    a source the names that are ``global`` are among them; with one, the file knows
+    them.
+    """
 
 
 _FILLS = re.compile(
@@ -86,18 +91,25 @@ class SourceFile:
         self._whole: ast.Module | None = None
 
     def function(self, code: CodeType) -> Found | None:
-        """Return what the function of *code* means; None if its source is not here (any more)."""
+        """Return what the function of *code* means; None if its source is not here (any
+        more).
+        """
         if code not in self._found:
             self._found[code] = self._find(
-                code.co_firstlineno, lambda tree, offset: _function_in(tree, code, offset)
+                code.co_firstlineno,
+                lambda tree, offset: _function_in(tree, code, offset),
             )
         return self._found[code]
 
     def class_(self, name: str) -> Found | None:
-        """Return what the class with the qualified *name* means; None if its source is not here."""
+        """Return what the class with the qualified *name* means; None if its source is
+        not here.
+        """
         if name not in self._found:
             head = re.compile(rf"(class|def|async\s+def)\s+{name.partition('.')[0]}\b")
-            lines = [number for number, line in enumerate(self.lines, 1) if head.match(line)]
+            lines = [
+                number for number, line in enumerate(self.lines, 1) if head.match(line)
+            ]
             line = lines[-1] if lines else 0
             self._found[name] = self._find(line, lambda tree, _: _class_in(tree, name))
         return self._found[name]
@@ -106,18 +118,29 @@ class SourceFile:
         for tree, offset in self._trees_at(line):
             node = find(tree, offset)
             if node is not None:
-                first = node.decorator_list[0] if getattr(node, "decorator_list", ()) else node
+                first = (
+                    node.decorator_list[0]
+                    if getattr(node, "decorator_list", ())
+                    else node
+                )
                 lines = self.lines[offset + first.lineno - 1 : offset + node.end_lineno]
                 with suppress(RecursionError):
                     source = "".join(lines)
-                    filled = {name for names in _FILLS.findall(source) for name in names if name}
+                    filled = {
+                        name
+                        for names in _FILLS.findall(source)
+                        for name in names
+                        if name
+                    }
                     meaning, names = written(node, self._is_ours)
                     rebound = _rebound_in(source)
                     return Found(meaning, names, source, frozenset(filled), rebound)
         return None
 
     def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:
-        """Yield the statement at *line* with the number of lines before it; then the whole file."""
+        """Yield the statement at *line* with the number of lines before it; then the
+        whole file.
+        """
         index = bisect_right(self._starts, line - 1)
         if index > 0:
             first = self._starts[index - 1]
@@ -131,7 +154,9 @@ class SourceFile:
 
 _files: dict[str, SourceFile] = {}
 _LOCK = threading.Lock()
-"""`linecache` and `ast.parse` may fail when two OS threads use them at the same time."""
+"""`linecache` and `ast.parse` may fail when two OS threads use them at the same
+time.
+"""
 
 
 def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
@@ -151,7 +176,9 @@ def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
 
 
 def _starts(lines: Sequence[str]) -> Iterator[int]:
-    """Yield the index of each line that a statement of the module begins with, or its decorator."""
+    """Yield the index of each line that a statement of the module begins with, or its
+    decorator.
+    """
     decorated = False
     for index, line in enumerate(lines):
         if line[:1] not in _LAYOUT:
@@ -174,7 +201,11 @@ def _class_in(tree: ast.AST, wanted: str, outer: str = "") -> ast.ClassDef | Non
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef) and outer + node.name == wanted:
             found = node
-        name = f"{outer}{node.name}." if isinstance(node, (*FUNCTIONS, ast.ClassDef)) else outer
+        name = (
+            f"{outer}{node.name}."
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef))
+            else outer
+        )
         inside = f"{name}<locals>." if isinstance(node, FUNCTIONS) else name
         if wanted.startswith(inside):
             found = _class_in(node, wanted, inside) or found
@@ -189,7 +220,11 @@ def _function_in(tree: ast.Module, code: CodeType, offset: int) -> ast.AST | Non
             first = node.decorator_list[0] if node.decorator_list else node
             if first.lineno == line and _takes(node.args, code):
                 return node
-        if isinstance(node, ast.Lambda) and node.lineno == line and _takes(node.args, code):
+        if (
+            isinstance(node, ast.Lambda)
+            and node.lineno == line
+            and _takes(node.args, code)
+        ):
             lambdas.append(node)
     if code.co_name != "<lambda>":
         return None
@@ -204,21 +239,30 @@ def _takes(arguments: ast.arguments, code: CodeType) -> bool:
     count = code.co_argcount + code.co_kwonlyargcount + stars
     # In a class, `__private` is `_Class__private`.
     return len(every) == count and all(
-        known.endswith(each.arg) for known, each in zip(code.co_varnames, every, strict=False)
+        known.endswith(each.arg)
+        for known, each in zip(code.co_varnames, every, strict=False)
     )
 
 
-def _told_apart(lambdas: list[ast.Lambda], code: CodeType, offset: int) -> ast.AST | None:
+def _told_apart(
+    lambdas: list[ast.Lambda], code: CodeType, offset: int
+) -> ast.AST | None:
     """Return the one of several lambdas on a line that the columns of *code* lie in."""
-    # What the compiler adds ends at column 0. Python 3.12 adds all there is to `lambda: 1`.
+    # What the compiler adds ends at column 0. Python 3.12 adds all there is to `lambda:
+    # 1`.
     places: list[Any] = [place for place in code.co_positions() if place[3]]
     found = None
     for node in lambdas:
         body: Any = node.body
-        start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+        start, end = (
+            (body.lineno, body.col_offset),
+            (body.end_lineno, body.end_col_offset),
+        )
         if all(
             start <= (first - offset, column) and (last - offset, end_column) <= end
             for first, last, column, end_column in places
-        ) and (places or ascii(getattr(body, "value", body)) == ascii(code.co_consts[-1])):
+        ) and (
+            places or ascii(getattr(body, "value", body)) == ascii(code.co_consts[-1])
+        ):
             found = node  # one inside of another comes later
     return found

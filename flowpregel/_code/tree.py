@@ -1,8 +1,8 @@
 """What the syntax tree of a function or a class means, as text.
 
-Left out are comments, docstrings, layout, annotations of functions, `pass`, and the names of
-locals. Every version of Python writes the same text for the same source: a field that is empty
-is not written, so that one that a later version adds does not show.
+Left out are comments, docstrings, layout, annotations of functions, `pass`, and the
+names of locals. Every version of Python writes the same text for the same source: a
+field that is empty is not written, so that one that a later version adds does not show.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 IsOurs = Callable[[str], bool]
-"""Whether a name is of this library, whose decorators change nothing that is computed."""
+"""Whether a name is of this library, whose decorators change nothing that is
+computed.
+"""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _UNWRITTEN = frozenset(
@@ -37,7 +39,8 @@ def written(node: Any, is_ours: IsOurs) -> tuple[str, list[tuple[str, ...]]]:
 
 def constant_text(value: Any) -> str:
     """Return a number, a text or bytes as every version of Python writes it."""
-    # Which characters `repr` escapes depends on the version, and some ints are too long for it.
+    # Which characters `repr` escapes depends on the version, and some ints are too long
+    # for it.
     return hex(value) if type(value) is int else ascii(value)
 
 
@@ -47,14 +50,20 @@ class _NameScope:
 
     kind: type[ast.AST] | None
     outer: _NameScope | None
-    """The next that is no class: the functions of a class do not see the names in it."""
+    """The next that is no class: the functions of a class do not see the names in
+    it.
+    """
     bound: set[str] = field(default_factory=set)
     kept: set[str] = field(default_factory=set)
     """Arguments that a call may name."""
     declared: dict[str, type[ast.AST]] = field(default_factory=dict)
     """Those that a statement says are global, or of an outer function."""
-    uses: defaultdict[tuple[str, ...], list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By each name that is used, and the attributes that are taken: where in the text it stands."""
+    uses: defaultdict[tuple[str, ...], list[int]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """By each name that is used, and the attributes that are taken: where in the text
+    it stands.
+    """
 
     def inside(self, kind: type[ast.AST]) -> _NameScope:
         """Return a scope for what is defined here."""
@@ -62,7 +71,9 @@ class _NameScope:
 
 
 class _TreeWriter:
-    """Writes nodes; names follow when their scope ends, as only then it is known what it binds."""
+    """Writes nodes; names follow when their scope ends, as only then it is known what
+    it binds.
+    """
 
     def __init__(self, is_ours: IsOurs) -> None:
         self._is_ours = is_ours
@@ -95,9 +106,13 @@ class _TreeWriter:
         self._write(node.body, inner)
         self._close(inner)
 
-    def _arguments(self, node: ast.arguments, scope: _NameScope, inner: _NameScope) -> None:
+    def _arguments(
+        self, node: ast.arguments, scope: _NameScope, inner: _NameScope
+    ) -> None:
         named = [each.arg for each in (*node.args, *node.kwonlyargs)]
-        self._parts.append(f"{len(node.posonlyargs)}/{len(node.args)}*{' '.join(named)};")
+        self._parts.append(
+            f"{len(node.posonlyargs)}/{len(node.args)}*{' '.join(named)};"
+        )
         inner.kept.update(named)
         inner.bound.update(named)
         rest = [each for each in (node.vararg, node.kwarg) if each is not None]
@@ -107,7 +122,9 @@ class _TreeWriter:
         self._write([*node.defaults, None, *node.kw_defaults], scope)
 
     def _close(self, scope: _NameScope) -> None:
-        """End *scope*: settle the names that it binds, leave the others to the one around it."""
+        """End *scope*: settle the names that it binds, leave the others to the one
+        around it.
+        """
         self._parts.append(")")
         self._closed += 1
         outer, numbers = scope.outer or self.outside, dict[str, int]()
@@ -153,7 +170,9 @@ class _TreeWriter:
             scope.bound.add(name)
             self._use(name, scope)
 
-    def _use(self, name: str, scope: _NameScope, attributes: tuple[str, ...] = ()) -> None:
+    def _use(
+        self, name: str, scope: _NameScope, attributes: tuple[str, ...] = ()
+    ) -> None:
         scope.uses[name, *attributes].append(len(self._parts))
         self._parts.append("")
 
@@ -195,7 +214,9 @@ class _TreeWriter:
         """Write what binds a name that is no node, such as an except clause."""
         name_field = "rest" if isinstance(node, ast.MatchMapping) else "name"
         self._bind(getattr(node, name_field), scope)
-        others = {name: getattr(node, name) for name in node._fields if name != name_field}
+        others = {
+            name: getattr(node, name) for name in node._fields if name != name_field
+        }
         self.visit_node(type(node)(**others), scope)
 
     visit_MatchAs = visit_MatchStar = visit_MatchMapping = visit_ExceptHandler
@@ -214,12 +235,14 @@ class _TreeWriter:
             self._write(each.target, inner)
             self._write(each.iter, scope if each is node.generators[0] else inner)
             self._write(each.ifs, inner)
-        self._write([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
+        self._write(
+            [getattr(node, name, None) for name in ("elt", "key", "value")], inner
+        )
         self._close(inner)
 
     visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
 
-    # ------------------------------------------------------------ what is written as something else
+    # what is written as something else -------------------------------------
 
     def visit_Pass(self, node: ast.AST, scope: _NameScope) -> None:
         """Write nothing for `pass`."""
@@ -236,17 +259,23 @@ class _TreeWriter:
         self._parts.append(f"{constant_text(value)};")
 
     def visit_AnnAssign(self, node: ast.AnnAssign, scope: _NameScope) -> None:
-        """Write an assignment; in a class the annotation too, because it makes a field."""
+        """Write an assignment; in a class the annotation too, because it makes a
+        field.
+        """
         if isinstance(node.target, ast.Name):
             scope.bound.add(node.target.id)
         if scope.kind is ast.ClassDef:
             self._write(node.annotation, scope)
         elif node.value is None:
             return
-        self.visit_node(ast.Assign([node.target], node.value or ast.Constant(...)), scope)
+        self.visit_node(
+            ast.Assign([node.target], node.value or ast.Constant(...)), scope
+        )
 
     def visit_JoinedStr(self, node: ast.JoinedStr, scope: _NameScope) -> None:
-        """Write an f-string, whose text some versions cut in pieces, or end with an empty one."""
+        """Write an f-string, whose text some versions cut in pieces, or end with an
+        empty one.
+        """
         text = ""
         self._parts.append("JoinedStr(")
         for value in node.values:

@@ -1,4 +1,6 @@
-"""What a digest of code asks about a value: whose it is, what it wraps, what it is made of."""
+"""What a digest of code asks about a value: whose it is, what it wraps, what it is made
+of.
+"""
 
 from __future__ import annotations
 
@@ -43,20 +45,45 @@ NAMED = (
 )
 """Kinds of functions and attributes in C code, which count by their names."""
 FIXED = (
-    *NAMED, type, tuple, frozenset, types.ModuleType, types.FunctionType, functools.partial,
-    types.MethodType, property, staticmethod, classmethod, enum.Enum, re.Pattern, PurePath, range,
+    *NAMED,
+    type,
+    tuple,
+    frozenset,
+    types.ModuleType,
+    types.FunctionType,
+    functools.partial,
+    types.MethodType,
+    property,
+    staticmethod,
+    classmethod,
+    enum.Enum,
+    re.Pattern,
+    PurePath,
+    range,
     slice,
-)  # fmt: skip
-"""Kinds of objects that do not change in place, whatever is in them; classes but for those that
-are looked into."""
+)
+"""Kinds of objects that do not change in place, whatever is in them; classes but for
+those that are looked into.
+"""
 _WITHOUT_CONTENT = frozenset(
     {
-        "thread", "threading", "asyncio", "multiprocessing", "concurrent", "queue", "weakref",
-        "weakrefset", "selectors", "logging", "structlog", "loguru",
+        "thread",
+        "threading",
+        "asyncio",
+        "multiprocessing",
+        "concurrent",
+        "queue",
+        "weakref",
+        "weakrefset",
+        "selectors",
+        "logging",
+        "structlog",
+        "loguru",
     }
-)  # fmt: skip
-"""Modules of locks, threads, events, queues, weak references and loggers: of what a program works
-with, and no result is made of. An edit has nothing in them to change."""
+)
+"""Modules of locks, threads, events, queues, weak references and loggers: of what a
+program works with, and no result is made of. An edit has nothing in them to change.
+"""
 
 
 def top_package(module: str) -> str:
@@ -83,14 +110,17 @@ def qualname(value: Any) -> str:
 
 
 def outside_name(value: Any) -> str:
-    """Return a name that does not depend on where in its package something is defined."""
+    """Return a name that does not depend on where in its package something is
+    defined.
+    """
     if isinstance(value, types.ModuleType):
         return value.__name__
     return f"{top_package(module_of(value)).lstrip('_')}:{qualname(value)}"
 
 
 def is_outside(class_: type) -> bool:
-    """Return whether a class is of the standard library, of this one, or of an installed package.
+    """Return whether a class is of the standard library, of this one, or of an
+    installed package.
 
     Its name is all that counts then, and never the version that is installed.
     """
@@ -103,7 +133,10 @@ def is_outside(class_: type) -> bool:
 
 def is_ours(value: Any) -> bool:
     """Return whether *value* is defined by this library, or an instance of what is."""
-    return LIBRARY in (top_package(module_of(value)), top_package(type(value).__module__))
+    return LIBRARY in (
+        top_package(module_of(value)),
+        top_package(type(value).__module__),
+    )
 
 
 def peeled(value: Any) -> Any:
@@ -126,7 +159,11 @@ def steps_of(graph: Any) -> list[Any]:
     """Return the nodes of a graph: the name of each, and what it calls."""
     nodes = getattr(graph, "nodes", None)
     nodes = nodes if isinstance(nodes, Mapping) else {}
-    return [part for name, node in nodes.items() for part in (name, *getattr(node, "steps", ()))]
+    return [
+        part
+        for name, node in nodes.items()
+        for part in (name, *getattr(node, "steps", ()))
+    ]
 
 
 def home_of(value: Any) -> Any:
@@ -135,15 +172,23 @@ def home_of(value: Any) -> Any:
     if isinstance(value, types.FunctionType | type):
         return value
     if isinstance(value, functools.partial | types.MethodType):
-        return home_of(value.func if isinstance(value, functools.partial) else value.__func__)
-    steps = [step for step in steps_of(value) if callable(step)] if is_ours(value) else []
+        return home_of(
+            value.func if isinstance(value, functools.partial) else value.__func__
+        )
+    steps = (
+        [step for step in steps_of(value) if callable(step)] if is_ours(value) else []
+    )
     return home_of(steps[0]) if steps else type(value)
 
 
 def cells_of(function: types.FunctionType) -> dict[str, Any]:
-    """Return the values that a function closes over, by name; None for what is not there yet."""
+    """Return the values that a function closes over, by name; None for what is not
+    there yet.
+    """
     found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+    for name, cell in zip(
+        function.__code__.co_freevars, function.__closure__ or (), strict=True
+    ):
         try:
             found[name] = cell.cell_contents
         except ValueError:
@@ -167,7 +212,8 @@ def wrapped_by(value: Any) -> list[Any]:
     inner, registry = vars(value).get("__wrapped__"), vars(value).get("registry")
     found = [inner] if inner is not None else [*cells_of(value).values()]
     found = [each for each in found if isinstance(each, types.FunctionType)]
-    if isinstance(registry, Mapping):  # of `functools.singledispatch`, by the type of the argument
+    # of `functools.singledispatch`, by the type of the argument
+    if isinstance(registry, Mapping):
         found += _items(registry)
     return found
 
@@ -210,7 +256,8 @@ def first_content(name: str, value: Any) -> Any:
 
 
 def reduced(value: Any) -> str | tuple[Any, ...]:
-    """Return what pickle would make of an object: how it is made, and what that is given.
+    """Return what pickle would make of an object: how it is made, and what that is
+    given.
 
     Raises:
         Exception: The object has no content that could be pickled.
@@ -224,13 +271,18 @@ def reduced(value: Any) -> str | tuple[Any, ...]:
     if isinstance(value, BaseException):
         return _reduced_error(value)
     reduce = copyreg.dispatch_table.get(kind)
-    parts: str | tuple[Any, ...] = value.__reduce_ex__(5) if reduce is None else reduce(value)
+    parts: str | tuple[Any, ...] = (
+        value.__reduce_ex__(5) if reduce is None else reduce(value)
+    )
     return parts
 
 
 def _reduced_error(error: BaseException) -> str | tuple[Any, ...]:
-    """Return what pickle would make of an error, without what is noted in it when it is raised."""
-    # Not by `copyreg`: `tblib`, which Dask imports, has errors pickle causes and tracebacks too.
+    """Return what pickle would make of an error, without what is noted in it when it is
+    raised.
+    """
+    # Not by `copyreg`: `tblib`, which Dask imports, has errors pickle causes and
+    # tracebacks too.
     parts: str | tuple[Any, ...] = error.__reduce_ex__(5)
     if len(parts) != 3 or not isinstance(parts[2], dict):
         return parts
@@ -239,14 +291,18 @@ def _reduced_error(error: BaseException) -> str | tuple[Any, ...]:
 
 
 def buffer_text(value: Any) -> str:
-    """Return the size and a digest of the bytes of a buffer, such as that of an array."""
+    """Return the size and a digest of the bytes of a buffer, such as that of an
+    array.
+    """
     with memoryview(value) as view:
         data = view if view.c_contiguous else view.tobytes()
         return f"{view.nbytes} bytes {hashlib.sha256(data).hexdigest()}"
 
 
 def is_record(value: Any) -> bool:
-    """Return whether the attributes of an object are all that pickle would keep of it."""
+    """Return whether the attributes of an object are all that pickle would keep of
+    it.
+    """
     kind: Any = type(value)
     if dataclasses.is_dataclass(kind):
         return True
@@ -257,16 +313,24 @@ def is_record(value: Any) -> bool:
         and kind.__getstate__ is plain.__getstate__
         and kind not in copyreg.dispatch_table
         # A subclass of `dict` or `str` has a content beside its attributes.
-        and all(base.__module__ != "builtins" or base is object for base in kind.__mro__)
+        and all(
+            base.__module__ != "builtins" or base is object for base in kind.__mro__
+        )
     )
 
 
 def has_no_content(value: Any) -> bool:
-    """Return whether *value* is a tool, such as a lock or a logger: no result is made of it."""
+    """Return whether *value* is a tool, such as a lock or a logger: no result is made
+    of it.
+    """
     if any(value is stream for stream in (sys.stdin, sys.stdout, sys.stderr)):
         return True
-    packages = {top_package(base.__module__).lstrip("_") for base in type(value).__mro__}
-    logs = all(hasattr(type(value), name) for name in ("debug", "info", "warning", "error"))
+    packages = {
+        top_package(base.__module__).lstrip("_") for base in type(value).__mro__
+    }
+    logs = all(
+        hasattr(type(value), name) for name in ("debug", "info", "warning", "error")
+    )
     return logs or LIBRARY in packages or not packages.isdisjoint(_WITHOUT_CONTENT)
 
 
@@ -276,7 +340,9 @@ def is_too_large(value: Any) -> bool:
 
 
 def changes_when_used(value: Any) -> bool:
-    """Return whether the content of *value* is state: of a file, a generator, random numbers."""
+    """Return whether the content of *value* is state: of a file, a generator, random
+    numbers.
+    """
     kind = type(value)
     return (
         hasattr(kind, "__next__")
@@ -286,15 +352,21 @@ def changes_when_used(value: Any) -> bool:
 
 
 def is_bound(value: Any) -> bool:
-    """Return whether *value* is a method in C code of an object, such as ``table.get``."""
+    """Return whether *value* is a method in C code of an object, such as
+    ``table.get``.
+    """
     if not isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
         return False
     owner = value.__self__
-    return not isinstance(owner, types.ModuleType | type | None) and not is_known_by_name(value)
+    return not isinstance(
+        owner, types.ModuleType | type | None
+    ) and not is_known_by_name(value)
 
 
 def is_known_by_name(value: Any) -> bool:
-    """Return whether a bound method is one of its module's functions, such as `random.randint`."""
+    """Return whether a bound method is one of its module's functions, such as
+    `random.randint`.
+    """
     name = getattr(value, "__name__", "")
     module = sys.modules.get(type(getattr(value, "__self__", None)).__module__)
     return bool(getattr(module, "__dict__", {}).get(name) == value)
@@ -314,7 +386,9 @@ def _sort_text(value: Any) -> str:
     content = content_of(value)
     if content is None and is_record(value):
         content = [object.__getstate__(value)]
-    return f"{kind} {qualname(value) if content is None else [*map(_sort_text, content)]}"
+    return (
+        f"{kind} {qualname(value) if content is None else [*map(_sort_text, content)]}"
+    )
 
 
 def _items(value: Mapping[Any, Any]) -> list[Any]:
@@ -342,7 +416,10 @@ _CONTENTS: list[tuple[Any, Callable[[Any], list[Any]]]] = [
 _CONTAINERS: dict[type, Callable[[Any], list[Any]]] = {
     list: list,
     tuple: list,
-    deque: lambda value: [*value, *([] if value.maxlen is None else [{"maxlen": value.maxlen}])],
+    deque: lambda value: [
+        *value,
+        *([] if value.maxlen is None else [{"maxlen": value.maxlen}]),
+    ],
     dict: _items,
     types.MappingProxyType: _items,
     set: _sorted,

@@ -12,7 +12,9 @@ from flowpregel._core.stream_events import interrupts_of
 
 
 def answer_from_pending(run: Run, task: Task) -> None:
-    """Give *task* what it saved and the answers it had; the new one it waits for is kept."""
+    """Give *task* what it saved and the answers it had; the new one it waits for is
+    kept.
+    """
     asked: tuple[QuestionRecord, ...] = ()
     for channel, value in run.pending.get(task.id, ()):
         if channel == records.RESUME:
@@ -35,15 +37,22 @@ def answer_from_pending(run: Run, task: Task) -> None:
 def _take_answers(
     run: Run, task: Task, asked: tuple[QuestionRecord, ...]
 ) -> tuple[QuestionRecord, ...]:
-    """Give *task* the answers to what it has *asked*; return that, what is answered first."""
+    """Give *task* the answers to what it has *asked*; return that, what is answered
+    first.
+    """
     had = len(task.answers)
     known = [*asked]
     known += [
-        QuestionRecord(ids.interrupt_id(task.namespace, index)) for index in range(len(known), had)
+        QuestionRecord(ids.interrupt_id(task.namespace, index))
+        for index in range(len(known), had)
     ]
     if had and known[had - 1].id in run.answers:
         had -= 1  # it failed with that answer, and gets another in its place
-    answers, answered, waiting = [*task.answers[:had]], known[:had], list[QuestionRecord]()
+    answers, answered, waiting = (
+        [*task.answers[:had]],
+        known[:had],
+        list[QuestionRecord](),
+    )
     for record in known[had:]:
         if record.id in run.answers:
             answered.append(record)
@@ -51,7 +60,9 @@ def _take_answers(
         else:
             waiting.append(record)
     # Of a question that another library has kept there is no record.
-    while (next_id := ids.interrupt_id(task.namespace, len(answered + waiting))) in run.answers:
+    while (
+        next_id := ids.interrupt_id(task.namespace, len(answered + waiting))
+    ) in run.answers:
         answered.append(QuestionRecord(next_id))
         answers.append(run.answers.pop(next_id))
     if len(answers) == had:
@@ -62,13 +73,16 @@ def _take_answers(
     if reordered != asked:
         kept = (*kept, (records.ASKED, tuple(map(tuple, reordered))))
     run.keep(task.id, task.path, kept)
-    # If the call is made again, by the next attempt of its body, it has its answers too.
+    # If the call is made again, by the next attempt of its body, it has its answers
+    # too.
     run.pending.setdefault(task.id, []).extend(kept)
     return reordered
 
 
 def answer_first_question(run: Run, task: Task, outcome: Outcome) -> bool:
-    """Give *task* the answer that is for what is asked first, if it asks now; return whether."""
+    """Give *task* the answer that is for what is asked first, if it asks now; return
+    whether.
+    """
     if not isinstance(outcome, Interrupted) or not outcome.interrupts:
         return False
     if ANY_QUESTION in run.answers:
@@ -83,11 +97,15 @@ def answer_first_question(run: Run, task: Task, outcome: Outcome) -> bool:
 
 
 def questions_of(run: Run, task: Task, outcome: Interrupted) -> tuple[Write, ...]:
-    """Return the writes that keep what *task* has asked, and which code has asked it."""
+    """Return the writes that keep what *task* has asked, and which code has asked
+    it.
+    """
     if not outcome.questions:
         return ()
     code = _code_of_asker(task)
-    asked = [each if each.code else each._replace(code=code) for each in outcome.questions]
+    asked = [
+        each if each.code else each._replace(code=code) for each in outcome.questions
+    ]
     answered = len(task.answers if outcome.refused is None else outcome.answers)
     # Of a graph those that have answers are kept with its own tasks.
     for question in asked if task.node.role == "graph" else asked[answered:]:
@@ -99,4 +117,6 @@ def _code_of_asker(task: Task) -> str:
     """Return a digest of the code that *task* asks by; of a body, of its input too."""
     if task.record is not None:
         return task.record.code
-    return digest_of_caller(task) if task.node.role == "body" else code_of_node(task.node)
+    return (
+        digest_of_caller(task) if task.node.role == "body" else code_of_node(task.node)
+    )

@@ -1,4 +1,6 @@
-"""The barrier: apply what a superstep's tasks wrote to the channels, and plan the next tasks."""
+"""The barrier: apply what a superstep's tasks wrote to the channels, and plan the next
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ from flowpregel._core import ids, records
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import StepContext
 from flowpregel._core.program import Names, Program, State
-from flowpregel._core.records import PULLED, TASKS, Delta, Kind, Node, Task, Version, Write
+from flowpregel._core.records import (
+    PULLED,
+    TASKS,
+    Delta,
+    Kind,
+    Node,
+    Task,
+    Version,
+    Write,
+)
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.folding import has_overwrite
 from flowpregel.errors import InvalidUpdateError, NodeError
@@ -54,7 +65,11 @@ class Applied:
         A DeltaChannel that changed in both and whose earlier change was kept in
         full is in no delta: its value is kept in full again.
         """
-        deltas = {name: delta for name, delta in self.deltas.items() if name not in later.changed}
+        deltas = {
+            name: delta
+            for name, delta in self.deltas.items()
+            if name not in later.changed
+        }
         for name, delta in later.deltas.items():
             if name not in self.changed:
                 deltas[name] = delta
@@ -80,13 +95,18 @@ def check_writes(program: Program, author: str | Node, writes: Iterable[Write]) 
             if channel == TASKS:
                 _check_send(program, author, value)
         elif str(channel).startswith(TO_NODE):
-            nodes = sorted(name for name, node in program.nodes.items() if not node.hidden)
+            nodes = sorted(
+                name for name, node in program.nodes.items() if not node.hidden
+            )
             raise InvalidUpdateError(
-                f"{author} leads to node {channel.removeprefix(TO_NODE)!r}, which does not exist; "
+                f"{author} leads to node {channel.removeprefix(TO_NODE)!r}, which does "
+                "not exist; "
                 f"the nodes are: {', '.join(nodes)}"
             )
         elif channel not in records.SILENT_WRITES:
-            known = ", ".join(sorted(name for name in program.channels if name != TASKS))
+            known = ", ".join(
+                sorted(name for name in program.channels if name != TASKS)
+            )
             raise InvalidUpdateError(
                 f"{author} wrote to channel {channel!r}, which does not exist; "
                 f"the channels are: {known}"
@@ -100,7 +120,8 @@ def _check_send(program: Program, author: str | Node, value: Any) -> None:
         if send.node not in program.nodes:
             known = ", ".join(sorted(program.nodes))
             raise InvalidUpdateError(
-                f"{author} sent to node {send.node!r}, which does not exist; the nodes are: {known}"
+                f"{author} sent to node {send.node!r}, which does not exist; the nodes "
+                f"are: {known}"
             )
 
 
@@ -108,8 +129,8 @@ def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
     """Return what *tasks* bring, in the order in which it is applied."""
     placed = []
     for task in tasks:
-        # A handler was not triggered: the task that failed was, and has seen its triggers; the
-        # handler's writes come where those of that task would have.
+        # A handler was not triggered: the task that failed was, and has seen its
+        # triggers; the handler's writes come where those of that task would have.
         handled = task.parent if task.kind is Kind.HANDLER else None
         triggers = task.triggers if handled is None else ()
         place = (handled or task).kind, task.path
@@ -117,7 +138,9 @@ def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
     return [brought for _, brought in sorted(placed, key=itemgetter(0))]
 
 
-def apply(program: Program, state: State, brought: Sequence[Writes], version: Version) -> Applied:
+def apply(
+    program: Program, state: State, brought: Sequence[Writes], version: Version
+) -> Applied:
     """Fold what tasks brought into the channels of *state*.
 
     A barrier where some task was triggered is a superstep: channels that react to
@@ -136,7 +159,9 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
         try:
             changed = channel.update(values)
         except Exception as error:
-            error.add_note(f"channel {name!r} was written by {_writers_of(name, brought)}")
+            error.add_note(
+                f"channel {name!r} was written by {_writers_of(name, brought)}"
+            )
             raise
         applied.written.add(name)
         if changed:
@@ -148,15 +173,24 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
     return applied
 
 
-def _gathered(state: State, brought: Sequence[Writes]) -> tuple[set[str], dict[str, list[Any]]]:
-    """Note what the tasks have seen; return what triggered them, and their writes by channel."""
+def _gathered(
+    state: State, brought: Sequence[Writes]
+) -> tuple[set[str], dict[str, list[Any]]]:
+    """Note what the tasks have seen; return what triggered them, and their writes by
+    channel.
+    """
     triggers: set[str] = set()
     written: dict[str, list[Any]] = {}
     for item in brought:
         if item.triggers:
             triggers.update(item.triggers)
-            # A channel that held a value from the start has no version, and was seen all the same.
-            seen = {name: state.versions[name] for name in item.triggers if name in state.versions}
+            # A channel that held a value from the start has no version, and was seen
+            # all the same.
+            seen = {
+                name: state.versions[name]
+                for name in item.triggers
+                if name in state.versions
+            }
             state.seen[item.reader] = {**state.seen.get(item.reader, {}), **seen}
         for name, value in item.writes:
             if name not in records.SILENT_WRITES:
@@ -165,7 +199,9 @@ def _gathered(state: State, brought: Sequence[Writes]) -> tuple[set[str], dict[s
 
 
 def _end_superstep(program: Program, state: State, applied: Applied) -> None:
-    """Update the channels that react to silence; if no node can run next, let channels finish."""
+    """Update the channels that react to silence; if no node can run next, let channels
+    finish.
+    """
     for name in state.tick_channels - applied.written:
         if state.channels[name].update(()):
             _note_change(state, name, applied)
@@ -198,7 +234,9 @@ def _note_delta(
     """Record what was added, unless the channel's full value is to be kept instead."""
     name = channel.key
     updates = state.updates_since_snapshot.get(name, 0) + 1
-    due = channel.snapshot_frequency is not None and updates >= channel.snapshot_frequency
+    due = (
+        channel.snapshot_frequency is not None and updates >= channel.snapshot_frequency
+    )
     if due or has_overwrite(delta.writes):
         state.updates_since_snapshot[name] = 0
     else:
@@ -252,8 +290,12 @@ def plan(
     return tasks
 
 
-def due_nodes(program: Program, state: State, updated: Collection[str] | None) -> Iterator[Node]:
-    """Yield the nodes of the tasks that `plan` would return; none of their inputs is made."""
+def due_nodes(
+    program: Program, state: State, updated: Collection[str] | None
+) -> Iterator[Node]:
+    """Yield the nodes of the tasks that `plan` would return; none of their inputs is
+    made.
+    """
     yield from _pulled(program, state, updated)
     topic = state.channels.get(TASKS)
     if topic is not None and topic.is_available():
@@ -262,14 +304,16 @@ def due_nodes(program: Program, state: State, updated: Collection[str] | None) -
                 yield program.nodes[send.node]
 
 
-def _pulled(program: Program, state: State, updated: Collection[str] | None) -> Iterator[Node]:
+def _pulled(
+    program: Program, state: State, updated: Collection[str] | None
+) -> Iterator[Node]:
     """Yield the nodes that a channel triggers, by name."""
     candidates: Iterable[str]
     if updated:
         candidates = {name for key in updated for name in program.triggers.get(key, ())}
     else:
-        # A channel that holds a value from the start is never updated: the nodes that it
-        # triggers run when nothing else is due.
+        # A channel that holds a value from the start is never updated: the nodes that
+        # it triggers run when nothing else is due.
         candidates = program.nodes if state.versions else ()
     for name in sorted(candidates):
         node = program.nodes[name]
@@ -278,8 +322,13 @@ def _pulled(program: Program, state: State, updated: Collection[str] | None) -> 
 
 
 def _is_due(node: Node, state: State) -> bool:
-    """Return whether a trigger holds a value the node has not seen, and there is an input."""
-    if isinstance(node.channels, str) and not state.channels[node.channels].is_available():
+    """Return whether a trigger holds a value the node has not seen, and there is an
+    input.
+    """
+    if (
+        isinstance(node.channels, str)
+        and not state.channels[node.channels].is_available()
+    ):
         return False
     seen: Mapping[str, Any] | None = state.seen.get(node.name)
     for trigger in node.triggers:
@@ -319,7 +368,12 @@ def _input_of(node: Node, program: Program, state: State, place: StepContext) ->
 
 
 def _task(
-    node: Node, kind: Kind, given: Any, path: str, place: StepContext, triggers: tuple[str, ...]
+    node: Node,
+    kind: Kind,
+    given: Any,
+    path: str,
+    place: StepContext,
+    triggers: tuple[str, ...],
 ) -> Task:
     around = f"{place.namespace}|{node.name}" if place.namespace else node.name
     identity = ids.task_id(place.checkpoint_id, around, place.step, path, *triggers)
@@ -335,7 +389,9 @@ def _task(
     )
 
 
-def handler_task(program: Program, failed: Task, error: BaseException, place: StepContext) -> Task:
+def handler_task(
+    program: Program, failed: Task, error: BaseException, place: StepContext
+) -> Task:
     """Return the task of the node that handles the failure of *failed*."""
     assert failed.node.handler is not None
     node = program.nodes[failed.node.handler]
@@ -349,11 +405,15 @@ def handler_task(program: Program, failed: Task, error: BaseException, place: St
 def breaks_before(state: State, nodes: Iterable[Node], where: Names) -> bool:
     """Return whether a breakpoint on one of *nodes* stops the run here.
 
-    A breakpoint at which the run stopped before does not stop it again until a channel changes.
+    A breakpoint at which the run stopped before does not stop it again until a channel
+    changes.
     """
     shown: Mapping[str, Any] = state.seen.get(records.INTERRUPT, {})
     if not any(
-        name not in shown or version > shown[name] for name, version in state.versions.items()
+        name not in shown or version > shown[name]
+        for name, version in state.versions.items()
     ):
         return False
-    return any(not node.hidden if where == "*" else node.name in where for node in nodes)
+    return any(
+        not node.hidden if where == "*" else node.name in where for node in nodes
+    )

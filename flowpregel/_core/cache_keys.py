@@ -39,8 +39,12 @@ def _key_of(task: Task, policy: CachePolicy) -> str:
 
 
 def is_within(task: Task, key: Any) -> bool:
-    """Return whether *key* is computed by a caller of *task*, which must not wait for it."""
+    """Return whether *key* is computed by a caller of *task*, which must not wait for
+    it.
+    """
     caller = task.parent
-    while caller is not None and (caller.cache_key is None or caller.cache_key[:2] != key):
+    while caller is not None and (
+        caller.cache_key is None or caller.cache_key[:2] != key
+    ):
         caller = caller.parent
     return caller is not None

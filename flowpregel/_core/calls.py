@@ -1,4 +1,5 @@
-"""The calls that bodies make: what each asks for, how it ends and fails, and what is kept of it.
+"""The calls that bodies make: what each asks for, how it ends and fails, and what is
+kept of it.
 
 Results need no run where an earlier one kept them, or another shares them.
 """
@@ -10,14 +11,22 @@ from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import answers, ids, records, replay
-from flowpregel._core.effects import SAVE, BodyCalls, Call, CallFailure, Resolve, StepContext
+from flowpregel._core.effects import (
+    SAVE,
+    BodyCalls,
+    Call,
+    CallFailure,
+    Resolve,
+    StepContext,
+)
 from flowpregel._core.ids import NOWHERE, CallRecord
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.run_state import Run
 
 DEEPEST = 1_000
-"""How deep tasks, or graphs, may be nested: as deep as Python's own calls are by default.
-In OS threads and worker processes no stack would end endless nesting."""
+"""How deep tasks, or graphs, may be nested: as deep as Python's own calls are by
+default. In OS threads and worker processes no stack would end endless nesting.
+"""
 
 # ---------------------------------------------------------------- what a body asks for
 
@@ -27,7 +36,8 @@ def plan_call(
 ) -> Task | None:
     """Return the task that is to be run for a *call* of *caller*.
 
-    None: the call is answered at once, by its record for one, or is among the tasks *running*.
+    None: the call is answered at once, by its record for one, or is among the tasks
+    *running*.
     """
     if call.node is SAVE:
         _save(run, caller, call)
@@ -57,14 +67,20 @@ def plan_call(
     return None
 
 
-def identify_call(caller: Task, call: Call, place: StepContext) -> tuple[str, CallRecord | None]:
-    """Count the next call that *caller* makes; return its id, and what is to be kept of it.
+def identify_call(
+    caller: Task, call: Call, place: StepContext
+) -> tuple[str, CallRecord | None]:
+    """Count the next call that *caller* makes; return its id, and what is to be kept of
+    it.
 
     The id is made of the caller and of what it asks for; that of a call which is not
     recorded, of its place among the calls of its caller.
     """
     body: BodyCalls = caller.body
-    around, asked = (place.checkpoint_id, place.namespace, place.step, caller.id), call.asked
+    around, asked = (
+        (place.checkpoint_id, place.namespace, place.step, caller.id),
+        call.asked,
+    )
     body.made += 1
     if asked is None:
         return ids.task_id(*around, body.made - 1), None
@@ -79,7 +95,11 @@ def identify_call(caller: Task, call: Call, place: StepContext) -> tuple[str, Ca
 
 
 def call_task(
-    caller: Task, call: Call, place: StepContext, identity: str, record: CallRecord | None
+    caller: Task,
+    call: Call,
+    place: StepContext,
+    identity: str,
+    record: CallRecord | None,
 ) -> Task:
     """Return the task of the call that *caller* made last: see `identify_call`."""
     body: BodyCalls = caller.body
@@ -88,7 +108,9 @@ def call_task(
     if record is not None:
         known_by = (*record[:2], body.equal[record[:2]] - 1)
     if node.role == "graph":
-        namespace = f"{caller.namespace}|{body.graphs}" if body.graphs else caller.namespace
+        namespace = (
+            f"{caller.namespace}|{body.graphs}" if body.graphs else caller.namespace
+        )
         body.graphs += 1
     else:
         around = f"{place.namespace}|{node.name}" if place.namespace else node.name
@@ -114,28 +136,42 @@ def call_task(
 def too_deep(name: str) -> RecursionError:
     """Return the error for a task or a graph that is nested too deep."""
     return RecursionError(
-        f"{name!r} is nested more than {DEEPEST:,} deep: does it call itself without end?"
+        f"{name!r} is nested more than {DEEPEST:,} deep: does it call itself without "
+        "end?"
     )
 
 
 def _answered(
-    run: Run, place: StepContext, caller: Task, call: Call, identity: str, record: CallRecord
+    run: Run,
+    place: StepContext,
+    caller: Task,
+    call: Call,
+    identity: str,
+    record: CallRecord,
 ) -> tuple[str, Outcome | None]:
     """Return `answer`, or how the call fails because of it."""
     try:
         identity, outcome = replay.answer(run, caller, call, identity, record)
     except replay.REFUSALS as error:
         return identity, Raised(error)  # what is recorded stays as it is
-    if isinstance(outcome, Raised) and not isinstance(outcome.error, errors.TaskCancelled):
+    if isinstance(outcome, Raised) and not isinstance(
+        outcome.error, errors.TaskCancelled
+    ):
         # It may bring the body down only now: it was kept while another call asked.
-        outcome = fail_call(call_task(caller, call, place, identity, record), outcome.error)
+        outcome = fail_call(
+            call_task(caller, call, place, identity, record), outcome.error
+        )
     if isinstance(outcome, Returned) and "recorded" in run.options.modes:
-        run.after.extend(run.stream_events.updates(call.node, outcome.writes, "recorded"))
+        run.after.extend(
+            run.stream_events.updates(call.node, outcome.writes, "recorded")
+        )
     return identity, outcome
 
 
 def _save(run: Run, task: Task, call: Call) -> None:
-    """Keep what a running *task* saves, for its next attempt; answer it when that is done."""
+    """Keep what a running *task* saves, for its next attempt; answer it when that is
+    done.
+    """
     (task.saved,) = call.arguments.args
     saved: Write = (records.SAVED, task.saved)
     called = () if task.record is None else ((records.CALLED, tuple(task.record)),)
@@ -147,13 +183,17 @@ def _save(run: Run, task: Task, call: Call) -> None:
 
 
 def cancel_call(run: Run, running: Mapping[str, Task], wanted: Call) -> list[Task]:
-    """Record that a body no longer wants a call; return what is to be stopped: all below it.
+    """Record that a body no longer wants a call; return what is to be stopped: all
+    below it.
 
     The record comes before whatever the body does next, which depends on it.
     """
     for task in running.values():
         if any(_is_same_caller(call.reply, wanted.reply) for call in task.waiting):
-            run.keep_end(task, ((records.ERROR, errors.TaskCancelled("its caller cancelled it")),))
+            run.keep_end(
+                task,
+                ((records.ERROR, errors.TaskCancelled("its caller cancelled it")),),
+            )
             stopped = [task, *below(running, task)]
             for each in stopped:
                 each.is_cancelled = True
@@ -162,21 +202,33 @@ def cancel_call(run: Run, running: Mapping[str, Task], wanted: Call) -> list[Tas
 
 
 def _is_same_caller(one: Any, other: Any) -> bool:
-    """Return whether two replies are of one call: futures, or a task's place and a number."""
-    return one is other or (isinstance(one, tuple) and isinstance(other, tuple) and one == other)
+    """Return whether two replies are of one call: futures, or a task's place and a
+    number.
+    """
+    return one is other or (
+        isinstance(one, tuple) and isinstance(other, tuple) and one == other
+    )
 
 
-def below(running: Mapping[str, Task], body: Task, *, direct: bool = False) -> list[Task]:
+def below(
+    running: Mapping[str, Task], body: Task, *, direct: bool = False
+) -> list[Task]:
     """Return the running calls of *body*, and unless *direct* those that they make."""
     calls = [each for each in running.values() if each.parent is body and each.waiting]
-    return calls if direct else [*calls, *(each for task in calls for each in below(running, task))]
+    return (
+        calls
+        if direct
+        else [*calls, *(each for task in calls for each in below(running, task))]
+    )
 
 
 # ---------------------------------------------------------------- ends
 
 
 def fail_call(task: Task, error: BaseException) -> Raised:
-    """Note that a call failed, perhaps when its body had ended already; return its outcome."""
+    """Note that a call failed, perhaps when its body had ended already; return its
+    outcome.
+    """
     assert task.parent is not None
     body: BodyCalls = task.parent.body
     # A call that only an earlier attempt of the body made is not this one's to raise.
@@ -205,11 +257,15 @@ def uncaught(run: Run, task: Task, error: BaseException) -> None:
 
 
 def _is_unseen(body: BodyCalls, failure: CallFailure) -> bool:
-    return failure.is_late or (body.caught is not None and failure.task.id not in body.caught)
+    return failure.is_late or (
+        body.caught is not None and failure.task.id not in body.caught
+    )
 
 
 def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
-    """Return how a body ended: with the failure of one of its calls, if it never saw it."""
+    """Return how a body ended: with the failure of one of its calls, if it never saw
+    it.
+    """
     unseen = {
         each.task: each.error
         for each in body.failures.values()
@@ -218,7 +274,8 @@ def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
     if isinstance(outcome, Returned) and unseen:
         task, error = next(iter(unseen.items()))
         error.add_note(
-            f"nobody looked at this failure of {task.call}: ask each call for its .result(), "
+            f"nobody looked at this failure of {task.call}: ask each call for its "
+            ".result(), "
             "or for its .exception() to go on without it"
         )
         outcome = Raised(error)
@@ -227,7 +284,9 @@ def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
         others = [task.call for task in unseen if task.id not in known]
         if others:
             shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-            outcome.error.add_note(f"{len(others)} more failed, and nobody looked: {shown}")
+            outcome.error.add_note(
+                f"{len(others)} more failed, and nobody looked: {shown}"
+            )
     return outcome
 
 
@@ -235,10 +294,16 @@ def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
 
 
 def note_of(failed: Task) -> str:
-    """Return the note on what a task failed with: which one, its arguments, and where it ran."""
+    """Return the note on what a task failed with: which one, its arguments, and where
+    it ran.
+    """
     note = f"During task with name {failed.name!r} and id {failed.id!r}"
     ran = failed.span
-    worker = f", worker {ran.pid}" if ran and ran.executor in ("processes", "futures") else ""
+    worker = (
+        f", worker {ran.pid}"
+        if ran and ran.executor in ("processes", "futures")
+        else ""
+    )
     called = f": {failed.call}" if failed.kind is Kind.CALL else ""
     return f"{note}{called} (attempt {failed.attempt}{worker})"
 

@@ -1,4 +1,5 @@
-"""Chance is told from change: a body that asks for something else than is recorded at its place.
+"""Chance is told from change: a body that asks for something else than is recorded at
+its place.
 
 ==============================================  =====================================
 the body asks for something else, and           then
@@ -50,13 +51,17 @@ def check_chance(run: Run, caller: Task, record: CallRecord) -> None:
         raise ReplayMismatchError(*_shown(was, record))
     # What is in a file that the body was given is input, as its arguments are.
     run.going_on.is_changed = True
-    if not (run.options.adopts_input or _has_adopted(run, [file for file, _ in changed])):
+    if not (
+        run.options.adopts_input or _has_adopted(run, [file for file, _ in changed])
+    ):
         why = "; ".join(text for _, text in changed)
         raise InputMismatchError(_thread_of(run), why, adopts=True)
 
 
 def _thread_of(run: Run) -> str:
-    """Return the id of the thread whose records a run, or a dry replay of one, goes on with."""
+    """Return the id of the thread whose records a run, or a dry replay of one, goes on
+    with.
+    """
     saved = run.options.loaded[0] if run.options.loaded else None
     address = run.options.address or (saved and saved.address)
     return address.thread_id if address else "(not kept)"
@@ -82,7 +87,9 @@ def _recorded_at(run: Run, caller: Task, record: CallRecord) -> CallRecord | Non
         run.placed = {(each.caller, each.place): each for each in found}
     was = run.placed.get((record.caller, record.place))
     if was is None and run.left is not None:
-        was = record_in(run.left.record_at(ids.call_path(caller.path, caller.body.made - 1)))
+        was = record_in(
+            run.left.record_at(ids.call_path(caller.path, caller.body.made - 1))
+        )
     if was is None or (was.caller, was.place) == (record.caller, record.place):
         return was
     note_change(run, caller, was, record)
@@ -104,13 +111,19 @@ def record_in(kept: Sequence[Write]) -> CallRecord | None:
 
 
 def _shown(recorded: CallRecord, now: CallRecord) -> list[str]:
-    """Return two calls as a message shows them, with the digests that tell them from each other."""
+    """Return two calls as a message shows them, with the digests that tell them from
+    each other.
+    """
     texts = [
         f"{each.text}   [code {each.code[:8]}, arguments {each.arguments[:8]}]"
         for each in (recorded, now)
     ]
     if recorded.text == now.text and recorded.arguments != now.arguments:
         hidden = _TYPE_ALONE.findall(now.text)
-        what = f"the content of {', '.join(hidden)}" if hidden else "a part that is not shown"
+        what = (
+            f"the content of {', '.join(hidden)}"
+            if hidden
+            else "a part that is not shown"
+        )
         texts[1] += f" (what differs is {what})"
     return texts

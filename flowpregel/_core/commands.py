@@ -1,4 +1,6 @@
-"""What users give a run, and are given by it, beside values: callables, commands, questions."""
+"""What users give a run, and are given by it, beside values: callables, commands,
+questions.
+"""
 
 from __future__ import annotations
 
@@ -57,10 +59,9 @@ class Send:
 class Command(Generic[Destination]):
     """Tell a graph what to do next: update its state, go to a node, answer a question.
 
-    Args:
-        graph: None for this graph, `Command.PARENT` for the one around it.
-        update: State to write: a dict, (channel, value) pairs, or an annotated object.
-        resume: The answer to the pending interrupt, or a dict of interrupt ids and answers.
+    Args: graph: None for this graph, `Command.PARENT` for the one around it. update:
+        State to write: a dict, (channel, value) pairs, or an annotated object. resume:
+        The answer to the pending interrupt, or a dict of interrupt ids and answers.
         goto: A node name, a `Send`, or several of either.
     """
 
@@ -136,14 +137,21 @@ def callee_of(target: Any, *, takes_input: bool = True) -> Callee:
     """
     # A Mock has every attribute that is asked for, and is meant to be called.
     find = inspect.getattr_static if callable(target) else getattr
-    func, coroutine = (find(target, name, None) and getattr(target, name) for name in _METHODS)
+    func, coroutine = (
+        find(target, name, None) and getattr(target, name) for name in _METHODS
+    )
     if not callable(func) and not callable(coroutine):
         if not callable(target):
             raise ConfigurationError(
-                f"{target!r} cannot be a node: give a callable, or an object with invoke or ainvoke"
+                f"{target!r} cannot be a node: give a callable, or an object with "
+                "invoke or ainvoke"
             )
-        func, coroutine = (None, target) if is_coroutine_function(target) else (target, None)
-    return Callee(func, coroutine, injections_of(func or coroutine, takes_input), name_of(target))
+        func, coroutine = (
+            (None, target) if is_coroutine_function(target) else (target, None)
+        )
+    return Callee(
+        func, coroutine, injections_of(func or coroutine, takes_input), name_of(target)
+    )
 
 
 def unwrapped(target: Any) -> Any:
@@ -172,7 +180,10 @@ def name_of(target: Any) -> str:
     """Return the name of a callable, as its author wrote it."""
     target = unwrapped(target)
     names = (getattr(target, "__name__", None), getattr(target, "name", None))
-    return next((each for each in names if each and isinstance(each, str)), type(target).__name__)
+    return next(
+        (each for each in names if each and isinstance(each, str)),
+        type(target).__name__,
+    )
 
 
 def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
@@ -187,8 +198,13 @@ def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        names, allowed = _annotation_names(parameter.annotation), _INJECTED[parameter.name]
-        is_store = parameter.name == "store" and any(name.endswith("Store") for name in names)
+        names, allowed = (
+            _annotation_names(parameter.annotation),
+            _INJECTED[parameter.name],
+        )
+        is_store = parameter.name == "store" and any(
+            name.endswith("Store") for name in names
+        )
         if allowed and names and not names & allowed and not is_store:
             continue
         found.append(
@@ -206,7 +222,11 @@ def _annotation_names(annotation: Any) -> frozenset[str]:
     """Return the bare class names in an annotation, written out or as text."""
     if annotation is inspect.Parameter.empty:
         return frozenset()
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = (
+        annotation
+        if isinstance(annotation, str)
+        else inspect.formatannotation(annotation)
+    )
     for mark in "|,[]()\"'":
         text = text.replace(mark, " ")
     words = {word.rsplit(".", 1)[-1] for word in text.split()}

@@ -1,4 +1,5 @@
-"""Copies of values that no later change of the original can reach; objects that are not copied.
+"""Copies of values that no later change of the original can reach; objects that are not
+copied.
 
 What an in-memory saver, store or cache keeps must read back as it was when it
 was kept. A value of an immutable built-in type is kept as it is; any other is
@@ -80,13 +81,15 @@ def bring_back(kept: Any, what: object) -> Any:
         return pickle.loads(kept[0])
     except Exception as error:
         raise ValueEncodingError(
-            f"{what} was kept but cannot be read back: {type(error).__name__}: {error}; "
+            f"{what} was kept but cannot be read back: {type(error).__name__}: "
+            f"{error}; "
             "check the class's __reduce__ or __setstate__"
         ) from error
 
 
 def own_copy(value: Any) -> Any:
-    """Return a copy of *value* that no change of it reaches; *value* itself if it cannot be kept.
+    """Return a copy of *value* that no change of it reaches; *value* itself if it
+    cannot be kept.
 
     Example:
         >>> given = [1]
@@ -103,33 +106,49 @@ def own_copy(value: Any) -> Any:
 
 @cache
 def by_value_pickler() -> Any:
-    """Return a pickler for what plain pickle cannot: lambdas, closures, classes in functions."""
+    """Return a pickler for what plain pickle cannot: lambdas, closures, classes in
+    functions.
+    """
     import cloudpickle  # noqa: PLC0415 - 30 ms, and seldom needed
 
     class WithoutVariables(cloudpickle.Pickler):  # type: ignore[misc]
-        """cloudpickle, but for the variables of the function that a pydantic class is in.
+        """cloudpickle, but for the variables of the function that a pydantic class is
+        in.
 
         The class notes them for names in annotations; any of them may be a lock.
         """
 
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, CodeType):
-                # Since 3.1.3 cloudpickle leaves the file's name out. Its text is a new one each
-                # time, as theirs are: else the pickle would depend on who holds it too.
-                return code_of_file, ("".join(obj.co_filename), *self.dispatch_table[CodeType](obj))
+                # Since 3.1.3 cloudpickle leaves the file's name out. Its text is a new
+                # one each time, as theirs are: else the pickle would depend on who
+                # holds it too.
+                return code_of_file, (
+                    "".join(obj.co_filename),
+                    *self.dispatch_table[CodeType](obj),
+                )
             reduced = super().reducer_override(obj)
-            if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > 2:
+            if (
+                isinstance(obj, type)
+                and isinstance(reduced, tuple)
+                and len(reduced) > 2
+            ):
                 reduced[2][0].pop("__pydantic_parent_namespace__", None)
                 if is_importable(obj):
-                    # It is none in the process that reads this, but a digest is to be the same.
+                    # It is none in the process that reads this, but a digest is to be
+                    # the same.
                     reduced = (class_of_main, reduced[:2], *reduced[2:])
             return reduced
 
     return WithoutVariables
 
 
-def code_of_file(file: str, make: Callable[..., CodeType], given: tuple[Any, ...]) -> CodeType:
-    """Return the code that cloudpickle's recipe makes, of *file*, where its source is found."""
+def code_of_file(
+    file: str, make: Callable[..., CodeType], given: tuple[Any, ...]
+) -> CodeType:
+    """Return the code that cloudpickle's recipe makes, of *file*, where its source is
+    found.
+    """
     return make(*given).replace(co_filename=file)
 
 
@@ -141,8 +160,10 @@ def _dumps_by_value(value: Any, what: str) -> bytes:
         pickle.loads(data)
     except Exception as error:
         raise ValueEncodingError(
-            f"{what} cannot be kept: a {type(value).__name__} does not survive pickling "
-            f"({type(error).__name__}: {error}); keep it in a Context or UntrackedValue channel, "
+            f"{what} cannot be kept: a {type(value).__name__} does not survive "
+            "pickling "
+            f"({type(error).__name__}: {error}); keep it in a Context or "
+            "UntrackedValue channel, "
             "or give its class a __reduce__"
         ) from error
     return data
@@ -205,7 +226,8 @@ _made_here: WeakValueDictionary[str, Resident] = WeakValueDictionary()
 
 
 class StandIn:
-    """Stands for an object of another process, and becomes that again when it is sent there.
+    """Stands for an object of another process, and becomes that again when it is sent
+    there.
 
     Args:
         name: Names the object.
@@ -220,7 +242,8 @@ class StandIn:
         if wanted.startswith("__"):
             raise AttributeError(wanted)
         raise ConfigurationError(
-            f".{wanted} of {self!r} was asked for in a worker process: ask outside of the run, "
+            f".{wanted} of {self!r} was asked for in a worker process: ask outside of "
+            "the run, "
             "or give the node executor='threads'"
         )
 
@@ -239,6 +262,8 @@ def reference_to(resident: Resident) -> tuple[Any, ...]:
 
 
 def find(name: str, kind: str) -> Resident | StandIn:
-    """Return the object of this process that has *name*, or a stand-in for that of another."""
+    """Return the object of this process that has *name*, or a stand-in for that of
+    another.
+    """
     found = _made_here.get(name)
     return StandIn(name, kind) if found is None else found

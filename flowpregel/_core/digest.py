@@ -39,10 +39,9 @@ _LARGE = 1 << 20
 def digest_of(value: Any, what: str, *, strict: bool) -> str:
     """Return a digest of the content of *value*: 32 hex digits.
 
-    Args:
-        value: Anything; an object that is no built-in is digested as it would be pickled.
-        what: What the value is, for the message of an error.
-        strict: Whether to refuse a value that has no content to digest, such as
+    Args: value: Anything; an object that is no built-in is digested as it would be
+        pickled. what: What the value is, for the message of an error. strict: Whether
+        to refuse a value that has no content to digest, such as
             a lock; otherwise its type stands for it.
 
     Raises:
@@ -58,7 +57,8 @@ def digest_of(value: Any, what: str, *, strict: bool) -> str:
 
 
 def earlier_digests(value: Any, what: str) -> Iterator[str]:
-    """Yield the digests that *value* may have had before classes gained fields with defaults.
+    """Yield the digests that *value* may have had before classes gained fields with
+    defaults.
 
     Args:
         value: What it is digested of: the arguments of a call, an input.
@@ -72,14 +72,20 @@ def earlier_digests(value: Any, what: str) -> Iterator[str]:
 
 
 def have_equal_content(one: Any, other: Any) -> bool:
-    """Return whether two values have the same content, if they have one that can be compared."""
+    """Return whether two values have the same content, if they have one that can be
+    compared.
+    """
     try:
-        return digest_of(one, "a value", strict=True) == digest_of(other, "a value", strict=True)
+        return digest_of(one, "a value", strict=True) == digest_of(
+            other, "a value", strict=True
+        )
     except ConfigurationError:
         return False
 
 
-def _digest_of(value: Any, what: str, *, strict: bool, fields: LeftOutFields | None = None) -> str:
+def _digest_of(
+    value: Any, what: str, *, strict: bool, fields: LeftOutFields | None = None
+) -> str:
     """Return `digest_of`; *fields* are left out of objects."""
     digest = hashlib.blake2b(digest_size=_SIZE)
     try:
@@ -92,7 +98,9 @@ def _digest_of(value: Any, what: str, *, strict: bool, fields: LeftOutFields | N
     return digest.hexdigest()
 
 
-def arguments_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str) -> str:
+def arguments_digest(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str
+) -> str:
     """Return a digest of a call's arguments; of a value without content, its type."""
     if not kwargs and _ATOMS.issuperset(map(type, args)):
         plain = b"plain" + marshal.dumps(args, _MARSHAL)
@@ -101,13 +109,17 @@ def arguments_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str
 
 
 def has_plain_arguments(arguments: Arguments) -> bool:
-    """Return whether a call has nothing but numbers, texts and the like as arguments."""
+    """Return whether a call has nothing but numbers, texts and the like as
+    arguments.
+    """
     values = chain(arguments.args, arguments.kwargs.values())
     return _ATOMS.issuperset(map(type, values))
 
 
 def _reduced(value: Any) -> str | tuple[Any, ...]:
-    """Return what pickle would make of an object: how it is made, and what that is given."""
+    """Return what pickle would make of an object: how it is made, and what that is
+    given.
+    """
     if isinstance(value, enum.Flag) and value.name not in type(value).__members__:
         members = [member for member in type(value) if member in value]
         rest = value.value
@@ -127,7 +139,9 @@ def home_of(target: Any) -> tuple[str, str]:
     return getattr(owner, "__module__", None) or "__dynamic__", str(owner.__qualname__)
 
 
-def space_of(name: str, functions: Sequence[Any], version: str | None = None) -> tuple[str, ...]:
+def space_of(
+    name: str, functions: Sequence[Any], version: str | None = None
+) -> tuple[str, ...]:
     """Return the cache namespace of what *functions* return.
 
     Two functions share one only if they have the same home and the same code
@@ -159,7 +173,9 @@ class SharedSpace:
         self._functions = functions
         self._version = version
         self._has_state = not all(map(_is_plain_function, functions))
-        """Whether one is an instance that can be called: a call may change its attributes."""
+        """Whether one is an instance that can be called: a call may change its
+        attributes.
+        """
         self._known: tuple[str, ...] = ()
         self._codes: list[CodeDigest] = []
         """The digests that it was made of."""
@@ -169,8 +185,8 @@ class SharedSpace:
     def now(self, run: Hashable = None) -> tuple[str, ...]:
         """Return the namespace for a call that is made now.
 
-        Args:
-            run: Which run makes it. For each of them what is in constants is read again; None:
+        Args: run: Which run makes it. For each of them what is in constants is read
+            again; None:
                 for each call.
 
         Raises:
@@ -187,12 +203,15 @@ class SharedSpace:
     def _holds(self, run: Hashable) -> bool:
         if not all(code.bindings.hold() for code in self._codes):
             return False
-        # A counter in an instance is no other code: its state counts as it was first read.
+        # A counter in an instance is no other code: its state counts as it was first
+        # read.
         is_read_once = self._has_state or all(code.is_fixed for code in self._codes)
         return is_read_once or run in self._asked_by
 
     def _read(self) -> tuple[str, ...]:
-        codes = [] if self._version is not None else [*map(code_digest, self._functions)]
+        codes = (
+            [] if self._version is not None else [*map(code_digest, self._functions)]
+        )
         parts = [self._name]
         for at, function in enumerate(self._functions):
             home = home_of(function)
@@ -203,9 +222,12 @@ class SharedSpace:
             code = codes[at]
             if code.unseen:
                 raise ConfigurationError(
-                    f"the code of {home[1]!r} refers to {' and '.join(code.unseen)}, whose content "
-                    "the digest of code cannot see: its results cannot be shared, because an edit "
-                    "of that would not be noticed; give the task a version= to change by hand"
+                    f"the code of {home[1]!r} refers to {' and '.join(code.unseen)}, "
+                    "whose content "
+                    "the digest of code cannot see: its results cannot be shared, "
+                    "because an edit "
+                    "of that would not be noticed; give the task a version= to change "
+                    "by hand"
                 )
             parts.append(code.digest)
         self._codes = codes
@@ -234,13 +256,19 @@ def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
     return carried
 
 
-_MAKERS = [getattr(copyreg, name) for name in ("__newobj__", "__newobj_ex__", "_reconstructor")]
-"""What pickle makes most objects with; the class comes first among what they are given."""
+_MAKERS = [
+    getattr(copyreg, name) for name in ("__newobj__", "__newobj_ex__", "_reconstructor")
+]
+"""What pickle makes most objects with; the class comes first among what they are
+given.
+"""
 _FIELDS_SET = "__pydantic_fields_set__"
 
 
 class _Feeder:
-    """Writes values into a digest, one after another and each with its kind and size."""
+    """Writes values into a digest, one after another and each with its kind and
+    size.
+    """
 
     __slots__ = ("_fields", "_meanings", "_open", "_strict", "_update", "_what")
 
@@ -256,7 +284,9 @@ class _Feeder:
         self._what = what
         self._strict = strict
         self._open: dict[int, int] = {}
-        """The values that contain the one being written, by id, and how deep each is."""
+        """The values that contain the one being written, by id, and how deep each
+        is.
+        """
         self._meanings: dict[type, str] = {}
         """What was found out of classes: a value may hold many objects of each."""
 
@@ -306,8 +336,11 @@ class _Feeder:
         with memoryview(value) as view:
             self._update(b"b%d:" % view.nbytes)
             data = view if view.c_contiguous else view.tobytes()
-            # Processors have instructions for SHA-256: it takes about a third of the time.
-            self._update(data if view.nbytes < _LARGE else hashlib.sha256(data).digest())
+            # Processors have instructions for SHA-256: it takes about a third of the
+            # time.
+            self._update(
+                data if view.nbytes < _LARGE else hashlib.sha256(data).digest()
+            )
 
     def _feed_function(self, value: Any) -> None:
         self._update(b"f")
@@ -338,7 +371,8 @@ class _Feeder:
             parts = self._fields.strip(value, parts)
         self._update(b"o")
         if isinstance(parts, str):
-            # What it names may have changed: what `functools.cache` makes holds the function.
+            # What it names may have changed: what `functools.cache` makes holds the
+            # function.
             inner = getattr(value, "__wrapped__", None)
             self.feed((*home_of(kind), getattr(value, "__module__", None), parts))
             if isinstance(inner, FunctionType) and not is_ours(value):
@@ -347,7 +381,9 @@ class _Feeder:
             self._feed_parts(kind, parts)
 
     def _feed_parts(self, kind: type, parts: tuple[Any, ...]) -> None:
-        """Write how pickle would make an object of the class *kind*, and what that is given."""
+        """Write how pickle would make an object of the class *kind*, and what that is
+        given.
+        """
         maker, given, *rest = parts
         self.feed(home_of(maker))
         if isinstance(maker, type):
@@ -363,7 +399,8 @@ class _Feeder:
             self.feed(given)
         for part in rest:
             if isinstance(part, dict) and _FIELDS_SET in part:
-                # Which fields of a pydantic model were given is no part of what it equals.
+                # Which fields of a pydantic model were given is no part of what it
+                # equals.
                 part = {key: item for key, item in part.items() if key != _FIELDS_SET}
             self.feed(list(part) if hasattr(part, "__next__") else part)
 
@@ -375,17 +412,21 @@ class _Feeder:
     def _feed_meaning(self, class_: type, *, is_value: bool) -> None:
         """Write what a class means, unless its name says it.
 
-        Of an object's class that is importable, the name is enough for a record: a method that
-        was mended makes no other object of it. A cache has no promise to keep, and looks.
+        Of an object's class that is importable, the name is enough for a record: a
+        method that was mended makes no other object of it. A cache has no promise to
+        keep, and looks.
         """
-        if is_importable(class_) and (is_outside(class_) or not (is_value or self._strict)):
+        if is_importable(class_) and (
+            is_outside(class_) or not (is_value or self._strict)
+        ):
             return
         if class_ not in self._meanings:
             found = code_digest(class_)
             if found.unseen and self._strict:
                 raise ConfigurationError(
                     f"{self._what} cannot be told apart by content: the class "
-                    f"{class_.__qualname__} refers to {' and '.join(found.unseen)}; give the "
+                    f"{class_.__qualname__} refers to {' and '.join(found.unseen)}; "
+                    "give the "
                     "cache policy a key_func, or the task a version"
                 )
             self._meanings[class_] = found.digest
@@ -394,8 +435,10 @@ class _Feeder:
     def _refuse(self, value: Any, error: Exception) -> None:
         if self._strict:
             raise ConfigurationError(
-                f"{self._what} cannot be told apart by content: a {type(value).__qualname__} "
-                f"is part of it ({error}); give the cache policy a key_func, or the task a version"
+                f"{self._what} cannot be told apart by content: a "
+                f"{type(value).__qualname__} "
+                f"is part of it ({error}); give the cache policy a key_func, or the "
+                "task a version"
             ) from error
         self._update(b"?")
         self.feed(home_of(type(value)))

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from flowpregel._core.ids import Asked, CallRecord, Span
-from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task, Write
+from flowpregel._core.records import (
+    Address,
+    Arguments,
+    Batch,
+    Node,
+    Outcome,
+    Task,
+    Write,
+)
 from flowpregel.errors import RunStopped, TaskCancelled
 
 # ---------------------------------------------------------------- effects
@@ -28,7 +36,9 @@ class Load:
 
 @dataclass(slots=True, eq=False)
 class StepContext:
-    """The superstep that tasks are planned for: ids are made of it, and what all have in common."""
+    """The superstep that tasks are planned for: ids are made of it, and what all have
+    in common.
+    """
 
     checkpoint_id: str
     namespace: str
@@ -46,7 +56,9 @@ class StepContext:
 
 @dataclass(slots=True, eq=False)
 class Submit:
-    """Start an attempt of each of these tasks; the reply is None, an `Ended` of each follows."""
+    """Start an attempt of each of these tasks; the reply is None, an `Ended` of each
+    follows.
+    """
 
     tasks: list[Task]
     setting: StepContext
@@ -76,7 +88,9 @@ class Wait:
     """Wait for an event; the reply is a `Wakeup`."""
 
     deadline: int | None = None
-    """Monotonic nanoseconds at which to wake up in any case; 0 is at once, None is never."""
+    """Monotonic nanoseconds at which to wake up in any case; 0 is at once, None is
+    never.
+    """
 
 
 @dataclass(slots=True)
@@ -93,7 +107,9 @@ BUSY: Final = object()
 LOOK_AGAIN: Final = 50_000_000
 """Nanoseconds between two looks for such a result."""
 HOLD: Final = 50_000_000
-"""Nanoseconds for which a call that no recorded one fits waits for others of its task that do."""
+"""Nanoseconds for which a call that no recorded one fits waits for others of its task
+that do.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +140,9 @@ class Emit:
     """Where it happened; None is the run's own namespace."""
 
 
-Effect: TypeAlias = Load | Submit | Cancel | Resolve | Wait | Commit | Look | Share | Emit
+Effect: TypeAlias = (
+    Load | Submit | Cancel | Resolve | Wait | Commit | Look | Share | Emit
+)
 
 Steps: TypeAlias = Generator[Effect, Any, Any]
 """A part of a run: a generator of effects."""
@@ -144,7 +162,9 @@ class Call:
     node: Node
     arguments: Arguments
     asked: Asked | None = None
-    """What it asks for, if it is to be recorded; a graph's calls are known by their order."""
+    """What it asks for, if it is to be recorded; a graph's calls are known by their
+    order.
+    """
     reply: Any = None
     """Where the engine finds the caller that waits; opaque here."""
     variables: Any = None
@@ -174,7 +194,9 @@ class BodyCalls:
     made: int = 0
     """How many the present attempt has made."""
     equal: dict[tuple[str, str], int] = field(default_factory=dict)
-    """How many of these asked for the same, by the name and the digest of the arguments."""
+    """How many of these asked for the same, by the name and the digest of the
+    arguments.
+    """
     placed: int = 0
     """How many of these have their place in the body by themselves."""
     graphs: int = 0
@@ -183,7 +205,9 @@ class BodyCalls:
     failures: dict[str, CallFailure] = field(default_factory=dict)
     """Those that failed, by task id."""
     caught: Collection[str] | None = None
-    """Those whose failures the body has seen; None: its executor does not report them."""
+    """Those whose failures the body has seen; None: its executor does not report
+    them.
+    """
     asked: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     """Their interrupts, by task path."""
     outcome: Outcome | None = None
@@ -193,14 +217,19 @@ class BodyCalls:
     planned: dict[int, CallRecord] = field(default_factory=dict)
     """Those that ran, by place, if it may repeat them."""
     is_remade: bool = False
-    """Whether it was given a result made anew where another was recorded: what it asks for from
-    then on may differ, and that is no chance."""
+    """Whether it was given a result made anew where another was recorded: what it asks
+    for from then on may differ, and that is no chance.
+    """
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many results the present attempt was given, by the task's name and the code's digest."""
+    """How many results the present attempt was given, by the task's name and the code's
+    digest.
+    """
 
 
 SAVE: Final = Node(name="runtime.save")
-"""The node of a call by which a task saves its only argument: the run itself answers it."""
+"""The node of a call by which a task saves its only argument: the run itself answers
+it.
+"""
 CANCEL: Final = Node(name="future.cancel")
 """The node of a call by which a task gives up another, which has the same ``reply``."""
 REQUESTS: Final = SAVE, CANCEL
@@ -232,7 +261,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a language model says in a task: what it emits for the stream of mode ``messages``."""
+    """What a language model says in a task: what it emits for the stream of mode
+    ``messages``.
+    """
 
     message: Any
     metadata: Mapping[str, Any]
@@ -249,7 +280,9 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A running task emitted a chunk, a `Report`, a `Notice`, or what a model `Said`."""
+    """A running task emitted a chunk, a `Report`, a `Notice`, or what a model
+    `Said`.
+    """
 
     task_id: str
     payload: Any

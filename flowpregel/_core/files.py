@@ -1,7 +1,8 @@
-"""The files whose content arguments are known by: which they were, and what has changed in them.
+"""The files whose content arguments are known by: which they were, and what has changed
+in them.
 
-A `File` notes itself while a digest of it is taken. What was noted is kept with the call, or with
-the input, so that a file which was corrected since can be named.
+A `File` notes itself while a digest of it is taken. What was noted is kept with the
+call, or with the input, so that a file which was corrected since can be named.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from typing import TypeAlias, TypeVar
 
 Value = TypeVar("Value")
 FileContent: TypeAlias = tuple[str, str, int]
-"""The path of a file, a digest of its content, and its size: plain, as it is recorded."""
+"""The path of a file, a digest of its content, and its size: plain, as it is
+recorded.
+"""
 _DIGITS = 16
-_NOTED: ContextVar[list[FileContent] | None] = ContextVar("flowpregel_files", default=None)
+_NOTED: ContextVar[list[FileContent] | None] = ContextVar(
+    "flowpregel_files", default=None
+)
 
 
 def note_file(path: str, digest: str, size: int) -> None:
@@ -24,7 +29,9 @@ def note_file(path: str, digest: str, size: int) -> None:
         noted.append(content)
 
 
-def with_files(take_digest: Callable[[], Value]) -> tuple[Value, tuple[FileContent, ...]]:
+def with_files(
+    take_digest: Callable[[], Value],
+) -> tuple[Value, tuple[FileContent, ...]]:
     """Return what *take_digest* does, and the files that were noted meanwhile."""
     noted: list[FileContent] = []
     token = _NOTED.set(noted)

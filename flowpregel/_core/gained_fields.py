@@ -1,9 +1,10 @@
 """Arguments as they were before a class of theirs gained fields with defaults.
 
-A recorded call has a digest of its arguments. If a data class among them has gained a field since,
-that digest is the one of the same arguments without the field. Fields with their defaults cannot
-be left out of every digest: the call recorded with an old default would then answer one with an
-edited default. So they are left out in a second look-up only, when the first one finds nothing::
+A recorded call has a digest of its arguments. If a data class among them has gained a
+field since, that digest is the one of the same arguments without the field. Fields with
+their defaults cannot be left out of every digest: the call recorded with an old default
+would then answer one with an edited default. So they are left out in a second look-up
+only, when the first one finds nothing::
 
     Params(n=1, deep=False) ──► digest of n and deep ──► nothing is recorded
                             └─► digest of n alone    ──► recorded before there was `deep`
@@ -35,15 +36,21 @@ class LeftOutFields:
     """
 
     def __init__(
-        self, left_out: Mapping[type, frozenset[str]], are_equal: Callable[[Any, Any], bool]
+        self,
+        left_out: Mapping[type, frozenset[str]],
+        are_equal: Callable[[Any, Any], bool],
     ) -> None:
         self._left_out = left_out
         self._are_equal = are_equal
         self.with_defaults: dict[type, list[str]] = {}
-        """By class, the fields that have their defaults in all instances which were digested."""
+        """By class, the fields that have their defaults in all instances which were
+        digested.
+        """
 
     def strip(self, value: Any, parts: Reduced) -> Reduced:
-        """Return what pickle would make of *value*, without the fields that are left out."""
+        """Return what pickle would make of *value*, without the fields that are left
+        out.
+        """
         kind = type(value)
         if isinstance(parts, str) or not (defaults := defaults_of(kind)):
             return parts
@@ -56,7 +63,9 @@ class LeftOutFields:
         names = self._left_out.get(kind)
         return parts if not names else _without(value, parts, names)
 
-    def _has_default(self, value: Any, name: str, make_default: Callable[[], Any]) -> bool:
+    def _has_default(
+        self, value: Any, name: str, make_default: Callable[[], Any]
+    ) -> bool:
         try:
             return self._are_equal(getattr(value, name), make_default())
         except Exception:  # noqa: BLE001 - a user's factory may raise anything
@@ -64,11 +73,16 @@ class LeftOutFields:
 
 
 def defaults_of(kind: Any) -> Defaults:
-    """Return the defaults of the fields of a data class, a named tuple, or a model of pydantic."""
+    """Return the defaults of the fields of a data class, a named tuple, or a model of
+    pydantic.
+    """
     if dataclasses.is_dataclass(kind):
         return dict(_defaults_of_dataclass(kind))
     if issubclass(kind, tuple):
-        return {name: _constant(each) for name, each in _mapping(kind, "_field_defaults").items()}
+        return {
+            name: _constant(each)
+            for name, each in _mapping(kind, "_field_defaults").items()
+        }
     fields = _mapping(kind, "__pydantic_fields__")
     return {
         name: partial(field.get_default, call_default_factory=True)
@@ -95,8 +109,12 @@ def _mapping(kind: type, name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def choices(with_defaults: Mapping[type, list[str]]) -> Iterator[Mapping[type, frozenset[str]]]:
-    """Yield what may have been gained: first single fields, then the last ones of each class."""
+def choices(
+    with_defaults: Mapping[type, list[str]],
+) -> Iterator[Mapping[type, frozenset[str]]]:
+    """Yield what may have been gained: first single fields, then the last ones of each
+    class.
+    """
     options = [
         [(kind, names) for names in chain((frozenset[str](),), _subsets(fields))]
         for kind, fields in with_defaults.items()
@@ -118,8 +136,12 @@ def _subsets(fields: list[str]) -> Iterator[frozenset[str]]:
             yield names
 
 
-def _without(value: Any, parts: tuple[Any, ...], names: frozenset[str]) -> tuple[Any, ...]:
-    """Return *parts* without the fields *names* of the object *value* that they are of."""
+def _without(
+    value: Any, parts: tuple[Any, ...], names: frozenset[str]
+) -> tuple[Any, ...]:
+    """Return *parts* without the fields *names* of the object *value* that they are
+    of.
+    """
     maker, given, *rest = parts
     kind: Any = type(value)
     if issubclass(kind, tuple) and maker is copyreg.__newobj__:  # type: ignore[attr-defined]
@@ -132,7 +154,8 @@ def _without(value: Any, parts: tuple[Any, ...], names: frozenset[str]) -> tuple
         state = _without_last(state, fields, names)
     elif isinstance(state, tuple):
         state = tuple(_without_keys(each, names) for each in state)
-    elif isinstance(state, dict) and isinstance(state.get("__dict__"), dict):  # of pydantic
+    # of pydantic
+    elif isinstance(state, dict) and isinstance(state.get("__dict__"), dict):
         state = {**state, "__dict__": _without_keys(state["__dict__"], names)}
     else:
         state = _without_keys(state, names)
@@ -148,7 +171,8 @@ def _without_keys(state: Any, names: frozenset[str]) -> Any:
 def _without_last(values: Any, fields: Any, names: frozenset[str]) -> Any:
     """Return *values* without those of *names*, if they are the last ones of *fields*.
 
-    Values without names, of which others are left out, would be those of another object.
+    Values without names, of which others are left out, would be those of another
+    object.
     """
     count = len(fields) - len(names)
     is_end = len(values) == len(fields) and names.issuperset(fields[count:])

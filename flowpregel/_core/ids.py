@@ -1,4 +1,6 @@
-"""How tasks and calls are known again: by ids made of their place, and by what is kept of them."""
+"""How tasks and calls are known again: by ids made of their place, and by what is kept
+of them.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,26 @@ from flowpregel._core.files import FileContent
 CODE_DIGITS = 16
 """How much of the digest of a body is of its code alone."""
 NOWHERE = -1
-"""The place of a call that may come anywhere the next time: one before it is made again."""
+"""The place of a call that may come anywhere the next time: one before it is made
+again.
+"""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GREGORIAN_OFFSET = 0x01B21DD213814000
 """100-nanosecond intervals between 1582-10-15 and 1970-01-01 (RFC 9562, 5.1)."""
 
 _CALL = "~__pregel_push, "
 _INDEX = len(", 0000000000")
-_VERSION_6 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-6([0-9a-f]{3})-([0-9a-f]{4})-[0-9a-f]{12}")
+_VERSION_6 = re.compile(
+    r"([0-9a-f]{8})-([0-9a-f]{4})-6([0-9a-f]{3})-([0-9a-f]{4})-[0-9a-f]{12}"
+)
 
 
 def digest(*parts: object) -> str:
     """Return a digest of the text of *parts*: 32 hex digits."""
     text = "\0".join(map(str, parts))
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        text.encode("utf-8", "surrogatepass"), digest_size=16
+    ).hexdigest()
 
 
 def task_id(*parts: object) -> str:
@@ -62,13 +70,19 @@ def without_ids(namespace: str) -> str:
 
 
 def interrupt_id(namespace: str, index: int) -> str:
-    """Return the id of the *index*-th question of the task at *namespace*: 32 hex digits."""
+    """Return the id of the *index*-th question of the task at *namespace*: 32 hex
+    digits.
+    """
     return digest(namespace, index)
 
 
 def is_interrupt_id(value: object) -> bool:
     """Return whether *value* has the form that `interrupt_id` gives."""
-    return isinstance(value, str) and len(value) == 32 and set(value) <= set("0123456789abcdef")
+    return (
+        isinstance(value, str)
+        and len(value) == 32
+        and set(value) <= set("0123456789abcdef")
+    )
 
 
 def checkpoint_id(now: int, step: int) -> str:
@@ -86,7 +100,8 @@ def checkpoint_id(now: int, step: int) -> str:
 
 
 def time_of(checkpoint_id: str) -> int:
-    """Return the wall-clock nanoseconds that an id was made of; 0 if it is none of that kind.
+    """Return the wall-clock nanoseconds that an id was made of; 0 if it is none of that
+    kind.
 
     Another library's version 6 UUIDs give their time too, to 128 nanoseconds.
 
@@ -111,7 +126,9 @@ def timestamp(now: int) -> str:
 
 
 class Asked(NamedTuple):
-    """What a call asks for. By it a call is known again when its body runs once more."""
+    """What a call asks for. By it a call is known again when its body runs once
+    more.
+    """
 
     name: str
     """The name of the task."""
@@ -122,15 +139,21 @@ class Asked(NamedTuple):
     text: str
     """The call as a person reads it."""
     is_placed: bool = True
-    """Whether its place among the calls of its body is no accident: it did not wait for others."""
+    """Whether its place among the calls of its body is no accident: it did not wait for
+    others.
+    """
     files: tuple[FileContent, ...] = ()
     """The files among its arguments that are known by their content."""
     earlier: tuple[str, ...] = ()
-    """What the digest of its arguments may have been under a name that its task has adopted."""
+    """What the digest of its arguments may have been under a name that its task has
+    adopted.
+    """
 
 
 class CallRecord(NamedTuple):
-    """What is kept of a call, beside how it ended: what it asked for, and who made it."""
+    """What is kept of a call, beside how it ended: what it asked for, and who made
+    it.
+    """
 
     name: str
     arguments: str
@@ -139,7 +162,9 @@ class CallRecord(NamedTuple):
     place: int
     """The how manieth call of its body it was, or `NOWHERE`."""
     caller: str
-    """A digest of the body that made it: first of its code, then of what it was given."""
+    """A digest of the body that made it: first of its code, then of what it was
+    given.
+    """
     files: tuple[FileContent, ...] = ()
     """The files among its arguments that are known by their content."""
 
@@ -194,12 +219,15 @@ class Span(NamedTuple):
 
 
 FailedAttempt: TypeAlias = tuple[int, float, int, str, str]
-"""Began (wall-clock nanoseconds), seconds, pid, error in one line, traceback: plain, to be read
-by those who unpickle no class."""
+"""Began (wall-clock nanoseconds), seconds, pid, error in one line, traceback: plain, to
+be read by those who unpickle no class.
+"""
 
 
 UsedResults: TypeAlias = tuple[str, str, int]
-"""The name of a task, a digest of code that it had, and the number of results that this made."""
+"""The name of a task, a digest of code that it had, and the number of results that this
+made.
+"""
 
 
 class Ran(NamedTuple):
@@ -228,7 +256,9 @@ class Ran(NamedTuple):
     failed: tuple[FailedAttempt, ...] = ()
     """The last attempts that failed."""
     code: str = ""
-    """A digest of the code that made what it wrote; empty: it is a call, or it wrote nothing."""
+    """A digest of the code that made what it wrote; empty: it is a call, or it wrote
+    nothing.
+    """
     used: tuple[UsedResults, ...] = ()
     """The results of its calls that were used for that."""
 
@@ -240,7 +270,9 @@ class LeftResults(Protocol):
         """Return what is kept of a call; empty: there is no such."""
 
     def record_at(self, path: str) -> Sequence[tuple[str, Any]]:
-        """Return which call has this path, without its result; empty: there is no such."""
+        """Return which call has this path, without its result; empty: there is no
+        such.
+        """
 
     def count(self) -> int:
         """Return how many there are."""

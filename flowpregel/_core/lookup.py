@@ -27,8 +27,9 @@ from flowpregel._core.stream_events import outputs
 from flowpregel.errors import ConfigurationError
 
 MOST_VAIN = 1_000
-"""After so many calls of a task without one that fits, no more are looked up without fields that
-its arguments may have gained."""
+"""After so many calls of a task without one that fits, no more are looked up without
+fields that its arguments may have gained.
+"""
 
 
 def find_recorded(
@@ -46,7 +47,9 @@ def recorded_of(run: Run, body: BodyCalls, task_id: str) -> Sequence[Write]:
     """Return what is recorded of a call of *body*."""
     kept = body.recorded.get(task_id, ())
     if not kept and run.hand_back:
-        kept = run.pending.get(task_id) or (run.left.result(task_id) if run.left else ())
+        kept = run.pending.get(task_id) or (
+            run.left.result(task_id) if run.left else ()
+        )
     return kept
 
 
@@ -57,16 +60,22 @@ def _adopted(run: Run, caller: Task, call: Call, record: CallRecord) -> Sequence
     for name in call.node.adopts:
         assert call.asked is not None
         for arguments in (record.arguments, *call.asked.earlier):
-            kept = recorded_of(run, caller.body, ids.task_id(*around, name, arguments, equal))
+            kept = recorded_of(
+                run, caller.body, ids.task_id(*around, name, arguments, equal)
+            )
             if outputs(kept):
                 return kept
     return ()
 
 
-def _with_fewer_fields(run: Run, caller: Task, call: Call, record: CallRecord) -> Sequence[Write]:
-    """Return what is recorded of a call from before classes of its arguments gained fields.
+def _with_fewer_fields(
+    run: Run, caller: Task, call: Call, record: CallRecord
+) -> Sequence[Write]:
+    """Return what is recorded of a call from before classes of its arguments gained
+    fields.
 
-    The record then takes the present digest: where a default is edited later, it fits no more.
+    The record then takes the present digest: where a default is edited later, it fits
+    no more.
     """
     vain = run.going_on.vain_lookups
     if vain[record.name] >= MOST_VAIN or not _may_have_gained_fields(run, caller, call):
@@ -77,7 +86,11 @@ def _with_fewer_fields(run: Run, caller: Task, call: Call, record: CallRecord) -
         task_id = ids.task_id(*around, record.name, arguments, equal)
         kept = recorded_of(run, caller.body, task_id)
         was = record_in(kept)
-        if was is None or not outputs(kept) or was.arguments not in (arguments, record.arguments):
+        if (
+            was is None
+            or not outputs(kept)
+            or was.arguments not in (arguments, record.arguments)
+        ):
             continue
         if was.arguments == arguments:
             path = ids.call_path(caller.path, caller.body.made - 1)
@@ -90,14 +103,22 @@ def _with_fewer_fields(run: Run, caller: Task, call: Call, record: CallRecord) -
 
 
 def _may_have_gained_fields(run: Run, caller: Task, call: Call) -> bool:
-    """Return whether *call*, of which nothing is recorded, may be one that is recorded."""
+    """Return whether *call*, of which nothing is recorded, may be one that is
+    recorded.
+    """
     if not run.hand_back or (run.left is None and not run.pending):
         return False
-    with suppress(Exception):  # captured arguments are unpickled: their classes may raise
+    # captured arguments are unpickled: their classes may raise
+    with suppress(Exception):
         if not has_plain_arguments(call.arguments):
-            # Where nothing has changed so far, another call has to be recorded in its place.
+            # Where nothing has changed so far, another call has to be recorded in its
+            # place.
             path = ids.call_path(caller.path, caller.body.made - 1)
-            return run.going_on.is_changed or run.left is None or bool(run.left.record_at(path))
+            return (
+                run.going_on.is_changed
+                or run.left is None
+                or bool(run.left.record_at(path))
+            )
     return False
 
 

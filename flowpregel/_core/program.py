@@ -1,4 +1,6 @@
-"""A compiled program, the options of a run of it, and the live state of its channels."""
+"""A compiled program, the options of a run of it, and the live state of its
+channels.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Program:
     channels: Mapping[str, BaseChannel[Any, Any]]
     """Empty channels, as declared."""
     managed: Mapping[str, Any]
-    """Values worked out for each task from the number of its superstep, such as `IsLastStep`."""
+    """Values worked out for each task from the number of its superstep, such as
+    `IsLastStep`.
+    """
     input_channels: Keys
     output_channels: Keys
     stream_channels: Keys
@@ -38,7 +42,9 @@ class Program:
     finishing: tuple[str, ...] = ()
     """The channels whose `finish` is called when no task is due."""
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
-    """Returns what channels hold, given what a checkpoint kept, perhaps of an older program."""
+    """Returns what channels hold, given what a checkpoint kept, perhaps of an older
+    program.
+    """
     untracked: frozenset[str] = frozenset()
     """The channels that no checkpoint keeps, and that no `Send` may carry along."""
 
@@ -71,9 +77,13 @@ def compile_program(
         stream_channels=stream_channels,
         triggers={channel: tuple(names) for channel, names in triggers.items()},
         finishing=tuple(
-            key for key, item in channels.items() if type(item).finish is not BaseChannel.finish
+            key
+            for key, item in channels.items()
+            if type(item).finish is not BaseChannel.finish
         ),
-        untracked=frozenset(key for key, item in channels.items() if not item.is_tracked),
+        untracked=frozenset(
+            key for key, item in channels.items() if not item.is_tracked
+        ),
     )
 
 
@@ -121,13 +131,18 @@ class Options:
     on_code_change: Literal["keep", "rerun", "error"] = "keep"
     on_unreadable: UnreadablePolicy = "error"
     on_unmatched: Literal["run", "error"] | None = "run"
-    """What is done before the first call of a task that none of its recorded ones fits; None:
-    that is not looked for."""
+    """What is done before the first call of a task that none of its recorded ones fits;
+    None: that is not looked for.
+    """
     """Whether what was recorded and cannot be read back is made anew."""
     adopts_input: bool = False
-    """Whether the run goes on although a file that it was given has other content now."""
+    """Whether the run goes on although a file that it was given has other content
+    now.
+    """
     fail_fast: bool = False
-    """Whether calls that wait are not started once the body that made them has failed."""
+    """Whether calls that wait are not started once the body that made them has
+    failed.
+    """
     stop_grace: float = inf
     """Seconds that the calls of a failed body have until they are stopped."""
     loaded: tuple[Saved | None] | None = None
@@ -138,7 +153,9 @@ class Options:
 
 @dataclass(slots=True, eq=False)
 class State:
-    """The live state between two barriers: channels, their versions, and which node saw which."""
+    """The live state between two barriers: channels, their versions, and which node saw
+    which.
+    """
 
     channels: dict[str, BaseChannel[Any, Any]]
     versions: dict[str, Version] = field(default_factory=dict)
@@ -152,7 +169,9 @@ class State:
     """For each DeltaChannel: how many deltas its value takes to rebuild."""
 
     def copy(self, changing: Iterable[str]) -> State:
-        """Return the state as it is, if no channels but *changing* change from now on."""
+        """Return the state as it is, if no channels but *changing* change from now
+        on.
+        """
         channels = dict(self.channels)
         for name in changing:
             channels[name] = channels[name].copy()

@@ -5,8 +5,8 @@
     a node ends ──► its code, and the code behind the results that it used ──► `Ran`
     the run goes on, or is asked for again ──► `CodeComparison`
 
-A call has the digest of its code in its own record. What a node wrote, a body's result among it,
-is compared by what its `Ran` says: nothing has to run for that.
+A call has the digest of its code in its own record. What a node wrote, a body's result
+among it, is compared by what its `Ran` says: nothing has to run for that.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _VERSION = "version "
 
 
 def code_of_node(node: Node) -> str:
-    """Return a digest of what a node does, of `CODE_DIGITS`; empty: it has no code of its own.
+    """Return a digest of what a node does, of `CODE_DIGITS`; empty: it has no code of
+    its own.
 
     The tasks that it calls count by name: their results have digests of their own.
     """
@@ -66,7 +67,9 @@ def _read_code(node: Node) -> tuple[list[CodeDigest], str]:
 
 
 def ran_of(task: Task, writes: Sequence[Write]) -> Ran | None:
-    """Return how *task* ran that ended with *writes*; None: its executor does not say."""
+    """Return how *task* ran that ended with *writes*; None: its executor does not
+    say.
+    """
     if task.span is None:
         return None
     span, error, call, code = task.span, "", "", ""
@@ -76,7 +79,9 @@ def ran_of(task: Task, writes: Sequence[Write]) -> Ran | None:
     elif task.kind is not Kind.CALL and outputs(writes):
         code = code_of_node(task.node)
         if task.body is not None:
-            used = tuple((name, digest, n) for (name, digest), n in task.body.used.items())
+            used = tuple(
+                (name, digest, n) for (name, digest), n in task.body.used.items()
+            )
     return Ran(
         name=task.node.name,
         began=span.began,
@@ -135,7 +140,8 @@ class CodeChange:
 
 
 class CodeComparison:
-    """Recorded results of nodes, compared with the code of the nodes and of the tasks they name.
+    """Recorded results of nodes, compared with the code of the nodes and of the tasks
+    they name.
 
     Args:
         nodes: The nodes of the program, by name.
@@ -149,10 +155,13 @@ class CodeComparison:
         self._tasks: dict[str, list[Any]] = {}
         """The tasks that each node names."""
         self.unknown: set[str] = set()
-        """The names of tasks whose results were used and that no node names: not compared."""
+        """The names of tasks whose results were used and that no node names: not
+        compared.
+        """
 
     def add(self, ran: Ran) -> bool:
-        """Compare the code behind one result; return whether some of it is another one now.
+        """Compare the code behind one result; return whether some of it is another one
+        now.
 
         Args:
             ran: How the node ran that wrote the result.
@@ -206,13 +215,15 @@ def unseen_notices(used: Iterable[tuple[str, str]]) -> Iterator[str]:
     for name, code in used:
         if code in UNSEEN:
             yield (
-                f"the code of {name!r} refers to {UNSEEN[code]}, whose content the digest of code "
+                f"the code of {name!r} refers to {UNSEEN[code]}, whose content the "
+                "digest of code "
                 "cannot see: an edit of it is not noticed; version= pins it"
             )
 
 
 def first_difference(recorded: str, now: str) -> str:
-    """Return the first line that differs between two sources, as both have it; empty: none.
+    """Return the first line that differs between two sources, as both have it; empty:
+    none.
 
     Example:
         >>> first_difference("def f(n):\\n    return 2 * n\\n", "def f(n):\\n    return 3 * n\\n")
@@ -246,10 +257,13 @@ class OtherCodeNotice:
     """How many results the code of now has made."""
 
     def text(self, difference: str) -> str:
-        """Return the notice; *difference* is the first line in which the two sources differ."""
+        """Return the notice; *difference* is the first line in which the two sources
+        differ.
+        """
         results = "results were" if self.old_results > 1 else "result was"
         text = (
-            f"{self.name}: {self.old_results:,} {results} made by other code, and used as "
+            f"{self.name}: {self.old_results:,} {results} made by other code, and used "
+            "as "
             "recorded (on_code_change='rerun' makes them anew)"
         )
         if self.new_results:

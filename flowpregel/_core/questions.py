@@ -1,4 +1,5 @@
-"""The questions of one task: which of those it asked before it asks now, and with which answer.
+"""The questions of one task: which of those it asked before it asks now, and with which
+answer.
 
 A question is known by what it asks, wherever it stands in the body now:
 
@@ -36,9 +37,19 @@ class AskedQuestions:
         answered: How many have answers.
     """
 
-    __slots__ = ("_answered", "_code", "_name", "_namespace", "_unused", "notices", "records")
+    __slots__ = (
+        "_answered",
+        "_code",
+        "_name",
+        "_namespace",
+        "_unused",
+        "notices",
+        "records",
+    )
 
-    def __init__(self, name: str, namespace: str, known: KnownQuestions, answered: int) -> None:
+    def __init__(
+        self, name: str, namespace: str, known: KnownQuestions, answered: int
+    ) -> None:
         self._name = name
         self._namespace = namespace
         self._code = known.code
@@ -76,7 +87,9 @@ class AskedQuestions:
         return index < self._answered
 
     def without_answer(self, index: int) -> tuple[QuestionRecord, ...]:
-        """Return the records where the answer to the question at *index* does not count."""
+        """Return the records where the answer to the question at *index* does not
+        count.
+        """
         others = [record for at, record in enumerate(self.records) if at != index]
         others.insert(self._answered - 1, self.records[index])
         return tuple(others)
@@ -86,7 +99,8 @@ class AskedQuestions:
         for index in self._unused:
             if self.is_answered(index):
                 self.notices.append(
-                    f"{self._name}: the answer to {_shown(self.records[index])} was not used, for "
+                    f"{self._name}: the answer to {_shown(self.records[index])} was "
+                    "not used, for "
                     "that was not asked again; it is kept"
                 )
 
@@ -99,8 +113,10 @@ class AskedQuestions:
             self.records[index] = asked._replace(id=known.id)
         elif known.content:
             self.notices.append(
-                f"{self._name}: the answer to {_shown(known)} is used for {_shown(asked)}, which "
-                "the same code asks in its place now; ask for the same each time, or make what "
+                f"{self._name}: the answer to {_shown(known)} is used for "
+                f"{_shown(asked)}, which "
+                "the same code asks in its place now; ask for the same each time, or "
+                "make what "
                 "is asked in a task"
             )
         return index
@@ -112,7 +128,8 @@ class AskedQuestions:
         before = ", ".join(_shown(self.records[index]) for index in self._unused)
         self.notices.append(
             f"{self._name}: its code or its input has changed since it asked {before}; "
-            f"{_shown(asked)} is another question, and is asked; an answer to the former is kept"
+            f"{_shown(asked)} is another question, and is asked; an answer to the "
+            "former is kept"
         )
 
 

@@ -25,12 +25,15 @@ from flowpregel.errors import NodeError
 from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
 
 Version: TypeAlias = int | str | float
-"""When a channel changed. Ours are ints of nanoseconds; foreign savers have their own."""
+"""When a channel changed. Ours are ints of nanoseconds; foreign savers have their
+own.
+"""
 
 Write: TypeAlias = tuple[str, Any]
 """(channel, value) that a task wants to make."""
 
-# Write keys, not channels. A task has finished when it has any write but control writes.
+# Write keys, not channels. A task has finished when it has any write but control
+# writes.
 INPUT = "__input__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
@@ -43,13 +46,19 @@ PREVIOUS = "__previous__"
 CALLED = "__call__"
 """What a call asked for (the fields of an `Asked`), and where: see `CallRecord`."""
 RAN = "__ran__"
-"""When and where a task ran (a `Ran`): beside its writes in a saver of ours, and never shown."""
+"""When and where a task ran (a `Ran`): beside its writes in a saver of ours, and never
+shown.
+"""
 SAVED = "__saved__"
 """What a task has saved for its next attempt: kept until it has finished."""
 ASKED = "__asked__"
-"""What a task has asked (the fields of a `QuestionRecord` each): those with answers first, in the
-order of these, so that each question has the answer that was meant for it."""
-CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN, SAVED, ASKED})
+"""What a task has asked (the fields of a `QuestionRecord` each): those with answers
+first, in the order of these, so that each question has the answer that was meant for
+it.
+"""
+CONTROL_WRITES = frozenset(
+    {ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN, SAVED, ASKED}
+)
 SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
@@ -57,8 +66,9 @@ RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 
 NOTHING_DUE, TASKS_DUE, PAUSED, LIMIT_REACHED = range(4)
-"""What follows a checkpoint: nothing; tasks; tasks that only a person lets go on (a breakpoint, an
-edit); or an error, since the run has used up its supersteps."""
+"""What follows a checkpoint: nothing; tasks; tasks that only a person lets go on (a
+breakpoint, an edit); or an error, since the run has used up its supersteps.
+"""
 
 
 class Durability(Enum):
@@ -70,7 +80,9 @@ class Durability(Enum):
 
 
 class Kind(IntEnum):
-    """What caused a task; writes are applied in this order, a HANDLER's for those of its task."""
+    """What caused a task; writes are applied in this order, a HANDLER's for those of
+    its task.
+    """
 
     PULL = 0
     PUSH = 1
@@ -79,7 +91,9 @@ class Kind(IntEnum):
 
 
 PULLED = "~__pregel_pull, "
-"""The start of the path of a task that its node's triggers made; the node's name follows."""
+"""The start of the path of a task that its node's triggers made; the node's name
+follows.
+"""
 
 
 # ---------------------------------------------------------------- what is compiled
@@ -91,11 +105,15 @@ class Node:
 
     name: str
     steps: tuple[Callee, ...] = ()
-    """What to call, each with the output of the one before; none passes the input on."""
+    """What to call, each with the output of the one before; none passes the input
+    on.
+    """
     graph: Any = None
     """The graph whose ``nested_run`` it is, if its role is to run one."""
     subgraph: Any = None
-    """The graph whose states are shown with its tasks: the nested one, or one that it calls."""
+    """The graph whose states are shown with its tasks: the nested one, or one that it
+    calls.
+    """
     triggers: tuple[str, ...] = ()
     channels: str | tuple[str, ...] = ()
     """One name: the node gets the bare value. Several: a dict of those available."""
@@ -127,9 +145,13 @@ class Node:
     is_task: bool = False
     """Whether it is a `@task` function, which a run of either colour may call."""
     home: str = ""
-    """The module and the name of that function; of a chunk's, with ``.map`` after it."""
+    """The module and the name of that function; of a chunk's, with ``.map`` after
+    it.
+    """
     redacted: frozenset[int | str] = frozenset()
-    """The positions and names of the arguments that nobody is shown, and nothing keeps."""
+    """The positions and names of the arguments that nobody is shown, and nothing
+    keeps.
+    """
     hidden: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
@@ -167,11 +189,15 @@ class Task:
     record: CallRecord | None = None
     """What it asks for, if it is a call that is recorded."""
     stream: tuple[object, ...] = ()
-    """Which call it is, in words that no clock is part of: its random numbers begin with them."""
+    """Which call it is, in words that no clock is part of: its random numbers begin
+    with them.
+    """
     variables: Any = None
     """The context variables of who called it; None: those of who started the run."""
     code: Any = None
-    """The code of its node, packed when the call was made; None: it is packed when it starts."""
+    """The code of its node, packed when the call was made; None: it is packed when it
+    starts.
+    """
     first_started: int | None = None
     """Wall-clock nanoseconds of the first attempt."""
     span: Span | None = None
@@ -197,7 +223,9 @@ class Task:
     waiting: list[Any] = field(default_factory=list)
     """The calls (each a `Call`) that wait for it: one for each attempt of the body."""
     is_busy: bool = False
-    """Whether another run, or another task, is computing its result, and it waits for that."""
+    """Whether another run, or another task, is computing its result, and it waits for
+    that.
+    """
     is_cancelled: bool = False
     """Whether its body, or one that this is below, no longer wants it."""
     deaths: int = 0
@@ -213,8 +241,11 @@ class Task:
         """The call that it is, as a person reads it; empty: it is none."""
         if self.record is not None or self.kind is not Kind.CALL:
             return "" if self.record is None else self.record.text
-        with suppress(Exception):  # captured arguments are unpickled: their classes may raise
-            return described(self.name, self.input.args, self.input.kwargs, self.node.redacted)
+        # captured arguments are unpickled: their classes may raise
+        with suppress(Exception):
+            return described(
+                self.name, self.input.args, self.input.kwargs, self.node.redacted
+            )
         return f"{self.name}(...)"
 
 
@@ -393,7 +424,9 @@ KeptRan: TypeAlias = tuple[str, str, Ran]
 def parted(
     kept: Iterable[tuple[str, PendingWrite]],
 ) -> tuple[tuple[PendingWrite, ...], tuple[KeptRan, ...]]:
-    """Return the pending writes among what was kept, each with its path, and how tasks ran."""
+    """Return the pending writes among what was kept, each with its path, and how tasks
+    ran.
+    """
     writes, ran = [], []
     for path, write in kept:
         if write.channel == RAN:
@@ -419,4 +452,6 @@ class Saved:
     ran: tuple[KeptRan, ...] = ()
     """How the tasks ran that left something on it, in the same order."""
     left: LeftResults | None = field(default=None, compare=False)
-    """Reads what *writes* leaves out: results of calls that finished. None: all is there."""
+    """Reads what *writes* leaves out: results of calls that finished. None: all is
+    there.
+    """

@@ -1,8 +1,8 @@
 """What was recorded of calls, and which call of a body that runs once more it answers.
 
 A call is known by what was asked: who called, the name of the task, the content of the
-arguments, and the how manieth call it is that asks for just that. Its place among the calls
-of its body is kept beside it, to tell chance from change.
+arguments, and the how manieth call it is that asks for just that. Its place among the
+calls of its body is kept beside it, to tell chance from change.
 
 ==============================  =====================================================
 the body asks for               then
@@ -29,7 +29,15 @@ from flowpregel._core.effects import BodyCalls, Call
 from flowpregel._core.ids import CODE_DIGITS, CallRecord
 from flowpregel._core.lookup import find_recorded, recorded_of
 from flowpregel._core.provenance import code_of_node
-from flowpregel._core.records import CALLED, ERROR, Outcome, Raised, Returned, Task, Write
+from flowpregel._core.records import (
+    CALLED,
+    ERROR,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+    Write,
+)
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel._core.unreadable import check_policy, lost_result
@@ -42,13 +50,17 @@ from flowpregel.errors import (
 )
 
 REFUSALS = CodeChangedError, InputMismatchError, ReplayMismatchError, ValueEncodingError
-"""The errors for a call that is not answered though something is recorded, which stays."""
+"""The errors for a call that is not answered though something is recorded, which
+stays.
+"""
 FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
 
 
 def digest_of_caller(caller: Task) -> str:
-    """Return a digest of what the calls of a body depend on: its code, and what it was given."""
+    """Return a digest of what the calls of a body depend on: its code, and what it was
+    given.
+    """
     if caller.record is not None:
         return digest_of_call(caller.record)
     try:
@@ -66,9 +78,11 @@ def digest_of_call(record: CallRecord) -> str:
 def answer(
     run: Run, caller: Task, call: Call, identity: str, record: CallRecord
 ) -> tuple[str, Outcome | None]:
-    """Return the id of the call that *record* is kept of, and how it ended if that is recorded.
+    """Return the id of the call that *record* is kept of, and how it ended if that is
+    recorded.
 
-    Its id is not the *identity* that it was given if it is to be made anew by other code.
+    Its id is not the *identity* that it was given if it is to be made anew by other
+    code.
 
     Raises:
         CodeChangedError: What is recorded is of other code, and that is not wanted.
@@ -80,7 +94,8 @@ def answer(
     if (was := record_in(recorded)) is None:
         check_chance(run, caller, record)
         return identity, None
-    # Of the calls that calls make none is counted: they are not asked for if those are answered.
+    # Of the calls that calls make none is counted: they are not asked for if those are
+    # answered.
     run.going_on.asked += caller.record is None and record.code != ""
     run.going_on.fitted.add(record.name)
     note_change(run, caller, was, record)
@@ -97,7 +112,8 @@ def answer(
             forget(run, body, identity, ids.call_path(caller.path, body.made - 1))
             recorded = ()
     if (lost := lost_result(recorded)) is not None:
-        # What is recorded stays. The call that is made in its place has an id of its own.
+        # What is recorded stays. The call that is made in its place has an id of its
+        # own.
         identity = ids.task_id(identity, "in place of what cannot be read")
         recorded = recorded_of(run, body, identity)
         made_by = record_in(recorded) or record

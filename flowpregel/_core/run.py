@@ -19,7 +19,12 @@ from flowpregel._core.run_state import Result, Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
 from flowpregel.channels.base import read
-from flowpregel.errors import GraphDrained, GraphRecursionError, InvalidUpdateError, ParentCommand
+from flowpregel.errors import (
+    GraphDrained,
+    GraphRecursionError,
+    InvalidUpdateError,
+    ParentCommand,
+)
 
 _NODE = attrgetter("node")
 
@@ -27,7 +32,9 @@ observer: Callable[[Steps, Program, Options], Steps] | None = None
 """What sees the effects of each run pass, and their replies; None: nothing does."""
 
 
-def run(program: Program, options: Options, given: Any, *, observed: bool = False) -> Steps:
+def run(
+    program: Program, options: Options, given: Any, *, observed: bool = False
+) -> Steps:
     """Run *program* on *given* until no task is due; return its `Result`.
 
     Args:
@@ -36,13 +43,11 @@ def run(program: Program, options: Options, given: Any, *, observed: bool = Fals
         given: The input; None goes on; a `Command` answers, writes or goes somewhere.
         observed: Whether the `observer` sees it already.
 
-    Raises:
-        GraphRecursionError: It used up its supersteps.
-        GraphDrained: It was asked to stop at a barrier.
-        TaskCancelled: It was stopped at once.
-        ParentCommand: A node commands the graph around this one.
-        InvalidUpdateError: A node wrote what cannot be, or commands a graph around that is not.
-        Exception: What a task raised when it would not be tried again.
+    Raises: GraphRecursionError: It used up its supersteps. GraphDrained: It was asked
+        to stop at a barrier. TaskCancelled: It was stopped at once. ParentCommand: A
+        node commands the graph around this one. InvalidUpdateError: A node wrote what
+        cannot be, or commands a graph around that is not. Exception: What a task raised
+        when it would not be tried again.
     """
     if observer is not None and not observed:
         steps = run(program, options, given, observed=True)
@@ -56,14 +61,16 @@ def run(program: Program, options: Options, given: Any, *, observed: bool = Fals
         # What has not been kept by now is shown to nobody.
         now.after.clear()
         if now.claimed:
-            # The outermost run may go on, and try again: nobody may wait for this one's results.
+            # The outermost run may go on, and try again: nobody may wait for this one's
+            # results.
             yield Share(dict.fromkeys(now.claimed))
         is_over = isinstance(error, GraphRecursionError)
         yield from now.leave(LIMIT_REACHED if is_over else TASKS_DUE)
         yield from now.going_on.notices()
         if isinstance(error, ParentCommand) and options.nested is None:
             raise InvalidUpdateError(
-                f"There is no parent graph: a node of the outermost graph returned {error.command}"
+                "There is no parent graph: a node of the outermost graph returned "
+                f"{error.command}"
             ) from None
         raise
     yield from now.going_on.notices()
@@ -108,13 +115,16 @@ def _finish(run: Run) -> Steps:
 
 
 def _end(run: Run, tasks: list[Task]) -> Steps:
-    """Apply what the tasks wrote, or leave the state as it was; show it, and keep it."""
+    """Apply what the tasks wrote, or leave the state as it was; show it, and keep
+    it.
+    """
     if run.going_on.is_changed:
         count_not_asked(run)
     brought = barrier_of(tasks)
     before = run.state
     if run.at_exit:
-        # Its one checkpoint is made at the end, and a barrier that fails is no part of it.
+        # Its one checkpoint is made at the end, and a barrier that fails is no part of
+        # it.
         before = run.state.copy(changing(run.program, run.state, brought))
     try:
         applied = run.apply(brought)
@@ -130,7 +140,8 @@ def _end(run: Run, tasks: list[Task]) -> Steps:
 
 def _pause(run: Run) -> Steps:
     """Stop at a breakpoint or an interrupt."""
-    # A run that stops and asks nothing is shown once, also if a graph inside of it stopped.
+    # A run that stops and asks nothing is shown once, also if a graph inside of it
+    # stopped.
     if not run.interrupts and run.options.nested is None:
         run.after.extend(run.stream_events.breakpoint())
     yield from run.leave(PAUSED)
@@ -142,7 +153,10 @@ def _ask(run: Run, tasks: list[Task]) -> Steps:
     """Stop at interrupts, and show what the tasks that are done wrote."""
     brought = barrier_of(task for task in tasks if task.writes)
     if brought:
-        before, unsaved = run.state.copy(changing(run.program, run.state, brought)), run.unsaved
+        before, unsaved = (
+            run.state.copy(changing(run.program, run.state, brought)),
+            run.unsaved,
+        )
         try:
             run.show(run.apply(brought))
         finally:
@@ -151,13 +165,17 @@ def _ask(run: Run, tasks: list[Task]) -> Steps:
 
 
 def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
-    """Show the stream the checkpoint that the run is at; None: its *tasks* are to be planned."""
+    """Show the stream the checkpoint that the run is at; None: its *tasks* are to be
+    planned.
+    """
     address = run.options.address
     if address is None or not run.stream_events.wants_checkpoints:
         return
     if tasks is None:
         tasks = plan(run.program, run.state, run.updated, run.setting())
-    parent = run.parent_id and config_of(address.thread_id, address.namespace, run.parent_id)
+    parent = run.parent_id and config_of(
+        address.thread_id, address.namespace, run.parent_id
+    )
     metadata = {"parents": {}, **run.options.metadata}
     payload = {
         "config": config_of(address.thread_id, address.namespace, run.checkpoint_id),
@@ -166,15 +184,21 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
         "metadata": {"source": run.source, "step": run.step - 1} | metadata,
         "next": [task.name for task in tasks],
         "tasks": [
-            run.stream_events.task_entry(task, run.pending.get(task.id, ()), address.thread_id)
+            run.stream_events.task_entry(
+                task, run.pending.get(task.id, ()), address.thread_id
+            )
             for task in tasks
         ],
     }
-    shown = run.stream_events.wrapped("checkpoints", "checkpoint", payload, run.step - 1, run.now)
+    shown = run.stream_events.wrapped(
+        "checkpoints", "checkpoint", payload, run.step - 1, run.now
+    )
     yield from shown
 
 
-def config_of(thread_id: str, namespace: str, checkpoint_id: str | None) -> dict[str, Any]:
+def config_of(
+    thread_id: str, namespace: str, checkpoint_id: str | None
+) -> dict[str, Any]:
     """Return the config that addresses a checkpoint."""
     return {
         "configurable": {

@@ -12,11 +12,37 @@ from flowpregel._core import ids, records
 from flowpregel._core.barrier import Applied, Writes, apply, breaks_before, due_nodes
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.copies import own_copy
-from flowpregel._core.effects import CacheKey, Commit, Effect, Emit, StepContext, Stopped
-from flowpregel._core.ids import CallRecord, FailedCall, LeftResults, QuestionRecord, Ran
+from flowpregel._core.effects import (
+    CacheKey,
+    Commit,
+    Effect,
+    Emit,
+    StepContext,
+    Stopped,
+)
+from flowpregel._core.ids import (
+    CallRecord,
+    FailedCall,
+    LeftResults,
+    QuestionRecord,
+    Ran,
+)
 from flowpregel._core.program import Options, Program, State
-from flowpregel._core.provenance import OtherCodeNotice, note_failed, ran_of, unseen_notices
-from flowpregel._core.records import Batch, Checkpoint, Kind, Node, Task, TaskWrites, Write
+from flowpregel._core.provenance import (
+    OtherCodeNotice,
+    note_failed,
+    ran_of,
+    unseen_notices,
+)
+from flowpregel._core.records import (
+    Batch,
+    Checkpoint,
+    Kind,
+    Node,
+    Task,
+    TaskWrites,
+    Write,
+)
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, read
@@ -45,45 +71,59 @@ class GoingOn:
     """What a run that goes on found of its calls, for the notices at its end."""
 
     is_changed: bool = False
-    """Whether a body that calls has other code or other input than when they were recorded."""
+    """Whether a body that calls has other code or other input than when they were
+    recorded.
+    """
     answered: int = 0
     """How many calls were answered by their records."""
     anew: int = 0
     """How many calls ran."""
     asked: int = 0
-    """How many recorded calls of planned tasks were asked for again in this superstep."""
+    """How many recorded calls of planned tasks were asked for again in this
+    superstep.
+    """
     not_asked: int = 0
     """How many recorded calls no body asked for again."""
     known_files: set[tuple[Any, ...]] | None = None
-    """The files of recorded calls, as they were then: read when one of them has changed."""
+    """The files of recorded calls, as they were then: read when one of them has
+    changed.
+    """
     of_other_code: Counter[str] = field(default_factory=Counter)
     """How many results that other code made were used, by the name of the task."""
     fitted: set[str] = field(default_factory=set)
     """The tasks of which a recorded call was asked for again."""
     unmatched: dict[str, UnmatchedCallsError | None] = field(default_factory=dict)
-    """By task, what its first call that is not recorded shows: that none of the recorded ones
-    fits, or nothing."""
+    """By task, what its first call that is not recorded shows: that none of the
+    recorded ones fits, or nothing.
+    """
     vain_lookups: Counter[str] = field(default_factory=Counter)
-    """By task, how many calls were looked up in vain without fields that classes may have gained,
-    since one of them was found."""
+    """By task, how many calls were looked up in vain without fields that classes may
+    have gained, since one of them was found.
+    """
     noted: set[str] = field(default_factory=set)
     """The notices that were given already."""
     codes: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Of these tasks, and of bodies that have changed, the digests of the code that was recorded
-    with one of them, and of the code now."""
+    """Of these tasks, and of bodies that have changed, the digests of the code that was
+    recorded with one of them, and of the code now.
+    """
 
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many results were used, by the task's name and the digest of the code that made them."""
+    """How many results were used, by the task's name and the digest of the code that
+    made them.
+    """
 
     def notices(self) -> list[Emit]:
         """Return what the user is to be told, each an item of the stream of notices."""
         lines: list[str | OtherCodeNotice] = []
         for name, count in self.of_other_code.items():
             recorded, now = self.codes[name]
-            lines.append(OtherCodeNotice(name, recorded, now, count, self.used[name, now]))
+            lines.append(
+                OtherCodeNotice(name, recorded, now, count, self.used[name, now])
+            )
         if self.is_changed and (self.answered or self.anew or self.not_asked):
             lines.append(
-                f"code or input has changed; calls: {self.answered:,} answered from the record, "
+                f"code or input has changed; calls: {self.answered:,} answered from "
+                "the record, "
                 f"{self.anew:,} run anew, {self.not_asked:,} not asked for"
             )
         return [Emit("notices", line) for line in (*lines, *unseen_notices(self.used))]
@@ -98,7 +138,9 @@ class Run:
     stream_events: StreamEvents
     state: State
     now: int
-    """Wall-clock nanoseconds; moves with every wake-up and every id that is made of it."""
+    """Wall-clock nanoseconds; moves with every wake-up and every id that is made of
+    it.
+    """
     checkpoint_id: str = ""
     parent_id: str | None = None
     """The checkpoint before this one, if it is kept."""
@@ -112,16 +154,22 @@ class Run:
     pending: dict[str, list[Write]] = field(default_factory=dict)
     """Writes kept on the checkpoint before this run, by task id."""
     left: LeftResults | None = None
-    """Reads the results of calls that *pending* leaves out, each when it is asked for."""
+    """Reads the results of calls that *pending* leaves out, each when it is asked
+    for.
+    """
     placed: dict[tuple[str, int], CallRecord] | None = None
     """The calls recorded in *pending* by caller and place: made when first needed."""
     hand_back: bool = True
-    """Whether pending writes are handed back to their tasks, which then need not run."""
+    """Whether pending writes are handed back to their tasks, which then need not
+    run.
+    """
     resuming: bool = False
     answers: dict[str, Any] = field(default_factory=dict)
     """Answers that no task has taken yet, by interrupt id."""
     moved_answers: list[Any] = field(default_factory=list)
-    """Answers to what was asked before the graph was moved: for whatever it asks now."""
+    """Answers to what was asked before the graph was moved: for whatever it asks
+    now.
+    """
     gathered: list[TaskWrites] = field(default_factory=list)
     """The pending writes to keep with the next batch."""
     unsaved: Applied | None = None
@@ -132,7 +180,9 @@ class Run:
     """What the thread's previous run saved (functional API)."""
     interrupts: dict[str, Interrupt] = field(default_factory=dict)
     questions: dict[str, QuestionRecord] = field(default_factory=dict)
-    """Those that wait for answers, whether they are asked now or not, by interrupt id."""
+    """Those that wait for answers, whether they are asked now or not, by interrupt
+    id.
+    """
     going_on: GoingOn = field(default_factory=GoingOn)
     claimed: set[CacheKey] = field(default_factory=set)
     """The shared results that were this run's to compute."""
@@ -145,7 +195,9 @@ class Run:
 
     @property
     def has_free_answer(self) -> bool:
-        """Whether there is an answer for what is asked first, whichever question that is."""
+        """Whether there is an answer for what is asked first, whichever question that
+        is.
+        """
         return bool(self.moved_answers) or ANY_QUESTION in self.answers
 
     def setting(self) -> StepContext:
@@ -163,7 +215,9 @@ class Run:
         )
 
     def apply(self, brought: Sequence[Writes]) -> Applied:
-        """Apply what tasks brought, as a new version, and remember it for the next checkpoint."""
+        """Apply what tasks brought, as a new version, and remember it for the next
+        checkpoint.
+        """
         self.now += 1
         version = self.options.next_version(self.state.newest, self.now)
         applied = apply(self.program, self.state, brought, version)
@@ -171,7 +225,9 @@ class Run:
         return applied
 
     def show(self, applied: Applied | None = None) -> None:
-        """Show what the output channels hold, unless *applied* neither wrote nor changed any."""
+        """Show what the output channels hold, unless *applied* neither wrote nor
+        changed any.
+        """
         outputs = self.stream_events.outputs
         if applied is not None and (
             applied.written.isdisjoint(outputs) or applied.updated.isdisjoint(outputs)
@@ -191,14 +247,20 @@ class Run:
         ran: Ran | None = None,
         failed: FailedCall | None = None,
     ) -> None:
-        """Keep pending writes of a task, and how it ran if they end it, with the next batch."""
+        """Keep pending writes of a task, and how it ran if they end it, with the next
+        batch.
+        """
         kept, untracked = tuple(writes), self.program.untracked
         if untracked:
             kept = tuple(
-                (name, self.tracked(value)) for name, value in writes if name not in untracked
+                (name, self.tracked(value))
+                for name, value in writes
+                if name not in untracked
             )
         if self.options.address is not None and kept:
-            self.gathered.append(TaskWrites(self.checkpoint_id, task_id, path, kept, ran, failed))
+            self.gathered.append(
+                TaskWrites(self.checkpoint_id, task_id, path, kept, ran, failed)
+            )
 
     def keep_end(self, task: Task, writes: Sequence[Write]) -> None:
         """Keep the writes that *task*, a call or a planned one, ended with."""
@@ -230,7 +292,8 @@ class Run:
         self.pending[task.id] = [each for each in before if each[0] != records.SAVED]
 
     def refuse_answer(self, error: BaseException) -> bool:
-        """Forget the answer, if any, that *error* says did not fit: its question waits for another.
+        """Forget the answer, if any, that *error* says did not fit: its question waits
+        for another.
 
         Returns:
             Whether it says so, of a question of this run or of one nested in it.
@@ -255,21 +318,34 @@ class Run:
             self.keep(records.RUN_TASK_ID, "", own)
 
     def note(self, text: str) -> None:
-        """Give the user a notice, once what it is about is kept; the same one only once."""
+        """Give the user a notice, once what it is about is kept; the same one only
+        once.
+        """
         if text not in self.going_on.noted:
             self.going_on.noted.add(text)
             self.after.append(Emit("notices", text))
 
     def tracked(self, value: Any) -> Any:
-        """Return *value*; a `Send` without what no checkpoint keeps: its task alone has that."""
+        """Return *value*; a `Send` without what no checkpoint keeps: its task alone has
+        that.
+        """
         untracked = self.program.untracked
-        if isinstance(value, Send) and isinstance(value.arg, dict) and untracked & value.arg.keys():
-            kept = {key: item for key, item in value.arg.items() if key not in untracked}
+        if (
+            isinstance(value, Send)
+            and isinstance(value.arg, dict)
+            and untracked & value.arg.keys()
+        ):
+            kept = {
+                key: item for key, item in value.arg.items() if key not in untracked
+            }
             return replace(value, arg=kept)
         return value
 
-    def flush(self, checkpoint: Checkpoint | None = None, *, last: bool = False) -> list[Effect]:
-        """Return the commit of what is pending and of *checkpoint*, and what is to follow it.
+    def flush(
+        self, checkpoint: Checkpoint | None = None, *, last: bool = False
+    ) -> list[Effect]:
+        """Return the commit of what is pending and of *checkpoint*, and what is to
+        follow it.
 
         With ``durability="exit"`` nothing is committed but the *last*.
         """
@@ -327,7 +403,9 @@ class Run:
         return self.flush(checkpoint)
 
     def make_checkpoint(self, step: int, follows: int) -> Checkpoint:
-        """Return the state as the checkpoint of *step*, which is now going to be kept."""
+        """Return the state as the checkpoint of *step*, which is now going to be
+        kept.
+        """
         applied = self.unsaved or Applied(0)
         self.unsaved = None
         self.kept_id = self.checkpoint_id
@@ -338,7 +416,11 @@ class Run:
                 channel = self.state.channels[name]
                 is_delta = isinstance(channel, DeltaChannel)
                 saved = channel.get() if is_delta else channel.checkpoint()
-                if name == records.TASKS and self.program.untracked and saved is not MISSING:
+                if (
+                    name == records.TASKS
+                    and self.program.untracked
+                    and saved is not MISSING
+                ):
                     saved = type(saved)(map(self.tracked, saved))
                 if saved is not MISSING:
                     values[name] = saved
@@ -351,7 +433,9 @@ class Run:
             channel_versions=dict(self.state.versions),
             versions_seen=dict(self.state.seen),
             changed=tuple(applied.changed),
-            updated_channels=None if self.updated is None else tuple(sorted(self.updated)),
+            updated_channels=None
+            if self.updated is None
+            else tuple(sorted(self.updated)),
             values=values,
             deltas=deltas,
             metadata=self.options.metadata,
@@ -359,7 +443,8 @@ class Run:
         )
 
     def leave(self, follows: int) -> list[Effect]:
-        """Return what keeps what is not kept yet: with ``durability="exit"`` that is everything.
+        """Return what keeps what is not kept yet: with ``durability="exit"`` that is
+        everything.
 
         Args:
             follows: What follows the checkpoint that this may make.

@@ -1,9 +1,9 @@
 """The ways to spell one call: equal spellings are equal calls.
 
-``work(0)``, ``work(x=0)`` and ``work(0, deep=False)``, where False is the default, ask for the
-same. All of them are digested as the first one: arguments by position as far as there are any
-without a gap, the others by name, and none that equals its default. So a parameter with a default
-that is added later changes no call.
+``work(0)``, ``work(x=0)`` and ``work(0, deep=False)``, where False is the default, ask
+for the same. All of them are digested as the first one: arguments by position as far as
+there are any without a gap, the others by name, and none that equals its default. So a
+parameter with a default that is added later changes no call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ Spelled: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 """The positional and the keyword arguments of a call."""
 _EXACT: frozenset[type] = frozenset({int, str, bytes, bool, type(None)})
 """Types whose values are the same if they are equal."""
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +34,9 @@ class Spelling:
     signature: inspect.Signature | None = None
     """None: it has none that can be read, and each spelling is a call of its own."""
     plain: int = 0
-    """How many parameters come first that may be given by position and have no default."""
+    """How many parameters come first that may be given by position and have no
+    default.
+    """
     defaults: tuple[Any, ...] = ()
     """The defaults of those after these that may be given by position."""
 
@@ -59,11 +64,15 @@ class Spelling:
         return tuple(positional), named
 
     def _is_spelled(self, args: tuple[Any, ...]) -> bool:
-        """Return whether arguments that are given by position alone are spelled so already."""
+        """Return whether arguments that are given by position alone are spelled so
+        already.
+        """
         if len(args) <= self.plain:
             return True
         more = args[self.plain :]
-        return len(more) <= len(self.defaults) and not any(map(_is_default, more, self.defaults))
+        return len(more) <= len(self.defaults) and not any(
+            map(_is_default, more, self.defaults)
+        )
 
     def without_first(self) -> Spelling:
         """Return the spelling of the same function without its first parameter."""
@@ -82,7 +91,9 @@ def spelling_of(function: Any) -> Spelling:
 
 
 def _spelling(signature: inspect.Signature) -> Spelling:
-    positional = [each for each in signature.parameters.values() if each.kind in _POSITIONAL]
+    positional = [
+        each for each in signature.parameters.values() if each.kind in _POSITIONAL
+    ]
     defaults = [each.default for each in positional if each.default is not each.empty]
     return Spelling(signature, len(positional) - len(defaults), tuple(defaults))
 

@@ -55,12 +55,18 @@ def start(program: Program, options: Options, given: Any) -> Steps:
     _read_code_of_bodies(run)
     command = given if isinstance(given, Command) and nested is None else None
     if nested is not None:
-        goes_on, addressed, answering = nested.resuming, nested.addressed, bool(nested.answers)
+        goes_on, addressed, answering = (
+            nested.resuming,
+            nested.addressed,
+            bool(nested.answers),
+        )
     else:
         goes_on = given is None or command is not None or _is_same_run(options, saved)
         answering = command is not None and command.resume is not None
     run.resuming = goes_on and bool(run.state.versions)
-    forks = _choose_branch(run, saved, addressed=addressed, replaying=addressed and not answering)
+    forks = _choose_branch(
+        run, saved, addressed=addressed, replaying=addressed and not answering
+    )
     _find_answers(run)
     if run.resuming and saved is not None and not (command and command.goto):
         _check_next(run, saved)
@@ -81,7 +87,8 @@ def start(program: Program, options: Options, given: Any) -> Steps:
 
 
 def _read_code_of_bodies(run: Run) -> None:
-    """Take the digests of bodies, which are kept with their results, before any of them runs.
+    """Take the digests of bodies, which are kept with their results, before any of them
+    runs.
 
     A body may change the objects that it closes over, and that is no edit of it.
     """
@@ -109,7 +116,10 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         program=program,
         options=options,
         stream_events=StreamEvents(
-            options.modes, options.output_channels, program.stream_channels, options.messages
+            options.modes,
+            options.output_channels,
+            program.stream_channels,
+            options.messages,
         ),
         state=new_state(program) if saved is None else load_state(program, saved),
         now=options.now,
@@ -134,23 +144,33 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
 
 
 def not_before(now: int, saved: Saved) -> int:
-    """Return *now*, or a later time: what follows *saved* must not be older than what is there.
+    """Return *now*, or a later time: what follows *saved* must not be older than what
+    is there.
 
-    A clock that was set back would put a fork's checkpoints before those of the branch that
-    was there, or give them, and the versions of their channels, the very same ids.
+    A clock that was set back would put a fork's checkpoints before those of the branch
+    that was there, or give them, and the versions of their channels, the very same ids.
     """
     newest = 0 if saved.newest_id is None else ids.time_of(saved.newest_id)
     return max(now, saved.checkpoint.at, newest)
 
 
 def _is_same_run(options: Options, saved: Saved | None) -> bool:
-    """Return whether *saved* was kept by a run of the same id, which this one continues."""
+    """Return whether *saved* was kept by a run of the same id, which this one
+    continues.
+    """
     run_id = options.metadata.get("run_id")
-    return bool(run_id is not None and saved and saved.checkpoint.metadata.get("run_id") == run_id)
+    return bool(
+        run_id is not None
+        and saved
+        and saved.checkpoint.metadata.get("run_id") == run_id
+    )
 
 
-def _choose_branch(run: Run, saved: Saved | None, *, addressed: bool, replaying: bool) -> bool:
-    """Return whether the run needs a branch of its own, and drop what it must not use again.
+def _choose_branch(
+    run: Run, saved: Saved | None, *, addressed: bool, replaying: bool
+) -> bool:
+    """Return whether the run needs a branch of its own, and drop what it must not use
+    again.
 
     Args:
         run: The run.
@@ -162,8 +182,8 @@ def _choose_branch(run: Run, saved: Saved | None, *, addressed: bool, replaying:
     run.hand_back = not (replaying or superseded)
     if not replaying:
         return False
-    # What an edit made is a branch already, until tasks have kept something on it: first
-    # results stay, so those of another try need a checkpoint of their own.
+    # What an edit made is a branch already, until tasks have kept something on it:
+    # first results stay, so those of another try need a checkpoint of their own.
     has_results = run.left is not None or any(
         channel not in (records.INTERRUPT, records.ASKED)
         for task_id, writes in run.pending.items()
@@ -177,7 +197,9 @@ def _choose_branch(run: Run, saved: Saved | None, *, addressed: bool, replaying:
 
 
 def _find_answers(run: Run) -> None:
-    """Take answers kept for tasks that have not run since, and those of the graph around."""
+    """Take answers kept for tasks that have not run since, and those of the graph
+    around.
+    """
     for channel, value in run.pending.get(records.RUN_TASK_ID, ()):
         if channel == records.RESUME and isinstance(value, Mapping):
             run.answers |= value
@@ -185,13 +207,19 @@ def _find_answers(run: Run) -> None:
         run.answers |= nested.answers
         if nested.addressed and nested.own_answers:
             pending = run.pending.values()
-            asks = {each.id for writes in pending for each in interrupts_of(writes, live=True)}
+            asks = {
+                each.id
+                for writes in pending
+                for each in interrupts_of(writes, live=True)
+            }
             if asks.isdisjoint(nested.answers):
                 run.moved_answers += nested.own_answers
 
 
 def _own_writes(run: Run) -> list[Write]:
-    """Return the writes that the run itself made: those of `Command.update` and `goto`."""
+    """Return the writes that the run itself made: those of `Command.update` and
+    `goto`.
+    """
     return [
         write
         for write in run.pending.get(records.RUN_TASK_ID, ())
@@ -200,12 +228,15 @@ def _own_writes(run: Run) -> list[Write]:
 
 
 def _check_next(run: Run, saved: Saved) -> None:
-    """Refuse to go on as if all were done where a node that is due is gone from the program.
+    """Refuse to go on as if all were done where a node that is due is gone from the
+    program.
 
-    And where another library stopped in a superstep: its tasks have other ids than ours.
+    And where another library stopped in a superstep: its tasks have other ids than
+    ours.
     """
     checkpoint = saved.checkpoint
-    is_ours = checkpoint.id.endswith(f"-{checkpoint.step + 2:012x}")  # see `ids.checkpoint_id`
+    # see `ids.checkpoint_id`
+    is_ours = checkpoint.id.endswith(f"-{checkpoint.step + 2:012x}")
     if (
         not is_ours
         and ids.time_of(checkpoint.id)
@@ -213,15 +244,20 @@ def _check_next(run: Run, saved: Saved) -> None:
         and run.pending.keys() - {records.RUN_TASK_ID}
     ):
         raise errors.ConfigurationError(
-            f"thread {saved.address.thread_id!r} was left by another library in the middle of a "
-            "superstep, of which tasks have ended or ask: only threads at rest move over; finish "
+            f"thread {saved.address.thread_id!r} was left by another library in the "
+            "middle of a "
+            "superstep, of which tasks have ended or ask: only threads at rest move "
+            "over; finish "
             "it there, or start anew with an input"
         )
     if _own_writes(run):
         return  # a command sent it elsewhere
     updated, values = checkpoint.updated_channels or (), checkpoint.values
-    # What is no channel of the program stays in the state for ever: it is due only at first.
-    due = [(name, None) for name in updated if name.startswith(TO_NODE) and name in values]
+    # What is no channel of the program stays in the state for ever: it is due only at
+    # first.
+    due = [
+        (name, None) for name in updated if name.startswith(TO_NODE) and name in values
+    ]
     sent = run.state.channels.get(records.TASKS)
     if sent is not None and sent.is_available():
         due.append((records.TASKS, sent.get()))
@@ -242,10 +278,14 @@ def _obey(run: Run, command: Command[Any], *, keep: bool) -> Steps:
         run.answers.update(answers)
         writes.append((records.RESUME, dict(run.answers)))
     if not writes:
-        raise errors.EmptyInputError("Received empty Command input: give it update, resume or goto")
+        raise errors.EmptyInputError(
+            "Received empty Command input: give it update, resume or goto"
+        )
     # Positions count from what is kept already: a write's place never changes.
     kept = [
-        write for write in run.pending.get(records.RUN_TASK_ID, ()) if write[0] != records.RESUME
+        write
+        for write in run.pending.get(records.RUN_TASK_ID, ())
+        if write[0] != records.RESUME
     ]
     run.pending[records.RUN_TASK_ID] = kept = [*kept, *writes]
     if keep and run.kept_id is not None:
@@ -270,7 +310,9 @@ def command_writes(program: Program, command: Command[Any]) -> list[Write]:
             check_writes(program, "Command(goto=...)", ((records.TASKS, target),))
             writes.append((records.TASKS, target))
         elif not isinstance(target, str):
-            raise TypeError(f"Command(goto=...) takes node names and Sends, not {target!r}")
+            raise TypeError(
+                f"Command(goto=...) takes node names and Sends, not {target!r}"
+            )
         elif (channel := f"{TO_NODE}{target}") in program.channels:
             writes.append((channel, "__start__"))
         else:
@@ -286,11 +328,14 @@ def command_writes(program: Program, command: Command[Any]) -> list[Write]:
 
 
 def update_writes(update: Any) -> list[Write]:
-    """Return the (channel, value) pairs of an update: a dict, pairs, or an annotated object."""
+    """Return the (channel, value) pairs of an update: a dict, pairs, or an annotated
+    object.
+    """
     if isinstance(update, Mapping):
         return list(update.items())
     if isinstance(update, list | tuple) and all(
-        isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in update
+        isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+        for item in update
     ):
         return list(update)
     if annotations := getattr(type(update), "__annotations__", None):
@@ -321,7 +366,9 @@ def _waiting(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
 
 
 def _asked_before(run: Run) -> set[str]:
-    """Return the ids of unanswered questions that other code asks now, or asks later."""
+    """Return the ids of unanswered questions that other code asks now, or asks
+    later.
+    """
     before: set[str] = set()
     replaced = _replaced_tasks(run, ())
     for task_id, kept in run.pending.items():
@@ -334,7 +381,8 @@ def _asked_before(run: Run) -> set[str]:
 
 
 def _replaced_tasks(run: Run, writes: Sequence[Write]) -> set[str]:
-    """Return the ids of the tasks that are not due any more since a command sent others.
+    """Return the ids of the tasks that are not due any more since a command sent
+    others.
 
     A `Send` of a command takes the place of those that the last superstep has sent.
     """
@@ -351,13 +399,16 @@ def _replaced_tasks(run: Run, writes: Sequence[Write]) -> set[str]:
 def _after_goto(
     run: Run, resume: Any, answers: dict[str, Any], writes: Sequence[Write]
 ) -> dict[str, Any]:
-    """Return *answers* where *writes* of the same command may drop the tasks that asked.
+    """Return *answers* where *writes* of the same command may drop the tasks that
+    asked.
 
-    An answer by id stays with its question. One to the only question is, as in LangGraph, for
-    what is asked first.
+    An answer by id stays with its question. One to the only question is, as in
+    LangGraph, for what is asked first.
     """
     before, after = _waiting(run, ()), _waiting(run, writes)
-    dropped = [question for id, question in before.items() if id in answers and id not in after]
+    dropped = [
+        question for id, question in before.items() if id in answers and id not in after
+    ]
     if dropped and not _is_by_id(resume):
         return {ANY_QUESTION: resume}
     for question in dropped:
@@ -368,7 +419,9 @@ def _after_goto(
     return answers
 
 
-def _answers_of(run: Run, resume: Any, waiting: Mapping[str, Interrupt]) -> dict[str, Any]:
+def _answers_of(
+    run: Run, resume: Any, waiting: Mapping[str, Interrupt]
+) -> dict[str, Any]:
     """Return *resume* as answers by interrupt id.
 
     Raises:
@@ -376,14 +429,16 @@ def _answers_of(run: Run, resume: Any, waiting: Mapping[str, Interrupt]) -> dict
     """
     if run.options.address is None:
         raise errors.ConfigurationError(
-            "Cannot use Command(resume=...) without checkpointer: nothing was kept to resume"
+            "Cannot use Command(resume=...) without checkpointer: nothing was kept to "
+            "resume"
         )
     pending = list(waiting)
     if _is_by_id(resume):
         unknown = sorted(resume.keys() - waiting.keys() - _asked_before(run))
         if unknown and run.hand_back:
             raise errors.UnknownInterruptError(
-                f"interrupt {unknown[0]} is not waiting for an answer: it was answered, or never "
+                f"interrupt {unknown[0]} is not waiting for an answer: it was "
+                "answered, or never "
                 f"asked on this thread; waiting are: {', '.join(pending) or 'none'}",
                 "not_pending",
                 unknown,
@@ -403,14 +458,19 @@ def _answers_of(run: Run, resume: Any, waiting: Mapping[str, Interrupt]) -> dict
     if not run.pending and plan(run.program, run.state, None, run.setting()):
         return {}  # it stands at a breakpoint, and goes on
     raise errors.UnknownInterruptError(
-        "there is nothing to resume: no interrupt of this thread waits for an answer; pass an "
+        "there is nothing to resume: no interrupt of this thread waits for an answer; "
+        "pass an "
         "input, or the thread_id of a run that asks"
     )
 
 
 def _is_by_id(resume: Any) -> bool:
     """Return whether *resume* maps the ids of questions to their answers."""
-    return isinstance(resume, Mapping) and bool(resume) and all(map(ids.is_interrupt_id, resume))
+    return (
+        isinstance(resume, Mapping)
+        and bool(resume)
+        and all(map(ids.is_interrupt_id, resume))
+    )
 
 
 # ---------------------------------------------------------------- input
@@ -420,7 +480,9 @@ def _start_anew(run: Run, given: Any) -> Steps:
     """Apply new input, and drop what an earlier run left unfinished."""
     if writes := input_writes(run.program, given):
         dropped = plan(run.program, run.state, None, run.setting())
-        if run.options.nested is None and any(task.node.role == "body" for task in dropped):
+        if run.options.nested is None and any(
+            task.node.role == "body" for task in dropped
+        ):
             run.after.extend(_left_behind(run))
         for task in dropped:
             task.writes = ()
@@ -429,14 +491,17 @@ def _start_anew(run: Run, given: Any) -> Steps:
         run.pending, run.left = {}, None
     elif run.unsaved is None or not isinstance(given, Command):
         raise errors.EmptyInputError(
-            f"Received no input for {', '.join(names(run.program.input_channels))}: pass one; "
+            f"Received no input for {', '.join(names(run.program.input_channels))}: "
+            "pass one; "
             "None goes on with a run that is there, under its thread_id"
         )
     yield from run.save("input", run.follows())
 
 
 def _left_behind(run: Run) -> list[Emit]:
-    """Return the notice that new input drops finished calls of an unfinished run, if it does."""
+    """Return the notice that new input drops finished calls of an unfinished run, if it
+    does.
+    """
     assert run.options.address is not None
     calls = 0 if run.left is None else run.left.count()
     for writes in run.pending.values():
@@ -455,7 +520,8 @@ def _left_behind(run: Run) -> list[Emit]:
 
 
 def input_writes(program: Program, given: Any) -> list[Write]:
-    """Return the channel writes that an input stands for; None and a `Command` stand for none.
+    """Return the channel writes that an input stands for; None and a `Command` stand
+    for none.
 
     Raises:
         TypeError: Several input channels, and no dict.
@@ -468,11 +534,13 @@ def input_writes(program: Program, given: Any) -> list[Write]:
         return [(channels, given)]
     if not isinstance(given, Mapping):
         raise TypeError(
-            f"the input must be a dict with keys of {', '.join(channels)}, not {given!r}"
+            f"the input must be a dict with keys of {', '.join(channels)}, not "
+            f"{given!r}"
         )
     for name in given:
         if name not in channels:
             raise errors.InvalidUpdateError(
-                f"{name!r} is not an input channel; the input channels are: {', '.join(channels)}"
+                f"{name!r} is not an input channel; the input channels are: "
+                f"{', '.join(channels)}"
             )
     return list(given.items())

@@ -37,13 +37,22 @@ class StreamEvents:
         self._streams = frozenset(names(stream_channels))
         self._wants_tasks = bool(modes & {"tasks", "debug"})
         self.shows_tasks = self._wants_tasks or bool(modes & {"updates", "messages"})
-        """Whether somebody reads of a task that it started, or ended; else ask for no event."""
+        """Whether somebody reads of a task that it started, or ended; else ask for no
+        event.
+        """
         self.wants_checkpoints = bool(modes & {"checkpoints", "debug"})
 
     def updates(
-        self, node: Node, writes: Sequence[Write], mode: str = "updates", *, cached: bool = False
+        self,
+        node: Node,
+        writes: Sequence[Write],
+        mode: str = "updates",
+        *,
+        cached: bool = False,
     ) -> Iterable[Emit]:
-        """Yield the event of what a task wrote; in *mode* ``recorded``, in an earlier run."""
+        """Yield the event of what a task wrote; in *mode* ``recorded``, in an earlier
+        run.
+        """
         if mode in self._modes and not node.hidden:
             payload: dict[str, Any] = {node.name: self._update_of(writes)}
             if cached:
@@ -78,25 +87,37 @@ class StreamEvents:
         if "progress" in self._modes:
             yield Emit("progress", {"id": task.id, "name": task.name, **asdict(report)})
 
-    def _said(self, event: Any, namespace: tuple[str, ...] | None = None) -> Iterable[Emit]:
+    def _said(
+        self, event: Any, namespace: tuple[str, ...] | None = None
+    ) -> Iterable[Emit]:
         if "messages" in self._modes:
             for item in self._messages.items(event):
                 yield Emit("messages", item, namespace)
 
     def interrupted(self, interrupts: tuple[Any, ...], current: Any) -> Iterable[Emit]:
-        """Yield the events of what a task asks; *current* is what the output channels hold."""
+        """Yield the events of what a task asks; *current* is what the output channels
+        hold.
+        """
         yield from self.breakpoint(interrupts)
-        shown = {**current, records.INTERRUPT: interrupts} if isinstance(current, dict) else None
+        shown = (
+            {**current, records.INTERRUPT: interrupts}
+            if isinstance(current, dict)
+            else None
+        )
         if "values" in self._modes:
             yield Emit("values", shown or {records.INTERRUPT: interrupts})
 
     def breakpoint(self, interrupts: tuple[Any, ...] = ()) -> Iterable[Emit]:
-        """Yield the event of a run that stops, and asks nothing unless there are *interrupts*."""
+        """Yield the event of a run that stops, and asks nothing unless there are
+        *interrupts*.
+        """
         if "updates" in self._modes:
             yield Emit("updates", {records.INTERRUPT: interrupts})
 
     def planned(self, tasks: Sequence[Task], step: int, at: int) -> Iterable[Emit]:
-        """Yield the events of the starts of *tasks*, and of what those wrote that are done."""
+        """Yield the events of the starts of *tasks*, and of what those wrote that are
+        done.
+        """
         for task in tasks:
             yield from self.started(task, step, at)
         for task in tasks:
@@ -121,7 +142,9 @@ class StreamEvents:
         yield from self.wrapped("tasks", "task", payload, step, at)
 
     def returned(self, task: Task, step: int, at: int) -> Iterable[Emit]:
-        """Yield the events of what *task* wrote, and of its end unless another run shared that."""
+        """Yield the events of what *task* wrote, and of its end unless another run
+        shared that.
+        """
         is_shared = task.span is not None and task.span.executor == "cache"
         if not (is_shared or task.node.hidden):
             yield from self._said((task, step))
@@ -130,7 +153,9 @@ class StreamEvents:
             yield from self.ended(task, step, at)
 
     def ended(self, task: Task, step: int, at: int, end: Any = None) -> Iterable[Emit]:
-        """Yield the events of *task*'s end: *end* is an exception, interrupts, or None."""
+        """Yield the events of *task*'s end: *end* is an exception, interrupts, or
+        None.
+        """
         if not self._wants_tasks or task.node.hidden:
             return
         payload = {
@@ -138,14 +163,18 @@ class StreamEvents:
             "name": task.name,
             "error": end if isinstance(end, BaseException) else None,
             "result": self.result_of(task.writes),
-            "interrupts": [asdict(item) for item in end] if isinstance(end, tuple) else [],
+            "interrupts": [asdict(item) for item in end]
+            if isinstance(end, tuple)
+            else [],
         }
         if payload["error"] is not None and task.node.is_task:
             payload["call"] = task.call
         yield from self.wrapped("tasks", "task_result", payload, step, at)
 
     def result_of(self, writes: Sequence[Write]) -> dict[str, Any]:
-        """Return a task's writes by channel; several to one are a list under ``$writes``."""
+        """Return a task's writes by channel; several to one are a list under
+        ``$writes``.
+        """
         found: dict[str, list[Any]] = {}
         for channel, value in writes:
             if channel in self._streams or channel == records.RETURN:
@@ -166,20 +195,32 @@ class StreamEvents:
             event = {"step": step, "timestamp": stamp, "type": kind, "payload": payload}
             yield Emit("debug", event)
 
-    def task_entry(self, task: Task, pending: Sequence[Write], thread_id: str) -> dict[str, Any]:
+    def task_entry(
+        self, task: Task, pending: Sequence[Write], thread_id: str
+    ) -> dict[str, Any]:
         """Return how a checkpoint's event lists *task*, given its *pending* writes."""
         entry: dict[str, Any] = {"id": task.id, "name": task.name}
         state = None
         if (inner := task.node.subgraph) is not None:
-            place = {"thread_id": thread_id, "checkpoint_ns": inner.namespace_at(task.namespace)}
+            place = {
+                "thread_id": thread_id,
+                "checkpoint_ns": inner.namespace_at(task.namespace),
+            }
             state = {"configurable": place}
-        error = next((value for channel, value in pending if channel == records.ERROR), None)
+        error = next(
+            (value for channel, value in pending if channel == records.ERROR), None
+        )
         if error is not None:
             return entry | {"error": error, "state": state}
         if done := outputs(pending):
-            entry["result"] = self.result_of([w for w in done if w[0] != records.NO_WRITES])
+            entry["result"] = self.result_of(
+                [w for w in done if w[0] != records.NO_WRITES]
+            )
         asked = interrupts_of(pending, live=False)
-        return entry | {"interrupts": tuple(asdict(item) for item in asked), "state": state}
+        return entry | {
+            "interrupts": tuple(asdict(item) for item in asked),
+            "state": state,
+        }
 
 
 def outputs(writes: Iterable[Write]) -> list[Write]:
@@ -188,7 +229,9 @@ def outputs(writes: Iterable[Write]) -> list[Write]:
 
 
 def interrupts_of(pending: Iterable[Write], *, live: bool) -> tuple[Interrupt, ...]:
-    """Return the interrupts among *pending* writes; *live*: none if the task finished."""
+    """Return the interrupts among *pending* writes; *live*: none if the task
+    finished.
+    """
     found: tuple[Interrupt, ...] = ()
     for channel, value in pending:
         if channel == records.INTERRUPT:

@@ -1,7 +1,8 @@
 """One superstep: start the tasks that are due, and take in how each of them ends.
 
-What a wake-up's events ask for is done in this order: tasks are started or stopped; what finished
-is committed; and only then is it given to the stream, and to the bodies that wait for calls.
+What a wake-up's events ask for is done in this order: tasks are started or stopped;
+what finished is committed; and only then is it given to the stream, and to the bodies
+that wait for calls.
 """
 
 from __future__ import annotations
@@ -15,11 +16,28 @@ from flowpregel import errors
 from flowpregel._core import answers, cache_keys, calls, effects, records
 from flowpregel._core.barrier import check_writes, handler_task
 from flowpregel._core.copies import keepable
-from flowpregel._core.effects import BUSY, CacheKey, Call, Effect, Ended, StepContext, Steps, Wakeup
+from flowpregel._core.effects import (
+    BUSY,
+    CacheKey,
+    Call,
+    Effect,
+    Ended,
+    StepContext,
+    Steps,
+    Wakeup,
+)
 from flowpregel._core.ids import Span
 from flowpregel._core.late_calls import FailedBodies, note_left_behind
 from flowpregel._core.provenance import note_failed
-from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
+from flowpregel._core.records import (
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+    Withdrawn,
+    Write,
+)
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel._core.unmatched import held_calls, notice_of, still_unmatched, unmatched
@@ -44,13 +62,19 @@ class Superstep:
     _looked_up: list[Task] = field(default_factory=list)
     """Tasks whose results another run may have shared: they start when we know."""
     _retries: list[tuple[int, str]] = field(default_factory=list)
-    """When the next attempts are due, in monotonic nanoseconds, and of which task: a heap."""
+    """When the next attempts are due, in monotonic nanoseconds, and of which task: a
+    heap.
+    """
     _deadline: int | None = None
     """The monotonic nanoseconds at which it has to be over."""
     _effects: list[Effect] = field(default_factory=list)
     """What is to be done at once."""
-    _shared: dict[CacheKey, tuple[Any, float | None] | None] = field(default_factory=dict)
-    """For the cache, by key: writes, and for how many seconds; None: it has none to share."""
+    _shared: dict[CacheKey, tuple[Any, float | None] | None] = field(
+        default_factory=dict
+    )
+    """For the cache, by key: writes, and for how many seconds; None: it has none to
+    share.
+    """
     _paused: bool = False
     _failure: BaseException | None = None
     _failed_bodies: FailedBodies = field(init=False)
@@ -62,7 +86,8 @@ class Superstep:
     # ------------------------------------------------------------ the story
 
     def go(self) -> Steps:
-        """Run until every task has ended; return whether an interrupt is to be answered first.
+        """Run until every task has ended; return whether an interrupt is to be answered
+        first.
 
         If not, the last results are left to the barrier.
         """
@@ -87,7 +112,11 @@ class Superstep:
             self._cancel_all(kill=True)
             yield from self._effects
             raise
-        end = self._failure if run.stopped is None and self._escaped is None else self._end
+        end = (
+            self._failure
+            if run.stopped is None and self._escaped is None
+            else self._end
+        )
         if end is not None or self._paused:
             yield from run.flush()
         if end is not None:
@@ -95,7 +124,9 @@ class Superstep:
         return self._paused
 
     def _next_deadline(self) -> int | None:
-        """Return the monotonic nanoseconds at which to wake up in any case; None: never."""
+        """Return the monotonic nanoseconds at which to wake up in any case; None:
+        never.
+        """
         deadlines = [self._deadline, self._failed_bodies.deadline]
         if self._retries:
             deadlines.append(self._retries[0][0])
@@ -107,7 +138,9 @@ class Superstep:
         if self._failure is not None:
             return self._failure
         stopped = self.run.stopped
-        if stopped is not None and (stopped.kill or not all(task.writes for task in self.tasks)):
+        if stopped is not None and (
+            stopped.kill or not all(task.writes for task in self.tasks)
+        ):
             return stopped.error
         return None if self._escaped is None else errors.ParentCommand(self._escaped)
 
@@ -119,7 +152,8 @@ class Superstep:
         if run.stream_events.shows_tasks:
             run.after.extend(run.stream_events.planned(self.tasks, run.step, run.now))
         if run.options.step_timeout is not None:
-            # The last wake-up's time will not do: a reader of the stream may have paused since.
+            # The last wake-up's time will not do: a reader of the stream may have
+            # paused since.
             wakeup = yield effects.Wait(0)
             run.now = max(wakeup.now, run.now + 1)
             self._deadline = wakeup.monotonic + int(run.options.step_timeout * 1e9)
@@ -142,22 +176,31 @@ class Superstep:
             yield effects.Submit(due, self.setting)
 
     def _left_to_do(self, task: Task) -> Task | None:
-        """Return what is to run of a planned task: itself, its error handler, or nothing."""
+        """Return what is to run of a planned task: itself, its error handler, or
+        nothing.
+        """
         writes = self.run.pending.get(task.id, ())
         if done := outputs(writes):
             task.writes = tuple(done)
             return None
         kept = dict(writes)
-        if task.node.handler is None or not {records.ERROR, records.ERROR_SOURCE} <= kept.keys():
+        if (
+            task.node.handler is None
+            or not {records.ERROR, records.ERROR_SOURCE} <= kept.keys()
+        ):
             # Any other failure is forgotten.
             return task
         error = kept[records.ERROR]
         if not isinstance(error, BaseException):
-            error = RuntimeError(f"node {task.name!r} failed in an earlier run: {error}")
+            error = RuntimeError(
+                f"node {task.name!r} failed in an earlier run: {error}"
+            )
         return self._left_to_do(self._handler_for(task, error))
 
     def _handler_for(self, failed: Task, error: BaseException) -> Task:
-        """Return the task that handles the failure of *failed*, which is in this superstep too."""
+        """Return the task that handles the failure of *failed*, which is in this
+        superstep too.
+        """
         handler = handler_task(self.run.program, failed, error, self.setting)
         self.tasks.append(handler)
         return handler
@@ -176,7 +219,9 @@ class Superstep:
         self, *, kill: bool, leave: bool = False, only: Collection[Task] | None = None
     ) -> None:
         """Stop what still runs or waits for its next attempt, or *only* these of it."""
-        ending = {id: task for id, task in self._open.items() if only is None or task in only}
+        ending = {
+            id: task for id, task in self._open.items() if only is None or task in only
+        }
         waiting = {task_id for _, task_id in self._retries} & ending.keys()
         self._retries = [retry for retry in self._retries if retry[1] not in waiting]
         heapq.heapify(self._retries)
@@ -198,7 +243,9 @@ class Superstep:
                 run.stopped = run.stopped or event
                 self._cancel_all(kill=event.kill, leave=event.leave)
                 continue
-            task = self._open.get(event.caller if isinstance(event, Call) else event.task_id)
+            task = self._open.get(
+                event.caller if isinstance(event, Call) else event.task_id
+            )
             if task is None:
                 continue
             if isinstance(event, effects.Emitted):
@@ -226,7 +273,9 @@ class Superstep:
             run.after.extend(run.stream_events.emitted(task, event))
 
     def _start_due(self, wakeup: Wakeup) -> None:
-        """Start the next attempts that are due, and have what others compute looked up again."""
+        """Start the next attempts that are due, and have what others compute looked up
+        again.
+        """
         while self._retries and self._retries[0][0] <= wakeup.monotonic:
             _, task_id = heapq.heappop(self._retries)
             task = self._open[task_id]
@@ -238,11 +287,14 @@ class Superstep:
                 self._submit((task,), self._effects)
 
     def _raise_timeout(self) -> NoReturn:
-        """Raise the error for a superstep that took too long; it names the open tasks."""
+        """Raise the error for a superstep that took too long; it names the open
+        tasks.
+        """
         names = ", ".join(sorted({task.name for task in self._open.values()}))
         raise TimeoutError(
             f"superstep {self.run.step} took longer than "
-            f"step_timeout={self.run.options.step_timeout} seconds; still running: {names}"
+            f"step_timeout={self.run.options.step_timeout} seconds; still running: "
+            f"{names}"
         )
 
     def _called(self, caller: Task, call: Call, wakeup: Wakeup) -> None:
@@ -251,7 +303,9 @@ class Superstep:
         if call.node is effects.CANCEL:
             self._cancel_all(kill=True, only=calls.cancel_call(run, self._open, call))
             return
-        if (task := calls.plan_call(run, self.setting, self._open, caller, call)) is None:
+        if (
+            task := calls.plan_call(run, self.setting, self._open, caller, call)
+        ) is None:
             return
         self._open[task.id] = task
         if run.stream_events.shows_tasks:
@@ -260,8 +314,11 @@ class Superstep:
             answers.answer_from_pending(run, task)
         if run.stopped is not None:
             self._settle(task, Withdrawn())
-        elif task.record is not None and unmatched(run, caller, task.record) is not None:
-            # Other calls of its task may follow at once, and fit: then it is merely a new one.
+        elif (
+            task.record is not None and unmatched(run, caller, task.record) is not None
+        ):
+            # Other calls of its task may follow at once, and fit: then it is merely a
+            # new one.
             heapq.heappush(self._retries, (wakeup.monotonic + effects.HOLD, task.id))
         else:
             self._start_call(task)
@@ -279,7 +336,9 @@ class Superstep:
             self._looked_up.append(task)
 
     def _start_held(self, task: Task) -> None:
-        """Start a call that was held, or refuse it; tell first that no recorded one fits."""
+        """Start a call that was held, or refuse it; tell first that no recorded one
+        fits.
+        """
         run = self.run
         assert task.record is not None
         name = task.record.name
@@ -294,7 +353,9 @@ class Superstep:
         self._start_call(task)
 
     def _take_held(self, name: str) -> list[Task]:
-        """Return the calls of the task *name* that are held, and hold them no longer."""
+        """Return the calls of the task *name* that are held, and hold them no
+        longer.
+        """
         held = held_calls(name, [self._open[task_id] for _, task_id in self._retries])
         held_ids = {task.id for task in held}
         self._retries = [retry for retry in self._retries if retry[1] not in held_ids]
@@ -313,9 +374,13 @@ class Superstep:
         self._call_ended(task.parent)
 
     def _look_up(self, tasks: list[Task], now: int) -> Steps:
-        """Give *tasks* what other runs shared, and start those that nobody computes *now*."""
+        """Give *tasks* what other runs shared, and start those that nobody computes
+        *now*.
+        """
         found = dict[Any, Any]()
-        keys = {task.cache_key[:2]: None for task in tasks if task.cache_key is not None}
+        keys = {
+            task.cache_key[:2]: None for task in tasks if task.cache_key is not None
+        }
         try:
             found |= yield effects.Look(tuple(keys))
             self.run.claimed |= keys.keys() - found.keys()
@@ -329,7 +394,9 @@ class Superstep:
         yield from at_once
 
     def _is_shared(self, task: Task, found: dict[Any, Any], now: int) -> bool:
-        """Return whether *task* needs not run now, given what was *found* in the cache."""
+        """Return whether *task* needs not run now, given what was *found* in the
+        cache.
+        """
         if task.cache_key is None:
             return False
         key = task.cache_key[:2]
@@ -363,13 +430,18 @@ class Superstep:
             outcome = calls.final_outcome(body, outcome)
         may_repeat = isinstance(outcome, Raised) or run.has_free_answer
         may_repeat = may_repeat and self._failure is None and run.stopped is None
-        if may_repeat and (delay := calls.delay(run, task, outcome, wakeup.jitter)) is not None:
+        if (
+            may_repeat
+            and (delay := calls.delay(run, task, outcome, wakeup.jitter)) is not None
+        ):
             task.attempt += 1
             if body is not None:
                 body.made = body.placed = body.graphs = 0
                 body.equal.clear()
                 body.used.clear()
-            heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
+            heapq.heappush(
+                self._retries, (wakeup.monotonic + int(delay * 1e9), task.id)
+            )
             if isinstance(outcome, Raised):
                 note_failed(task, outcome.error)
                 calls.uncaught(run, task, outcome.error)
@@ -378,14 +450,18 @@ class Superstep:
             body.outcome = outcome
             self._failed_bodies.add(task)
             if isinstance(outcome, Raised) and run.options.fail_fast:
-                self._cancel_all(kill=False, only=calls.below(self._open, task, direct=True))
+                self._cancel_all(
+                    kill=False, only=calls.below(self._open, task, direct=True)
+                )
         else:
             self._settle(task, outcome)
 
-    # ------------------------------------------------------------ how a task ends for good
+    # how a task ends for good ----------------------------------------------
 
     def _settle(self, task: Task, outcome: Outcome) -> None:
-        """Record how *task* ended for good; if it is a call, answer those who wait for it."""
+        """Record how *task* ended for good; if it is a call, answer those who wait for
+        it.
+        """
         run, caller = self.run, task.parent if task.kind is Kind.CALL else None
         del self._open[task.id]
         match outcome:
@@ -393,7 +469,9 @@ class Superstep:
                 task.writes = writes or ((records.NO_WRITES, None),)
                 run.keep_end(task, task.writes)
                 if run.stream_events.shows_tasks:
-                    run.after.extend(run.stream_events.returned(task, run.step, run.now))
+                    run.after.extend(
+                        run.stream_events.returned(task, run.step, run.now)
+                    )
             case Raised(error):
                 self._raised(task, error)
             case records.Interrupted():
@@ -405,7 +483,11 @@ class Superstep:
             case Withdrawn() if caller is None and self._end is None:
                 self._failure = errors.NodeCancelledError(task.name)
         if task.cache_key is not None and not task.is_busy:
-            entry = (task.writes, task.cache_key[2]) if isinstance(outcome, Returned) else None
+            entry = (
+                (task.writes, task.cache_key[2])
+                if isinstance(outcome, Returned)
+                else None
+            )
             self._shared[task.cache_key[:2]] = entry
         if caller is None:
             return
@@ -413,7 +495,9 @@ class Superstep:
         self._call_ended(caller)
 
     def _call_ended(self, caller: Task) -> None:
-        """Take in that a call of *caller* has ended, perhaps the last that it had to wait for."""
+        """Take in that a call of *caller* has ended, perhaps the last that it had to
+        wait for.
+        """
         caller.body.running -= 1
         self._failed_bodies.call_ended(caller)
         if not caller.body.running and (held := caller.body.outcome) is not None:
@@ -456,7 +540,9 @@ class Superstep:
         writes: tuple[Write, ...] = ((records.INTERRUPT, interrupts),)
         if error is not None:
             # The run fails, but the other tasks go on: their answers were taken.
-            failure = () if task.kind is Kind.CALL else ((records.ERROR, keepable(error)),)
+            failure = (
+                () if task.kind is Kind.CALL else ((records.ERROR, keepable(error)),)
+            )
             writes = ((records.RESUME, outcome.answers), *failure, *writes)
             setattr(error, errors.INVALID_RESUME, outcome.interrupts[0].id)
             self._failure = self._failure or error
@@ -466,7 +552,9 @@ class Superstep:
             run.after.extend(run.stream_events.interrupted(interrupts, shown))
         run.keep_end(task, (*writes, *answers.questions_of(run, task, outcome)))
         if run.stream_events.shows_tasks:
-            run.after.extend(run.stream_events.ended(task, run.step, run.now, error or interrupts))
+            run.after.extend(
+                run.stream_events.ended(task, run.step, run.now, error or interrupts)
+            )
         if task.kind is Kind.CALL and task.parent is not None:
             # Its body asks it too.
             task.parent.body.asked[task.path] = interrupts

@@ -1,4 +1,5 @@
-"""Calls that no recorded one fits: finished work that is going to be repeated, told before it is.
+"""Calls that no recorded one fits: finished work that is going to be repeated, told
+before it is.
 
 The first call of a task that is not recorded, in a run that goes on:
 
@@ -15,8 +16,9 @@ stands there otherwise                is held for `effects.HOLD`; if none has be
                                       by then, none fits
 ====================================  ====================================================
 
-A call of another task is treated as the last row says if it has the place and the arguments of a
-recorded one whose task the body names no more: that was renamed, merged, or wrapped by a decorator.
+A call of another task is treated as the last row says if it has the place and the
+arguments of a recorded one whose task the body names no more: that was renamed, merged,
+or wrapped by a decorator.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ from flowpregel.errors import UnmatchedCallsError
 
 
 def unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCallsError | None:
-    """Return what the user must know before the call of *record* is made; None: nothing."""
+    """Return what the user must know before the call of *record* is made; None:
+    nothing.
+    """
     goes_on = run.hand_back and (run.pending or run.left is not None)
     if not goes_on or run.options.on_unmatched is None or caller.record is not None:
         return None
@@ -48,7 +52,9 @@ def unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCallsError
 
 
 def still_unmatched(run: Run, name: str) -> UnmatchedCallsError | None:
-    """Return what `unmatched` found of calls of the task *name*, unless a recorded one fits now."""
+    """Return what `unmatched` found of calls of the task *name*, unless a recorded one
+    fits now.
+    """
     error = run.going_on.unmatched.get(name)
     if error is None or {name, error.task} & run.going_on.fitted:
         return None
@@ -56,7 +62,9 @@ def still_unmatched(run: Run, name: str) -> UnmatchedCallsError | None:
 
 
 def held_calls(name: str, waiting: Iterable[Task]) -> list[Task]:
-    """Return which of the *waiting* tasks are calls of the task *name* that are held."""
+    """Return which of the *waiting* tasks are calls of the task *name* that are
+    held.
+    """
     return [
         task
         for task in waiting
@@ -75,8 +83,12 @@ def notice_of(error: UnmatchedCallsError, name: str) -> str:
     return f"{text}; adopts={error.task!r} if that is the old name of the task"
 
 
-def _first_unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCallsError | None:
-    """Return the error for the first call of a task that is not recorded, if none fits."""
+def _first_unmatched(
+    run: Run, caller: Task, record: CallRecord
+) -> UnmatchedCallsError | None:
+    """Return the error for the first call of a task that is not recorded, if none
+    fits.
+    """
     was = _other_at(run, caller, record)
     if was is None or was.caller == record.caller:
         return None
@@ -86,16 +98,23 @@ def _first_unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCal
             return None
     elif not _is_replaced(run, caller, was, record):
         return None
-    kept = chain(filter(outputs, run.pending.values()), run.left.records() if run.left else ())
-    count = sum(each is not None and each.name == was.name for each in map(record_in, kept))
+    kept = chain(
+        filter(outputs, run.pending.values()), run.left.records() if run.left else ()
+    )
+    count = sum(
+        each is not None and each.name == was.name for each in map(record_in, kept)
+    )
     return UnmatchedCallsError(_task_name(was), count, was.text, record.text)
 
 
 def _is_replaced(run: Run, caller: Task, was: CallRecord, record: CallRecord) -> bool:
-    """Return whether the call of *record* is what became of a recorded call of another task."""
+    """Return whether the call of *record* is what became of a recorded call of another
+    task.
+    """
     if was.name in run.going_on.fitted:
         return False
-    if _task_name(was) == _task_name(record):  # single calls have become chunks, or the reverse
+    # single calls have become chunks, or the reverse
+    if _task_name(was) == _task_name(record):
         return True
     if was.arguments != record.arguments:
         return False
@@ -108,7 +127,9 @@ def _task_name(record: CallRecord) -> str:
 
 
 def _other_at(run: Run, caller: Task, record: CallRecord) -> CallRecord | None:
-    """Return the finished call that is recorded at this place of a body of any code and input."""
+    """Return the finished call that is recorded at this place of a body of any code and
+    input.
+    """
     if run.left is not None:
         path = ids.call_path(caller.path, caller.body.made - 1)
         if (was := record_in(run.left.record_at(path))) is not None:

@@ -1,8 +1,10 @@
-"""Recorded values that cannot be read back, because a class of them has moved or is gone.
+"""Recorded values that cannot be read back, because a class of them has moved or is
+gone.
 
-A saver that is asked for results one by one leaves an `Unreadable` in the place of such a value,
-so that one of them does not keep a run from all the others. What becomes of it is decided where
-it is needed: the error is raised, or with ``on_unreadable="rerun"`` it is made anew.
+A saver that is asked for results one by one leaves an `Unreadable` in the place of such
+a value, so that one of them does not keep a run from all the others. What becomes of it
+is decided where it is needed: the error is raised, or with ``on_unreadable="rerun"`` it
+is made anew.
 """
 
 from __future__ import annotations
@@ -11,7 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from flowpregel._core.records import CALLED, ERROR, RUN_TASK_ID, PendingWrite, Saved, Write
+from flowpregel._core.records import (
+    CALLED,
+    ERROR,
+    RUN_TASK_ID,
+    PendingWrite,
+    Saved,
+    Write,
+)
 from flowpregel.errors import RecordedError, ValueEncodingError
 
 UnreadablePolicy: TypeAlias = Literal["error", "rerun"]
@@ -26,12 +35,16 @@ class Unreadable:
 
 
 def error_in(values: Iterable[Any]) -> ValueEncodingError | None:
-    """Return the error of the first of *values* that cannot be read back; None: all can be."""
+    """Return the error of the first of *values* that cannot be read back; None: all can
+    be.
+    """
     return next((each.error for each in values if isinstance(each, Unreadable)), None)
 
 
 def lost_result(writes: Iterable[Write]) -> ValueEncodingError | None:
-    """Return the error of what a call ended with that cannot be read back; None: it can be."""
+    """Return the error of what a call ended with that cannot be read back; None: it can
+    be.
+    """
     return error_in(value for _, value in writes)
 
 
@@ -43,7 +56,8 @@ def check_policy(policy: UnreadablePolicy, error: ValueEncodingError) -> None:
 
 
 def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
-    """Return *saved* without the tasks that are made anew, since what they wrote is unreadable.
+    """Return *saved* without the tasks that are made anew, since what they wrote is
+    unreadable.
 
     Calls are left as they are: each is decided when its body asks for it.
 
@@ -60,10 +74,14 @@ def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
     for write in saved.writes:
         if isinstance(write.value, Unreadable) and write.task_id not in calls:
             if write.channel == ERROR:  # the task is tried again in any case
-                write = replace(write, value=RecordedError("an error", str(write.value.error)))
+                write = replace(
+                    write, value=RecordedError("an error", str(write.value.error))
+                )
             elif policy == "error" or write.task_id == RUN_TASK_ID:
                 raise write.value.error
             else:
                 lost.add(write.task_id)
         kept.append(write)
-    return replace(saved, writes=tuple(each for each in kept if each.task_id not in lost))
+    return replace(
+        saved, writes=tuple(each for each in kept if each.task_id not in lost)
+    )

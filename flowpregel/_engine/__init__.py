@@ -1,1 +1,3 @@
-"""Performs what the core asks for: drivers, nested runs, executors, the background writer."""
+"""Performs what the core asks for: drivers, nested runs, executors, the background
+writer.
+"""

@@ -1,9 +1,10 @@
 """Keeps the tasks of a run that run in this process waiting for limits and rates.
 
-A task is in one of three states: it waits in a group of tasks that need the same; it runs, and
-holds its places; or it has ended, and its places are free. `take_ready` is called after every
-batch of events, when another run gave a place back, and at `deadline`. It starts what can start,
-by priority, and sets the next deadline. Only the first task of each group is looked at.
+A task is in one of three states: it waits in a group of tasks that need the same; it
+runs, and holds its places; or it has ended, and its places are free. `take_ready` is
+called after every batch of events, when another run gave a place back, and at
+`deadline`. It starts what can start, by priority, and sets the next deadline. Only the
+first task of each group is looked at.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class ConcurrencyLimit:
         return self.release(())
 
     def release(self, task_ids: Iterable[str]) -> list[Job]:
-        """Note that tasks ended, or wait for others; return the jobs that may start now."""
+        """Note that tasks ended, or wait for others; return the jobs that may start
+        now.
+        """
         self._running.difference_update(task_ids)
         ready: list[Job] = []
         while self._waiting and len(self._running) < self._most:
@@ -95,7 +98,9 @@ class _GroupKey:
     """The limit of tasks that run at once, `max_concurrency`."""
     priority: int
     is_nested: bool
-    """Whether a caller may hold places. Such a task is not kept from them by those before it."""
+    """Whether a caller may hold places. Such a task is not kept from them by those
+    before it.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +150,8 @@ class AdmissionQueue:
         limits: SharedLimits | None,
         concurrency: ConcurrencyLimit | None,
     ) -> None:
-        """Start those of *jobs* that can start, and have the others wait for what they lack.
+        """Start those of *jobs* that can start, and have the others wait for what they
+        lack.
 
         Args:
             jobs: Of tasks that take places of limits, or count for a rate.
@@ -156,7 +162,9 @@ class AdmissionQueue:
             self._add(job, limits or NO_LIMITS, concurrency)
         self.start_ready()
 
-    def _add(self, job: Job, limits: SharedLimits, concurrency: ConcurrencyLimit | None) -> None:
+    def _add(
+        self, job: Job, limits: SharedLimits, concurrency: ConcurrencyLimit | None
+    ) -> None:
         task, resources = job.task, job.task.node.resources
         assert resources is not None
         names = tuple(dict.fromkeys(resources.limit))
@@ -164,8 +172,12 @@ class AdmissionQueue:
         if (error := _refusal(task, demand, limits)) is not None:
             self._mailbox.post(Ended(*job.key, Raised(error)))
             return
-        holders = {each.id for each in callers_of(task) if each.node.resources is not None}
-        key = _GroupKey(limits, demand, job.executor, concurrency, job.priority, bool(holders))
+        holders = {
+            each.id for each in callers_of(task) if each.node.resources is not None
+        }
+        key = _GroupKey(
+            limits, demand, job.executor, concurrency, job.priority, bool(holders)
+        )
         self._count += 1
         self._groups.setdefault(key, _Group(key)).jobs[task.id] = self._count, job
         self._known.add(limits)
@@ -173,7 +185,9 @@ class AdmissionQueue:
             limits.note_nested(task.id, demand, holders)
 
     def start_ready(self) -> None:
-        """Start the tasks that can start now, by priority, and set the next deadline."""
+        """Start the tasks that can start now, by priority, and set the next
+        deadline.
+        """
         self.deadline = None
         if not self._groups:
             return
@@ -185,7 +199,8 @@ class AdmissionQueue:
                 continue
             again_at = self._start_group(group)
             if again_at is not None:
-                # What is free is kept for this task, or tasks that need less would starve it.
+                # What is free is kept for this task, or tasks that need less would
+                # starve it.
                 lacking |= names
                 earliest = min(earliest, again_at)
             if not group.jobs:
@@ -196,11 +211,15 @@ class AdmissionQueue:
             self._leave()
 
     def _start_group(self, group: _Group) -> float | None:
-        """Start tasks of *group*; return when to ask again for what the next one lacks, or None."""
+        """Start tasks of *group*; return when to ask again for what the next one lacks,
+        or None.
+        """
         key = group.key
         while group.jobs and self._has_room(key):
             task_id, (_, job) = next(iter(group.jobs.items()))
-            again_at = key.limits.try_start(task_id, key.demand, self, self._mailbox.post)
+            again_at = key.limits.try_start(
+                task_id, key.demand, self, self._mailbox.post
+            )
             if again_at is not None:
                 return again_at
             del group.jobs[task_id]
@@ -211,15 +230,21 @@ class AdmissionQueue:
         return None
 
     def _has_room(self, key: _GroupKey) -> bool:
-        """Return whether the run may start one more task, and the executor would do it at once."""
+        """Return whether the run may start one more task, and the executor would do it
+        at once.
+        """
         if key.concurrency is not None and not key.concurrency.has_room:
             return False
         # A place may be held while a task waits for an OS thread; a start must be one.
         return key.demand.rate is None or self._free(key.executor) >= 1
 
     def _refuse_stuck(self) -> None:
-        """End the first of the tasks that can never start, because their callers hold too much."""
-        nested = {group.key.limits for group in self._groups.values() if group.key.is_nested}
+        """End the first of the tasks that can never start, because their callers hold
+        too much.
+        """
+        nested = {
+            group.key.limits for group in self._groups.values() if group.key.is_nested
+        }
         for limits in nested:
             for task_id, name in limits.stuck().items():
                 if (job := self.withdraw(task_id)) is not None:
@@ -228,7 +253,9 @@ class AdmissionQueue:
                         for caller in callers_of(job.task)
                         if caller.node.resources is not None
                     ]
-                    error = ResourcesError(job.task.name, name, 1, limits.limits[name], holders)
+                    error = ResourcesError(
+                        job.task.name, name, 1, limits.limits[name], holders
+                    )
                     self._mailbox.post(Ended(*job.key, Raised(error)))
                     break
 
@@ -268,10 +295,14 @@ class AdmissionQueue:
 
 
 def _refusal(task: Task, demand: Demand, limits: SharedLimits) -> ResourcesError | None:
-    """Return the error of a task that needs more than there is, or than its callers leave."""
+    """Return the error of a task that needs more than there is, or than its callers
+    leave.
+    """
     for name in demand.limits:
         there = limits.limits.get(name, 0)
         holders = holders_above(task, name)
         if there < 1 + len(holders):
-            return ResourcesError(task.name, name, 1, there, holders if there >= 1 else [])
+            return ResourcesError(
+                task.name, name, 1, there, holders if there >= 1 else []
+            )
     return None

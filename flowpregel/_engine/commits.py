@@ -1,4 +1,6 @@
-"""Keeps what runs did: commits to savers, as durably as a run's mode says, and shared results."""
+"""Keeps what runs did: commits to savers, as durably as a run's mode says, and shared
+results.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 MOST_BEHIND: Final = 32
 """How many batches may wait: what a crash can cost with ``durability="async"``."""
 LONGEST_BEHIND: Final = 0.05
-"""Seconds that a commit may take before the run waits for it: where the disk is slow."""
+"""Seconds that a commit may take before the run waits for it: where the disk is
+slow.
+"""
 ENOUGH: Final = MOST_BEHIND // 2
 """Batches that are worth a transaction; as many may come while it is being made."""
 _PAUSE: Final = 0.005
@@ -48,8 +52,8 @@ class Committer:
     def commit(self, batch: Batch) -> None:
         """Commit *batch*, or hand it to the background writer.
 
-        The first of a run is always committed here: a store that cannot be written is noticed
-        before the first task runs.
+        The first of a run is always committed here: a store that cannot be written is
+        noticed before the first task runs.
         """
         fault("committer.commit.before")
         batch = self.saver.prepare(batch)
@@ -96,7 +100,8 @@ class Committer:
     def _check_loop(self) -> None:
         if self.saver.is_on_its_loop:
             raise RuntimeError(
-                "a sync node that runs inline on the event loop of its saver cannot call a graph "
+                "a sync node that runs inline on the event loop of its saver cannot "
+                "call a graph "
                 "or wait for a task: the saver needs that loop. Give the node "
                 'executor="threads" or "processes", or make it async'
             )
@@ -104,7 +109,9 @@ class Committer:
 
 @dataclass(slots=True, eq=False)
 class Committers:
-    """The committers of one outermost run and of the runs nested in it: one for each saver."""
+    """The committers of one outermost run and of the runs nested in it: one for each
+    saver.
+    """
 
     _by_saver: dict[BaseCheckpointSaver, Committer] = field(default_factory=dict)
 
@@ -115,8 +122,8 @@ class Committers:
     def close(self) -> None:
         """Wait until everything is committed, everywhere.
 
-        Raises:
-            Exception: What a commit in the background raised; of several, that of the first saver.
+        Raises: Exception: What a commit in the background raised; of several, that of
+            the first saver.
         """
         with ExitStack() as closing:
             for committer in self._by_saver.values():
@@ -146,7 +153,9 @@ class Committers:
 
 
 def finished(batches: Iterable[Batch]) -> str:
-    """Return the ids of the tasks whose results *batches* keep, for the trace of a test."""
+    """Return the ids of the tasks whose results *batches* keep, for the trace of a
+    test.
+    """
     return " ".join(
         writes.task_id
         for batch in batches
@@ -161,7 +170,8 @@ def finished(batches: Iterable[Batch]) -> str:
 class BackgroundWriter:
     """Commits batches on an OS thread of its own; all that wait go in one transaction.
 
-    A transaction costs as much for one as for many. So a few wait a short time for others.
+    A transaction costs as much for one as for many. So a few wait a short time for
+    others.
 
     Args:
         saver: What to commit to.
@@ -179,7 +189,9 @@ class BackgroundWriter:
         self._is_awaited = False
         """Whether the run waits for everything to be committed."""
         self._is_closing = False
-        self._thread = threading.Thread(target=self._work, name="flowpregel-writer", daemon=True)
+        self._thread = threading.Thread(
+            target=self._work, name="flowpregel-writer", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -252,7 +264,9 @@ class BackgroundWriter:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closing)
             self._changed.wait_for(
-                lambda: len(self._waiting) >= ENOUGH or self._is_awaited or self._is_closing,
+                lambda: (
+                    len(self._waiting) >= ENOUGH or self._is_awaited or self._is_closing
+                ),
                 self._pause,
             )
             batches = list(self._waiting)
@@ -267,21 +281,26 @@ Awaited: TypeAlias = "dict[asyncio.Future[None], Batch]"
 """Batches, in order, by the future of each commit."""
 
 _QUEUES: dict[
-    tuple[asyncio.AbstractEventLoop, BaseCheckpointSaver], tuple[Awaited, asyncio.Task[None]]
+    tuple[asyncio.AbstractEventLoop, BaseCheckpointSaver],
+    tuple[Awaited, asyncio.Task[None]],
 ] = {}
-"""What the runs on an event loop want committed to a saver, and the task that commits it.
+"""What the runs on an event loop want committed to a saver, and the task that commits
+it.
 
-While one commit is under way on another OS thread, the loop moves its other runs. Their batches
-gather here and go together in the next commit. The task is referenced here, since an event loop
-does not keep its tasks alive.
+While one commit is under way on another OS thread, the loop moves its other runs. Their
+batches gather here and go together in the next commit. The task is referenced here,
+since an event loop does not keep its tasks alive.
 """
 
 
-def _commit_with_others(saver: BaseCheckpointSaver, batch: Batch) -> asyncio.Future[None]:
+def _commit_with_others(
+    saver: BaseCheckpointSaver, batch: Batch
+) -> asyncio.Future[None]:
     """Have *batch* committed while the running event loop goes on; return its future.
 
-    It fails with what the saver raised for this batch. If it is cancelled while it waits, the
-    batch is not committed: its run ends and commits what it has left, and nothing older may follow.
+    It fails with what the saver raised for this batch. If it is cancelled while it
+    waits, the batch is not committed: its run ends and commits what it has left, and
+    nothing older may follow.
     """
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
@@ -289,7 +308,10 @@ def _commit_with_others(saver: BaseCheckpointSaver, batch: Batch) -> asyncio.Fut
     done = loop.create_future()
     if (loop, saver) not in _QUEUES:
         waiting: Awaited = {}
-        _QUEUES[loop, saver] = waiting, loop.create_task(_commit_waiting(saver, waiting))
+        _QUEUES[loop, saver] = (
+            waiting,
+            loop.create_task(_commit_waiting(saver, waiting)),
+        )
     _QUEUES[loop, saver][0][done] = batch
     return done
 
@@ -301,7 +323,9 @@ async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
     group: Awaited = {}
     try:
         while waiting:
-            group = {done: batch for done, batch in waiting.items() if not done.cancelled()}
+            group = {
+                done: batch for done, batch in waiting.items() if not done.cancelled()
+            }
             waiting.clear()
             errors = await asyncio.to_thread(_commit_together, saver, [*group.values()])
             for done, error in zip(group, errors, strict=True):
@@ -321,23 +345,27 @@ async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
 def _commit_together(
     saver: BaseCheckpointSaver, batches: Sequence[Batch]
 ) -> list[Exception | None]:
-    """Commit batches of different runs; return what each of them failed with, or None."""
+    """Commit batches of different runs; return what each of them failed with, or
+    None.
+    """
     try:
         if batches:
             saver.commit(batches)
     except Exception as error:  # noqa: BLE001 - it is raised in the run that asked
         if len(batches) == 1:
             return [error]
-        # One of them may be to blame: commit each on its own, so that the others are kept.
+        # One of them may be to blame: commit each on its own, so that the others are
+        # kept.
         return [_commit_together(saver, (each,))[0] for each in batches]
     return [None] * len(batches)
 
 
-# -------------------------------------------------------------------- results that runs share
+# results that runs share ---------------------------------------------------
 
 
 class SharedResults:
-    """What is not in the cache, one run computes: it claims the key, and the others wait.
+    """What is not in the cache, one run computes: it claims the key, and the others
+    wait.
 
     Args:
         cache: The cache; None: there is none.
@@ -354,8 +382,10 @@ class SharedResults:
         """
         if self._cache is None:
             raise ConfigurationError(
-                f"{keys[0][0][2]!r} shares its results, and the run has nowhere to keep "
-                'them: give the entrypoint or the graph a checkpointer, or cache="results.lmdb"'
+                f"{keys[0][0][2]!r} shares its results, and the run has nowhere to "
+                "keep "
+                "them: give the entrypoint or the graph a checkpointer, or "
+                'cache="results.lmdb"'
             )
         found = self._cache.get(keys)
         missing = [key for key in keys if key not in found]

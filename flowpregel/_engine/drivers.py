@@ -69,7 +69,9 @@ def finish(engine: Engine) -> None:
 
 
 async def afinish(engine: Engine) -> None:
-    """`finish`, on the event loop; what need not be awaited is not, and cannot be cancelled."""
+    """`finish`, on the event loop; what need not be awaited is not, and cannot be
+    cancelled.
+    """
     try:
         request = engine.stop()
         while request is not None:

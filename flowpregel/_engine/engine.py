@@ -31,7 +31,14 @@ from flowpregel._core.effects import Event, Steps, Stopped, Wait, Wakeup
 from flowpregel._core.records import Kind
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import SharedResults
-from flowpregel._engine.nested import ActiveRun, LoopInbox, RunContext, RunInbox, now, outcome_of
+from flowpregel._engine.nested import (
+    ActiveRun,
+    LoopInbox,
+    RunContext,
+    RunInbox,
+    now,
+    outcome_of,
+)
 from flowpregel._engine.tasks import TaskStarter
 from flowpregel.cache.base import BaseCache
 from flowpregel.channels.context import Context
@@ -64,7 +71,9 @@ class RunPlan:
 
 @dataclass(slots=True)
 class LeaveContexts:
-    """Leave the `Context` channels of a run that ended, in every process that entered them."""
+    """Leave the `Context` channels of a run that ended, in every process that entered
+    them.
+    """
 
     contexts: Sequence[Context[Any]]
     end: Result | BaseException | None
@@ -98,7 +107,9 @@ class Engine:
         self._is_async = loop is not None
         self._inbox = RunInbox() if loop is None else LoopInbox(loop)
         self._inline = InlineExecutor(self._run_until_done)
-        self._tasks = TaskStarter(self._inbox, self._inline, loop, plan.max_concurrency, self.fail)
+        self._tasks = TaskStarter(
+            self._inbox, self._inline, loop, plan.max_concurrency, self.fail
+        )
         self._root = ActiveRun(plan.steps, plan.around)
         self._ready = self._tasks.ready
         self._ready.append(self._root)
@@ -116,7 +127,9 @@ class Engine:
             self._ask_later(plan.stop_after, Stopped(reason, kill=False))
 
     def ask_to_stop(self, reason: str, *, kill: bool = True) -> None:
-        """Ask the run to stop, on any OS thread: at once if *kill*, or in time (see `Stopped`)."""
+        """Ask the run to stop, on any OS thread: at once if *kill*, or in time (see
+        `Stopped`).
+        """
         self._ask(Stopped(reason, kill))
 
     def _ask(self, stopped: Stopped) -> None:
@@ -137,7 +150,8 @@ class Engine:
     # ------------------------------------------------------------ for drivers
 
     def next_request(self) -> EngineRequest | None:
-        """Move the runs until something has to be performed; None: the outermost has ended.
+        """Move the runs until something has to be performed; None: the outermost has
+        ended.
 
         Raises:
             BaseException: What the outermost run failed with.
@@ -156,7 +170,9 @@ class Engine:
                 self._stop_all(self._stopping)
             deadlines = [0 if run.inbox else run.deadline for run in self._waiting]
             deadlines.append(self._tasks.deadline)
-            self._request = Wait(min((at for at in deadlines if at is not None), default=None))
+            self._request = Wait(
+                min((at for at in deadlines if at is not None), default=None)
+            )
         return self._request
 
     def perform(self, request: EngineRequest) -> None:
@@ -192,7 +208,11 @@ class Engine:
             self._deliver(await self._next_on_loop(request))
             _interrupts.deliver()
             return
-        run, effect, committer = request.run, request.effect, request.run.around.committer
+        run, effect, committer = (
+            request.run,
+            request.effect,
+            request.run.around.committer,
+        )
         if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
             self.perform(request)
             return
@@ -201,14 +221,17 @@ class Engine:
                 assert committer is not None
                 await committer.commit_on_loop(effect.batch)
             else:
-                # If this is cancelled, the OS thread goes on: it may touch nothing of the engine.
+                # If this is cancelled, the OS thread goes on: it may touch nothing of
+                # the engine.
                 run.reply = await asyncio.to_thread(self._reply_to, request)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
         self._ready.appendleft(run)
 
     async def _next_on_loop(self, request: Wait) -> list[Event]:
-        """Wait for events; meanwhile the tasks run that are to run on this OS thread."""
+        """Wait for events; meanwhile the tasks run that are to run on this OS
+        thread.
+        """
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         inbox = self._inbox
@@ -224,8 +247,12 @@ class Engine:
         return events
 
     def stop(self) -> EngineRequest | None:
-        """Tell a run that was left early to end; return the request that it stands at."""
-        if self._request is not None and (self._stopping is None or not self._stopping.kill):
+        """Tell a run that was left early to end; return the request that it stands
+        at.
+        """
+        if self._request is not None and (
+            self._stopping is None or not self._stopping.kill
+        ):
             self._inline.withdraw()
             self._tasks.withdraw()
             self._stop_all(Stopped("the run was stopped"))
@@ -266,7 +293,9 @@ class Engine:
 
     @staticmethod
     def is_awaited(request: EngineRequest) -> bool:
-        """Return whether *request* cannot be performed on the event loop's own OS thread."""
+        """Return whether *request* cannot be performed on the event loop's own OS
+        thread.
+        """
         if isinstance(request, Wait) or isinstance(request.effect, LeaveContexts):
             return True
         committer = request.run.around.committer
@@ -275,7 +304,9 @@ class Engine:
     # ------------------------------------------------------------ performing
 
     def _reply_to(self, request: IORequest) -> Any:
-        """Perform *request*, no commit, on any OS thread, and return what the run is sent."""
+        """Perform *request*, no commit, on any OS thread, and return what the run is
+        sent.
+        """
         match request.effect:
             case effects.Load() as load:
                 committer = request.run.around.committer
@@ -300,8 +331,9 @@ class Engine:
     def _run_until_done(self, future: CallFuture[Any]) -> None:
         """Let the run go on while a task on this OS thread waits for *future*.
 
-        The engine stands at a `Wait` that is being performed, by running that task; it leaves
-        no other request behind. On a loop it returns when only that can finish the call.
+        The engine stands at a `Wait` that is being performed, by running that task; it
+        leaves no other request behind. On a loop it returns when only that can finish
+        the call.
 
         Raises:
             RecursionError: The stack is nearly full.
@@ -324,7 +356,8 @@ class Engine:
             if self._stopping is None and not stopped.kill:
                 grace = self._plan.stop_grace
                 self._ask_later(grace, Stopped(stopped.reason))
-                # An OS thread cannot be stopped: a second later it is waited for no longer.
+                # An OS thread cannot be stopped: a second later it is waited for no
+                # longer.
                 self._ask_later(grace + 1, Stopped(stopped.reason, leave=True))
             self._stop_all(stopped)
         at = time.monotonic_ns()
@@ -349,7 +382,11 @@ class Engine:
             reply, failure = run.reply, run.failure
             run.reply = run.failure = None
             try:
-                effect = run.steps.send(reply) if failure is None else run.steps.throw(failure)
+                effect = (
+                    run.steps.send(reply)
+                    if failure is None
+                    else run.steps.throw(failure)
+                )
             except StopIteration as stop:
                 run.end = stop.value
             except BaseException as error:  # noqa: BLE001 - how it ended is the result
@@ -367,7 +404,9 @@ class Engine:
                         self._tasks.resolve(call, outcome)
                     case effects.Emit(mode, payload, namespace):
                         own = tuple(filter(None, run.around.namespace.split("|")))
-                        self.outbox.append((own if namespace is None else namespace, mode, payload))
+                        self.outbox.append(
+                            (own if namespace is None else namespace, mode, payload)
+                        )
                     case effects.Cancel():
                         self._tasks.cancel(effect, warn=self._stopping is not None)
                     case _:
@@ -377,7 +416,9 @@ class Engine:
     # ------------------------------------------------------------ ends of runs
 
     def _end(self, run: ActiveRun, end: Result | BaseException) -> IORequest | None:
-        """Leave the contexts of a run; then tell its parent, or the driver, how it ended."""
+        """Leave the contexts of a run; then tell its parent, or the driver, how it
+        ended.
+        """
         if run.failure is not None:
             run.end = end = run.failure
         elif contexts := self._contexts_of(run):
@@ -395,7 +436,9 @@ class Engine:
         match end:
             case Result(values, paused=False) if not is_call:
                 self._tasks.write(run, values)
-            case ParentCommand(command=command) if command.graph == Command.PARENT and not is_call:
+            case ParentCommand(command=command) if (
+                command.graph == Command.PARENT and not is_call
+            ):
                 self._tasks.write(run, replace(command, graph=None))
             case _:
                 del self._tasks.nested[run.task.id]
@@ -413,7 +456,9 @@ class Engine:
             each.channels = {}
         return [channel for channel in channels if isinstance(channel, Context)]
 
-    def _leave(self, contexts: Sequence[Context[Any]], end: Result | BaseException | None) -> None:
+    def _leave(
+        self, contexts: Sequence[Context[Any]], end: Result | BaseException | None
+    ) -> None:
         error = end if isinstance(end, BaseException) else None
         self._tasks.leave([each.held.token for each in contexts], error)
         with ExitStack() as closing:

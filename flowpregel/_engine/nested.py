@@ -34,11 +34,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunContext(RunInfo):
-    """What every graph nested in a run is given: what its tasks are, and how it is kept."""
+    """What every graph nested in a run is given: what its tasks are, and how it is
+    kept.
+    """
 
     committer: Committer | None = None
     committers: Committers = field(default_factory=Committers)
-    """Those of all savers that the run and the graphs nested in it keep their state with."""
+    """Those of all savers that the run and the graphs nested in it keep their state
+    with.
+    """
     namespace: str = ""
     modes: frozenset[str] = frozenset()
     """What a nested run tells the stream."""
@@ -47,14 +51,19 @@ class RunContext(RunInfo):
     variables: Context = field(default_factory=copy_context)
     """The context variables of who started the run: those of its nodes."""
     replayed_before: str | None = None
-    """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
+    """The checkpoint that the outermost run is replayed from, for graphs nested in
+    it.
+    """
     replayed: set[str] = field(default_factory=set)
-    """The nested graphs that have started from before it, by namespace without ids of tasks."""
+    """The nested graphs that have started from before it, by namespace without ids of
+    tasks.
+    """
     is_over: bool = False
     """Whether the run was over before, and is only asked for its result."""
 
     def take_back(self, namespace: str) -> str | None:
-        """Return the checkpoint before which the graph at *namespace* is to start; None: any.
+        """Return the checkpoint before which the graph at *namespace* is to start;
+        None: any.
 
         When it runs once more in the same replay, it goes on from what it has kept.
         """
@@ -65,13 +74,17 @@ class RunContext(RunInfo):
         return self.replayed_before
 
     def keep_output(self, job: Job, text: str) -> None:
-        """Keep what a task of the run has printed or logged, where its state is kept."""
+        """Keep what a task of the run has printed or logged, where its state is
+        kept.
+        """
         if self.committer is None or self.thread_id is None:
             return
         task, place, data = job.task, job.place, text.encode(errors="replace")
         address = Address(self.thread_id, place.namespace, place.checkpoint_id)
         name = task.call or task.name
-        output = CallOutput(place.checkpoint_id, task.id, name, now(), data, b"", len(data))
+        output = CallOutput(
+            place.checkpoint_id, task.id, name, now(), data, b"", len(data)
+        )
         self.committer.saver.keep_output(address, output)
 
 
@@ -108,15 +121,22 @@ class ActiveRun:
         fault("task.ended", task.id)
 
     def stop(self, stopped: Stopped) -> None:
-        """Tell it to end, once; and once more if it is to end at once now, or to wait for less."""
+        """Tell it to end, once; and once more if it is to end at once now, or to wait
+        for less.
+        """
         before = self.stopped
-        if before is None or (stopped.kill, stopped.leave) > (before.kill, before.leave):
+        if before is None or (stopped.kill, stopped.leave) > (
+            before.kill,
+            before.leave,
+        ):
             self.stopped = stopped
             self.inbox.append(stopped)
 
 
 def outcome_of(end: Result | BaseException) -> Outcome:
-    """Return what the end of a nested run means for the task that it is, which has no writers."""
+    """Return what the end of a nested run means for the task that it is, which has no
+    writers.
+    """
     match end:
         case Result(paused=True):
             return records.Interrupted(end.interrupts, questions=end.questions)
@@ -129,7 +149,7 @@ def outcome_of(end: Result | BaseException) -> Outcome:
     return Raised(end)
 
 
-# -------------------------------------------------------------------- where events arrive
+# where events arrive -------------------------------------------------------
 
 MOST_AT_ONCE: Final = 512
 """How many events one wake-up takes.
@@ -141,8 +161,8 @@ they bring are kept, before the run looks at the rest.
 LONGEST_WAIT: Final = 0.5
 """Seconds for which a run waits at once.
 
-A signal that arrives an instant before Python begins to wait does not end that wait, and its
-handler is called after it.
+A signal that arrives an instant before Python begins to wait does not end that wait,
+and its handler is called after it.
 """
 
 _lock = threading.Lock()
@@ -164,7 +184,9 @@ def now() -> int:
 class RunInbox:
     """The mailbox of a run whose own OS thread waits for events."""
 
-    _posted: SimpleQueue[Sequence[Event | UnreadEvent]] = field(default_factory=SimpleQueue)
+    _posted: SimpleQueue[Sequence[Event | UnreadEvent]] = field(
+        default_factory=SimpleQueue
+    )
     """A signal's handler may post as well, whatever this OS thread is doing."""
     _events: deque[Event | UnreadEvent] = field(default_factory=deque)
     """What was taken out of it."""
@@ -180,21 +202,29 @@ class RunInbox:
         self._posted.put(events)
 
     def take(self, deadline: int | None) -> list[Event]:
-        """Return the first `MOST_AT_ONCE` events; wait for one until *deadline*, if there is none.
+        """Return the first `MOST_AT_ONCE` events; wait for one until *deadline*, if
+        there is none.
 
-        It may return none before that. 0 is not to wait; else it is monotonic nanoseconds, or None.
+        It may return none before that. 0 is not to wait; else it is monotonic
+        nanoseconds, or None.
 
-        Raises:
-            BaseException: A signal's handler did, while a value was read that a worker had sent:
+        Raises: BaseException: A signal's handler did, while a value was read that a
+            worker had sent:
                 `KeyboardInterrupt` for Ctrl-C.
         """
         if not self._events and self._posted.empty():
             if self.backlog.size:
                 self.backlog.clear()
             if deadline != 0:
-                left = LONGEST_WAIT if deadline is None else (deadline - time.monotonic_ns()) / 1e9
+                left = (
+                    LONGEST_WAIT
+                    if deadline is None
+                    else (deadline - time.monotonic_ns()) / 1e9
+                )
                 with waking(lambda: self._posted.put(())), suppress(Empty):
-                    self._events.extend(self._posted.get(timeout=max(0.0, min(left, LONGEST_WAIT))))
+                    self._events.extend(
+                        self._posted.get(timeout=max(0.0, min(left, LONGEST_WAIT)))
+                    )
         while len(self._events) < MOST_AT_ONCE and not self._posted.empty():
             self._events.extend(self._posted.get_nowait())
         events: list[Event] = []
@@ -207,7 +237,9 @@ class RunInbox:
         return events
 
     def _read(self, unread: UnreadEvent, before: Sequence[Event]) -> Event | None:
-        """Return an event, read on this OS thread; when that is broken off, nothing is lost."""
+        """Return an event, read on this OS thread; when that is broken off, nothing is
+        lost.
+        """
         try:
             return interruptible(unread.read_in_time)
         except BaseException:
@@ -215,7 +247,9 @@ class RunInbox:
             raise
 
     def _put_back(self, events: Sequence[Event | UnreadEvent | None]) -> None:
-        self._events.extendleft(event for event in reversed(events) if event is not None)
+        self._events.extendleft(
+            event for event in reversed(events) if event is not None
+        )
 
 
 class LoopInbox(RunInbox):
@@ -235,17 +269,22 @@ class LoopInbox(RunInbox):
     def post(self, *events: Event | UnreadEvent) -> None:
         """Deliver events, from any OS thread."""
         super().post(*events)
-        # A loop that is closed has no run that waits: its step timeout left this task behind.
+        # A loop that is closed has no run that waits: its step timeout left this task
+        # behind.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._is_awake.set)
 
     async def take_on_loop(self, deadline: int | None) -> list[Event]:
-        """`take`, while the loop goes on: also while values are read that workers have sent."""
+        """`take`, while the loop goes on: also while values are read that workers have
+        sent.
+        """
         if not self.has_events and deadline != 0:
             await self._wait(deadline)
         while not self._posted.empty():
             self._events.extend(self._posted.get_nowait())
-        if any(isinstance(each, UnreadEvent) and not each.is_plain for each in self._events):
+        if any(
+            isinstance(each, UnreadEvent) and not each.is_plain for each in self._events
+        ):
             return await self._take_aside()
         return self.take(0)
 
@@ -261,8 +300,9 @@ class LoopInbox(RunInbox):
             self._is_awake.set()
 
         if deadline is not None:
-            # An event loop's clock is the monotonic one. `asyncio.timeout` takes its end for a
-            # cancellation where the task was cancelled before, in early versions of Python 3.11.
+            # An event loop's clock is the monotonic one. `asyncio.timeout` takes its
+            # end for a cancellation where the task was cancelled before, in early
+            # versions of Python 3.11.
             timer = self._loop.call_at(deadline / 1e9, end)
         try:
             while not (self.has_events or is_over):
@@ -275,13 +315,19 @@ class LoopInbox(RunInbox):
     async def _take_aside(self) -> list[Event]:
         """Return the first events, read on an OS thread that nothing else waits for.
 
-        When this is cancelled, the value that is being read is given up, and nothing else is lost.
+        When this is cancelled, the value that is being read is given up, and nothing
+        else is lost.
         """
-        unread = [self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))]
+        unread = [
+            self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))
+        ]
         events: list[Event | None] = []
         done = self._loop.create_future()
         threading.Thread(
-            target=_read_all, args=(unread, events, done), name="flowpregel-reading", daemon=True
+            target=_read_all,
+            args=(unread, events, done),
+            name="flowpregel-reading",
+            daemon=True,
         ).start()
         try:
             await done
@@ -296,7 +342,9 @@ class LoopInbox(RunInbox):
 
 
 def _read_all(
-    unread: Sequence[Event | UnreadEvent], events: list[Event | None], done: asyncio.Future[None]
+    unread: Sequence[Event | UnreadEvent],
+    events: list[Event | None],
+    done: asyncio.Future[None],
 ) -> None:
     """Read *unread* into *events*, unless *done* is cancelled; then set that."""
     for each in unread:
@@ -313,7 +361,7 @@ def _set_done(done: asyncio.Future[None]) -> None:
         done.set_result(None)
 
 
-# -------------------------------------------------------------------- for those who watch
+# for those who watch -------------------------------------------------------
 
 MOST_TASKS: Final = 500
 """Of the tasks that run, so many are told one by one."""
@@ -335,7 +383,9 @@ def live_state(
         found = executor.running()
         running.update(found)
         tasks = {pid: task_id for (task_id, _), (pid, _) in found.items()}
-        workers += [{"pid": pid, "task": tasks.get(pid, "")} for pid in executor.worker_pids()]
+        workers += [
+            {"pid": pid, "task": tasks.get(pid, "")} for pid in executor.worker_pids()
+        ]
     begun = [(job.task, *running[job.key]) for job in jobs if job.key in running]
     begun += [(task, 0, 0) for task in graphs]
     shown = [each for each in begun if not each[0].node.hidden]
@@ -344,13 +394,17 @@ def live_state(
     return {
         "running": [_shown(*each) for each in shown[:MOST_TASKS]],
         "count": len(shown),
-        "waiting": dict(Counter(job.task.name for job in jobs if job.key not in running)),
+        "waiting": dict(
+            Counter(job.task.name for job in jobs if job.key not in running)
+        ),
         "workers": workers,
     }
 
 
 def _shown(task: Task, pid: int, began: int) -> dict[str, Any]:
-    """Return a task that runs in process *pid* since *began* (nanoseconds, 0: not known)."""
+    """Return a task that runs in process *pid* since *began* (nanoseconds, 0: not
+    known).
+    """
     planned, report = task.first_started or 0, task.report
     return {
         "id": task.id,

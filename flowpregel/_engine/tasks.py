@@ -92,13 +92,18 @@ class TaskStarter:
         """The executors that end with the run, made when first needed."""
         self._place_of = lru_cache(self._place_for)
         self._threads_limit = limit
-        self._limits: dict[tuple[Executor, Resources | None] | None, ConcurrencyLimit] = {}
-        """Under None that of the whole run, if it has one; else those of executors with `room`."""
+        self._limits: dict[
+            tuple[Executor, Resources | None] | None, ConcurrencyLimit
+        ] = {}
+        """Under None that of the whole run, if it has one; else those of executors with
+        `room`.
+        """
         if limit is not None:
             self._limits[None] = ConcurrencyLimit(limit)
         self._admission: AdmissionQueue | None = None
-        """The tasks that wait for limits and rates, and no pool decides when they start; None:
-        there were none so far."""
+        """The tasks that wait for limits and rates, and no pool decides when they
+        start; None: there were none so far.
+        """
         self.deadline: int | None = None
         """Monotonic nanoseconds at which one of these may start without any event."""
         self._are_ranked = False
@@ -106,11 +111,14 @@ class TaskStarter:
         self._jobs: dict[str, Job] = {}
         """The jobs of tasks that have not ended."""
         self.nested: dict[str, ActiveRun] = {}
-        """The nested runs that have not ended, by the id of the task that each of them is."""
+        """The nested runs that have not ended, by the id of the task that each of them
+        is.
+        """
         self.ready: deque[ActiveRun] = deque()
         """The runs that can be moved; the others wait for events."""
         self.turns: dict[tuple[str | None, str], deque[ActiveRun]] = {}
-        """By thread and namespace: runs of a graph with a memory, of which the first runs.
+        """By thread and namespace: runs of a graph with a memory, of which the first
+        runs.
 
         Their tasks have the same ids if they go on from the same checkpoint.
         """
@@ -128,7 +136,9 @@ class TaskStarter:
         place: StepContext,
         stopping: Stopped | None = None,
     ) -> None:
-        """Start an attempt of each task of *run* when its turn comes, unless all is *stopping*."""
+        """Start an attempt of each task of *run* when its turn comes, unless all is
+        *stopping*.
+        """
         around = run.around
         for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
             alike = [*group]
@@ -151,13 +161,18 @@ class TaskStarter:
             priority = self._priority_of(alike[0]) if is_ranked else 0
             jobs = [
                 Job(
-                    task, place, around, (task.id, task.attempt),
+                    task,
+                    place,
+                    around,
+                    (task.id, task.attempt),
                     around.has_saver or bool(node.retry),
-                    around.variables if task.variables is None else task.variables, executor, run,
+                    around.variables if task.variables is None else task.variables,
+                    executor,
+                    run,
                     priority,
                 )
                 for task in alike
-            ]  # fmt: skip
+            ]
             for job in jobs:
                 self._jobs[job.task.id] = job
                 fault("task.submitted", job.task.id)
@@ -167,8 +182,12 @@ class TaskStarter:
             for job in jobs if limit is None else limit.acquire(jobs, first=is_below):
                 self._due.setdefault(job.executor, []).append(job)
 
-    def _without_waiting(self, jobs: list[Job], limit: ConcurrencyLimit | None) -> list[Job]:
-        """Return *jobs*, of one node, but for those that wait for limits and rates here."""
+    def _without_waiting(
+        self, jobs: list[Job], limit: ConcurrencyLimit | None
+    ) -> list[Job]:
+        """Return *jobs*, of one node, but for those that wait for limits and rates
+        here.
+        """
         node, executor = jobs[0].task.node, jobs[0].executor
         resources = node.resources
         if resources is None or not (resources.limit or resources.rate):
@@ -197,9 +216,15 @@ class TaskStarter:
         return executor.free() - len(self._due.get(executor, ()))
 
     def _nest(
-        self, run: ActiveRun, tasks: Iterable[Task], place: StepContext, stopping: Stopped | None
+        self,
+        run: ActiveRun,
+        tasks: Iterable[Task],
+        place: StepContext,
+        stopping: Stopped | None,
     ) -> None:
-        """Begin the nested runs that these tasks of *run* are, unless all is *stopping*."""
+        """Begin the nested runs that these tasks of *run* are, unless all is
+        *stopping*.
+        """
         for task in tasks:
             if stopping is not None or run.depth >= DEEPEST:
                 run.post(task, Withdrawn() if stopping else Raised(too_deep(task.name)))
@@ -211,7 +236,9 @@ class TaskStarter:
                 turns: deque[ActiveRun] = deque()
                 if around.namespace and ":" not in around.namespace.rpartition("|")[2]:
                     # It has a memory, with which another task may be busy.
-                    turns = self.turns.setdefault((around.thread_id, around.namespace), turns)
+                    turns = self.turns.setdefault(
+                        (around.thread_id, around.namespace), turns
+                    )
                 turns.append(inner)
                 if turns[0] is inner:
                     self.ready.append(inner)
@@ -220,7 +247,9 @@ class TaskStarter:
             fault("task.submitted", task.id)
 
     def write(self, run: ActiveRun, value: Any) -> None:
-        """Run the writers of the node that nested *run* is on the *value* that it returned."""
+        """Run the writers of the node that nested *run* is on the *value* that it
+        returned.
+        """
         parent, task, setting = run.parent, run.task, run.setting
         assert parent is not None
         assert task is not None
@@ -232,7 +261,8 @@ class TaskStarter:
     def _place_for(
         self, node: Node, default: Any, is_below: bool
     ) -> tuple[Executor, ConcurrencyLimit | None]:
-        """Return where tasks of *node* run, and what decides when they go there; None: at once.
+        """Return where tasks of *node* run, and what decides when they go there; None:
+        at once.
 
         Those below another task go to a pool at once: that one perhaps runs there.
         """
@@ -266,7 +296,9 @@ class TaskStarter:
             return self._once("loop", lambda: on_loops.CoroutineExecutor(self._loop))
         if node.role == "body":
             # They orchestrate and wait, so there may be any number.
-            return self._once("body", lambda: ThreadExecutor(1_000_000, name="flowpregel-body"))
+            return self._once(
+                "body", lambda: ThreadExecutor(1_000_000, name="flowpregel-body")
+            )
         wanted = node.executor if node.executor is not None else default
         if wanted is None:
             wanted = default_executor()
@@ -276,8 +308,11 @@ class TaskStarter:
             case "inline":
                 return self._inline
             case "threads":
-                # A task with a rate must begin when it is given away, not wait for an OS thread.
-                has_rate = node.resources is not None and node.resources.rate is not None
+                # A task with a rate must begin when it is given away, not wait for an
+                # OS thread.
+                has_rate = (
+                    node.resources is not None and node.resources.rate is not None
+                )
                 key = "threads of rates" if has_rate else "threads"
                 return self._once(key, lambda: ThreadExecutor(self._threads_limit))
             case "processes":
@@ -311,7 +346,8 @@ class TaskStarter:
             self._mailbox.post(*(Ended(*job.key, Withdrawn()) for job in jobs))
 
     def deliver(self, events: Iterable[Event], root: ActiveRun) -> Stopped | None:
-        """Give each run its events; tasks that ended, or wait for calls, make room for others.
+        """Give each run its events; tasks that ended, or wait for calls, make room for
+        others.
 
         The event of a task that has ended before goes to the outermost run, *root*.
 
@@ -334,7 +370,10 @@ class TaskStarter:
                 if (nested := self.nested.pop(task_id, None)) is not None:
                     event.span = nested.watch.stop("graph")
                 fault("task.ended", task_id)
-            if not isinstance(event, Emitted) and getattr(event, "node", None) not in REQUESTS:
+            if (
+                not isinstance(event, Emitted)
+                and getattr(event, "node", None) not in REQUESTS
+            ):
                 done.append(task_id)
         for limit in self._limits.values():
             for job in limit.release(done):
@@ -345,11 +384,11 @@ class TaskStarter:
         return stopped
 
     def cancel(self, effect: Cancel, *, warn: bool = False) -> None:
-        """Withdraw a task that waits, or stop one that runs, or the nested run that it is.
+        """Withdraw a task that waits, or stop one that runs, or the nested run that it
+        is.
 
-        Args:
-            effect: Which task, and how.
-            warn: Whether one that runs, and is not killed, is told that the run is to end.
+        Args: effect: Which task, and how. warn: Whether one that runs, and is not
+            killed, is told that the run is to end.
         """
         task_id, kill = effect.task_id, effect.kill
         nested = self.nested.get(task_id)
@@ -390,21 +429,28 @@ class TaskStarter:
         fault("task.resolved")
 
     def live(self) -> dict[str, Any]:
-        """Return what runs and what waits at this moment; may be called on any OS thread."""
+        """Return what runs and what waits at this moment; may be called on any OS
+        thread.
+        """
         jobs = [*self._jobs.values()]
         graphs = [run.task for run in [*self.nested.values()] if run.task is not None]
         idle = [kind[0] for kind in [*self._limits] if kind is not None]
         return live_state(jobs, graphs, {*idle, *(job.executor for job in jobs)})
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
-        """Have the contexts of a run that ended left wherever its nodes have entered them."""
+        """Have the contexts of a run that ended left wherever its nodes have entered
+        them.
+        """
         for executor in self._entered:
             executor.leave(contexts, error)
 
     def close(self, failure: BaseException | None) -> None:
-        """Stop what a run that ended with *failure* left, and end the executors made for it."""
+        """Stop what a run that ended with *failure* left, and end the executors made
+        for it.
+        """
         if failure is not None:
-            # It may have failed without a chance to end its tasks: bodies would wait for ever.
+            # It may have failed without a chance to end its tasks: bodies would wait
+            # for ever.
             for job in [*self._jobs.values()]:
                 job.executor.cancel(job.key, kill=True)
         for executor in self._made.values():
@@ -421,8 +467,8 @@ class TaskStarter:
 def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
     """Refuse a timeout that cannot be kept, and resources that nobody counts.
 
-    Raises:
-        ConfigurationError: The executor cannot stop a task, or keep it waiting for them.
+    Raises: ConfigurationError: The executor cannot stop a task, or keep it waiting for
+        them.
     """
     capabilities, kind = executor.capabilities, type(executor).__name__
     if times_out and not capabilities.times_out:
@@ -435,16 +481,21 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
         return
     if capabilities.runs_here and not resources.of_a_process:
         return
-    counted = "limit, rate and priority alone" if capabilities.runs_here else "none of it"
+    counted = (
+        "limit, rate and priority alone" if capabilities.runs_here else "none of it"
+    )
     raise ConfigurationError(
-        f"task {node.name!r} says what it takes (cpus, memory, gpus, limit, rate, priority or "
+        f"task {node.name!r} says what it takes (cpus, memory, gpus, limit, rate, "
+        "priority or "
         f"isolation), but {kind} counts {counted}: use executor='processes', and a "
         "function that is not async"
     )
 
 
 def _limits_of(node: Node, default: Any) -> SharedLimits | None:
-    """Return the limits that tasks of *node* count for: its executor's, or the run's; or None."""
+    """Return the limits that tasks of *node* count for: its executor's, or the run's;
+    or None.
+    """
     for executor in (node.executor, default):
         if isinstance(executor, Executor) and executor.shared_limits is not None:
             return executor.shared_limits

@@ -1,11 +1,11 @@
 """Values as bytes and back, exactly: what comes back is equal and of the same types.
 
-A pickle refers to a class of the program as ``__main__.Name``, which in the next program
-may be another module: the same file imported under its real name, or a tool that reads
-the store. So the main module's real name and file stand before such a pickle, and the
-name is looked up there. What has no name to refer to (lambdas, closures, local classes)
-is kept by value, with cloudpickle; exceptions in a form that reads back whatever
-arguments their classes take.
+A pickle refers to a class of the program as ``__main__.Name``, which in the next
+program may be another module: the same file imported under its real name, or a tool
+that reads the store. So the main module's real name and file stand before such a
+pickle, and the name is looked up there. What has no name to refer to (lambdas,
+closures, local classes) is kept by value, with cloudpickle; exceptions in a form that
+reads back whatever arguments their classes take.
 
 The first byte of an encoded value is its format::
 
@@ -55,7 +55,9 @@ _SIZES = struct.Struct(">cHIQ")
 _HEAD = 1_000
 """Bytes of a pickle that are looked at to tell what it begins with."""
 RENAMES: ContextVar[Renames | None] = ContextVar("flowpregel_renames", default=None)
-"""The new names for the value that is being decoded: a codec of the user's may call ours."""
+"""The new names for the value that is being decoded: a codec of the user's may call
+ours.
+"""
 _ZSTANDARD = "zstandard", "compression", "zstd"
 
 
@@ -125,12 +127,11 @@ class ValueCodec:
     def decode(self, data: bytes, what: object) -> Any:
         """Return the value that *data* was made from.
 
-        Args:
-            data: What `encode` returned.
-            what: What the value is, for the message; asked for its text only if it fails.
+        Args: data: What `encode` returned. what: What the value is, for the message;
+            asked for its text only if it fails.
 
-        Raises:
-            ValueEncodingError: A class of it is not there, or what its classes do when they are
+        Raises: ValueEncodingError: A class of it is not there, or what its classes do
+            when they are
                 read fails.
         """
         token = RENAMES.set(self.renames)
@@ -146,7 +147,8 @@ class ValueCodec:
             if is_from_handler(error):
                 raise
             raise ValueEncodingError(
-                f"{what} was kept but cannot be read back: {type(error).__name__}: {error}; its "
+                f"{what} was kept but cannot be read back: {type(error).__name__}: "
+                f"{error}; its "
                 "class must be importable under the name it had"
             ) from error
         finally:
@@ -165,7 +167,9 @@ class PythonCodec:
     def encode(self, value: Any) -> bytes:
         """Return *value* as bytes."""
         if type(value) is int:
-            return _INT + value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+            return _INT + value.to_bytes(
+                value.bit_length() // 8 + 1, "big", signed=True
+            )
         if type(value) is str:
             return _TEXT + value.encode("utf-8", "surrogatepass")
         buffers: list[memoryview] = []
@@ -181,7 +185,9 @@ class PythonCodec:
             return _PLAIN + data
         sizes = [(view.nbytes << 1) | view.readonly for view in buffers]
         head = _SIZES.pack(_PARTS, len(main), len(sizes), len(data))
-        return b"".join((head, struct.pack(f">{len(sizes)}Q", *sizes), main, data, *buffers))
+        return b"".join(
+            (head, struct.pack(f">{len(sizes)}Q", *sizes), main, data, *buffers)
+        )
 
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded.
@@ -214,9 +220,14 @@ class PythonCodec:
         return self._load(view[start : start + size], main, buffers)
 
     def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
-        # Apart, since who only looks at values reads their pickles without running anything.
+        # Apart, since who only looks at values reads their pickles without running
+        # anything.
         renames = RENAMES.get()
-        if not main and not buffers and (renames is None or not renames.matter(data.obj)):
+        if (
+            not main
+            and not buffers
+            and (renames is None or not renames.matter(data.obj))
+        ):
             with suppress(ImportError, AttributeError):
                 return pickle.loads(data)
             # Once more, to find out which class is missing.
@@ -231,14 +242,18 @@ def _decompressed(data: bytes) -> bytes:
     zstandard = extra_module(*_ZSTANDARD)
     size, frame = int.from_bytes(data[1:9], "big"), data[9:]
     if zstandard.frame_content_size(frame) != size:
-        raise StoreCorruptError("a compressed value has not the size it was written with")
+        raise StoreCorruptError(
+            "a compressed value has not the size it was written with"
+        )
     return cast(bytes, zstandard.ZstdDecompressor().decompress(frame))
 
 
 # ---------------------------------------------------------------- pickles
 
 
-def stays_inside(views: list[memoryview] | None, size: int, buffer: pickle.PickleBuffer) -> bool:
+def stays_inside(
+    views: list[memoryview] | None, size: int, buffer: pickle.PickleBuffer
+) -> bool:
     """Return whether *buffer* stays in a pickle; if not, its view is among *views* now.
 
     Args:
@@ -258,7 +273,9 @@ def stays_inside(views: list[memoryview] | None, size: int, buffer: pickle.Pickl
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
-        return _reduce_exception(obj) if isinstance(obj, BaseException) else NotImplemented
+        return (
+            _reduce_exception(obj) if isinstance(obj, BaseException) else NotImplemented
+        )
 
 
 def _dumps_by_value(value: Any) -> bytes:
@@ -297,7 +314,13 @@ def _reduce_exception(error: BaseException) -> Any:
     reduced = base.__reduce__(error)
     if kind is base and not error.__cause__:
         return reduced
-    return rebuild_error, (kind, reduced[1], error.args, {**vars(error)}, error.__cause__)
+    return rebuild_error, (
+        kind,
+        reduced[1],
+        error.args,
+        {**vars(error)},
+        error.__cause__,
+    )
 
 
 def rebuild_error(
@@ -319,7 +342,9 @@ def rebuild_error(
 
 
 def _builtin_base(kind: type[BaseException]) -> Any:
-    """Return the nearest base that is written in C, whose parts are not in ``__dict__``."""
+    """Return the nearest base that is written in C, whose parts are not in
+    ``__dict__``.
+    """
     return next(
         base
         for base in kind.__mro__
@@ -360,16 +385,23 @@ class MissingClass(Exception):
     def text(self) -> str:
         """What is wrong with the value, and what to do."""
         return (
-            f"{'is' if self.is_whole else 'holds'} a {self.name}, which cannot be imported "
-            f"({type(self.cause).__name__}: {self.cause}): it was kept but cannot be read back. "
-            f"If the class was moved or renamed: `flowpregel rename {self.name} NEW STORE`, or "
+            f"{'is' if self.is_whole else 'holds'} a {self.name}, which cannot be "
+            "imported "
+            f"({type(self.cause).__name__}: {self.cause}): it was kept but cannot be "
+            "read back. "
+            f"If the class was moved or renamed: `flowpregel rename {self.name} NEW "
+            "STORE`, or "
             f"StoreOptions(renamed={{{self.name!r}: 'new.name'}})"
         )
 
 
 class _Unpickler(pickle.Unpickler):
     def __init__(
-        self, file: io.BytesIO, described: bytes, buffers: Sequence[Any], renames: Renames | None
+        self,
+        file: io.BytesIO,
+        described: bytes,
+        buffers: Sequence[Any],
+        renames: Renames | None,
     ) -> None:
         super().__init__(file, buffers=buffers)
         self._described = described
@@ -388,7 +420,9 @@ class _Unpickler(pickle.Unpickler):
     def _found(self, module: str, name: str) -> Any:
         names = [f"{module}.{name}"]
         if module == "__main__":
-            real, _, path = self._described.decode("utf-8", "surrogatepass").partition("\0")
+            real, _, path = self._described.decode("utf-8", "surrogatepass").partition(
+                "\0"
+            )
             stem = os.path.basename(path).removesuffix(".py")
             names += [f"{each}.{name}" for each in (real, stem) if each]
         for each in names:
@@ -400,7 +434,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _begins_with(head: bytes, module: str) -> bool:
-    """Return whether the first thing in a pickle, of which this is the head, is of *module*."""
+    """Return whether the first thing in a pickle, of which this is the head, is of
+    *module*.
+    """
     with suppress(ValueError):  # the head ends within the pickle
         for opcode, argument, _ in pickletools.genops(head):
             if opcode.name not in ("PROTO", "FRAME", "MEMOIZE"):
@@ -409,7 +445,9 @@ def _begins_with(head: bytes, module: str) -> bool:
 
 
 def _main_module(described: bytes) -> Any:
-    """Return the module that was the main one: ours, one that is imported, or one that can be."""
+    """Return the module that was the main one: ours, one that is imported, or one that
+    can be.
+    """
     name, _, path = described.decode("utf-8", "surrogatepass").partition("\0")
     for module in (sys.modules["__main__"], *sys.modules.values()):
         if not path or _file_of(module) == path:
@@ -420,7 +458,8 @@ def _main_module(described: bytes) -> Any:
             return importlib.import_module(name)
     if not os.path.exists(path):
         raise ValueEncodingError(
-            f"a value refers to a class of the program {path}, which is not there any more; "
+            f"a value refers to a class of the program {path}, which is not there any "
+            "more; "
             "put the class into a module that both programs import"
         )
     # As multiprocessing does for its workers: under another name, so that
@@ -428,7 +467,9 @@ def _main_module(described: bytes) -> Any:
     alias = f"__flowpregel_main_{os.path.basename(path).removesuffix('.py')}__"
     spec = importlib.util.spec_from_file_location(alias, path)
     if spec is None or spec.loader is None:
-        raise ValueEncodingError(f"a value refers to the program {path}, which cannot be imported")
+        raise ValueEncodingError(
+            f"a value refers to the program {path}, which cannot be imported"
+        )
     module = sys.modules[alias] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -14,8 +14,9 @@ filled and is committed on one OS thread, and nothing of the map outlives it. *w
 be called again: a transaction that met the end of the map is dead, the map grows, and
 the whole of it is repeated.
 
-A durable commit costs the same for a hundred requests as for one: whose turn it is takes along
-all that wait. The others find theirs done at their turn, or do it then if Ctrl-C ended who took it.
+A durable commit costs the same for a hundred requests as for one: whose turn it is
+takes along all that wait. The others find theirs done at their turn, or do it then if
+Ctrl-C ended who took it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,13 @@ class Environment:
     """
 
     def __init__(
-        self, path: str, *, map_size: int, readonly: bool, lock: bool, options: StoreOptions
+        self,
+        path: str,
+        *,
+        map_size: int,
+        readonly: bool,
+        lock: bool,
+        options: StoreOptions,
     ) -> None:
         self.path = path
         self.readonly = readonly
@@ -89,7 +96,8 @@ class Environment:
                     self._map(pages=options.check_pages)
                     return
                 self._file_lock = FileLock(os.path.join(path, files.WRITE_LOCK))
-                # Opening the databases is a write transaction, and LMDB's lock waits for ever.
+                # Opening the databases is a write transaction, and LMDB's lock waits
+                # for ever.
                 with self.exclusively(options.lock_timeout):
                     self._map(pages=options.check_pages)
                 files.make_ballast(path)
@@ -133,16 +141,21 @@ class Environment:
             if not self._writer.acquire(timeout=timeout):
                 with suppress(ValueError):
                     self._queue.remove(request)
-                    raise StoreBusyError(self.path, "another OS thread of this process", timeout)
-                self._writer.acquire()  # it is being committed: how that ends has to be known
+                    raise StoreBusyError(
+                        self.path, "another OS thread of this process", timeout
+                    )
+                # it is being committed: how that ends has to be known
+                self._writer.acquire()
             try:
                 if not request.ended.done():
                     with self._locked(timeout):
                         group: list[CommitRequest] = []
-                        with suppress(IndexError):  # others may withdraw theirs meanwhile
+                        # others may withdraw theirs meanwhile
+                        with suppress(IndexError):
                             while True:
                                 group.append(self._queue.popleft())
-                        if request not in group:  # whoever took it along was interrupted
+                        # whoever took it along was interrupted
+                        if request not in group:
                             group.append(request)
                         self._commit(group)
             finally:
@@ -179,8 +192,10 @@ class Environment:
             with suppress(FileNotFoundError):  # the whole folder may be moved
                 if os.stat(self._data).st_ino != self._inode:
                     raise StoreError(
-                        f"{self.path} is not the store that was opened: another file has taken "
-                        "its place, as when a backup is restored; nothing was kept: open it again"
+                        f"{self.path} is not the store that was opened: another file "
+                        "has taken "
+                        "its place, as when a backup is restored; nothing was kept: "
+                        "open it again"
                     )
             live = self._usable(self._lmdb)
             transaction = live.begin(write=True)
@@ -198,9 +213,11 @@ class Environment:
             except lmdb.Error as error:
                 failed = error
             else:
-                # Unless the last pages are written, `files.check` has to look at all of them.
+                # Unless the last pages are written, `files.check` has to look at all of
+                # them.
                 used = (live.info()["last_pgno"] + 1) * live.stat()["psize"]
-                with suppress(OSError):  # where it cannot be done the next to open it takes longer
+                # where it cannot be done the next to open it takes longer
+                with suppress(OSError):
                     if os.path.getsize(self._data) < used:
                         os.truncate(self._data, used)
                 fault("store.commit.after")
@@ -210,7 +227,9 @@ class Environment:
         return results
 
     def _overcome(self, error: lmdb.Error) -> None:
-        """Do what lets a transaction succeed that failed by *error*, or raise what that means."""
+        """Do what lets a transaction succeed that failed by *error*, or raise what that
+        means.
+        """
         match error:
             case lmdb.MapFullError():
                 self.grow()
@@ -228,7 +247,9 @@ class Environment:
     def exclusively(self, timeout: float) -> Iterator[None]:
         """Keep out all others who write, of this process and of others."""
         if not self._writer.acquire(timeout=timeout):
-            raise StoreBusyError(self.path, "another OS thread of this process", timeout)
+            raise StoreBusyError(
+                self.path, "another OS thread of this process", timeout
+            )
         try:
             with self._locked(timeout):
                 yield
@@ -249,7 +270,8 @@ class Environment:
     # ------------------------------------------------------------ the map and the file
 
     def _usable(self, part: Part | None) -> Part:
-        """Return *part*, LMDB's environment or the lock, unless it is closed or a parent's.
+        """Return *part*, LMDB's environment or the lock, unless it is closed or a
+        parent's.
 
         LMDB's environment is for use inside the gate.
         """
@@ -262,7 +284,9 @@ class Environment:
             return part
         if self._lmdb is None:
             raise StoreError(f"{self.path} is closed; open it again")
-        raise StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
+        raise StoreReadOnlyError(
+            f"{self.path} was opened to be read only, or is closed"
+        )
 
     def _map(self, *, pages: bool = False) -> None:
         """Check the file, with *pages* each page of it, and map it."""
@@ -305,7 +329,8 @@ class Environment:
         with self._gate.alone():
             try:
                 self._usable(self._lmdb).set_mapsize(size)
-            except lmdb.Error as error:  # such as: no address space; LMDB has closed itself
+            # such as: no address space; LMDB has closed itself
+            except lmdb.Error as error:
                 self._unmap()
                 self._map()
                 raise errors.of_commit(error, self.path) from error
@@ -314,10 +339,13 @@ class Environment:
     def sizes(self) -> tuple[int, int]:
         """Return the bytes of the file, and those of its address space."""
         with self._gate:
-            return os.path.getsize(self._data), int(self._usable(self._lmdb).info()["map_size"])
+            return os.path.getsize(self._data), int(
+                self._usable(self._lmdb).info()["map_size"]
+            )
 
     def _has_landed(self, transaction_id: int) -> bool:
-        """Open the file again after a commit failed; return whether that is there after all.
+        """Open the file again after a commit failed; return whether that is there after
+        all.
 
         LMDB itself cannot be asked: a meta page that could not be written
         leaves it unusable, and one that could not be synced may be there.
@@ -358,10 +386,14 @@ class Environment:
         with self.exclusively(timeout), self._presence.alone() as is_only:
             if not is_only:
                 raise StoreBusyError(self.path, "another process that has it open", 0.0)
-            with errors.named(self.path), files.draft_in(self.path, files.DRAFT) as draft:
+            with (
+                errors.named(self.path),
+                files.draft_in(self.path, files.DRAFT) as draft,
+            ):
                 self.copy(draft)
                 with self._gate.alone():
-                    self._usable(self._lmdb)  # if it was closed meanwhile, others may have written
+                    # if it was closed meanwhile, others may have written
+                    self._usable(self._lmdb)
                     self._unmap()
                     try:
                         files.put_in_place(draft, self.path)

@@ -1,4 +1,6 @@
-"""Errors of LMDB and the system, translated into ours; and the part of a value to blame."""
+"""Errors of LMDB and the system, translated into ours; and the part of a value to
+blame.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ _LITTLE_ROOM = 4 << 20
 _DEEPEST, _MOST = 30, 10_000
 """How far the part of a value is searched for that cannot be kept, or sent."""
 _DAMAGE = (
-    "CorruptedError", "PageNotFoundError", "InvalidError", "PanicError", "BadTxnError",
+    "CorruptedError",
+    "PageNotFoundError",
+    "InvalidError",
+    "PanicError",
+    "BadTxnError",
     "BadValsizeError",
-)  # fmt: skip
+)
 
 
 def of_system(error: OSError, path: str) -> StoreError:
@@ -43,9 +49,13 @@ def of_system(error: OSError, path: str) -> StoreError:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return StoreFullError(f"{path}: {reason}; make room and try again")
         case errno.ELOOP:
-            return StoreError(f"{path} goes in circles of symbolic links; give the folder itself")
+            return StoreError(
+                f"{path} goes in circles of symbolic links; give the folder itself"
+            )
         case errno.ENOTDIR | errno.EEXIST:
-            return StoreError(f"{path} leads through a file; a store is a folder: give one's path")
+            return StoreError(
+                f"{path} leads through a file; a store is a folder: give one's path"
+            )
     return StoreError(f"{path} cannot be used: {reason}")
 
 
@@ -65,11 +75,17 @@ def of_lmdb(error: Exception, path: str) -> StoreError:
     if kind in _DAMAGE:
         return StoreCorruptError(f"{path} is damaged ({error}); restore a backup")
     if kind == "VersionMismatchError":
-        return StoreVersionError(f"{path} was written by another LMDB engine; it was not touched")
+        return StoreVersionError(
+            f"{path} was written by another LMDB engine; it was not touched"
+        )
     if kind == "ReadonlyError" or code in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return StoreReadOnlyError(f"{path} cannot be written: {error}; check its rights")
+        return StoreReadOnlyError(
+            f"{path} cannot be written: {error}; check its rights"
+        )
     if kind == "NotFoundError":
-        return StoreVersionError(f"{path} is an LMDB file, but no store of flowpregel's ({error})")
+        return StoreVersionError(
+            f"{path} is an LMDB file, but no store of flowpregel's ({error})"
+        )
     return of_commit(error, path)
 
 
@@ -83,10 +99,13 @@ def of_commit(error: Exception, path: str) -> StoreError:
         code in (errno.EIO, 0) and _room(path) < _LITTLE_ROOM
     ):
         return StoreFullError(
-            f"there is no room to write to {path} ({error}); nothing of this commit was kept, "
+            f"there is no room to write to {path} ({error}); nothing of this commit "
+            "was kept, "
             "what was committed before stays readable: make room and try again"
         )
-    return StoreError(f"{path} could not be written: {error}; nothing of this commit was kept")
+    return StoreError(
+        f"{path} could not be written: {error}; nothing of this commit was kept"
+    )
 
 
 def extra_module(module: str, what: str, extra: str) -> Any:
@@ -105,23 +124,29 @@ def extra_module(module: str, what: str, extra: str) -> Any:
 
 
 def _room(path: str) -> int:
-    """Return how much the data file may grow: on its disk, and by this process's limit on files."""
+    """Return how much the data file may grow: on its disk, and by this process's limit
+    on files.
+    """
     try:
         found = os.statvfs(path if os.path.exists(path) else os.path.dirname(path))
     except OSError:
         return _LITTLE_ROOM
-    room, (limit, _) = found.f_bavail * found.f_frsize, resource.getrlimit(resource.RLIMIT_FSIZE)
+    room, (limit, _) = (
+        found.f_bavail * found.f_frsize,
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+    )
     if limit == resource.RLIM_INFINITY:
         return room
     data = os.path.join(path, DATA)
     return min(room, limit - (os.path.getsize(data) if os.path.exists(data) else 0))
 
 
-# ---------------------------------------------------------------- what cannot be kept, or sent
+# what cannot be kept, or sent ----------------------------------------------
 
 
 def culprit_in(value: Any, encode: Callable[[Any], object]) -> tuple[str, Any]:
-    """Return the path to the innermost part of *value* that *encode* refuses, and that part.
+    """Return the path to the innermost part of *value* that *encode* refuses, and that
+    part.
 
     The path is empty where *value* is refused though each of its parts is not.
 
@@ -134,7 +159,9 @@ def culprit_in(value: Any, encode: Callable[[Any], object]) -> tuple[str, Any]:
     # An object may refuse to be looked at; then it is the culprit.
     with suppress(Exception):
         while len(seen) < _DEEPEST:
-            parts = (each for each in islice(_parts(value), _MOST) if id(each[1]) not in seen)
+            parts = (
+                each for each in islice(_parts(value), _MOST) if id(each[1]) not in seen
+            )
             found = next((each for each in parts if why_refused(each[1], encode)), None)
             if found is None:
                 break
@@ -156,7 +183,9 @@ def why_refused(value: Any, encode: Callable[[Any], object]) -> str | None:
 
 def class_name(value: Any) -> str:
     """Return the name of *value*'s class, with its module unless that is `builtins`."""
-    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix(
+        "builtins."
+    )
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
@@ -168,13 +197,19 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{index}]", part) for index, part in enumerate(value))
     elif isinstance(value, FunctionType):
         found = inspect.getclosurevars(value)
-        yield from ((f".<closure {name}>", part) for name, part in found.nonlocals.items())
+        yield from (
+            (f".<closure {name}>", part) for name, part in found.nonlocals.items()
+        )
         yield from ((f".<global {name}>", part) for name, part in found.globals.items())
         yield ".__defaults__", value.__defaults__
     else:
         if isinstance(value, BaseException):
             yield ".args", value.args
-        slots = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
+        slots = {
+            name
+            for kind in type(value).__mro__
+            for name in getattr(kind, "__slots__", ())
+        }
         for name in (*sorted(slots), *getattr(value, "__dict__", ())):
             if hasattr(value, name):
                 yield f".{name}", getattr(value, name)

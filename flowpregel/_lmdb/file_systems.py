@@ -1,8 +1,10 @@
-"""The file systems on which LMDB may keep data: those known to be on a local disk, or in memory.
+"""The file systems on which LMDB may keep data: those known to be on a local disk, or
+in memory.
 
-LMDB maps its file into memory and locks it. On a network file system the mappings of two machines
-differ, locks may be none, and acknowledged commits are lost. There are dozens of those, with new
-ones each year, so the list is the other one: of what is local.
+LMDB maps its file into memory and locks it. On a network file system the mappings of
+two machines differ, locks may be none, and acknowledged commits are lost. There are
+dozens of those, with new ones each year, so the list is the other one: of what is
+local.
 """
 
 from __future__ import annotations
@@ -16,28 +18,76 @@ from typing import Final
 LOCAL: Final = frozenset(
     {
         # Linux
-        "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "reiserfs",
-        "nilfs2", "ecryptfs", "vfat", "msdos", "exfat", "ntfs", "ntfs3", "hfsplus", "fuseblk",
+        "ext2",
+        "ext3",
+        "ext4",
+        "xfs",
+        "btrfs",
+        "zfs",
+        "f2fs",
+        "bcachefs",
+        "jfs",
+        "reiserfs",
+        "nilfs2",
+        "ecryptfs",
+        "vfat",
+        "msdos",
+        "exfat",
+        "ntfs",
+        "ntfs3",
+        "hfsplus",
+        "fuseblk",
         # Linux, in memory
-        "tmpfs", "ramfs", "rootfs",
+        "tmpfs",
+        "ramfs",
+        "rootfs",
         # Linux, read-only
-        "squashfs", "erofs", "iso9660", "udf", "cramfs",
+        "squashfs",
+        "erofs",
+        "iso9660",
+        "udf",
+        "cramfs",
         # layers of containers over one of these
-        "overlay", "aufs", "shiftfs", "fuse.fuse-overlayfs",
+        "overlay",
+        "aufs",
+        "shiftfs",
+        "fuse.fuse-overlayfs",
         # macOS
-        "apfs", "hfs",
+        "apfs",
+        "hfs",
     }
-)  # fmt: skip
+)
 """The names by which the kernel knows them."""
 _BY_MAGIC: Final = {
-    0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x2FC12FC1: "zfs",
-    0xF2F52010: "f2fs", 0xCA451A4E: "bcachefs", 0x3153464A: "jfs", 0x52654973: "reiserfs",
-    0x01021994: "tmpfs", 0x858458F6: "ramfs", 0x794C7630: "overlay", 0x61756673: "aufs",
-    0x73717368: "squashfs", 0xE0F5E1E2: "erofs", 0x4D44: "vfat", 0x2011BAB0: "exfat",
-    0x6969: "nfs", 0xFF534D42: "cifs", 0xFE534D42: "smb2", 0x01021997: "9p",
-    0x65735546: "fuse", 0x00C36400: "ceph", 0x0BD00BD0: "lustre", 0x47504653: "gpfs",
-    0x19830326: "beegfs", 0xAAD7AAEA: "panfs", 0x5346414F: "afs", 0x564C: "ncpfs",
-}  # fmt: skip
+    0xEF53: "ext4",
+    0x58465342: "xfs",
+    0x9123683E: "btrfs",
+    0x2FC12FC1: "zfs",
+    0xF2F52010: "f2fs",
+    0xCA451A4E: "bcachefs",
+    0x3153464A: "jfs",
+    0x52654973: "reiserfs",
+    0x01021994: "tmpfs",
+    0x858458F6: "ramfs",
+    0x794C7630: "overlay",
+    0x61756673: "aufs",
+    0x73717368: "squashfs",
+    0xE0F5E1E2: "erofs",
+    0x4D44: "vfat",
+    0x2011BAB0: "exfat",
+    0x6969: "nfs",
+    0xFF534D42: "cifs",
+    0xFE534D42: "smb2",
+    0x01021997: "9p",
+    0x65735546: "fuse",
+    0x00C36400: "ceph",
+    0x0BD00BD0: "lustre",
+    0x47504653: "gpfs",
+    0x19830326: "beegfs",
+    0xAAD7AAEA: "panfs",
+    0x5346414F: "afs",
+    0x564C: "ncpfs",
+}
 """The names of what `statfs` of Linux returns."""
 _DARWIN_NAME: Final = slice(72, 88)
 """The place of the name in what `statfs` of macOS returns."""
@@ -46,17 +96,24 @@ _STATFS_SIZE: Final = 4_096
 
 
 def file_system(folder: str) -> str:
-    """Return the type of the file system that *folder* is on; empty: the system does not say."""
+    """Return the type of the file system that *folder* is on; empty: the system does
+    not say.
+    """
     if sys.platform == "darwin":
         return _name_in(_statfs(folder))
-    with suppress(OSError), open("/proc/self/mountinfo", errors="surrogateescape") as file:
+    with (
+        suppress(OSError),
+        open("/proc/self/mountinfo", errors="surrogateescape") as file,
+    ):
         if found := mounted(file.read(), folder):
             return found
     return _BY_MAGIC.get(_magic_in(_statfs(folder)), "")
 
 
 def mounted(table: str, folder: str) -> str:
-    """Return the type of the mount in the text of ``/proc/self/mountinfo`` that *folder* is in."""
+    """Return the type of the mount in the text of ``/proc/self/mountinfo`` that
+    *folder* is in.
+    """
     best, kind = "", ""
     for line in table.splitlines():
         fields, _, rest = line.partition(" - ")
@@ -69,7 +126,8 @@ def mounted(table: str, folder: str) -> str:
 
 
 def _statfs(folder: str) -> bytes:
-    """Return the ``struct statfs`` of a folder, or of the nearest one around that is there.
+    """Return the ``struct statfs`` of a folder, or of the nearest one around that is
+    there.
 
     Empty if that cannot be had.
     """
@@ -78,14 +136,18 @@ def _statfs(folder: str) -> bytes:
     buffer = ctypes.create_string_buffer(_STATFS_SIZE)
     library = ctypes.CDLL(None, use_errno=True)
     # The one with 64-bit inodes has a name of its own on Intel.
-    statfs = getattr(library, "statfs$INODE64", None) or getattr(library, "statfs", None)
+    statfs = getattr(library, "statfs$INODE64", None) or getattr(
+        library, "statfs", None
+    )
     if statfs is None or statfs(os.fsencode(folder), buffer) != 0:
         return b""
     return buffer.raw
 
 
 def _magic_in(data: bytes) -> int:
-    return int.from_bytes(data[: ctypes.sizeof(ctypes.c_long)], sys.byteorder) & 0xFFFFFFFF
+    return (
+        int.from_bytes(data[: ctypes.sizeof(ctypes.c_long)], sys.byteorder) & 0xFFFFFFFF
+    )
 
 
 def _name_in(data: bytes) -> str:

@@ -1,7 +1,7 @@
 """The folder of a store: created whole or not at all, and checked before it is trusted.
 
-A store may come from somebody else: no link in it is followed, and nothing in it is made or
-changed before it is known to be ours.
+A store may come from somebody else: no link in it is followed, and nothing in it is
+made or changed before it is known to be ours.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ _ABANDONED = 60.0
 """Seconds after which an unlocked draft was left by a process that was killed."""
 _MAGIC = 0xBEEFC0DE
 _META = struct.Struct("<16xII16xI92xQQ")
-"""Magic, format, page size (which LMDB keeps in the first database's md_pad), last page in use,
-the transaction that wrote it."""
+"""Magic, format, page size (which LMDB keeps in the first database's md_pad), last page
+in use, the transaction that wrote it.
+"""
 _NEWER_META = struct.Struct("<24xII")  # LMDB 1.0 has a longer page header
 _FORMAT = 1  # LMDB 0.9; 1.0 writes 3
 
@@ -62,7 +63,9 @@ def real_path(path: str | os.PathLike[str]) -> str:
     found = os.path.realpath(path)
     with named(found):
         if os.path.lexists(found) and not stat.S_ISDIR(os.stat(found).st_mode):
-            raise StoreError(f"{found} is a file; a store is a folder: give the path of one")
+            raise StoreError(
+                f"{found} is a file; a store is a folder: give the path of one"
+            )
     return found
 
 
@@ -75,7 +78,8 @@ def exists(folder: str) -> bool:
 
 
 def refuse_network(folder: str) -> None:
-    """Refuse a folder on a file system that is not known to be local: LMDB loses data on others.
+    """Refuse a folder on a file system that is not known to be local: LMDB loses data
+    on others.
 
     Raises:
         StoreError: It is on one; the message says how to allow it.
@@ -83,14 +87,18 @@ def refuse_network(folder: str) -> None:
     kind = file_system(folder)
     if kind not in LOCAL:
         raise StoreError(
-            f"{folder} is on a file system ({kind or 'of unknown type'}) that is not known to be "
-            "local, and LMDB loses data on network file systems; keep the store on a local disk, "
+            f"{folder} is on a file system ({kind or 'of unknown type'}) that is not "
+            "known to be "
+            "local, and LMDB loses data on network file systems; keep the store on a "
+            "local disk, "
             "or pass StoreOptions(allow_network=True)"
         )
 
 
 def close_to_others(folder: str) -> None:
-    """Let only their owner use *folder* and what is in it, where that is ours to say."""
+    """Let only their owner use *folder* and what is in it, where that is ours to
+    say.
+    """
     for path in (folder, *(os.path.join(folder, name) for name in os.listdir(folder))):
         status = os.lstat(path)
         wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
@@ -118,7 +126,8 @@ def make_ballast(folder: str) -> None:
         file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with open(file, "wb", buffering=0) as ballast:
             try:
-                ballast.write(os.urandom(_BALLAST_SIZE))  # no file system makes less of that
+                # no file system makes less of that
+                ballast.write(os.urandom(_BALLAST_SIZE))
             except OSError:  # the disk is full already
                 os.unlink(path)
 
@@ -151,7 +160,8 @@ def create(folder: str, fill: Callable[[str], None]) -> bool:
             if exists(folder):
                 return False
             raise StoreError(
-                f"{folder} is not a store and has other files in it; give an empty or new folder"
+                f"{folder} is not a store and has other files in it; give an empty or "
+                "new folder"
             )
         os.makedirs(parent, exist_ok=True)
         with draft_in(parent, f".{name}.new.", _ABANDONED) as draft:
@@ -163,7 +173,9 @@ def create(folder: str, fill: Callable[[str], None]) -> bool:
             try:
                 os.rename(draft, folder)
             except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not exists(folder):
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not exists(
+                    folder
+                ):
                     raise
                 return False
             sync(parent)
@@ -172,14 +184,18 @@ def create(folder: str, fill: Callable[[str], None]) -> bool:
 
 @contextmanager
 def draft_in(parent: str, prefix: str, abandoned: float = 0.0) -> Iterator[str]:
-    """Give a new folder whose name begins with *prefix*, for what will take another's place.
+    """Give a new folder whose name begins with *prefix*, for what will take another's
+    place.
 
-    Those that killed processes left are removed: nobody holds them, for *abandoned* seconds.
+    Those that killed processes left are removed: nobody holds them, for *abandoned*
+    seconds.
     """
     # None where the folder may be written to and not be listed.
     for path in glob(escape(os.path.join(parent, prefix)) + "*"):
         with suppress(OSError):
-            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            held = os.open(
+                path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+            )
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if time.time() - os.fstat(held).st_mtime >= abandoned:
@@ -223,14 +239,22 @@ def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
     With LMDB's default flags: without ``sync`` or ``metasync`` a power cut loses
     acknowledged commits; with ``writemap`` a full disk ends the interpreter.
     """
-    # Without it a commit keeps the GIL while the disk syncs: nobody could join its group.
+    # Without it a commit keeps the GIL while the disk syncs: nobody could join its
+    # group.
     lmdb.enable_drop_gil()
     if lock:
         _allocate_reader_table(path, readonly=readonly)
     return lmdb.open(
-        path, map_size=map_size, max_dbs=16, max_readers=READERS, mode=0o600, lib_version=ENGINE,
-        create=not readonly, readonly=readonly, lock=lock,
-    )  # fmt: skip
+        path,
+        map_size=map_size,
+        max_dbs=16,
+        max_readers=READERS,
+        mode=0o600,
+        lib_version=ENGINE,
+        create=not readonly,
+        readonly=readonly,
+        lock=lock,
+    )
 
 
 def _allocate_reader_table(folder: str, *, readonly: bool) -> None:
@@ -285,7 +309,8 @@ def check(folder: str, *, pages: bool = False, readonly: bool = False) -> None:
     with named(folder), open(open_file(path, os.O_RDONLY), "rb", buffering=0) as file:
         before, metas = None, _metas(file, path)
         while not _in_turn(*metas):
-            # Unless someone has just committed, between our looks at the one and the other.
+            # Unless someone has just committed, between our looks at the one and the
+            # other.
             if before == metas:
                 raise StoreCorruptError(
                     f"{path} is damaged: its meta pages say that they were written by "
@@ -295,7 +320,8 @@ def check(folder: str, *, pages: bool = False, readonly: bool = False) -> None:
             before, metas = metas, _metas(file, path)
         size = os.fstat(file.fileno()).st_size
     needed = max((meta.last_page + 1) * meta.page_size for meta in metas)
-    # Pages at the end that a transaction took and gave back are counted, and never written.
+    # Pages at the end that a transaction took and gave back are counted, and never
+    # written.
     is_short = size < needed
     if (is_short or pages) and (found := unsound_pages(folder)):
         what = f"is damaged: {found[0]} ({len(found)} problems)"
@@ -303,13 +329,16 @@ def check(folder: str, *, pages: bool = False, readonly: bool = False) -> None:
             what = f"is cut off: it has {size} bytes of {needed}"
         raise StoreCorruptError(f"{path} {what}; restore a backup")
     if is_short and not readonly:
-        # The verifier accepts a large value that is cut off: its checksum must refuse it.
+        # The verifier accepts a large value that is cut off: its checksum must refuse
+        # it.
         with named(folder):
             os.truncate(path, needed)
 
 
 def unsound_pages(folder: str) -> list[str]:
-    """Return what is wrong with the pages of a store's file; nobody must write meanwhile."""
+    """Return what is wrong with the pages of a store's file; nobody must write
+    meanwhile.
+    """
     from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - heavy, seldom used
 
     try:
@@ -329,15 +358,20 @@ def _meta(file: BinaryIO, at: int, path: str) -> _Meta:
     file.seek(at)
     head = file.read(_META.size)
     if len(head) < _META.size:
-        raise StoreCorruptError(f"{path} is cut off: it has no two meta pages; restore a backup")
+        raise StoreCorruptError(
+            f"{path} is cut off: it has no two meta pages; restore a backup"
+        )
     magic, version, page, last, transaction = _META.unpack(head)
     if magic != _MAGIC:
         magic, version = _NEWER_META.unpack_from(head)
     if magic != _MAGIC:
-        raise StoreCorruptError(f"{path} is damaged, or no store: it does not begin like one")
+        raise StoreCorruptError(
+            f"{path} is damaged, or no store: it does not begin like one"
+        )
     if version != _FORMAT:
         raise StoreVersionError(
-            f"{path} was written by another LMDB engine (data format {version}, not {_FORMAT}); "
+            f"{path} was written by another LMDB engine (data format {version}, not "
+            f"{_FORMAT}); "
             "it was not touched: open it with the release that wrote it"
         )
     if page < 512 or page > 65536 or page & (page - 1):
@@ -346,7 +380,9 @@ def _meta(file: BinaryIO, at: int, path: str) -> _Meta:
 
 
 def _in_turn(even: _Meta, odd: _Meta) -> bool:
-    """Return whether two meta pages were written by transactions that follow each other."""
+    """Return whether two meta pages were written by transactions that follow each
+    other.
+    """
     if even.transaction == odd.transaction == 0:  # as LMDB makes them
         return True
     return even.transaction % 2 == 0 and abs(even.transaction - odd.transaction) == 1

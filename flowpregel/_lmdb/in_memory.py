@@ -1,4 +1,5 @@
-"""A store in this process: tables of plain dicts, under everything that is kept as records.
+"""A store in this process: tables of plain dicts, under everything that is kept as
+records.
 
 ::
 
@@ -71,7 +72,9 @@ class MemoryStore:
 
 
 class CopyingCodec(ValueCodec):
-    """Keeps copies of values, and the fields of records as they are: no bytes are made of them."""
+    """Keeps copies of values, and the fields of records as they are: no bytes are made
+    of them.
+    """
 
     def __init__(self) -> None:
         self.fields_of = self.record_of = tuple
@@ -113,7 +116,12 @@ class MemoryTable(Table):
     discard = delete
 
     def scan(
-        self, transaction: Any, prefix: bytes, start: bytes = b"", *, backwards: bool = False
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        *,
+        backwards: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         if backwards:
             found = self._keys.before(start or after(prefix))
@@ -123,7 +131,11 @@ class MemoryTable(Table):
             yield key, self._records[key]
 
     def keys(
-        self, transaction: Any, prefix: bytes, start: bytes = b"", limit: int | None = None
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        limit: int | None = None,
     ) -> list[bytes]:
         return [key for key, _ in islice(self.scan(transaction, prefix, start), limit)]
 

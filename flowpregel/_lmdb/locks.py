@@ -33,7 +33,9 @@ _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.01
 _NAME_SIZE = 256
 FENCE, ASKED, WATCHED, SHOWN = (_NAME_SIZE + 8 * number for number in range(4))
-"""Where numbers stand in a lock's file, after the holder's name, and what the holder shows."""
+"""Where numbers stand in a lock's file, after the holder's name, and what the holder
+shows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,9 @@ class Owner:
 
     @property
     def state(self) -> str:
-        """The letter by which the kernel says how the process of this id is; empty: not known."""
+        """The letter by which the kernel says how the process of this id is; empty: not
+        known.
+        """
         with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0].decode()
         return ""
@@ -71,8 +75,8 @@ class Owner:
     def has_ended(self) -> bool:
         """Return whether this process is known to be gone, though its lock may not be.
 
-        What it had just forked when it died holds its locks too, until that has become another
-        program: some milliseconds, or more on a busy machine.
+        What it had just forked when it died holds its locks too, until that has become
+        another program: some milliseconds, or more on a busy machine.
         """
         me = self.me()
         if (self.host, self.namespace) != (me.host, me.namespace):
@@ -94,7 +98,8 @@ def _owner_in(data: bytes) -> Owner | None:
 
 
 def open_file(path: str, flags: int) -> int:
-    """Return a descriptor of a store's file, which is made with mode 0600 if *flags* say so.
+    """Return a descriptor of a store's file, which is made with mode 0600 if *flags*
+    say so.
 
     Raises:
         StoreError: It, or the folder it is in, is a link, or it is no file.
@@ -112,7 +117,8 @@ def open_file(path: str, flags: int) -> int:
         linked = path if inside >= 0 else folder
         if os.path.islink(linked):
             raise StoreError(
-                f"{linked} is a symbolic link, and a store has none; nothing was changed: "
+                f"{linked} is a symbolic link, and a store has none; nothing was "
+                "changed: "
                 "remove the link if you know who made it"
             ) from error
         raise
@@ -128,9 +134,9 @@ def open_file(path: str, flags: int) -> int:
 class FileLock:
     """A lock between processes, with the name of its holder in the file.
 
-    A process that this one forks does not inherit it: else the lock would outlive its owner.
-    One OS thread may close it while another uses it: that one finds it closed, and never
-    the file that has got its descriptor since.
+    A process that this one forks does not inherit it: else the lock would outlive its
+    owner. One OS thread may close it while another uses it: that one finds it closed,
+    and never the file that has got its descriptor since.
 
     Args:
         path: The file; created with mode 0600 if it is not there.
@@ -157,7 +163,9 @@ class FileLock:
                 self.release()
                 raise of_system(error, self.path) from error
             except ValueError as error:  # it has no descriptor any more
-                raise StoreError(f"{self.path} is closed; open the store again") from error
+                raise StoreError(
+                    f"{self.path} is closed; open the store again"
+                ) from error
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
@@ -171,7 +179,9 @@ class FileLock:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def holder(self) -> Owner | None:
-        """Return who took the lock last, as the file tells; None once this is closed."""
+        """Return who took the lock last, as the file tells; None once this is
+        closed.
+        """
         with self._use, suppress(OSError):
             return _owner_in(os.pread(self._file, _NAME_SIZE, 0))
         return None
@@ -182,7 +192,9 @@ class FileLock:
             return int.from_bytes(os.pread(self._file, 8, place), "big")
 
     def write(self, place: int, number: int) -> None:
-        """Write a number at `FENCE`, `ASKED`, `WATCHED` or, to show nothing, `SHOWN`."""
+        """Write a number at `FENCE`, `ASKED`, `WATCHED` or, to show nothing,
+        `SHOWN`.
+        """
         with self._use:
             os.pwrite(self._file, number.to_bytes(8, "big"), place)
 
@@ -200,9 +212,10 @@ class FileLock:
     def close(self, *, remove: bool = False) -> None:
         """Close the file, by which the lock is given up; may be called again.
 
-        Args:
-            remove: Remove its name before, if that is still this one's. Only the holder of the
-                lock may ask for that, and only where nobody else puts another file there.
+        Args: remove: Remove its name before, if that is still this one's. Only the
+            holder of the
+                lock may ask for that, and only where nobody else puts another file
+                there.
         """
         if remove and self._file >= 0 and self.is_current():
             with suppress(FileNotFoundError):
@@ -213,7 +226,9 @@ class FileLock:
                 os.close(file)
 
     def leave(self) -> None:
-        """Close it in a process that was forked: another OS thread may have been using it."""
+        """Close it in a process that was forked: another OS thread may have been using
+        it.
+        """
         self._use = threading.Lock()
         self.close()
 
@@ -235,7 +250,9 @@ os.register_at_fork(after_in_child=_begin_process)
 
 
 def held_at(path: str) -> tuple[Owner | None, bytes]:
-    """Return who holds the lock on the file at *path*, and what that shows; None: nobody does."""
+    """Return who holds the lock on the file at *path*, and what that shows; None:
+    nobody does.
+    """
     with suppress(OSError), open(open_file(path, os.O_RDONLY), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -260,7 +277,9 @@ class Presence:
     def __init__(self, path: str, data: str, *, create: bool = True) -> None:
         self._path, self._data = path, data
         self._file = -1
-        for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY) if create else (os.O_RDONLY,):
+        for flags in (
+            (os.O_RDWR | os.O_CREAT, os.O_RDONLY) if create else (os.O_RDONLY,)
+        ):
             with suppress(OSError):
                 self._file = open_file(path, flags)
                 break
@@ -289,7 +308,8 @@ class Presence:
     def agree(self, timeout: float) -> None:
         """Wait until nobody has another file open, whose place ours has taken.
 
-        Two files would share LMDB's lock file, which tells what is the newest in one of them.
+        Two files would share LMDB's lock file, which tells what is the newest in one of
+        them.
 
         Raises:
             StoreBusyError: Somebody still has, after *timeout* seconds.
@@ -298,12 +318,18 @@ class Presence:
         while self._file >= 0:
             with self.alone() as is_only:
                 pass
-            if is_only or os.pread(self._file, _NAME_SIZE, 0) in (b"", self._identity()):
+            if is_only or os.pread(self._file, _NAME_SIZE, 0) in (
+                b"",
+                self._identity(),
+            ):
                 break
             if time.monotonic() > deadline:
-                holder = "a process that has another file open, whose place this one took"
+                holder = (
+                    "a process that has another file open, whose place this one took"
+                )
                 raise StoreBusyError(os.path.dirname(self._data), holder, timeout)
-            # Not counted meanwhile: of several who open it at once one is to be the only one.
+            # Not counted meanwhile: of several who open it at once one is to be the
+            # only one.
             fcntl.flock(self._file, fcntl.LOCK_UN)
             _interrupts.deliver()
             time.sleep(random.uniform(_FIRST_PAUSE, _LONGEST_PAUSE))
@@ -320,7 +346,9 @@ class Presence:
 
 
 class Gate:
-    """Let many OS threads in together, or one alone; those who want it alone go first."""
+    """Let many OS threads in together, or one alone; those who want it alone go
+    first.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())

@@ -44,12 +44,14 @@ class StoreOptions:
     """Seconds to wait for another process that writes, or that has a store open which
     must be closed to be changed, before `StoreBusyError`."""
     allow_network: bool = False
-    """Open a store on a file system that is not known to be local (``ext4``, ``xfs``, ``apfs``,
-    ``tmpfs``, ``overlay`` ...), although LMDB may lose data there."""
+    """Open a store on a file system that is not known to be local (``ext4``, ``xfs``,
+    ``apfs``, ``tmpfs``, ``overlay`` ...), although LMDB may lose data there.
+    """
     check_pages: bool = False
-    """Look at every page and record of the file before it is trusted (about 15 ms for each
-    MiB), for one that may be damaged: LMDB itself trusts its pages, and can read
-    wrongly or end the process where one is damaged."""
+    """Look at every page and record of the file before it is trusted (about 15 ms for
+    each MiB), for one that may be damaged: LMDB itself trusts its pages, and can read
+    wrongly or end the process where one is damaged.
+    """
     trust: bool | bytes | None = None
     """Accept a store that other users own or may write, or that is sealed under
     another key. Bytes are that key; True accepts whatever is in it, and seals it anew
@@ -61,15 +63,17 @@ class StoreOptions:
     the extra ``crypto``). `LMDBSaver.change_keys` gives a store another one."""
 
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """The new names of classes, functions and modules that were moved or renamed, by those
-    that recorded values know: ``{"old.C": "new.C"}``. ``flowpregel rename`` keeps such a name in
-    the store."""
+    """The new names of classes, functions and modules that were moved or renamed, by
+    those that recorded values know: ``{"old.C": "new.C"}``. ``flowpregel rename`` keeps
+    such a name in the store.
+    """
     kept_arguments: int = 1 << 20
     """The most bytes that are kept of the arguments of a call that failed, for
     ``flowpregel debug``, until it succeeds; 0 keeps none."""
     kept_output: int = 1 << 16
-    """The most bytes that are kept of what a task prints and logs in a worker process, half of
-    them of its beginning and half of its end; 0 keeps none."""
+    """The most bytes that are kept of what a task prints and logs in a worker process,
+    half of them of its beginning and half of its end; 0 keeps none.
+    """
 
     def __post_init__(self) -> None:
         if not self.lock_timeout > 0:
@@ -77,8 +81,14 @@ class StoreOptions:
                 f"lock_timeout is {self.lock_timeout!r}; give seconds greater than 0"
             )
         if isinstance(self.trust, bytes) and not self.trust:
-            raise ConfigurationError("trust is an empty key; give the store's key, or True")
-        if self.encryption_key is not None and len(self.encryption_key) not in (16, 24, 32):
+            raise ConfigurationError(
+                "trust is an empty key; give the store's key, or True"
+            )
+        if self.encryption_key is not None and len(self.encryption_key) not in (
+            16,
+            24,
+            32,
+        ):
             raise ConfigurationError("encryption_key must be 16, 24 or 32 bytes long")
 
     @property
@@ -96,7 +106,9 @@ class StoreOptions:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a store says of itself: a plain digest, a keyed checksum, and these fields as JSON."""
+    """What a store says of itself: a plain digest, a keyed checksum, and these fields
+    as JSON.
+    """
 
     id: str
     """The store's own; a backup keeps it."""
@@ -116,12 +128,16 @@ class Header:
     def new(cls, seal: Seal) -> Header:
         """Return the header of a store that begins now."""
         # Where records are not encrypted from the first one on, later ones may be.
-        header = cls(uuid4().hex, time.time_ns(), seal.id, seal.encryption or None, FORMAT)
+        header = cls(
+            uuid4().hex, time.time_ns(), seal.id, seal.encryption or None, FORMAT
+        )
         return header.under(seal)
 
     def under(self, seal: Seal) -> Header:
         """Return the header of the same store with records of *seal*."""
-        return replace(self, key=seal.id, own_key=seal.key.decode() if seal.is_kept else None)
+        return replace(
+            self, key=seal.id, own_key=seal.key.decode() if seal.is_kept else None
+        )
 
     def to_bytes(self, seal: Seal) -> bytes:
         """Return the record that `read` reads."""
@@ -142,14 +158,22 @@ class Header:
         fields = json.loads(text)
         if (fields["format"], fields["engine"]) != (FORMAT, ENGINE_VERSION):
             raise StoreVersionError(
-                f"{path} has format {fields['format']} (engine {fields['engine']}), and this "
-                f"release reads format {FORMAT} (engine {ENGINE_VERSION}); it was not touched: "
+                f"{path} has format {fields['format']} (engine {fields['engine']}), "
+                "and this "
+                f"release reads format {FORMAT} (engine {ENGINE_VERSION}); it was not "
+                "touched: "
                 "use the release that wrote it"
             )
         return cls(**fields)
 
     def check(
-        self, record: bytes, path: str, seal: Seal, *, readonly: bool, trusting: bool = False
+        self,
+        record: bytes,
+        path: str,
+        seal: Seal,
+        *,
+        readonly: bool,
+        trusting: bool = False,
     ) -> None:
         """Refuse a store that is not to be opened with *seal*.
 
@@ -172,19 +196,23 @@ class Header:
             if self.own_key is not None:
                 cure = f"It has its own key in it: unset {KEY_VARIABLE} to use that"
             raise StoreForeignError(
-                f"{path} was sealed under another key ({self.key}; {ours}); nothing of it was "
+                f"{path} was sealed under another key ({self.key}; {ours}); nothing of "
+                "it was "
                 f"decoded. {cure}; or, if you trust whoever wrote it, pass "
                 f"StoreOptions(trust=...) or --trust, or set {TRUST_VARIABLE}=1"
             )
         if self.key == seal.id and seal.of(HEADER, text) != checksum:
             raise _damaged(path)
         if self.key != seal.id and readonly:
-            raise StoreReadOnlyError(f"{path} is read only, so it cannot be sealed anew")
+            raise StoreReadOnlyError(
+                f"{path} is read only, so it cannot be sealed anew"
+            )
         only_looks = readonly and seal.cipher is None
         if self.encryption not in (None, seal.encryption) and not only_looks:
             raise StoreForeignError(
                 f"{path} is encrypted under {self.encryption or 'no key'}, and another "
-                f"encryption_key was given ({seal.encryption or 'none'}): pass its own to "
+                f"encryption_key was given ({seal.encryption or 'none'}): pass its own "
+                "to "
                 "StoreOptions, or encrypt all of it anew with LMDBSaver.change_keys"
             )
 
@@ -207,11 +235,16 @@ def seal_for(options: StoreOptions, header: Header | None = None) -> Seal:
     if key is not None:
         return Seal(key, options.encryption_key)
     kept = header and header.own_key
-    return Seal((kept or secrets.token_hex(32)).encode(), options.encryption_key, is_kept=True)
+    return Seal(
+        (kept or secrets.token_hex(32)).encode(), options.encryption_key, is_kept=True
+    )
 
 
 def _users_key() -> bytes | None:
-    source, key = KEY_VARIABLE, os.environ.get(KEY_VARIABLE, "").encode("utf-8", "surrogateescape")
+    source, key = (
+        KEY_VARIABLE,
+        os.environ.get(KEY_VARIABLE, "").encode("utf-8", "surrogateescape"),
+    )
     file = os.environ.get(KEY_FILE_VARIABLE)
     if not key and file:
         with named(file), open(file, "rb") as opened:
@@ -219,17 +252,20 @@ def _users_key() -> bytes | None:
     elif not key:
         return None
     if not key.strip():  # everybody knows it
-        raise StoreError(f"{source} is empty: no key; put the key back, or unset the variable")
+        raise StoreError(
+            f"{source} is empty: no key; put the key back, or unset the variable"
+        )
     return key
 
 
 def refuse_others(folder: str) -> None:
-    """Refuse a store that other users may have written: values are pickles, which run code.
+    """Refuse a store that other users may have written: values are pickles, which run
+    code.
 
     Its own key proves nothing then, and LMDB itself trusts its pages.
 
-    Raises:
-        StoreForeignError: Its folder or its file is another user's, or others may write it.
+    Raises: StoreForeignError: Its folder or its file is another user's, or others may
+        write it.
     """
     for path in (folder, os.path.join(folder, DATA)):
         with named(path):
@@ -242,6 +278,8 @@ def refuse_others(folder: str) -> None:
         elif not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             continue
         raise StoreForeignError(
-            f"{path} {why}; nothing of it was read. If you trust everybody who can write it, "
-            f"pass StoreOptions(trust=True), or `flowpregel ... --trust`, or set {TRUST_VARIABLE}=1"
+            f"{path} {why}; nothing of it was read. If you trust everybody who can "
+            "write it, "
+            "pass StoreOptions(trust=True), or `flowpregel ... --trust`, or set "
+            f"{TRUST_VARIABLE}=1"
         )

@@ -9,8 +9,8 @@
 Where payload or chunk is encrypted, 16 is added to the kind.
 
 The checksum covers the record's place (its database and key) too, so that a record that
-was moved to another place does not hold there. Values are pickles: nothing of a record is
-decoded before its checksum holds. A chunk fills whole pages of the map together with
+was moved to another place does not hold there. Values are pickles: nothing of a record
+is decoded before its checksum holds. A chunk fills whole pages of the map together with
 LMDB's own header, so that any other value can use the room of a dropped one.
 """
 
@@ -32,8 +32,15 @@ if TYPE_CHECKING:
     from flowpregel._lmdb.codec import ValueCodec
 
 DATABASES = (
-    b"meta", b"threads", b"checkpoints", b"values", b"deltas", b"writes", b"store", b"cache",
-)  # fmt: skip
+    b"meta",
+    b"threads",
+    b"checkpoints",
+    b"values",
+    b"deltas",
+    b"writes",
+    b"store",
+    b"cache",
+)
 HEADER = b"header"
 """Its key in ``meta``."""
 SIZE = 16
@@ -55,7 +62,8 @@ _CIPHERS = "cryptography.hazmat.primitives.ciphers.aead"
 
 
 class Seal:
-    """Makes and checks the checksums of one store, and encrypts if there is a key for that.
+    """Makes and checks the checksums of one store, and encrypts if there is a key for
+    that.
 
     Args:
         key: The secret; any length.
@@ -76,8 +84,12 @@ class Seal:
         """Names the key without telling it."""
         self.cipher = None
         if encryption_key is not None:
-            self.cipher = extra_module(_CIPHERS, "encryption", "crypto").AESGCM(encryption_key)
-        self.encryption = NOT_ENCRYPTED if encryption_key is None else _name(encryption_key)
+            self.cipher = extra_module(_CIPHERS, "encryption", "crypto").AESGCM(
+                encryption_key
+            )
+        self.encryption = (
+            NOT_ENCRYPTED if encryption_key is None else _name(encryption_key)
+        )
         """Names the key that records are encrypted under."""
 
     def of(self, place: bytes, content: bytes | memoryview) -> bytes:
@@ -89,7 +101,9 @@ class Seal:
 
 
 class SealedStore(Protocol):
-    """A store that is open: in an LMDB folder, a database of PostgreSQL's, or this process."""
+    """A store that is open: in an LMDB folder, a database of PostgreSQL's, or this
+    process.
+    """
 
     codec: ValueCodec
 
@@ -97,7 +111,9 @@ class SealedStore(Protocol):
         """Return ``work(transaction)``, which only reads."""
 
     def write(self, work: Callable[[Any], Any], /) -> Any:
-        """Return ``work(transaction)``, once all that it put is kept; may call it again."""
+        """Return ``work(transaction)``, once all that it put is kept; may call it
+        again.
+        """
 
     def table(self, name: bytes) -> Table:
         """Return the table that has *name*."""
@@ -145,7 +161,9 @@ class Table:
         seal: Makes and checks the checksums.
     """
 
-    def __init__(self, name: bytes, path: str, databases: Mapping[bytes, Any], seal: Seal) -> None:
+    def __init__(
+        self, name: bytes, path: str, databases: Mapping[bytes, Any], seal: Seal
+    ) -> None:
         self.name = name
         self._path = path
         self._databases = databases
@@ -162,12 +180,16 @@ class Table:
         return payload if kind == _WHOLE else self._joined(transaction, key, payload)
 
     def record(self, transaction: Any, key: bytes) -> bytes | None:
-        """Return what is at *key* as it was sealed, of what is large its head; or None."""
+        """Return what is at *key* as it was sealed, of what is large its head; or
+        None.
+        """
         found: bytes | None = transaction.get(key, db=self._databases[self.name])
         return found
 
     def expect(self, transaction: Any, keys: list[bytes]) -> None:
-        """Prepare to get what is at *keys*; where that is far away, all of it comes at once."""
+        """Prepare to get what is at *keys*; where that is far away, all of it comes at
+        once.
+        """
 
     def put(self, transaction: Any, key: bytes, payload: bytes) -> None:
         """Keep *payload* (of any length) at *key* (of at most 500 bytes)."""
@@ -202,11 +224,17 @@ class Table:
     # ------------------------------------------------------------ many records
 
     def scan(
-        self, transaction: Any, prefix: bytes, start: bytes = b"", *, backwards: bool = False
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        *,
+        backwards: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, payload) of all keys that begin with *prefix*, from *start* on.
 
-        With *backwards* the greatest key comes first, of those that are smaller than *start*.
+        With *backwards* the greatest key comes first, of those that are smaller than
+        *start*.
         """
         with transaction.cursor(db=self._databases[self.name]) as cursor:
             found = cursor.set_range(start or (after(prefix) if backwards else prefix))
@@ -222,7 +250,11 @@ class Table:
                 found = cursor.prev() if backwards else cursor.next()
 
     def keys(
-        self, transaction: Any, prefix: bytes, start: bytes = b"", limit: int | None = None
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        limit: int | None = None,
     ) -> list[bytes]:
         """Return all keys that begin with *prefix*, those of chunks included.
 
@@ -233,11 +265,17 @@ class Table:
             limit: At most this many, the smallest.
         """
         with transaction.cursor(db=self._databases[self.name]) as cursor:
-            found = cursor.iternext(values=False) if cursor.set_range(start or prefix) else ()
+            found = (
+                cursor.iternext(values=False)
+                if cursor.set_range(start or prefix)
+                else ()
+            )
             return [*takewhile(after(prefix).__gt__, islice(found, limit))]
 
     def copy(self, transaction: Any, source: bytes, target: bytes) -> None:
-        """Copy everything whose key begins with *source* to keys that begin with *target*."""
+        """Copy everything whose key begins with *source* to keys that begin with
+        *target*.
+        """
         for key, payload in self.scan(transaction, source):
             self.put(transaction, target + key[len(source) :], payload)
 
@@ -259,7 +297,8 @@ class Table:
             raise self.corrupt(key, "has no key")
         record = self.record(transaction, key)
         if record is not None and self.name + key != b"meta" + HEADER:
-            with suppress(StoreForeignError):  # it may be encrypted, and nobody gave the key
+            # it may be encrypted, and nobody gave the key
+            with suppress(StoreForeignError):
                 self.opened(key, record)
 
     def corrupt(self, key: bytes, what: str) -> StoreCorruptError:
@@ -274,7 +313,10 @@ class Table:
         place, cipher = self.name + key, self._seal.cipher
         if cipher is not None:
             nonce = os.urandom(_NONCE)
-            kind, payload = kind | _ENCRYPTED, nonce + cipher.encrypt(nonce, payload, place)
+            kind, payload = (
+                kind | _ENCRYPTED,
+                nonce + cipher.encrypt(nonce, payload, place),
+            )
         content = bytes((kind,)) + payload
         return self._seal.of(place, content) + content
 
@@ -294,13 +336,17 @@ class Table:
             return kind, payload
         if self._seal.cipher is None:
             raise StoreForeignError(
-                f"{self._path} is encrypted; pass its key as StoreOptions(encryption_key=...)"
+                f"{self._path} is encrypted; pass its key as "
+                "StoreOptions(encryption_key=...)"
             )
         try:
-            opened = self._seal.cipher.decrypt(payload[:_NONCE], payload[_NONCE:], place)
+            opened = self._seal.cipher.decrypt(
+                payload[:_NONCE], payload[_NONCE:], place
+            )
         except Exception as error:  # its own class, `InvalidTag`, is an extra's
             raise StoreForeignError(
-                f"record {key.hex()} of {self._path} is encrypted under another encryption_key"
+                f"record {key.hex()} of {self._path} is encrypted under another "
+                "encryption_key"
             ) from error
         return kind & ~_ENCRYPTED, opened
 
@@ -319,18 +365,22 @@ class Table:
 
 
 def _chunks(key: bytes, size: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the key of each chunk of a large payload, and where in it the chunk begins."""
+    """Yield the key of each chunk of a large payload, and where in it the chunk
+    begins.
+    """
     for start in range(0, size, CHUNK):
         yield key + (start // CHUNK).to_bytes(4, "big"), start
 
 
 def fields_of(data: bytes) -> Any:
-    """Return the fields of a record as `pickle.loads` does, without importing what it names.
+    """Return the fields of a record as `pickle.loads` does, without importing what it
+    names.
 
-    For who only looks at a store, which may have been made to do harm; it takes 3 µs more.
+    For who only looks at a store, which may have been made to do harm; it takes 3 µs
+    more.
 
-    Raises:
-        StoreCorruptError: It holds what no record has, or so often the same that to hash or print
+    Raises: StoreCorruptError: It holds what no record has, or so often the same that to
+        hash or print
             it would not end.
     """
     # Each level of a tuple that grows without a bound has such an opcode of its own.
@@ -338,12 +388,16 @@ def fields_of(data: bytes) -> Any:
         return _FieldsReader(io.BytesIO(data)).load()
     fields = _CheckedFieldsReader(io.BytesIO(data)).load()
     if not _is_bounded(fields, _MOST_FIELDS):
-        raise StoreCorruptError("a record holds the same again and again, without a bound")
+        raise StoreCorruptError(
+            "a record holds the same again and again, without a bound"
+        )
     return fields
 
 
 def _is_bounded(value: Any, most: int) -> bool:
-    """Return whether a value has at most so many parts, counted as often as they are reached."""
+    """Return whether a value has at most so many parts, counted as often as they are
+    reached.
+    """
     waiting = [value]
     while waiting:
         part = waiting.pop()
@@ -385,8 +439,12 @@ class _CheckedFieldsReader(pickle._Unpickler):  # noqa: SLF001 - the one in C ha
     def _fill(self, items: list[Any]) -> None:
         target = self.stack[-1]
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if not isinstance(target, dict) or not isinstance(key, str | int | bytes | None):
-                raise StoreCorruptError(f"a record has a key that is a {type(key).__name__}")
+            if not isinstance(target, dict) or not isinstance(
+                key, str | int | bytes | None
+            ):
+                raise StoreCorruptError(
+                    f"a record has a key that is a {type(key).__name__}"
+                )
             target[key] = value
 
     def refuse(self) -> None:
@@ -400,7 +458,9 @@ class _CheckedFieldsReader(pickle._Unpickler):  # noqa: SLF001 - the one in C ha
 
 
 class _Plain:
-    """Makes a plain text, or number, of one that has a class of the user's: a `StrEnum`, say."""
+    """Makes a plain text, or number, of one that has a class of the user's: a
+    `StrEnum`, say.
+    """
 
     def __new__(cls, value: Any) -> Any:
         return value

@@ -1,9 +1,10 @@
 """The new names of classes and functions that recorded values name.
 
-A pickle names a class by its module and its name. Where the class was moved or renamed since,
-its new name stands in ``StoreOptions(renamed=...)``, or in the store itself: a record in
-``meta``, which `flowpregel rename` writes. No value is written anew for it, so nothing can be
-lost on the way, and values are found whatever encodes, compresses or encrypts them.
+A pickle names a class by its module and its name. Where the class was moved or renamed
+since, its new name stands in ``StoreOptions(renamed=...)``, or in the store itself: a
+record in ``meta``, which `flowpregel rename` writes. No value is written anew for it,
+so nothing can be lost on the way, and values are found whatever encodes, compresses or
+encrypts them.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _GLOBAL = b"\x93"
 class Renames:
     """What recorded names stand for now.
 
-    Args:
-        given: The new names by the old ones, as the user gives them; they count more than
+    Args: given: The new names by the old ones, as the user gives them; they count more
+        than
             those of the store. A name may be that of a module: all in it have moved.
     """
 
@@ -37,12 +38,16 @@ class Renames:
         """Reads the record of the store."""
 
     def matter(self, data: bytes) -> bool:
-        """Return whether *data*, a pickle and what is around it, may name what is renamed."""
+        """Return whether *data*, a pickle and what is around it, may name what is
+        renamed.
+        """
         return _GLOBAL in data and bool(self._given or self.of_store)
 
     @property
     def of_store(self) -> Mapping[str, str]:
-        """The new names by the old ones that the store keeps: read once for each opening."""
+        """The new names by the old ones that the store keeps: read once for each
+        opening.
+        """
         if self._of_store is None:
             self._of_store = names_in(self.load())
         return self._of_store
@@ -54,8 +59,8 @@ class Renames:
     def find(self, name: str) -> Any:
         """Return what has the recorded *name* now; None: it is not renamed.
 
-        Raises:
-            ConfigurationError: The store has a new name for it, and there is another class or
+        Raises: ConfigurationError: The store has a new name for it, and there is
+            another class or
                 function of the old one.
             ImportError: There is nothing of the new name.
         """
@@ -66,8 +71,10 @@ class Renames:
         found = resolve_name(new)
         if (old := importable(name)) is not None and old is not found:
             raise ConfigurationError(
-                f"{name} was renamed to {new} in this store, and there is another {name} now: "
-                "which one a value means cannot be told; give the new one another name, or pass "
+                f"{name} was renamed to {new} in this store, and there is another "
+                f"{name} now: "
+                "which one a value means cannot be told; give the new one another "
+                "name, or pass "
                 f"StoreOptions(renamed={{{name!r}: ...}})"
             )
         return found
@@ -79,13 +86,16 @@ def names_in(data: bytes | None) -> dict[str, str]:
 
 
 def with_rename(names: Mapping[str, str], old: str, new: str) -> bytes:
-    """Return the record of a store in which *old* was renamed to *new* after all other renames.
+    """Return the record of a store in which *old* was renamed to *new* after all other
+    renames.
 
     Example:
         >>> names_in(with_rename({"a.A": "b.B"}, "b", "c"))
         {'a.A': 'c.B', 'b': 'c'}
     """
-    renamed = {key: _new_name({old: new}, value) or value for key, value in names.items()}
+    renamed = {
+        key: _new_name({old: new}, value) or value for key, value in names.items()
+    }
     renamed[old] = new
     kept = {key: value for key, value in renamed.items() if key != value}
     return json.dumps(kept, sort_keys=True).encode()

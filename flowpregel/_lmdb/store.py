@@ -1,9 +1,11 @@
-"""A store that is open: its environment, its seal and its codec; and how its keys change.
+"""A store that is open: its environment, its seal and its codec; and how its keys
+change.
 
-Every process that has a store open keeps in mind the keys of its records. So those change
-only while it is open nowhere, and in a new file: what could be read in the old one would
-stay in its free pages. The new file takes the old one's place in one step, once it is whole
-and on disk: a crash, a full disk and a damaged record leave the old one as it was.
+Every process that has a store open keeps in mind the keys of its records. So those
+change only while it is open nowhere, and in a new file: what could be read in the old
+one would stay in its free pages. The new file takes the old one's place in one step,
+once it is whole and on disk: a crash, a full disk and a damaged record leave the old
+one as it was.
 """
 
 from __future__ import annotations
@@ -24,15 +26,28 @@ from flowpregel._lmdb import errors, files
 from flowpregel._lmdb.codec import Codec, ValueCodec
 from flowpregel._lmdb.environment import OPEN, REGISTRY, Environment
 from flowpregel._lmdb.locks import Presence
-from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, Header, StoreOptions, refuse_others, seal_for
+from flowpregel._lmdb.options import (
+    DEFAULT_MAP_SIZE,
+    Header,
+    StoreOptions,
+    refuse_others,
+    seal_for,
+)
 from flowpregel._lmdb.records import DATABASES, HEADER, SIZE, Seal, Table
 from flowpregel._lmdb.renames import RENAMED
-from flowpregel.errors import ConfigurationError, StoreBusyError, StoreError, StoreReadOnlyError
+from flowpregel.errors import (
+    ConfigurationError,
+    StoreBusyError,
+    StoreError,
+    StoreReadOnlyError,
+)
 
 _PAUSE = 0.02
 """Seconds before the next try to find a store that nobody has open."""
 _PART = 64 << 20
-"""Bytes that are put in one transaction when records are sealed anew: it is in memory."""
+"""Bytes that are put in one transaction when records are sealed anew: it is in
+memory.
+"""
 _LEAST_MAP = 16 << 20
 
 
@@ -50,12 +65,18 @@ class OpenStore:
         self, environment: Environment, seal: Seal, codec: ValueCodec, timeout: float
     ) -> None:
         self.environment = environment
-        self.path, self.sizes, self.mark = environment.path, environment.sizes, environment.mark
+        self.path, self.sizes, self.mark = (
+            environment.path,
+            environment.sizes,
+            environment.mark,
+        )
         self.read = environment.read
         self.write = partial(environment.write, timeout=timeout)
         self.seal = seal
         self.codec = codec
-        codec.renames.load = lambda: self.read(partial(self.table(b"meta").get, key=RENAMED))
+        codec.renames.load = lambda: self.read(
+            partial(self.table(b"meta").get, key=RENAMED)
+        )
         self._is_open = True
 
     def table(self, name: bytes) -> Table:
@@ -63,12 +84,15 @@ class OpenStore:
         return Table(name, self.environment.path, self.environment.databases, self.seal)
 
     def check(self, transaction: Any) -> None:
-        """Raise `StoreCorruptError` unless every record holds, each under the key it is found at.
+        """Raise `StoreCorruptError` unless every record holds, each under the key it is
+        found at.
 
         That a record whose key was damaged is missing cannot be told otherwise.
         """
         for table in map(self.table, DATABASES):
-            with transaction.cursor(db=self.environment.databases[table.name]) as cursor:
+            with transaction.cursor(
+                db=self.environment.databases[table.name]
+            ) as cursor:
                 for key in cursor.iternext(values=False):
                     table.check(transaction, key)
 
@@ -81,7 +105,9 @@ class OpenStore:
         """
         path = self.environment.path
         if self.environment.readonly:
-            raise StoreReadOnlyError(f"{path} is read only, so it cannot be sealed anew")
+            raise StoreReadOnlyError(
+                f"{path} is read only, so it cannot be sealed anew"
+            )
         self.close()
         with _kept_closed(path):
             # Someone may have been faster.
@@ -118,8 +144,8 @@ def open_store(
         codec: Encodes values; None is `PythonCodec`.
         options: The rarely needed.
 
-    Raises:
-        StoreForeignError: It is sealed, or encrypted, under another key, or others own it
+    Raises: StoreForeignError: It is sealed, or encrypted, under another key, or others
+        own it
             or may write it.
         StoreBusyError: It must be sealed anew first, and someone has it open.
         StoreVersionError: Another release, or another engine, wrote it.
@@ -127,7 +153,9 @@ def open_store(
     """
     options = options or StoreOptions()
     if not lock and not readonly:
-        raise ConfigurationError("lock=False needs readonly=True: it is for folders none can write")
+        raise ConfigurationError(
+            "lock=False needs readonly=True: it is for folders none can write"
+        )
     if options.check_pages and readonly and lock:
         raise ConfigurationError(
             "check_pages needs that nobody writes meanwhile: with readonly=True, "
@@ -152,14 +180,18 @@ def open_store(
             raise
         environment.close()
         if time.monotonic() > until:
-            raise StoreBusyError(real, "someone who has it open, and is to be sealed anew", 0.0)
+            raise StoreBusyError(
+                real, "someone who has it open, and is to be sealed anew", 0.0
+            )
         time.sleep(_PAUSE)  # they may be about to do the same
 
 
 def _accepted(
     record: bytes, path: str, options: StoreOptions, *, readonly: bool
 ) -> tuple[Header, Seal]:
-    """Return a store's header, and the seal that its records have or are to be given."""
+    """Return a store's header, and the seal that its records have or are to be
+    given.
+    """
     header = Header.read(record, path)
     seal = seal_for(options, header)
     header.check(record, path, seal, readonly=readonly, trusting=options.trusts_all)
@@ -169,7 +201,9 @@ def _accepted(
 def _shared(
     path: str, options: StoreOptions, map_size: int, *, readonly: bool, lock: bool
 ) -> Environment:
-    """Return the environment that all of this process share, opened or made if need be."""
+    """Return the environment that all of this process share, opened or made if need
+    be.
+    """
     with REGISTRY:
         found = OPEN.get(path)
         if found is None or found.pid != os.getpid():
@@ -178,7 +212,9 @@ def _shared(
             if files.exists(path):
                 _look(path, options, readonly=readonly)
             elif readonly:
-                raise StoreError(f"there is no store at {path}, and readonly=True makes none")
+                raise StoreError(
+                    f"there is no store at {path}, and readonly=True makes none"
+                )
             else:
                 seal = seal_for(options)
                 header = Header.new(seal).to_bytes(seal)
@@ -188,18 +224,20 @@ def _shared(
             )
         elif found.readonly and not readonly:
             raise StoreReadOnlyError(
-                f"{path} is open in this process to be read only; close that before writing to it"
+                f"{path} is open in this process to be read only; close that before "
+                "writing to it"
             )
         found.users += 1
         return found
 
 
 def _look(path: str, options: StoreOptions, *, readonly: bool) -> None:
-    """Check a store's header before anything in its folder is made, or opened to be written.
+    """Check a store's header before anything in its folder is made, or opened to be
+    written.
 
-    Without LMDB's lock: if someone has it open, it is checked later. One that is trusted is
-    sealed anew: nothing can be checked without the other key, and what is sealed now is
-    unpickled later.
+    Without LMDB's lock: if someone has it open, it is checked later. One that is
+    trusted is sealed anew: nothing can be checked without the other key, and what is
+    sealed now is unpickled later.
     """
     with suppress(StoreBusyError):
         with _kept_closed(path, create=False):
@@ -217,7 +255,7 @@ def _close_all() -> None:
         environment.shut()
 
 
-# ---------------------------------------------------------------- while nobody has it open
+# while nobody has it open --------------------------------------------------
 
 
 @contextmanager
@@ -232,7 +270,9 @@ def _kept_closed(path: str, *, create: bool = True) -> Iterator[None]:
     try:
         with presence.alone() as is_only, errors.named(path):
             if not is_only:
-                raise StoreBusyError(path, "someone who has it open, here or elsewhere", 0.0)
+                raise StoreBusyError(
+                    path, "someone who has it open, here or elsewhere", 0.0
+                )
             yield
     except lmdb.Error as error:
         raise errors.of_lmdb(error, path) from error
@@ -260,7 +300,8 @@ def _header_in(databases: Mapping[bytes, Any], transaction: Any) -> bytes:
 
 
 def _seal_anew(path: str, header: Header, seal: Seal, old: Seal | None) -> None:
-    """Make every record of a store one of *seal*: sealed, and encrypted if it has a key for that.
+    """Make every record of a store one of *seal*: sealed, and encrypted if it has a key
+    for that.
 
     Args:
         path: The store's folder; it must be kept closed.
@@ -290,15 +331,21 @@ def _seal_anew(path: str, header: Header, seal: Seal, old: Seal | None) -> None:
                     with reading.cursor(db=databases[name]) as cursor:
                         found = cursor.first()
                         while found:
-                            with target.begin(write=True, db=new_databases[name]) as writing:
+                            with target.begin(
+                                write=True, db=new_databases[name]
+                            ) as writing:
                                 found = _copy_part(cursor, writing, known, table, seal)
             files.put_in_place(draft, path)
     finally:
         files.close_to_others(path)
 
 
-def _copy_part(cursor: Any, writing: Any, old: Table | None, new: Table, seal: Seal) -> bool:
-    """Copy records, all but the header, from one table; return whether there are more."""
+def _copy_part(
+    cursor: Any, writing: Any, old: Table | None, new: Table, seal: Seal
+) -> bool:
+    """Copy records, all but the header, from one table; return whether there are
+    more.
+    """
     size, found = 0, True
     while found and size <= _PART:
         key, record = cursor.item()

@@ -1,4 +1,5 @@
-"""A store in PostgreSQL: its header, connections, and transactions, repeated when they are cut.
+"""A store in PostgreSQL: its header, connections, and transactions, repeated when they
+are cut.
 
 ::
 
@@ -7,11 +8,11 @@
      ├── write(work)    one transaction; see `transactions`
      └── execute(sql)   one statement that may be repeated: leases, sizes
 
-No session state is used (no prepared statements, session locks, LISTEN), so that a pooler
-such as PgBouncer may give every transaction another session.
+No session state is used (no prepared statements, session locks, LISTEN), so that a
+pooler such as PgBouncer may give every transaction another session.
 
-Whether a commit that was cut off has landed, the database knows: see `once`. So a commit is made
-once, or `CommitUnknownError` says that nobody knows.
+Whether a commit that was cut off has landed, the database knows: see `once`. So a
+commit is made once, or `CommitUnknownError` says that nobody knows.
 """
 
 from __future__ import annotations
@@ -72,13 +73,16 @@ _REPEATED = ("40001", "40P01")
 _CUT = ("08", "57P", "25P03", "25P02", "53300")
 """What errors of a server that is ending, starting or full begin with."""
 _MARK = (
-    "SELECT 2 * pg_snapshot_xmax(now)::text::bigint - (SELECT count(*) FROM pg_snapshot_xip(now)) "
+    "SELECT 2 * pg_snapshot_xmax(now)::text::bigint - (SELECT count(*) FROM "
+    "pg_snapshot_xip(now)) "
     "FROM pg_current_snapshot() AS now"
 )
 _KEEPALIVES = {
-    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
-}  # fmt: skip
+}
 
 
 class Database:
@@ -121,7 +125,9 @@ class Database:
         self._close = weakref.finalize(self, _close_all, self._idle, self._pid)
         self._known: dict[bytes, KnownScope] = {}
         self._slots: list[LandingSlot] = []
-        """Those that no write has, and whose newest try is known to have landed or not."""
+        """Those that no write has, and whose newest try is known to have landed or
+        not.
+        """
 
     def table(self, name: bytes) -> Table:
         """Return the table that has *name*."""
@@ -131,7 +137,9 @@ class Database:
 
     @held()
     def read(self, work: Callable[[Any], Result]) -> Result:
-        """Return ``work(snapshot)``; *work* may be called again if the connection is cut."""
+        """Return ``work(snapshot)``; *work* may be called again if the connection is
+        cut.
+        """
 
         def attempt(connection: psycopg.Connection[Any]) -> Result:
             with Transaction(connection) as snapshot:
@@ -146,9 +154,9 @@ class Database:
         Args:
             work: Fills the transaction; may be called more than once.
 
-        Raises:
-            StoreBusyError: Someone else held what it changes all that time.
-            CommitUnknownError: The connection was cut, and the server did not say in time whether
+        Raises: StoreBusyError: Someone else held what it changes all that time.
+            CommitUnknownError: The connection was cut, and the server did not say in
+            time whether
                 the commit has landed.
             StoreError: The server did not answer all that time, or refuses.
             Exception: Whatever *work* raises; nothing of it was kept.
@@ -160,7 +168,9 @@ class Database:
         fault("store.commit.begin")
 
         def attempt(connection: psycopg.Connection[Any], slot: LandingSlot) -> Any:
-            with WriteTransaction(connection, self._known, slot, timeout) as transaction:
+            with WriteTransaction(
+                connection, self._known, slot, timeout
+            ) as transaction:
                 results[:] = [work(transaction)]
                 fault("store.commit.before")
                 transaction.commit()
@@ -171,7 +181,8 @@ class Database:
 
     @held()
     def execute_once(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Return the rows, by column, of a statement that must not be repeated once it has landed.
+        """Return the rows, by column, of a statement that must not be repeated once it
+        has landed.
 
         As `execute`, it may change leases though records are only read.
 
@@ -184,7 +195,9 @@ class Database:
         """
 
         def attempt(connection: psycopg.Connection[Any], slot: LandingSlot) -> str:
-            cursor = connection.execute(once(statement), (*values, slot.id, slot.send()))
+            cursor = connection.execute(
+                once(statement), (*values, slot.id, slot.send())
+            )
             (text, _), *_ = cursor.fetchall()
             slot.landed()
             return str(text)
@@ -214,11 +227,15 @@ class Database:
     def _settled(
         self, connection: psycopg.Connection[Any], slot: LandingSlot, attempt: Attempt
     ) -> Any:
-        """Find out whether an earlier try has landed; else try, and return what that returns."""
+        """Find out whether an earlier try has landed; else try, and return what that
+        returns.
+        """
         if slot.is_in_doubt:
             outcome = slot.settle(connection)
             if outcome is None:
-                raise CommitUnknownError(self.path, "it was cut off too long ago to be asked")
+                raise CommitUnknownError(
+                    self.path, "it was cut off too long ago to be asked"
+                )
             if outcome.has_landed:
                 return outcome.result
         try:
@@ -239,7 +256,8 @@ class Database:
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a statement, which does the same if it is repeated.
 
-        Without *values* it may be several: one transaction. The rows are those of the first.
+        Without *values* it may be several: one transaction. The rows are those of the
+        first.
         """
 
         def attempt(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
@@ -249,7 +267,9 @@ class Database:
         return self._repeated(attempt)
 
     def sizes(self) -> tuple[int, int]:
-        """Return the bytes of the store's tables and indexes, and 0: they have no map."""
+        """Return the bytes of the store's tables and indexes, and 0: they have no
+        map.
+        """
         found = self.execute("SELECT pg_total_relation_size('flowpregel.records')")
         return int(found[0][0]), 0
 
@@ -265,9 +285,12 @@ class Database:
             self._close()
 
     def _repeated(self, attempt: Callable[[psycopg.Connection[Any]], Result]) -> Result:
-        """Return ``attempt(connection)``, repeated while the server is away or others interfere."""
+        """Return ``attempt(connection)``, repeated while the server is away or others
+        interfere.
+        """
         self._open()
-        # While it is being opened nothing is tried twice: what is wrong with a URL stays so.
+        # While it is being opened nothing is tried twice: what is wrong with a URL
+        # stays so.
         patience = self._options.lock_timeout if self._is_open else 0.0
         until, pause = time.monotonic() + patience, 0.01
         while True:
@@ -304,7 +327,9 @@ class Database:
         """
         record = self._header()
         if record is None and self.readonly:
-            raise StoreError(f"there is no store at {self.path}, and readonly=True makes none")
+            raise StoreError(
+                f"there is no store at {self.path}, and readonly=True makes none"
+            )
         if record is None:
             seal = seal_for(self._options)
             header = Header.new(seal).to_bytes(seal)
@@ -318,7 +343,9 @@ class Database:
 
     def _header(self) -> bytes | None:
         try:
-            rows = self.execute("SELECT record FROM flowpregel.records WHERE key = %s", _HEADER)
+            rows = self.execute(
+                "SELECT record FROM flowpregel.records WHERE key = %s", _HEADER
+            )
         except StoreError as error:
             missing = psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName
             if isinstance(error.__cause__, missing):
@@ -328,7 +355,9 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
-        """Lend a connection, which is kept for the next who needs one if there are few."""
+        """Lend a connection, which is kept for the next who needs one if there are
+        few.
+        """
         if self._pid != os.getpid():
             raise StoreReadOnlyError(
                 f"{self.path} was opened before a fork (by process {self._pid}); "
@@ -344,8 +373,13 @@ class Database:
         finally:
             with self._lock:
                 # One that was cut is not used again.
-                is_sound = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-                is_kept = is_sound and len(self._idle) < _MOST_IDLE and self._close.alive
+                is_sound = (
+                    connection.info.transaction_status
+                    == psycopg.pq.TransactionStatus.IDLE
+                )
+                is_kept = (
+                    is_sound and len(self._idle) < _MOST_IDLE and self._close.alive
+                )
                 if is_kept:
                     self._idle.append(connection)
             if not is_kept:
@@ -355,11 +389,17 @@ class Database:
         """Return our error for one of PostgreSQL's."""
         code, text = error.sqlstate or "", str(error).strip()
         if code == "55P03":
-            return StoreBusyError(self.path, "another transaction", self._options.lock_timeout)
+            return StoreBusyError(
+                self.path, "another transaction", self._options.lock_timeout
+            )
         if code in _NO_ROOM:
-            return StoreFullError(f"{self.path}: {text}; nothing of this commit was kept")
+            return StoreFullError(
+                f"{self.path}: {text}; nothing of this commit was kept"
+            )
         if code in _NO_RIGHTS:
-            return StoreReadOnlyError(f"{self.path} cannot be written: {text}; check its rights")
+            return StoreReadOnlyError(
+                f"{self.path} cannot be written: {text}; check its rights"
+            )
         return StoreError(f"{self.path} cannot be used: {text}")
 
 
@@ -384,7 +424,9 @@ def without_password(url: str) -> str:
     try:
         parts: dict[str, Any] = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
-        raise ConfigurationError(f"{error}; write postgresql://user@host/database") from error
+        raise ConfigurationError(
+            f"{error}; write postgresql://user@host/database"
+        ) from error
     user, port = parts.get("user"), parts.get("port")
     place = f"{user}@" if user else ""
     place += str(parts.get("host", "")) + (f":{port}" if port else "")

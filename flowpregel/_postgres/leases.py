@@ -1,10 +1,11 @@
 """Leases: rows that one process owns until it gives them back, or renews them no more.
 
-All times are the server's. A lease has a *fence*, a number greater than that of any before.
+All times are the server's. A lease has a *fence*, a number greater than that of any
+before.
 
-Any process can ask to be shown what an owner does: it puts into the row until when. The owner sees
-that when it renews the lease; from then on it does so more often, and puts what it shows
-beside it. So nothing more is asked of the server while nobody watches.
+Any process can ask to be shown what an owner does: it puts into the row until when. The
+owner sees that when it renews the lease; from then on it does so more often, and puts
+what it shows beside it. So nothing more is asked of the server while nobody watches.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from flowpregel._postgres.database import Database
 from flowpregel.errors import StoreError, StoreReadOnlyError
 
 _LONGEST_PERIOD = 1.0
-"""Seconds between two renewals: so soon an owner finds that it is asked to stop, or watched."""
+"""Seconds between two renewals: so soon an owner finds that it is asked to stop, or
+watched.
+"""
 _SHOWING_PERIOD = 0.2
 """Seconds between two times that a watched owner shows what it does."""
 _TAKE = """
@@ -52,7 +55,9 @@ _WATCH = """
     UPDATE flowpregel.leases SET watched = clock_timestamp() + %s * interval '1 second'
     WHERE place = %s AND coalesce(watched < clock_timestamp() + %s * interval '1 second', true)
 """
-_ABANDONED = "SELECT thread, namespace FROM flowpregel.leases WHERE expires < clock_timestamp()"
+_ABANDONED = (
+    "SELECT thread, namespace FROM flowpregel.leases WHERE expires < clock_timestamp()"
+)
 
 
 class OwnLease(NamedTuple):
@@ -63,7 +68,9 @@ class OwnLease(NamedTuple):
     stop: Callable[[], object] = lambda: None
     """Called, from another OS thread, when we are asked to stop."""
     shows: Callable[[], bytes | None] = lambda: None
-    """Returns what we do, for those who watch; None: as before. Called from another OS thread."""
+    """Returns what we do, for those who watch; None: as before. Called from another OS
+    thread.
+    """
 
 
 class LeaseTable:
@@ -82,7 +89,9 @@ class LeaseTable:
         """By fence."""
         self._thread: threading.Thread | None = None
 
-    def take(self, wanted: OwnLease, *, takeover: bool = False) -> tuple[int, bool] | None:
+    def take(
+        self, wanted: OwnLease, *, takeover: bool = False
+    ) -> tuple[int, bool] | None:
         """Take a lease and renew it from now on; None: it is another's.
 
         Args:
@@ -102,7 +111,9 @@ class LeaseTable:
         fence: int = rows[0]["fence"]
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._work, name="flowpregel-leases", daemon=True)
+                thread = threading.Thread(
+                    target=self._work, name="flowpregel-leases", daemon=True
+                )
                 thread.start()  # which waits for the lock
                 self._thread = thread
             self._ours[fence] = wanted
@@ -114,12 +125,16 @@ class LeaseTable:
             place = place_of(self._ours.pop(fence).address)
         with suppress(StoreError):  # it is out soon, if the server is away
             self._database.execute(
-                "DELETE FROM flowpregel.leases WHERE place = %s AND fence = %s", place, fence
+                "DELETE FROM flowpregel.leases WHERE place = %s AND fence = %s",
+                place,
+                fence,
             )
 
     def owner(self, address: Address) -> Owner | None:
         """Return who owns the lease of *address*; None: nobody does, or it is out."""
-        return _owner_in(self._database.execute(_OWNER.format("NULL"), place_of(address)))
+        return _owner_in(
+            self._database.execute(_OWNER.format("NULL"), place_of(address))
+        )
 
     def ask_to_stop(self, address: Address) -> Owner | None:
         """Ask who owns the lease of *address* to stop; return who that is."""
@@ -127,8 +142,12 @@ class LeaseTable:
         rows = self._database.execute_once(_ASK, place_of(address))
         return _owner_in([[row["owner"]] for row in rows])
 
-    def shown(self, address: Address, seconds: float) -> tuple[Owner | None, bytes | None]:
-        """Return who owns a lease, and what that shows; it does so *seconds* from now on."""
+    def shown(
+        self, address: Address, seconds: float
+    ) -> tuple[Owner | None, bytes | None]:
+        """Return who owns a lease, and what that shows; it does so *seconds* from now
+        on.
+        """
         place = place_of(address)
         with suppress(StoreReadOnlyError):  # who may not write sees what others ask for
             self._database.execute(_WATCH, seconds, place, seconds / 2)
@@ -136,13 +155,19 @@ class LeaseTable:
         return _owner_in(rows), rows[0][1] if rows else None
 
     def abandoned(self) -> list[Address]:
-        """Return where runs have died: their leases are out, and were not given back."""
+        """Return where runs have died: their leases are out, and were not given
+        back.
+        """
         rows = self._database.execute(_ABANDONED)
-        names = ([each.decode("utf-8", "surrogatepass") for each in row] for row in rows)
+        names = (
+            [each.decode("utf-8", "surrogatepass") for each in row] for row in rows
+        )
         return [Address(thread, namespace) for thread, namespace in names if thread]
 
     def _work(self) -> None:
-        """Renew our leases, for as long as there are any; more often while one is watched."""
+        """Renew our leases, for as long as there are any; more often while one is
+        watched.
+        """
         watched = set[int]()
         period = min(_LONGEST_PERIOD, self._ttl / 4)
         while True:
@@ -156,10 +181,13 @@ class LeaseTable:
                 watched = self._renew(ours, watched)
 
     def _renew(self, ours: dict[int, OwnLease], watched: set[int]) -> set[int]:
-        """Renew leases, showing what those do that are *watched*; return which are from now on."""
+        """Renew leases, showing what those do that are *watched*; return which are from
+        now on.
+        """
         shown: list[bytes | None] = [None] * len(ours)
         for at, (fence, own) in enumerate(ours.items()):
-            # A run may end meanwhile, or be changing what is read: the next time will do.
+            # A run may end meanwhile, or be changing what is read: the next time will
+            # do.
             with suppress(Exception):
                 shown[at] = own.shows() if fence in watched else None
         places = [place_of(own.address) for own in ours.values()]

@@ -1,12 +1,14 @@
 """Writes that land exactly once, although the answer to a commit may be lost.
 
-A connection that dies after COMMIT was sent leaves its client in doubt. The database knows::
+A connection that dies after COMMIT was sent leaves its client in doubt. The database
+knows::
 
     flowpregel.landed    slot ► number, is_void, result
 
-Each write of a process has a *slot* for itself as long as it lasts, and each try of it the next
-*number* of that slot. The transaction that writes puts its number there, as its first change, and
-is refused if the number there is not smaller. So a client in doubt *settles* the number::
+Each write of a process has a *slot* for itself as long as it lasts, and each try of it
+the next *number* of that slot. The transaction that writes puts its number there, as
+its first change, and is refused if the number there is not smaller. So a client in
+doubt *settles* the number::
 
     the row of the slot has         then the try
     -----------------------         ------------
@@ -15,13 +17,13 @@ is refused if the number there is not smaller. So a client in doubt *settles* th
     a smaller one, or none          is made void, as above: if the statement of the dead
                                     connection still arrives, it is refused
 
-A transaction that is under way keeps the row locked, and settling waits until it has ended. Others'
-commits in between change nothing in that row, whatever they write.
+A transaction that is under way keeps the row locked, and settling waits until it has
+ended. Others' commits in between change nothing in that row, whatever they write.
 
-There is one row for each slot: as many as writes of one process were under way at once. Rows of
-processes that are gone are removed after `KEPT_FOR`. A client that is in doubt for half as long,
-since its process was stopped, does not ask any more: nobody knows, and `CommitUnknownError` is
-raised.
+There is one row for each slot: as many as writes of one process were under way at once.
+Rows of processes that are gone are removed after `KEPT_FOR`. A client that is in doubt
+for half as long, since its process was stopped, does not ask any more: nobody knows,
+and `CommitUnknownError` is raised.
 """
 
 from __future__ import annotations
@@ -100,7 +102,9 @@ class LandingSlot:
         return self.sent is not None
 
     def send(self) -> int:
-        """Return the number of a try that is sent now: in doubt until `landed` or `refused`."""
+        """Return the number of a try that is sent now: in doubt until `landed` or
+        `refused`.
+        """
         self.number += 1
         self.sent = time.clock_gettime(_CLOCK)
         return self.number
@@ -114,7 +118,8 @@ class LandingSlot:
         self.sent = None
 
     def settle(self, connection: Any) -> TryOutcome | None:
-        """Return how the newest try has ended, after making that final; None: nobody knows.
+        """Return how the newest try has ended, after making that final; None: nobody
+        knows.
 
         Args:
             connection: In no transaction.
@@ -125,7 +130,8 @@ class LandingSlot:
         cursor = connection.execute(_SETTLE, (self.id, self.number))
         is_void, result, is_new = cursor.fetchone()
         if is_new and self.has_landed:
-            return None  # the row was removed, as if long ago: the server's clock has jumped
+            # the row was removed, as if long ago: the server's clock has jumped
+            return None
         if is_void:
             self.refused()
         else:
@@ -136,6 +142,7 @@ class LandingSlot:
 def once(statement: str) -> str:
     """Return *statement*, which has a RETURNING, as one that lands once.
 
-    It takes a slot's id and a number after its own values, and gives its rows as a JSON text.
+    It takes a slot's id and a number after its own values, and gives its rows as a JSON
+    text.
     """
     return _ONCE.format(statement)

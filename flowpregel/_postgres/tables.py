@@ -10,8 +10,8 @@ Everything is in a schema of its own::
     flowpregel.landed    slot ► number         see `once`: the last commit of each that has landed
     flowpregel.change    a function            puts records, if the scopes have these revisions
 
-A record is one row however large it is: PostgreSQL itself cuts what is large into chunks. The key
-of its row begins with its kind (1).
+A record is one row however large it is: PostgreSQL itself cuts what is large into
+chunks. The key of its row begins with its kind (1).
 """
 
 from __future__ import annotations
@@ -25,10 +25,16 @@ from flowpregel._postgres.transactions import CACHE, DELTAS, STORE, THREADS
 from flowpregel.errors import ValueEncodingError
 
 KINDS = {
-    b"meta": b"m", b"threads": THREADS, b"checkpoints": b"c", b"values": b"v",
-    b"deltas": DELTAS, b"writes": b"w", b"store": STORE, b"cache": CACHE,
+    b"meta": b"m",
+    b"threads": THREADS,
+    b"checkpoints": b"c",
+    b"values": b"v",
+    b"deltas": DELTAS,
+    b"writes": b"w",
+    b"store": STORE,
+    b"cache": CACHE,
     b"live": b"l",
-}  # fmt: skip
+}
 _WHOLE = 0
 _LARGEST = 1_000_000_000
 """PostgreSQL's own limit for a field is a little above."""
@@ -114,7 +120,8 @@ class PostgresTable(Table):
     def put(self, transaction: Any, key: bytes, payload: bytes) -> None:
         if len(payload) > _LARGEST:
             raise ValueEncodingError(
-                f"a value of {len(payload):,} bytes is too large for PostgreSQL, which keeps at "
+                f"a value of {len(payload):,} bytes is too large for PostgreSQL, which "
+                "keeps at "
                 "most 1 GB: keep it in a file, and its path here"
             )
         transaction.put(self._kind + key, self.sealed(key, _WHOLE, payload))
@@ -128,11 +135,18 @@ class PostgresTable(Table):
     discard = delete
 
     def scan(
-        self, transaction: Any, prefix: bytes, start: bytes = b"", *, backwards: bool = False
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        *,
+        backwards: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         low, high = self._range(prefix)
         if start:
-            low, high = (low, self._kind + start) if backwards else (self._kind + start, high)
+            low, high = (
+                (low, self._kind + start) if backwards else (self._kind + start, high)
+            )
         limit, order = _FIRST_PAGE, "DESC" if backwards else "ASC"
         while page := transaction.page(low, high, limit, order):
             for key, record in page:
@@ -143,7 +157,11 @@ class PostgresTable(Table):
             low, high = (low, last) if backwards else (last + b"\0", high)
 
     def keys(
-        self, transaction: Any, prefix: bytes, start: bytes = b"", limit: int | None = None
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        limit: int | None = None,
     ) -> list[bytes]:
         low, high = self._range(prefix)
         low = self._kind + start if start else low
@@ -153,5 +171,7 @@ class PostgresTable(Table):
         transaction.drop(*self._range(prefix))
 
     def _range(self, prefix: bytes) -> tuple[bytes, bytes]:
-        """Return where the rows begin whose keys begin with *prefix*, and where they end."""
+        """Return where the rows begin whose keys begin with *prefix*, and where they
+        end.
+        """
         return self._kind + prefix, after(self._kind + prefix)

@@ -1,8 +1,10 @@
-"""Transactions on a store's records, and what is known of a scope without asking the server.
+"""Transactions on a store's records, and what is known of a scope without asking the
+server.
 
-Everything that changes belongs to a *scope*: a thread, the items of a store, the results of a
-cache. A scope has a revision, a token that every transaction replaces which changes anything
-in it. So what a process has read or written in a scope holds as long as its revision does::
+Everything that changes belongs to a *scope*: a thread, the items of a store, the
+results of a cache. A scope has a revision, a token that every transaction replaces
+which changes anything in it. So what a process has read or written in a scope holds as
+long as its revision does::
 
     the scope is known                          it is not
     ------------------                          ---------
@@ -11,9 +13,9 @@ in it. So what a process has read or written in a scope holds as long as its rev
       if it is the one known, put records       the same statement
     (another revision: forget, repeat)          COMMIT
 
-The left side is what a run does that commits superstep after superstep: one statement, which
-is one round trip and one transaction. That a task or a checkpoint has *no* record yet is known
-where a range of keys was empty, and what was put there since is.
+The left side is what a run does that commits superstep after superstep: one statement,
+which is one round trip and one transaction. That a task or a checkpoint has *no* record
+yet is known where a range of keys was empty, and what was put there since is.
 """
 
 from __future__ import annotations
@@ -37,18 +39,24 @@ _MOST_BYTES = 1 << 20
 """Of records that are kept in mind for one scope; and as many keys at 16 bytes each."""
 _LARGEST = 1 << 16
 _AHEAD = 64
-"""Deltas that are read with one that is asked for alone: who wants it wants those before it."""
+"""Deltas that are read with one that is asked for alone: who wants it wants those
+before it.
+"""
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # A process that is stopped while it has a lock must not keep it.
 _WRITING = (
-    "BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = '5s'"
+    "BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout "
+    "= '5s'"
 )
 _LOCK = (
     "INSERT INTO flowpregel.scopes AS known VALUES (%s, '') "
     "ON CONFLICT (scope) DO UPDATE SET revision = known.revision RETURNING revision"
 )
 _GET = "SELECT key, record FROM flowpregel.records WHERE key = ANY(%b::bytea[])"
-_PAGE = "SELECT {} FROM flowpregel.records WHERE key >= %s AND key < %s ORDER BY key {} LIMIT {}"
+_PAGE = (
+    "SELECT {} FROM flowpregel.records WHERE key >= %s AND key < %s ORDER BY key {} "
+    "LIMIT {}"
+)
 _DROP = "DELETE FROM flowpregel.records WHERE key >= %s AND key < %s"
 _CHANGE = f"SELECT flowpregel.change(%b, %b, %b::bigint{6 * ', %b::bytea[]'})"
 
@@ -73,8 +81,12 @@ class KnownScope:
         """Return whether it is known that nothing is at *key*."""
         return key not in self.since and self._is_covered(key)
 
-    def learn(self, found: dict[bytes, bytes | None], empty: dict[bytes, list[Range]]) -> None:
-        """Take note of records, the newest last (None: it was deleted), and of empty ranges."""
+    def learn(
+        self, found: dict[bytes, bytes | None], empty: dict[bytes, list[Range]]
+    ) -> None:
+        """Take note of records, the newest last (None: it was deleted), and of empty
+        ranges.
+        """
         self.empty.update(empty)
         self.since = {key for key in self.since if self._is_covered(key)}
         for key, record in found.items():
@@ -92,7 +104,9 @@ class KnownScope:
             self.empty.clear()
 
     def _is_covered(self, key: bytes) -> bool:
-        return any(low <= key < high for many in self.empty.values() for low, high in many)
+        return any(
+            low <= key < high for many in self.empty.values() for low, high in many
+        )
 
 
 class Transaction:
@@ -134,7 +148,12 @@ class Transaction:
         self._found.update(rows)
 
     def page(
-        self, low: bytes, high: bytes, limit: int | None, order: str, what: str = "key, record"
+        self,
+        low: bytes,
+        high: bytes,
+        limit: int | None,
+        order: str,
+        what: str = "key, record",
     ) -> list[Any]:
         """Return *what* there is from the key *low* on, below *high*.
 
@@ -162,9 +181,8 @@ class Transaction:
 class WriteTransaction(Transaction):
     """A transaction that changes records.
 
-    Args:
-        connection: In no transaction.
-        known: What this process knows of scopes. One is taken out, and put back with the
+    Args: connection: In no transaction. known: What this process knows of scopes. One
+        is taken out, and put back with the
             commit: another transaction that meets it meanwhile asks the server.
         slot: Notes that the transaction has landed.
         timeout: Seconds to wait for others' locks.
@@ -184,7 +202,9 @@ class WriteTransaction(Transaction):
         self._revisions: dict[bytes, bytes] = {}
         """Of the scopes it has met."""
         self._known: KnownScope | None = None
-        """Of its scope, if that is the only one: a record does not tell which it is of."""
+        """Of its scope, if that is the only one: a record does not tell which it is
+        of.
+        """
         self._changed: dict[bytes, bytes | None] = {}
         """To be sent; None: to be deleted."""
         self._sent: dict[bytes, bytes | None] = {}
@@ -205,7 +225,12 @@ class WriteTransaction(Transaction):
         return super().get(key)
 
     def page(
-        self, low: bytes, high: bytes, limit: int | None, order: str, what: str = "key, record"
+        self,
+        low: bytes,
+        high: bytes,
+        limit: int | None,
+        order: str,
+        what: str = "key, record",
     ) -> list[Any]:
         """Return what `Transaction.page` does, with what this transaction has put."""
         self._meet(low)
@@ -227,7 +252,8 @@ class WriteTransaction(Transaction):
         self._has_sent, self._known = True, None
 
     def expect_empty(self, label: bytes, ranges: list[Range]) -> None:
-        """Find out, with the commit, whether nothing was in *ranges* before this transaction.
+        """Find out, with the commit, whether nothing was in *ranges* before this
+        transaction.
 
         Args:
             label: Earlier ranges of this label are given up.
@@ -249,10 +275,15 @@ class WriteTransaction(Transaction):
             if known is not None:
                 known.revision = token
                 found = {**self._found, **self._sent, **self._changed}
-                held = {each for each, was in zip(ranges, were_empty, strict=True) if was}
+                held = {
+                    each for each, was in zip(ranges, were_empty, strict=True) if was
+                }
                 known.learn(
                     found,
-                    {label: [*held.intersection(many)] for label, many in self._empty.items()},
+                    {
+                        label: [*held.intersection(many)]
+                        for label, many in self._empty.items()
+                    },
                 )
         if known is not None:
             self._all_known[next(iter(self._revisions))] = known
@@ -260,15 +291,17 @@ class WriteTransaction(Transaction):
                 self._all_known.pop(next(iter(self._all_known)), None)
 
     def _change(
-        self, token: bytes, number: int, revisions: dict[bytes, bytes], ranges: Sequence[Range]
+        self,
+        token: bytes,
+        number: int,
+        revisions: dict[bytes, bytes],
+        ranges: Sequence[Range],
     ) -> list[bool]:
         """Send what was changed; return which of *ranges* were empty before.
 
-        Args:
-            token: The scopes' revision from now on.
-            number: The slot's, with which the transaction lands; 0: more is sent before it does.
-            revisions: Those that the scopes must have, by scope.
-            ranges: Which ranges of keys to look at.
+        Args: token: The scopes' revision from now on. number: The slot's, with which
+            the transaction lands; 0: more is sent before it does. revisions: Those that
+            the scopes must have, by scope. ranges: Which ranges of keys to look at.
         """
         values = (
             token,

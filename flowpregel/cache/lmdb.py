@@ -1,4 +1,6 @@
-"""A cache on disk, for processes; its records are those of `flowpregel.cache.memory`."""
+"""A cache on disk, for processes; its records are those of
+`flowpregel.cache.memory`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ __all__ = ["LMDBCache"]
 
 
 class LMDBCache(RecordCache):
-    """Keeps the values that were used last, in a store's folder. Any OS thread may use it.
+    """Keeps the values that were used last, in a store's folder. Any OS thread may use
+    it.
 
     Args:
         path: The folder; it may be that of an `LMDBSaver`.
@@ -35,7 +38,9 @@ class LMDBCache(RecordCache):
         {(('square',), '3'): 9}
     """
 
-    def _open(self, path: str | os.PathLike[str], options: StoreOptions | None) -> OpenStore:
+    def _open(
+        self, path: str | os.PathLike[str], options: StoreOptions | None
+    ) -> OpenStore:
         store = open_store(path, options=options)
         self._claims = os.path.join(store.environment.path, "claims")
         with suppress(FileNotFoundError):

@@ -1,4 +1,5 @@
-"""Results kept as records in a table of bounded size, whoever keeps it; here this process.
+"""Results kept as records in a table of bounded size, whoever keeps it; here this
+process.
 
 In the database ``cache``::
 
@@ -66,7 +67,9 @@ class RecordCache(KeptInStore, BaseCache):
         self._used: dict[bytes, None] = {}
 
     @abstractmethod
-    def _open(self, path: str | os.PathLike[str], options: StoreOptions | None) -> SealedStore:
+    def _open(
+        self, path: str | os.PathLike[str], options: StoreOptions | None
+    ) -> SealedStore:
         """Open the store that the values are in."""
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
@@ -74,7 +77,10 @@ class RecordCache(KeptInStore, BaseCache):
         places = {key: place_of(key) for key in keys}
 
         def work(transaction: Any) -> dict[FullKey, bytes | None]:
-            return {key: self._table.get(transaction, b"v" + at) for key, at in places.items()}
+            return {
+                key: self._table.get(transaction, b"v" + at)
+                for key, at in places.items()
+            }
 
         found = {}
         for key, record in self._store.read(work).items():
@@ -142,7 +148,9 @@ class RecordCache(KeptInStore, BaseCache):
         return count, last
 
     def _put(self, transaction: Any, place: bytes, record: bytes) -> None:
-        """Keep *record*, which begins with the number of its use, in the order of use."""
+        """Keep *record*, which begins with the number of its use, in the order of
+        use.
+        """
         self._table.put(transaction, b"v" + place, record)
         self._table.put(transaction, b"u" + record[:8], place)
 

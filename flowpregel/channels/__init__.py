@@ -12,7 +12,10 @@ from flowpregel.channels.last_value import (
     LastValueAfterFinish,
     UntrackedValue,
 )
-from flowpregel.channels.named_barrier_value import NamedBarrierValue, NamedBarrierValueAfterFinish
+from flowpregel.channels.named_barrier_value import (
+    NamedBarrierValue,
+    NamedBarrierValueAfterFinish,
+)
 from flowpregel.channels.topic import Topic
 
 __all__ = [

@@ -1,4 +1,6 @@
-"""The contract of a channel, which folds a superstep's writes into one value; its usual forms."""
+"""The contract of a channel, which folds a superstep's writes into one value; its usual
+forms.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,8 @@ class BaseChannel(Generic[Value, Update], ABC):
 
 
 class HoldingChannel(BaseChannel[Value, Update]):
-    """A channel that holds one value or none; what it does with writes is its kind's own.
+    """A channel that holds one value or none; what it does with writes is its kind's
+    own.
 
     Args:
         typ: The type of the value.
@@ -184,7 +187,8 @@ class GuardedChannel(HoldingChannel[Value, Value]):
         self.guard = guard
 
     def update(self, values: Sequence[Value]) -> bool:
-        """Take the write; without one, forget the value, if the channel reacts to silence.
+        """Take the write; without one, forget the value, if the channel reacts to
+        silence.
 
         Raises:
             InvalidUpdateError: There are several, and the channel is guarded.
@@ -208,9 +212,15 @@ class GuardedChannel(HoldingChannel[Value, Value]):
         return (self.typ, self.guard)
 
 
-def read(channels: Mapping[str, BaseChannel[Any, Any]], keys: str | Sequence[str]) -> Any:
-    """Return the bare value of one channel (None: it is empty), or a dict of several."""
+def read(
+    channels: Mapping[str, BaseChannel[Any, Any]], keys: str | Sequence[str]
+) -> Any:
+    """Return the bare value of one channel (None: it is empty), or a dict of
+    several.
+    """
     if isinstance(keys, str):
         channel = channels[keys]
         return channel.get() if channel.is_available() else None
-    return {key: channel.get() for key in keys if (channel := channels[key]).is_available()}
+    return {
+        key: channel.get() for key in keys if (channel := channels[key]).is_available()
+    }

@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from flowpregel.channels.base import MISSING, HoldingChannel
-from flowpregel.channels.folding import concrete, detached, identity_of, only_replacement
+from flowpregel.channels.folding import (
+    concrete,
+    detached,
+    identity_of,
+    only_replacement,
+)
 from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
@@ -81,7 +86,9 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that holds a shallow copy of *saved*."""
-        return super().from_checkpoint(self._start() if saved is MISSING else detached(saved))
+        return super().from_checkpoint(
+            self._start() if saved is MISSING else detached(saved)
+        )
 
     def copy(self) -> Self:
         """Return a channel of its own with a shallow copy of the value."""

@@ -17,7 +17,9 @@ from flowpregel.channels.base import MISSING, BaseChannel
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 
 Value = TypeVar("Value")
-ContextManager: TypeAlias = AbstractContextManager[Value] | AbstractAsyncContextManager[Value]
+ContextManager: TypeAlias = (
+    AbstractContextManager[Value] | AbstractAsyncContextManager[Value]
+)
 
 
 class Context(BaseChannel[Value, NoReturn]):
@@ -63,10 +65,13 @@ class Context(BaseChannel[Value, NoReturn]):
     reacts_to_silence = False
     is_tracked = False
 
-    def __init__(self, factory: Callable[[], ContextManager[Value]], typ: Any = None) -> None:
+    def __init__(
+        self, factory: Callable[[], ContextManager[Value]], typ: Any = None
+    ) -> None:
         if not callable(factory):
             raise ConfigurationError(
-                f"a Context takes a function or class that makes a context manager, not {factory!r}"
+                "a Context takes a function or class that makes a context manager, "
+                f"not {factory!r}"
             )
         super().__init__(Any if typ is None else typ)
         self.held: _SharedContext[Value] = _shared(os.urandom(16), factory)
@@ -107,7 +112,9 @@ class Context(BaseChannel[Value, NoReturn]):
                     manager = _made_by(held.factory)
                     held.value = manager.__enter__()
                 except BaseException as error:
-                    error.add_note(f"raised on entering the Context channel {self.key!r}")
+                    error.add_note(
+                        f"raised on entering the Context channel {self.key!r}"
+                    )
                     raise
                 held.manager = manager
             return held.value  # type: ignore[return-value]
@@ -118,7 +125,9 @@ class Context(BaseChannel[Value, NoReturn]):
         return isasyncgenfunction(unwrap(self.factory)) or _is_async(self.factory)
 
     async def aget(self) -> Value:
-        """Return the value of an async context on the running event loop, as `get` does."""
+        """Return the value of an async context on the running event loop, as `get`
+        does.
+        """
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         held = self.held
@@ -166,7 +175,9 @@ class Context(BaseChannel[Value, NoReturn]):
                     if held.on_loop is None:
                         manager.__exit__(kind, error, trace)
                         return
-                    leaving = held.on_loop(_left(held.entering, manager, (kind, error, trace)))
+                    leaving = held.on_loop(
+                        _left(held.entering, manager, (kind, error, trace))
+                    )
                     if held.entered_by != threading.get_ident():
                         leaving.result()
             except BaseException as raised:
@@ -200,7 +211,9 @@ class Context(BaseChannel[Value, NoReturn]):
 
 
 def contexts_in(given: Any) -> list[Context[Any]]:
-    """Return the `Context` channels in a node's input: it is one, or is a dict of values."""
+    """Return the `Context` channels in a node's input: it is one, or is a dict of
+    values.
+    """
     values = given.values() if isinstance(given, dict) else (given,)
     return [value for value in values if isinstance(value, Context)]
 
@@ -212,7 +225,9 @@ class _SharedContext(Generic[Value]):
     token: bytes
     factory: Callable[[], ContextManager[Value]]
     lock: AbstractContextManager[Any] = field(default_factory=threading.RLock)
-    """Reentrant: a factory that reads its own channel gets a RecursionError, not a deadlock."""
+    """Reentrant: a factory that reads its own channel gets a RecursionError, not a
+    deadlock.
+    """
     manager: Any = None
     value: Value | None = None
     closed: bool = False
@@ -239,14 +254,17 @@ def _made_by(factory: Callable[[], Any]) -> Any:
     made = factory()
     if _is_async(made):
         raise ConfigurationError(
-            f"{factory!r} makes an async context manager, and only async nodes of an async run "
-            "can read that (give the Context the class, or the function that makes it); use a "
+            f"{factory!r} makes an async context manager, and only async nodes of an "
+            "async run "
+            "can read that (give the Context the class, or the function that makes "
+            "it); use a "
             "plain one, or enter it inside the node"
         )
     if not hasattr(made, "__enter__"):
         raise ConfigurationError(
             f"{factory!r} returned {made!r}, which is not a context manager; "
-            "return an object with __enter__ and __exit__, or use contextlib.contextmanager"
+            "return an object with __enter__ and __exit__, or use "
+            "contextlib.contextmanager"
         )
     return made
 

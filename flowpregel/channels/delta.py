@@ -7,7 +7,12 @@ from itertools import chain
 from typing import Any, Self, TypeVar
 
 from flowpregel.channels.base import MISSING, HoldingChannel
-from flowpregel.channels.folding import concrete, detached, identity_of, only_replacement
+from flowpregel.channels.folding import (
+    concrete,
+    detached,
+    identity_of,
+    only_replacement,
+)
 from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
@@ -52,13 +57,15 @@ class DeltaChannel(HoldingChannel[Value, Update]):
     ) -> None:
         if not callable(reducer):
             raise ConfigurationError(
-                f"a delta reducer is a function of the value and a list of writes, not {reducer!r}"
+                "a delta reducer is a function of the value and a list of writes, not "
+                f"{reducer!r}"
             )
         if snapshot_frequency is not None and (
             type(snapshot_frequency) is not int or snapshot_frequency < 1
         ):
             raise ConfigurationError(
-                f"snapshot_frequency is {snapshot_frequency!r}; use a number of updates "
+                f"snapshot_frequency is {snapshot_frequency!r}; use a number of "
+                "updates "
                 "of at least 1, or None for no snapshots"
             )
         super().__init__(list if typ is None else concrete(typ))
@@ -66,7 +73,8 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         self.snapshot_frequency = snapshot_frequency
 
     def update(self, values: Sequence[Update]) -> bool:
-        """Fold the writes in one call of the reducer, or take the `Overwrite` among them.
+        """Fold the writes in one call of the reducer, or take the `Overwrite` among
+        them.
 
         Raises:
             InvalidUpdateError: There are several `Overwrite`.
@@ -99,18 +107,25 @@ class DeltaChannel(HoldingChannel[Value, Update]):
             self.value = self.reducer(value, writes) if writes else value
         except Exception as error:
             error.add_note(
-                f"raised by the reducer of channel {self.key!r}, given {len(writes)} writes "
+                f"raised by the reducer of channel {self.key!r}, given {len(writes)} "
+                "writes "
                 "in one batch"
             )
             raise
 
     def checkpoint(self) -> Any:
-        """Return `MISSING`: deltas and snapshots are stored beside the checkpoint's values."""
+        """Return `MISSING`: deltas and snapshots are stored beside the checkpoint's
+        values.
+        """
         return MISSING
 
     def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel that holds a shallow copy of *saved* (`MISSING`: ``typ()``)."""
-        return super().from_checkpoint(self.typ() if saved is MISSING else detached(saved))
+        """Return a new channel that holds a shallow copy of *saved* (`MISSING`:
+        ``typ()``).
+        """
+        return super().from_checkpoint(
+            self.typ() if saved is MISSING else detached(saved)
+        )
 
     def copy(self) -> Self:
         """Return a channel of its own with a shallow copy of the value."""

@@ -1,4 +1,6 @@
-"""What channels with a reducer share: `Overwrite`, empty values, copies, and equal reducers."""
+"""What channels with a reducer share: `Overwrite`, empty values, copies, and equal
+reducers.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Annotated, Any, Literal, NotRequired, Required, TypeVar, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 from flowpregel.channels.base import MISSING
 from flowpregel.errors import InvalidUpdateError
@@ -38,7 +49,9 @@ class Overwrite:
 
 
 def replacement(write: Any) -> Any:
-    """Return what *write* replaces a value with, or `MISSING` if it replaces nothing."""
+    """Return what *write* replaces a value with, or `MISSING` if it replaces
+    nothing.
+    """
     if isinstance(write, Overwrite):
         return write.value
     if isinstance(write, dict):

@@ -1,4 +1,6 @@
-"""The channels that hold one write: for good, to the end, for a superstep, or for a run."""
+"""The channels that hold one write: for good, to the end, for a superstep, or for a
+run.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,8 @@ class LastValueAfterFinish(HoldingChannel[Value, Value]):
 
 
 class AnyValue(GuardedChannel[Value]):
-    """Keeps one of a superstep's writes, the last; a superstep without a write empties it.
+    """Keeps one of a superstep's writes, the last; a superstep without a write empties
+    it.
 
     It takes on trust that all writes of a superstep are equal.
 

@@ -1,4 +1,6 @@
-"""`NamedBarrierValue`, which waits for all of its names, and its form that waits for the end."""
+"""`NamedBarrierValue`, which waits for all of its names, and its form that waits for
+the end.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ class NamedBarrierValue(BaseChannel[None, Name]):
             if not self._is_name(value):
                 waited = ", ".join(sorted(map(repr, self.names)))
                 raise InvalidUpdateError(
-                    f"channel {self.key!r} waits for {waited}, and was written {value!r}; "
+                    f"channel {self.key!r} waits for {waited}, and was written "
+                    f"{value!r}; "
                     "write one of them, or add it to the names"
                 )
             new.add(value)
@@ -83,7 +86,9 @@ class NamedBarrierValue(BaseChannel[None, Name]):
         return set(self.seen)
 
     def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel that has seen *saved*; names it no longer has are dropped."""
+        """Return a new channel that has seen *saved*; names it no longer has are
+        dropped.
+        """
         new = copy(self)
         new.seen = set() if saved is MISSING else set(saved) & self.names
         return new
@@ -101,7 +106,8 @@ class NamedBarrierValue(BaseChannel[None, Name]):
 
 
 class NamedBarrierValueAfterFinish(NamedBarrierValue[Name]):
-    """Available, with the value None, once each of *names* was written and nothing is left to run.
+    """Available, with the value None, once each of *names* was written and nothing is
+    left to run.
 
     Args:
         typ: The type of the names.

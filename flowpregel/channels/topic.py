@@ -29,7 +29,9 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
         (True, ['a', 'b'])
     """
 
-    def __init__(self, typ: Any, unique: bool = False, accumulate: bool = False) -> None:
+    def __init__(
+        self, typ: Any, unique: bool = False, accumulate: bool = False
+    ) -> None:
         super().__init__(typ)
         self.unique = unique
         self.accumulate = accumulate
@@ -45,7 +47,9 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
         return Union[self.typ, list[self.typ]]  # type: ignore[name-defined]  # noqa: UP007 - may be text
 
     def update(self, values: Sequence[Value | list[Value]]) -> bool:
-        """Add the writes, or replace the items by them; return whether that made a difference."""
+        """Add the writes, or replace the items by them; return whether that made a
+        difference.
+        """
         items: list[Value] = []
         for value in values:
             if isinstance(value, list):
@@ -71,7 +75,9 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
         if isinstance(saved, tuple):
             # LangGraph once saved a pair: every item there ever was, and the items.
             _, saved = saved
-        return super().from_checkpoint(MISSING if saved is MISSING else [*saved] or MISSING)
+        return super().from_checkpoint(
+            MISSING if saved is MISSING else [*saved] or MISSING
+        )
 
     def identity(self) -> tuple[Any, ...]:
         """Return what makes two declarations the same, the type of the value first."""

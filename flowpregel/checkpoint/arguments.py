@@ -1,7 +1,7 @@
 """The arguments of calls that failed: kept to make the calls again, until they succeed.
 
-Each is encoded by itself, so that one which cannot be kept does not cost the others. They
-are decoded only to be used: nobody who reads a checkpoint needs their classes.
+Each is encoded by itself, so that one which cannot be kept does not cost the others.
+They are decoded only to be used: nobody who reads a checkpoint needs their classes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 from flowpregel._core.ids import FailedCall
 from flowpregel._core.records import Address
 from flowpregel._lmdb.codec import ValueCodec
-from flowpregel.checkpoint.layout import ARGUMENTS, Tables, beside, checkpoint_key, digest
+from flowpregel.checkpoint.layout import (
+    ARGUMENTS,
+    Tables,
+    beside,
+    checkpoint_key,
+    digest,
+)
 from flowpregel.errors import ValueEncodingError
 
 
@@ -26,7 +32,9 @@ class KeptArguments(NamedTuple):
     """What a call that failed was given."""
 
     function: str
-    """The module and the name of its task; of many calls made as one, with ``.map`` after it."""
+    """The module and the name of its task; of many calls made as one, with ``.map``
+    after it.
+    """
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
@@ -34,7 +42,11 @@ class KeptArguments(NamedTuple):
     def missing(self) -> dict[int | str, str]:
         """The positions and names of arguments that were not kept, and why."""
         every: dict[Any, Any] = {**dict(enumerate(self.args)), **self.kwargs}
-        return {place: each.why for place, each in every.items() if isinstance(each, NotKept)}
+        return {
+            place: each.why
+            for place, each in every.items()
+            if isinstance(each, NotKept)
+        }
 
 
 def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
@@ -71,15 +83,20 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
 
     if limit <= 0:
         return None
-    with suppress(Exception):  # they may be unpickled for it, which runs code of their classes
+    # they may be unpickled for it, which runs code of their classes
+    with suppress(Exception):
         args = [kept(index, value) for index, value in enumerate(call.given.args)]
         kwargs = {name: kept(name, value) for name, value in call.given.kwargs.items()}
         return bytes(codec.record_of((call.home, args, kwargs)))
     return None
 
 
-def find(tables: Tables, transaction: Any, address: Address, task_id: str) -> bytes | None:
-    """Return what is kept of the arguments of a call that was made from *address*, encoded."""
+def find(
+    tables: Tables, transaction: Any, address: Address, task_id: str
+) -> bytes | None:
+    """Return what is kept of the arguments of a call that was made from *address*,
+    encoded.
+    """
     namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
         return None
@@ -95,7 +112,11 @@ def decoded(data: bytes, codec: ValueCodec) -> KeptArguments:
     """
 
     def value(kept: bytes | str, place: int | str) -> Any:
-        return NotKept(kept) if isinstance(kept, str) else codec.decode(kept, f"argument {place!r}")
+        return (
+            NotKept(kept)
+            if isinstance(kept, str)
+            else codec.decode(kept, f"argument {place!r}")
+        )
 
     function, args, kwargs = codec.fields_of(data)
     return KeptArguments(

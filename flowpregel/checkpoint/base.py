@@ -1,9 +1,10 @@
 """The contract of a saver: it keeps the checkpoints and pending writes of threads.
 
 A saver is given `Batch` records and gives back `Saved` ones, both of
-`flowpregel._core.records`; the methods that LangGraph's programs call come on top. A LangGraph
-checkpointer becomes a saver by `flowpregel.integrations.langgraph.as_saver`, and a saver
-a LangGraph checkpointer by `flowpregel.integrations.langgraph.SaverAdapter`.
+`flowpregel._core.records`; the methods that LangGraph's programs call come on top. A
+LangGraph checkpointer becomes a saver by `flowpregel.integrations.langgraph.as_saver`,
+and a saver a LangGraph checkpointer by
+`flowpregel.integrations.langgraph.SaverAdapter`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,21 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 from flowpregel._core.copies import Resident
 from flowpregel._core.ids import Ran
 from flowpregel._core.records import Address, Batch, Saved
-from flowpregel.checkpoint.langgraph_methods import CheckpointTuple, LangGraphMethods, async_form
+from flowpregel.checkpoint.langgraph_methods import (
+    CheckpointTuple,
+    LangGraphMethods,
+    async_form,
+)
 from flowpregel.checkpoint.output import CallOutput
 
 __all__ = [
-    "WRITES_IDX_MAP", "BaseCheckpointSaver", "CallOutput", "CheckpointTuple", "Lease", "OnConflict",
-]  # fmt: skip
+    "WRITES_IDX_MAP",
+    "BaseCheckpointSaver",
+    "CallOutput",
+    "CheckpointTuple",
+    "Lease",
+    "OnConflict",
+]
 
 WRITES_IDX_MAP: dict[str, int] = {
     "__error__": -1,
@@ -43,7 +53,9 @@ writes that the task makes when it is tried again.
 
 OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
 Fences: TypeAlias = Callable[[Address, int], int]
-"""Returns the fence the store knows of an address; one that is not 0 is put there first."""
+"""Returns the fence the store knows of an address; one that is not 0 is put there
+first.
+"""
 FLOW = "flow"
 """Under this name metadata keep whose run it is: the module and the name of a flow."""
 FOLDER = "flow_folder"
@@ -59,13 +71,17 @@ class Lease:
     is_inherited: bool = False
     """Whether the process that held it before has died with it."""
     stop: Callable[[str], None] | None = None
-    """Called, from any OS thread, with the reason why the owner is to stop; set by an owner
-    that can."""
+    """Called, from any OS thread, with the reason why the owner is to stop; set by an
+    owner that can.
+    """
     live: Callable[[], Mapping[str, Any]] | None = None
-    """Called, from any OS thread, for what the owner does now; set by an owner that can tell.
-    It is fit for JSON."""
+    """Called, from any OS thread, for what the owner does now; set by an owner that can
+    tell. It is fit for JSON.
+    """
     drawing: Callable[[], Mapping[str, Any]] | None = None
-    """Returns the graph that the owner runs, as `Graph.outline` does; set as *live* is."""
+    """Returns the graph that the owner runs, as `Graph.outline` does; set as *live*
+    is.
+    """
 
 
 class Leases(Protocol):
@@ -90,9 +106,13 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
     keeps_deltas: ClassVar[bool] = True
     """Whether `commit` keeps deltas; where not, the engine gives full values."""
     keeps_arguments: ClassVar[bool] = False
-    """Whether `prepare` takes the arguments of calls that failed out of a batch, to keep them."""
+    """Whether `prepare` takes the arguments of calls that failed out of a batch, to
+    keep them.
+    """
     needs_loop: ClassVar[bool] = False
-    """Whether a call may wait for the running event loop: not to be made on its OS thread."""
+    """Whether a call may wait for the running event loop: not to be made on its OS
+    thread.
+    """
     commits_at_once: ClassVar[bool] = False
     """Whether a commit costs less than handing it to a writer's OS thread."""
     owns_versions: ClassVar[bool] = False
@@ -100,7 +120,9 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
 
     @property
     def is_on_its_loop(self) -> bool:
-        """Whether this OS thread runs the event loop that a call would wait for, for ever."""
+        """Whether this OS thread runs the event loop that a call would wait for, for
+        ever.
+        """
         return False
 
     @abstractmethod
@@ -128,15 +150,14 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
     ) -> Iterator[Saved]:
         """Yield the checkpoints of one thread and namespace, newest first.
 
-        Args:
-            address: Whose; with a ``checkpoint_id`` just that one.
-            filter: Only those whose metadata, ``source`` and ``step`` have these values.
-            before: Only those with a smaller id than this.
-            limit: At most this many.
+        Args: address: Whose; with a ``checkpoint_id`` just that one. filter: Only those
+            whose metadata, ``source`` and ``step`` have these values. before: Only
+            those with a smaller id than this. limit: At most this many.
         """
 
     def prepare(self, batch: Batch) -> Batch:
-        """Return *batch* as `commit` may be given it later: no change of a value reaches it.
+        """Return *batch* as `commit` may be given it later: no change of a value
+        reaches it.
 
         Called before anybody is shown what *batch* records. By default it is *batch*.
 
@@ -157,7 +178,9 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
 
     @abstractmethod
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
-        """Yield every (thread, namespace) that has a checkpoint, or those of one thread."""
+        """Yield every (thread, namespace) that has a checkpoint, or those of one
+        thread.
+        """
 
     @abstractmethod
     def delete_thread(self, thread_id: str) -> None:
@@ -195,7 +218,9 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
         """
         raise self._not_offered("copy_thread")
 
-    def prune(self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest") -> None:
+    def prune(
+        self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest"
+    ) -> None:
         """Forget history: all but the newest checkpoint of each namespace, or all.
 
         What is kept reads as it did before.
@@ -209,15 +234,20 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
         """
         raise self._not_offered("send_signal")
 
-    def receive_signal(self, thread_id: str, name: str, receiver: str) -> tuple[Any] | None:
-        """Return the first value sent that nobody received, in a tuple; None: there is none.
+    def receive_signal(
+        self, thread_id: str, name: str, receiver: str
+    ) -> tuple[Any] | None:
+        """Return the first value sent that nobody received, in a tuple; None: there is
+        none.
 
-        From then on it is *receiver*'s (the id of a call), who gets it again if it asks again.
+        From then on it is *receiver*'s (the id of a call), who gets it again if it asks
+        again.
         """
         raise self._not_offered("receive_signal")
 
     def source_of(self, code: str) -> str:
-        """Return the source of a task of which calls are recorded; empty: it is not kept.
+        """Return the source of a task of which calls are recorded; empty: it is not
+        kept.
 
         Args:
             code: The digest of its code.
@@ -227,8 +257,8 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
     def node_results(self, address: Address) -> Iterator[tuple[str, Ran]]:
         """Yield how each node ran whose writes led to a checkpoint, or are kept on it.
 
-        They are those of its run, the last one first, each with the id of the checkpoint that
-        it started from. Nothing is decoded. By default there are none.
+        They are those of its run, the last one first, each with the id of the
+        checkpoint that it started from. Nothing is decoded. By default there are none.
 
         Args:
             address: The checkpoint.
@@ -238,8 +268,8 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
     def keep_output(self, address: Address, part: CallOutput) -> None:
         """Keep what a task has printed or logged, at the end of what is kept of it.
 
-        Must not block: it may wait for the next commit, or for a second. By default nothing is
-        kept.
+        Must not block: it may wait for the next commit, or for a second. By default
+        nothing is kept.
 
         Args:
             address: The checkpoint that the task started from.
@@ -247,10 +277,11 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
         """
 
     def kept_output(self, address: Address) -> list[CallOutput]:
-        """Return what tasks have printed and logged so far, the first that printed first.
+        """Return what tasks have printed and logged so far, the first that printed
+        first.
 
-        Args:
-            address: The checkpoint that they started from; without a ``checkpoint_id``, the
+        Args: address: The checkpoint that they started from; without a
+            ``checkpoint_id``, the
                 thread and namespace of all of them.
         """
         return []

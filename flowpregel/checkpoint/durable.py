@@ -35,11 +35,15 @@ class LeasesOfAll(Leases, Protocol):
         """Ask the run that holds the lease at *address* to stop; return whose it is."""
 
     def watch(self, address: Address) -> tuple[Owner, dict[str, Any]] | None:
-        """Return whose run holds the lease at *address*, and what it shows; None: nothing yet."""
+        """Return whose run holds the lease at *address*, and what it shows; None:
+        nothing yet.
+        """
 
 
 class DurableSaver(RecordSaver):
-    """A saver whose records are on disk, here or elsewhere, for many processes at once."""
+    """A saver whose records are on disk, here or elsewhere, for many processes at
+    once.
+    """
 
     keeps_arguments: ClassVar[bool] = True
     _store: StoreOnDisk
@@ -65,7 +69,9 @@ class DurableSaver(RecordSaver):
 
     @abstractmethod
     def opened_to_look(self, codec: Codec) -> tuple[StoreOnDisk, LeasesOfAll]:
-        """Open the store once more, to be read with *codec*; return that and who holds leases."""
+        """Open the store once more, to be read with *codec*; return that and who holds
+        leases.
+        """
 
     def load_channels(self, address: Address) -> Saved | None:
         """Return what `load` does, without what tasks have left on the checkpoint."""
@@ -73,7 +79,8 @@ class DurableSaver(RecordSaver):
         return None if copied is None else self._reader.decoded(copied)
 
     def glance(self, thread_id: str) -> Glance | None:
-        """Return what is known of a thread's newest checkpoint without the user's classes.
+        """Return what is known of a thread's newest checkpoint without the user's
+        classes.
 
         It is for who has to import the program first; None: there is no such thread.
         """
@@ -82,7 +89,9 @@ class DurableSaver(RecordSaver):
     # -------------------------------------------------------- runs
 
     def owner(self, thread_id: str, namespace: str = "") -> Owner | None:
-        """Return the process whose run holds a thread, or None if nothing runs on it."""
+        """Return the process whose run holds a thread, or None if nothing runs on
+        it.
+        """
         return self._leases.owner(Address(thread_name(thread_id), namespace))
 
     def cancel(self, thread_id: str, namespace: str = "") -> Owner | None:
@@ -97,7 +106,9 @@ class DurableSaver(RecordSaver):
         """
         return self._leases.ask_to_stop(Address(thread_name(thread_id), namespace))
 
-    def kept_arguments(self, address: Address, task_id: str) -> arguments.KeptArguments | None:
+    def kept_arguments(
+        self, address: Address, task_id: str
+    ) -> arguments.KeptArguments | None:
         """Return what a call that failed was given, or None if that is not kept.
 
         Args:
@@ -107,7 +118,9 @@ class DurableSaver(RecordSaver):
         Raises:
             ValueEncodingError: An argument cannot be read back.
         """
-        data = self._read(partial(arguments.find, self._tables, address=address, task_id=task_id))
+        data = self._read(
+            partial(arguments.find, self._tables, address=address, task_id=task_id)
+        )
         return None if data is None else arguments.decoded(data, self._tables.codec)
 
     def keep_output(self, address: Address, part: CallOutput) -> None:
@@ -119,8 +132,8 @@ class DurableSaver(RecordSaver):
     def redo(self, address: Address, calls: Collection[str]) -> None:
         """Take results of calls back, so that the thread's next run makes them again.
 
-        What was made of them goes too: how the tasks ended that made the calls, and all later
-        checkpoints. The other calls of these stay recorded.
+        What was made of them goes too: how the tasks ended that made the calls, and all
+        later checkpoints. The other calls of these stay recorded.
 
         Args:
             address: The checkpoint that the calls left something on.
@@ -134,10 +147,11 @@ class DurableSaver(RecordSaver):
             self._make_room(lambda t: take_back(self._tables, t, address, calls))
 
     def rename(self, old: str, new: str) -> None:
-        """Let values name *new* what they know as *old*: a class, a function or a module.
+        """Let values name *new* what they know as *old*: a class, a function or a
+        module.
 
-        No value is written anew: the store keeps the name, in one record. Runs that have the
-        store open see it when they open it again.
+        No value is written anew: the store keeps the name, in one record. Runs that
+        have the store open see it when they open it again.
 
         Args:
             old: The full name that recorded values have, such as ``mypkg.old.C``.
@@ -158,7 +172,9 @@ class DurableSaver(RecordSaver):
         self._tables.codec.renames.forget()
 
     def pin(self, address: Address, *, pinned: bool = True) -> None:
-        """Keep the checkpoint at *address* from being dropped by a `Retention`, or let go."""
+        """Keep the checkpoint at *address* from being dropped by a `Retention`, or let
+        go.
+        """
         self._write(partial(pin, self._tables, address=address, pinned=pinned))
 
     # -------------------------------------------------------- looking after it
@@ -179,8 +195,11 @@ class DurableSaver(RecordSaver):
         """Return how much is kept, and for what; reads everything once."""
         return maintenance.count(self._tables, *self._store.sizes())
 
-    def sweep(self, retention: Retention, thread_ids: Sequence[str] | None = None) -> int:
-        """Drop at once the history that *retention* does not keep; return how many checkpoints.
+    def sweep(
+        self, retention: Retention, thread_ids: Sequence[str] | None = None
+    ) -> int:
+        """Drop at once the history that *retention* does not keep; return how many
+        checkpoints.
 
         Args:
             retention: What to keep.
@@ -196,8 +215,8 @@ class DurableSaver(RecordSaver):
     def verify(self) -> Verification:
         """Read everything, and return what is damaged.
 
-        Checks every record's checksum, and whether every checkpoint's parts are there. Nothing
-        is decoded.
+        Checks every record's checksum, and whether every checkpoint's parts are there.
+        Nothing is decoded.
         """
         return maintenance.verify(self._tables, self._reader)
 

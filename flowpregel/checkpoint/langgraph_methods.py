@@ -1,7 +1,8 @@
-"""LangGraph's face of a saver: `get_tuple`, `list`, `put`, `put_writes`, and the shapes of these.
+"""LangGraph's face of a saver: `get_tuple`, `list`, `put`, `put_writes`, and the shapes
+of these.
 
-LangGraph is not imported: its configs, checkpoints and metadata are dicts, and its tuples are
-read by name.
+LangGraph is not imported: its configs, checkpoints and metadata are dicts, and its
+tuples are read by name.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class CheckpointTuple(NamedTuple):
 
 
 def async_form(method: Callable[..., Any]) -> Any:
-    """Return *method* of a saver as a coroutine function that does not block the event loop."""
+    """Return *method* of a saver as a coroutine function that does not block the event
+    loop.
+    """
 
     @wraps(method, updated=())  # an abstract method has an async form that is none
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -89,7 +92,12 @@ class LangGraphMethods:
         return None if saved is None else _tuple_of(saved)
 
     def list(
-        self, config: Shape | None, *, filter: Any = None, before: Any = None, limit: Any = None
+        self,
+        config: Shape | None,
+        *,
+        filter: Any = None,
+        before: Any = None,
+        limit: Any = None,
     ) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, newest first.
 
@@ -105,11 +113,15 @@ class LangGraphMethods:
             self.history(address, filter=filter, before=bound, limit=limit)
             for address in self._listed(config)
         ]
-        newest_first = merge(*histories, key=lambda saved: saved.checkpoint.id, reverse=True)
+        newest_first = merge(
+            *histories, key=lambda saved: saved.checkpoint.id, reverse=True
+        )
         for saved in islice(newest_first, None if limit is None else max(limit, 0)):
             yield _tuple_of(saved)
 
-    def put(self, config: Shape, checkpoint: Shape, metadata: Shape, new_versions: Shape) -> Any:
+    def put(
+        self, config: Shape, checkpoint: Shape, metadata: Shape, new_versions: Shape
+    ) -> Any:
         """Keep *checkpoint* as a child of the one that *config* names.
 
         Only the values of the channels in *new_versions* are kept again.
@@ -118,7 +130,9 @@ class LangGraphMethods:
         address = address_of(config)
         values = checkpoint["channel_values"]
         # A version that the checkpoint does not name can never be read.
-        changed = tuple(name for name in new_versions if name in checkpoint["channel_versions"])
+        changed = tuple(
+            name for name in new_versions if name in checkpoint["channel_versions"]
+        )
         record = checkpoint_of(
             checkpoint,
             metadata,
@@ -131,7 +145,11 @@ class LangGraphMethods:
         return config_of(place, record.id)
 
     def put_writes(
-        self, config: Shape, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+        self,
+        config: Shape,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
     ) -> None:
         """Keep pending writes of a task on the checkpoint that *config* names.
 
@@ -141,14 +159,17 @@ class LangGraphMethods:
         address = address_of(config)
         if address.checkpoint_id is None:
             raise ConfigurationError(
-                "pending writes belong to a checkpoint; pass its checkpoint_id in the config"
+                "pending writes belong to a checkpoint; pass its checkpoint_id in the "
+                "config"
             )
         pairs = tuple((channel, value) for channel, value in writes)
         kept = TaskWrites(address.checkpoint_id, task_id, task_path, pairs)
         self.commit([Batch(Address(address.thread_id, address.namespace), (kept,))])
 
     def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
-        """Return a version after *current* (None: the first) that no other branch has."""
+        """Return a version after *current* (None: the first) that no other branch
+        has.
+        """
         return next_version(current)
 
     aget = async_form(get)
@@ -156,7 +177,9 @@ class LangGraphMethods:
     aput = async_form(put)
     aput_writes = async_form(put_writes)
 
-    async def alist(self, config: Any, **options: Any) -> AsyncIterator[CheckpointTuple]:
+    async def alist(
+        self, config: Any, **options: Any
+    ) -> AsyncIterator[CheckpointTuple]:
         """`list`, without blocking the event loop."""
         for found in await self._alisted(config, **options):
             yield found
@@ -179,13 +202,25 @@ class LangGraphMethods:
             yield Address(each.thread_id, each.namespace, address.checkpoint_id)
 
 
-_METHODS = ("get_tuple", "list", "put", "put_writes", "aget_tuple", "alist", "aput", "aput_writes")
+_METHODS = (
+    "get_tuple",
+    "list",
+    "put",
+    "put_writes",
+    "aget_tuple",
+    "alist",
+    "aput",
+    "aput_writes",
+)
 
 
 def is_overridden(saver: LangGraphMethods) -> bool:
-    """Return whether the class of *saver* has methods of `LangGraphMethods` of its own."""
+    """Return whether the class of *saver* has methods of `LangGraphMethods` of its
+    own.
+    """
     return any(
-        getattr(type(saver), name) is not getattr(LangGraphMethods, name) for name in _METHODS
+        getattr(type(saver), name) is not getattr(LangGraphMethods, name)
+        for name in _METHODS
     )
 
 
@@ -257,19 +292,24 @@ def next_version(current: Version | None) -> int:
     """
     if isinstance(current, str):
         raise ConfigurationError(
-            f"version {current!r} is a text of another saver; go on with the saver that made it"
+            f"version {current!r} is a text of another saver; go on with the saver "
+            "that made it"
         )
     return max(time.time_ns(), int(current or 0) + 1)
 
 
 def metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the metadata of *checkpoint* in LangGraph's shape."""
-    kept = {key: value for key, value in checkpoint.metadata.items() if key != _FORMAT_KEY}
+    kept = {
+        key: value for key, value in checkpoint.metadata.items() if key != _FORMAT_KEY
+    }
     return {"parents": {}, **kept, "source": checkpoint.source, "step": checkpoint.step}
 
 
 def dict_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return *checkpoint* as LangGraph's dict; channels kept as deltas have no value in it."""
+    """Return *checkpoint* as LangGraph's dict; channels kept as deltas have no value in
+    it.
+    """
     updated = checkpoint.updated_channels
     return {
         "v": checkpoint.metadata.get(_FORMAT_KEY, FORMAT),
@@ -291,7 +331,9 @@ def checkpoint_of(
     changed: tuple[str, ...] = (),
 ) -> Checkpoint:
     """Return LangGraph's checkpoint dict as our record, with these *values*."""
-    rest = {key: value for key, value in metadata.items() if key not in ("source", "step")}
+    rest = {
+        key: value for key, value in metadata.items() if key not in ("source", "step")
+    }
     if given.get("v", FORMAT) != FORMAT:
         rest[_FORMAT_KEY] = given["v"]
     updated = given.get("updated_channels")

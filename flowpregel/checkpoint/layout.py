@@ -1,4 +1,5 @@
-"""The tables, keys and records of a store, and how namespaces and checkpoints are found in them.
+"""The tables, keys and records of a store, and how namespaces and checkpoints are found
+in them.
 
 ::
 
@@ -13,8 +14,8 @@
                   namespace (8) + 0, 5 + checkpoint id             ► nothing: that one is pinned
 
 All records of a namespace are neighbours, in the order in which a run makes them.
-Whatever a user names is a digest, a small number or escaped in a key, so that no name is
-too long for LMDB (511 bytes), reaches another thread, or is taken for another.
+Whatever a user names is a digest, a small number or escaped in a key, so that no name
+is too long for LMDB (511 bytes), reaches another thread, or is taken for another.
 
 A record is the pickle of its fields; none is unpickled before its checksum holds.
 """
@@ -36,16 +37,22 @@ from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
 Place = bytes | int
-"""Where a channel's value at a version is: here, encoded, or `EMPTY`, `STORED` or `DELTA`."""
+"""Where a channel's value at a version is: here, encoded, or `EMPTY`, `STORED` or
+`DELTA`.
+"""
 EMPTY, STORED, DELTA = range(3)
 """Nowhere, in ``values``, or in ``deltas``."""
 
 ARGUMENTS, SIGNALS, OUTPUT, PIN = b"\0\2", b"\0\3", b"\0\4", b"\0\5"
-"""What lies beside pending writes; no checkpoint id, as it is in a key, begins like this."""
+"""What lies beside pending writes; no checkpoint id, as it is in a key, begins like
+this.
+"""
 
 LONGEST_ID = 400
 NAMESPACE_LENGTH, VALUE_LENGTH = 32, 33
-"""Bytes of what `namespace_key` and `value_key` return; the keys of chunks are longer."""
+"""Bytes of what `namespace_key` and `value_key` return; the keys of chunks are
+longer.
+"""
 _END = b"\0\1"
 """Ends a checkpoint id; a NUL within one is followed by 255."""
 _NEXT = b"next namespace"
@@ -82,7 +89,8 @@ def namespace_key(thread_id: str, namespace: str) -> bytes:
 
 
 def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
-    """Return the key of a checkpoint: those of a namespace are in the order of their ids.
+    """Return the key of a checkpoint: those of a namespace are in the order of their
+    ids.
 
     In ``writes``, what the keys of its pending writes begin with.
 
@@ -105,16 +113,17 @@ def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
 def beside(kind: bytes, pending: bytes) -> bytes:
     """Return what the keys in ``writes`` begin with of what lies beside pending writes.
 
-    Args:
-        kind: `ARGUMENTS`, `SIGNALS`, `OUTPUT` or `PIN`.
-        pending: What the keys of pending writes begin with: a checkpoint's, or a namespace's.
+    Args: kind: `ARGUMENTS`, `SIGNALS`, `OUTPUT` or `PIN`. pending: What the keys of
+        pending writes begin with: a checkpoint's, or a namespace's.
     """
     return pending[:8] + kind + pending[8:]
 
 
 def id_in(key: bytes) -> str:
     """Return the checkpoint id in the key of a checkpoint."""
-    return key[8 : -len(_END)].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass")
+    return (
+        key[8 : -len(_END)].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass")
+    )
 
 
 def value_key(prefix: bytes, version: Version | None, channel: str) -> bytes:
@@ -138,8 +147,9 @@ class NamespaceRecord(NamedTuple):
     """One thread's namespace."""
 
     prefix: bytes
-    """What its keys begin with: a number (8) that is never used again after the thread is
-    deleted."""
+    """What its keys begin with: a number (8) that is never used again after the thread
+    is deleted.
+    """
     thread_id: str
     namespace: str
     created: int
@@ -155,7 +165,9 @@ class NamespaceRecord(NamedTuple):
 
 
 class CheckpointRecord(NamedTuple):
-    """A checkpoint: complete, but for what is kept by version; fields as in `Checkpoint`."""
+    """A checkpoint: complete, but for what is kept by version; fields as in
+    `Checkpoint`.
+    """
 
     parent_id: str | None
     at: int
@@ -225,13 +237,17 @@ class Tables:
     # ------------------------------------------------------------ namespaces
 
     def namespace(self, transaction: Any, address: Address) -> NamespaceRecord | None:
-        """Return the namespace of *address*, or None if nothing was ever written to it."""
+        """Return the namespace of *address*, or None if nothing was ever written to
+        it.
+        """
         key = namespace_key(address.thread_id, address.namespace)
         data = self.threads.get(transaction, key)
         return None if data is None else NamespaceRecord(*self.fields_of(data))
 
     def new_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
-        """Return a namespace that is to be put; it begins with the fences of those around it."""
+        """Return a namespace that is to be put; it begins with the fences of those
+        around it.
+        """
         prefix, name = self.new_prefix(transaction), address.namespace
         fences = [
             outer.fence
@@ -270,12 +286,18 @@ class Tables:
         """Let only leases from *fence* on write a namespace and those inside it."""
         name = self.ensure_namespace(transaction, address).namespace
         for each in self.namespaces(transaction, address.thread_id):
-            inside = not name or each.namespace == name or each.namespace.startswith(name + "|")
+            inside = (
+                not name
+                or each.namespace == name
+                or each.namespace.startswith(name + "|")
+            )
             if inside and each.fence < fence:
                 self.put_namespace(transaction, each._replace(fence=fence))
 
     def used(self, thread_id: str | None) -> Iterator[NamespaceRecord]:
-        """Yield the namespaces (of a thread) with a checkpoint; a transaction per hundred."""
+        """Yield the namespaces (of a thread) with a checkpoint; a transaction per
+        hundred.
+        """
         prefix = b"" if thread_id is None else digest(thread_id)
 
         def page(start: bytes, transaction: Any) -> list[tuple[bytes, bytes]]:
@@ -292,7 +314,8 @@ class Tables:
         page: Callable[[bytes, Any], Sequence[tuple[bytes, Value]]],
         start: bytes,
     ) -> Iterator[tuple[bytes, Value]]:
-        """Yield what *page* finds from the key *start* on, in a transaction for each page of it.
+        """Yield what *page* finds from the key *start* on, in a transaction for each
+        page of it.
 
         Raises:
             StoreCorruptError: The keys are in no order, and it would not end.
@@ -317,16 +340,22 @@ class Tables:
         key = checkpoint_key(namespace.prefix, checkpoint_id)
         data = self.checkpoints.get(transaction, key)
         if data is None and checkpoint_id == namespace.newest:
-            raise self.checkpoints.corrupt(key, "is missing: the newest checkpoint of a thread")
+            raise self.checkpoints.corrupt(
+                key, "is missing: the newest checkpoint of a thread"
+            )
         return None if data is None else CheckpointRecord(*self.fields_of(data))
 
     def newest_first(
         self, transaction: Any, namespace: NamespaceRecord, before: str | None = None
     ) -> Iterator[tuple[str, CheckpointRecord]]:
-        """Yield the id and record of each checkpoint (smaller than *before*), in this order."""
+        """Yield the id and record of each checkpoint (smaller than *before*), in this
+        order.
+        """
         prefix = namespace.prefix
         bound = b"" if before is None else checkpoint_key(prefix, before)
-        for key, data in self.checkpoints.scan(transaction, prefix, bound, backwards=True):
+        for key, data in self.checkpoints.scan(
+            transaction, prefix, bound, backwards=True
+        ):
             if bound and key >= bound:
                 raise self.checkpoints.corrupt(key, "is out of its order")
             yield id_in(key), CheckpointRecord(*self.fields_of(data))
@@ -341,16 +370,28 @@ class Tables:
         namespace = self.namespace(transaction, address)
         if namespace is None:
             return []
-        found = [id_in(key) for key, _ in self.checkpoints.scan(transaction, namespace.prefix)]
+        found = [
+            id_in(key)
+            for key, _ in self.checkpoints.scan(transaction, namespace.prefix)
+        ]
         if len(found) != namespace.checkpoints:
-            what = f"counts {namespace.checkpoints} checkpoints, and {len(found)} are there"
-            raise self.threads.corrupt(namespace_key(address.thread_id, address.namespace), what)
+            what = (
+                f"counts {namespace.checkpoints} checkpoints, and {len(found)} are "
+                "there"
+            )
+            raise self.threads.corrupt(
+                namespace_key(address.thread_id, address.namespace), what
+            )
         return found
 
     # ------------------------------------------------------------ values by version
 
     def place(
-        self, transaction: Any, namespace: NamespaceRecord, channel: str, version: Version | None
+        self,
+        transaction: Any,
+        namespace: NamespaceRecord,
+        channel: str,
+        version: Version | None,
     ) -> Place:
         """Return where a channel's value is at a *version* that a checkpoint made."""
         key = value_key(namespace.prefix, version, channel)
@@ -369,19 +410,25 @@ class Tables:
         key = value_key(prefix, version, channel)
         data = self.values.get(transaction, key)
         if data is None:
-            raise self.values.corrupt(key, f"is missing: the value of channel {channel!r}")
+            raise self.values.corrupt(
+                key, f"is missing: the value of channel {channel!r}"
+            )
         return data
 
     def chain(
         self, transaction: Any, prefix: bytes, channel: str, version: Version | None
     ) -> Iterator[tuple[Version | None, DeltaRecord]]:
-        """Yield the deltas of a channel and their versions, from *version* back to a snapshot."""
+        """Yield the deltas of a channel and their versions, from *version* back to a
+        snapshot.
+        """
         base: Place = DELTA
         while base == DELTA:
             key = value_key(prefix, version, channel)
             data = self.deltas.get(transaction, key)
             if data is None:
-                raise self.deltas.corrupt(key, f"is missing: what was added to channel {channel!r}")
+                raise self.deltas.corrupt(
+                    key, f"is missing: what was added to channel {channel!r}"
+                )
             delta = DeltaRecord(*self.fields_of(data))
             yield version, delta
             base, version = delta.base, delta.previous
@@ -389,10 +436,14 @@ class Tables:
     # ------------------------------------------------------------ sources
 
     def put_source(self, transaction: Any, code: str, source: bytes) -> None:
-        """Keep the source of the task whose code has this digest, compressed, maybe cut off."""
+        """Keep the source of the task whose code has this digest, compressed, maybe cut
+        off.
+        """
         self.meta.put(transaction, _SOURCE + code.encode(), source)
 
     def source(self, transaction: Any, code: str) -> str:
-        """Return the source of the task whose code has this digest; empty: it is not kept."""
+        """Return the source of the task whose code has this digest; empty: it is not
+        kept.
+        """
         data = self.meta.get(transaction, _SOURCE + code.encode()) or b""
         return zlib.decompressobj().decompress(data).decode("utf-8", "ignore")

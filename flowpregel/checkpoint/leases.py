@@ -46,11 +46,24 @@ from flowpregel._core.records import Address
 from flowpregel._fault import fault
 from flowpregel._interrupts import deliver, held
 from flowpregel._lmdb.errors import of_system
-from flowpregel._lmdb.locks import ASKED, FENCE, SHOWN, WATCHED, FileLock, Owner, held_at
+from flowpregel._lmdb.locks import (
+    ASKED,
+    FENCE,
+    SHOWN,
+    WATCHED,
+    FileLock,
+    Owner,
+    held_at,
+)
 from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.layout import namespace_key
-from flowpregel.errors import StoreBusyError, StoreCorruptError, StoreError, ThreadBusyError
+from flowpregel.errors import (
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    ThreadBusyError,
+)
 
 FOLDER = "leases"
 NAMES_LOCK: Final = "leases.lock"
@@ -72,10 +85,9 @@ _FORK_LASTS: Final = 5.0
 class LeaseFiles:
     """The leases that this process holds in one store.
 
-    Args:
-        path: The store's folder.
-        table: Seals what the runs show, as the store's records are.
-        lock_timeout: Seconds that a takeover waits for another process that removes a lease.
+    Args: path: The store's folder. table: Seals what the runs show, as the store's
+        records are. lock_timeout: Seconds that a takeover waits for another process
+        that removes a lease.
     """
 
     def __init__(self, path: str, table: Table, lock_timeout: float = 30.0) -> None:
@@ -84,11 +96,14 @@ class LeaseFiles:
         self._table = table
         self._lock_timeout = lock_timeout
         self.held: set[tuple[str, int]] = set()
-        """The thread and the fence of each; whether another run has taken one over is seen in
-        the transaction."""
+        """The thread and the fence of each; whether another run has taken one over is
+        seen in the transaction.
+        """
 
     @contextmanager
-    def hold(self, address: Address, on_conflict: OnConflict, fences: Fences) -> Iterator[Lease]:
+    def hold(
+        self, address: Address, on_conflict: OnConflict, fences: Fences
+    ) -> Iterator[Lease]:
         """Hold the right to write at *address*.
 
         Raises:
@@ -103,7 +118,9 @@ class LeaseFiles:
                     raise of_system(error, self._path) from error
                 # An owner that gives it up removes the file.
                 left = file.read(FENCE)
-                fence = max(time.time_ns(), 1 + max(replaced or 0, left, fences(address, 0)))
+                fence = max(
+                    time.time_ns(), 1 + max(replaced or 0, left, fences(address, 0))
+                )
                 self.held.add((address.thread_id, fence))
                 file.write(FENCE, fence)
                 file.write(SHOWN, 0)
@@ -140,10 +157,11 @@ class LeaseFiles:
         return owner
 
     def watch(self, address: Address) -> tuple[Owner, dict[str, Any]] | None:
-        """Return who holds the lease at *address*, and what its run has last shown that it does.
+        """Return who holds the lease at *address*, and what its run has last shown that
+        it does.
 
-        From now on it shows that, for some seconds. None: nobody holds it, or nothing can be
-        read yet, as it is being written.
+        From now on it shows that, for some seconds. None: nobody holds it, or nothing
+        can be read yet, as it is being written.
         """
         path = self.file(address)
         owner, shown = held_at(path)
@@ -161,7 +179,9 @@ class LeaseFiles:
         return os.path.join(self._path, name)
 
     def _release(self, file: FileLock) -> None:
-        """Give a lease back: its file's name is removed, if that is still this file's."""
+        """Give a lease back: its file's name is removed, if that is still this
+        file's.
+        """
         with closing(file):
             fault("lease.release")
             # If the name cannot be removed, the next run must not take us for dead.
@@ -183,8 +203,12 @@ class LeaseFiles:
                 fault("lease.remove")
                 os.unlink(file.path)
 
-    def _acquire(self, address: Address, on_conflict: OnConflict) -> tuple[FileLock, int | None]:
-        """Return the locked file of a lease, and the fence of the one that was taken over."""
+    def _acquire(
+        self, address: Address, on_conflict: OnConflict
+    ) -> tuple[FileLock, int | None]:
+        """Return the locked file of a lease, and the fence of the one that was taken
+        over.
+        """
         replaced, pause, patience = None, 0.001, time.monotonic() + _FORK_LASTS
         with suppress(FileExistsError):
             os.mkdir(self._path, 0o700)
@@ -206,7 +230,9 @@ class LeaseFiles:
                 elif on_conflict == "raise" and not (
                     owner.has_ended() and time.monotonic() < patience
                 ):
-                    raise ThreadBusyError(address.thread_id, address.namespace, str(owner))
+                    raise ThreadBusyError(
+                        address.thread_id, address.namespace, str(owner)
+                    )
             deliver()
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
@@ -214,7 +240,9 @@ class LeaseFiles:
 
 @dataclass(slots=True, eq=False)
 class LiveState:
-    """Tells what the owner of a lease does: sealed, and with a hundredth of the time."""
+    """Tells what the owner of a lease does: sealed, and with a hundredth of the
+    time.
+    """
 
     lease: Lease
     table: Table
@@ -227,11 +255,16 @@ class LiveState:
     """When it may tell something again: monotonic seconds."""
 
     def sealed(self) -> bytes | None:
-        """Return what the owner does now; None: it cannot tell, or has only just done so."""
+        """Return what the owner does now; None: it cannot tell, or has only just done
+        so.
+        """
         if self.lease.live is None or time.monotonic() < self.due:
             return None
         began = time.thread_time()
-        state = {**self.lease.live(), "drawing": self.lease.drawing and self.lease.drawing()}
+        state = {
+            **self.lease.live(),
+            "drawing": self.lease.drawing and self.lease.drawing(),
+        }
         state |= {"started": self.started, "at": time.time_ns()}
         data = self.table.sealed(self.place, 0, json.dumps(state).encode())
         self.due = time.monotonic() + _SHARE * (time.thread_time() - began)
@@ -239,7 +272,9 @@ class LiveState:
 
 
 def opened(table: Table, place: bytes, data: bytes) -> dict[str, Any] | None:
-    """Return what `LiveState.sealed` told; None: it is being written, or comes from elsewhere."""
+    """Return what `LiveState.sealed` told; None: it is being written, or comes from
+    elsewhere.
+    """
     with suppress(StoreCorruptError):
         _, told = table.opened(place, data)
         # JSON has no infinite numbers, though Python writes them.
@@ -249,7 +284,9 @@ def opened(table: Table, place: bytes, data: bytes) -> dict[str, Any] | None:
 
 
 class LeaseWatch:
-    """Looks whether an owner in this process is asked to stop; one OS thread for all leases."""
+    """Looks whether an owner in this process is asked to stop; one OS thread for all
+    leases.
+    """
 
     def __init__(self) -> None:
         self.renew()
@@ -264,7 +301,9 @@ class LeaseWatch:
         """Watch a lease that is held from now on, by the lock on *file*."""
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._work, name="flowpregel-leases", daemon=True)
+                thread = threading.Thread(
+                    target=self._work, name="flowpregel-leases", daemon=True
+                )
                 thread.start()  # which waits for the lock
                 self._thread = thread
             self._held[file] = live
@@ -275,7 +314,9 @@ class LeaseWatch:
             self._held.pop(file, None)
 
     def look(self) -> None:
-        """Tell the owners that are asked to stop, and show what those do that are watched."""
+        """Tell the owners that are asked to stop, and show what those do that are
+        watched.
+        """
         stops = []
         with self._lock:
             held = [*self._held.items()]
@@ -287,9 +328,13 @@ class LeaseWatch:
         for stop in stops:
             stop(REASON)
         for file, live in held:
-            # A run may end meanwhile, or be changing what is read: the next time will do.
+            # A run may end meanwhile, or be changing what is read: the next time will
+            # do.
             with suppress(Exception):
-                if file.read(WATCHED) > time.time_ns() and (data := live.sealed()) is not None:
+                if (
+                    file.read(WATCHED) > time.time_ns()
+                    and (data := live.sealed()) is not None
+                ):
                     file.show(data)
 
     def _work(self) -> None:

@@ -21,9 +21,15 @@ from flowpregel.checkpoint.retention import Retention
 from flowpregel.errors import StoreError, StoreFullError
 
 __all__ = [
-    "Codec", "LMDBSaver", "PythonCodec", "Retention", "Stats", "StoreOptions", "ThreadInfo",
+    "Codec",
+    "LMDBSaver",
+    "PythonCodec",
+    "Retention",
+    "Stats",
+    "StoreOptions",
+    "ThreadInfo",
     "Verification",
-]  # fmt: skip
+]
 
 
 class LMDBSaver(DurableSaver):
@@ -68,15 +74,24 @@ class LMDBSaver(DurableSaver):
     ) -> None:
         opened_as = options or StoreOptions()
         store = open_store(
-            path, map_size=map_size, readonly=readonly, lock=lock, codec=codec, options=opened_as
+            path,
+            map_size=map_size,
+            readonly=readonly,
+            lock=lock,
+            codec=codec,
+            options=opened_as,
         )
-        files_of = LeaseFiles(store.environment.path, store.table(b"live"), opened_as.lock_timeout)
+        files_of = LeaseFiles(
+            store.environment.path, store.table(b"live"), opened_as.lock_timeout
+        )
         leases = store.environment.shared.setdefault("leases", files_of)
         super().__init__(store, Tables(store), leases, opened_as, retention)
 
     def opened_to_look(self, codec: Codec) -> tuple[OpenStore, LeaseFiles]:
         lock = os.access(self.path, os.W_OK)
-        store = open_store(self.path, readonly=True, lock=lock, codec=codec, options=self.options)
+        store = open_store(
+            self.path, readonly=True, lock=lock, codec=codec, options=self.options
+        )
         return store, LeaseFiles(self.path, store.table(b"live"))
 
     def verify(self) -> Verification:
@@ -104,7 +119,9 @@ class LMDBSaver(DurableSaver):
             StoreFullError: There is no room.
         """
         target = files.real_path(path)
-        if files.exists(target) or not files.create(target, self._store.environment.copy):
+        if files.exists(target) or not files.create(
+            target, self._store.environment.copy
+        ):
             raise StoreError(f"there is a store at {target} already; give a new folder")
         files.close_to_others(target)
 
@@ -116,8 +133,11 @@ class LMDBSaver(DurableSaver):
         """
         self._store.environment.replace(self.options.lock_timeout)
 
-    def change_keys(self, *, encryption_key: bytes | None, key: bytes | None = None) -> None:
-        """Write every record anew under other keys, into a new file, and close the saver.
+    def change_keys(
+        self, *, encryption_key: bytes | None, key: bytes | None = None
+    ) -> None:
+        """Write every record anew under other keys, into a new file, and close the
+        saver.
 
         All that is in the folder is meant: threads, items of an `LMDBStore`,
         results of an `LMDBCache`. Whatever happens on the way, a crash or a full
@@ -148,7 +168,9 @@ class LMDBSaver(DurableSaver):
         self._store.seal_anew(Seal(key or same.key, encryption_key, is_kept=is_kept))
 
     def _make_room(self, work: Callable[[Any], Any]) -> Any:
-        """Do *work*, which drops something; on a full disk, with the room of the ballast."""
+        """Do *work*, which drops something; on a full disk, with the room of the
+        ballast.
+        """
         try:
             return self._write(work)
         except StoreFullError:

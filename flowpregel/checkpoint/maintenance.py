@@ -34,7 +34,9 @@ class ThreadInfo:
     """The superstep of its newest checkpoint."""
     status: Status
     """*running*: a run holds its lease; *waiting*: it waits for an answer; *failed*: a
-    task raised; *stopped*: a superstep had begun and was not ended; *done*: none of these."""
+    task raised; *stopped*: a superstep had begun and was not ended; *done*: none of
+    these.
+    """
     metadata: Mapping[str, Any]
     """That of its newest checkpoint."""
 
@@ -87,7 +89,9 @@ def count(tables: Tables, used: int, map_size: int) -> Stats:
             if data is None:
                 continue
             record = CheckpointRecord(*tables.fields_of(data))
-            names.update((layout.digest(name), name) for name in record.channel_versions)
+            names.update(
+                (layout.digest(name), name) for name in record.channel_versions
+            )
             stats.bytes_of_checkpoints += size
             for name, place in record.places.items():
                 if isinstance(place, bytes):
@@ -103,14 +107,18 @@ def count(tables: Tables, used: int, map_size: int) -> Stats:
     return stats
 
 
-def _sizes(tables: Tables, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, int]]:
+def _sizes(
+    tables: Tables, table: Table, prefix: bytes = b""
+) -> Iterator[tuple[bytes, int]]:
     """Yield the key and the bytes of each record, in a transaction for each page."""
 
     def page(start: bytes, transaction: Any) -> list[tuple[bytes, int]]:
         keys = table.keys(transaction, prefix, start, _AT_ONCE)
         table.expect(transaction, keys)
         # A record that has lost its key is counted, and is not there to be read.
-        records = [(key, table.record(transaction, key) if key else None) for key in keys]
+        records = [
+            (key, table.record(transaction, key) if key else None) for key in keys
+        ]
         return [(key, len(key) + len(record or b"")) for key, record in records]
 
     return tables.paged(table, page, prefix)
@@ -120,7 +128,9 @@ def _sizes(tables: Tables, table: Table, prefix: bytes = b"") -> Iterator[tuple[
 
 
 def verify(tables: Tables, reader: Reader) -> Verification:
-    """Read every record, and every checkpoint; return how many, and what does not hold."""
+    """Read every record, and every checkpoint; return how many, and what does not
+    hold.
+    """
     total, problems = 0, dict[str, None]()
 
     @contextmanager

@@ -1,4 +1,6 @@
-"""A saver that keeps everything in this process: for tests, and for runs that need no disk."""
+"""A saver that keeps everything in this process: for tests, and for runs that need no
+disk.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +50,18 @@ class MemoryLeases:
         self._last = 0
 
     @contextmanager
-    def hold(self, address: Address, on_conflict: OnConflict, fences: Fences) -> Iterator[Lease]:
+    def hold(
+        self, address: Address, on_conflict: OnConflict, fences: Fences
+    ) -> Iterator[Lease]:
         """Hold the right to write at *address* while the context is open.
 
         Raises:
             ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
         """
-        key, name = (address.thread_id, address.namespace), threading.current_thread().name
+        key, name = (
+            (address.thread_id, address.namespace),
+            threading.current_thread().name,
+        )
         with self._changed:
             if on_conflict == "wait":
                 self._changed.wait_for(lambda: key not in self._owners)

@@ -25,8 +25,8 @@ PERIOD: Final = 1.0
 class CallOutput(NamedTuple):
     """What a call, or a node's task, has printed and logged, in all its attempts.
 
-    stdout, stderr and log records, in the order in which they came, as UTF-8. It is what the
-    task wrote, terminal escapes included.
+    stdout, stderr and log records, in the order in which they came, as UTF-8. It is
+    what the task wrote, terminal escapes included.
     """
 
     checkpoint_id: str
@@ -44,7 +44,9 @@ class CallOutput(NamedTuple):
     """The bytes of all that was written."""
 
     def and_then(self, more: CallOutput, limit: int) -> CallOutput:
-        """Return what is kept of this and of *more* after it: *limit* bytes, half of each end."""
+        """Return what is kept of this and of *more* after it: *limit* bytes, half of
+        each end.
+        """
         # Nothing is missing within either, unless both its ends have their full length.
         ends = self.head + self.tail + more.head + more.tail
         half = limit // 2
@@ -70,8 +72,16 @@ class CallOutput(NamedTuple):
         """
         left = self.size - max(seen, len(self.head))
         rest = self.tail[-left:] if left > 0 else b""
-        cut = f"\n[... {left - len(rest):,} bytes were not kept ...]\n" if left > len(rest) else ""
-        return self.head[seen:].decode(errors="replace") + cut + rest.decode(errors="replace")
+        cut = (
+            f"\n[... {left - len(rest):,} bytes were not kept ...]\n"
+            if left > len(rest)
+            else ""
+        )
+        return (
+            self.head[seen:].decode(errors="replace")
+            + cut
+            + rest.decode(errors="replace")
+        )
 
 
 Pending: TypeAlias = dict[tuple[Address, str], CallOutput]
@@ -102,7 +112,8 @@ class OutputBuffer:
             if self._timer is None:
                 self._timer = threading.Timer(PERIOD, self.flush)
                 self._timer.daemon = True
-                with suppress(RuntimeError):  # the program is ending, and closes the store
+                # the program is ending, and closes the store
+                with suppress(RuntimeError):
                     self._timer.start()
 
     def flush(self) -> None:
@@ -112,15 +123,16 @@ class OutputBuffer:
                 self.write(lambda transaction: None)
 
     def write(self, work: Callable[[Any], Any]) -> Any:
-        """Return ``work(transaction)`` of one that writes, into which is put what is pending then.
+        """Return ``work(transaction)`` of one that writes, into which is put what is
+        pending then.
 
         If it fails, that is pending again: it may be of other runs.
         """
         taken: Pending = {}
 
         def both(transaction: Any) -> Any:
-            # No other transaction is under way: what came first is written first. This one may
-            # be begun anew; more may have come by then.
+            # No other transaction is under way: what came first is written first. This
+            # one may be begun anew; more may have come by then.
             with self._lock:
                 self._append(taken, self.pending)
                 self.pending = {}
@@ -134,7 +146,8 @@ class OutputBuffer:
 
         try:
             return self._tables.write(both)
-        except Exception:  # not Ctrl-C, which comes before it is begun or after it is kept
+        # not Ctrl-C, which comes before it is begun or after it is kept
+        except Exception:
             with self._lock:
                 self._append(taken, self.pending)
                 self.pending, self._timer = taken, None
@@ -158,7 +171,9 @@ class OutputBuffer:
 
 
 def outputs(tables: Tables, address: Address, transaction: Any) -> list[CallOutput]:
-    """Return what is kept of the tasks that started at *address*, the first to print first."""
+    """Return what is kept of the tasks that started at *address*, the first to print
+    first.
+    """
     namespace = tables.namespace(transaction, address)
     if namespace is None:
         return []

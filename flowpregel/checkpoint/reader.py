@@ -34,24 +34,35 @@ from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.langgraph_methods import metadata_of
-from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables, WritesRecord
+from flowpregel.checkpoint.layout import (
+    CheckpointRecord,
+    NamespaceRecord,
+    Tables,
+    WritesRecord,
+)
 from flowpregel.errors import ValueEncodingError
 
 _PAGE = 8
 """How many checkpoints of a history are read in one transaction."""
 _SMALL = 1024
-"""Bytes of a finished call's record up to which it is held, and need not be read again."""
+"""Bytes of a finished call's record up to which it is held, and need not be read
+again.
+"""
 _MOST_HELD = 10_000
 """How many of them."""
 RESULT = "__end__"
 """The channel with what a workflow returned."""
 _FINISHED_CALL = {RETURN, CALLED}
-"""What a task has left that is a finished call and nothing else: its result may stay there."""
+"""What a task has left that is a finished call and nothing else: its result may stay
+there.
+"""
 
 
 @dataclass(frozen=True)
 class DeltaChain:
-    """The deltas of a channel up to a version, and the snapshot they start from, encoded."""
+    """The deltas of a channel up to a version, and the snapshot they start from,
+    encoded.
+    """
 
     seed: bytes | None
     oldest_first: list[tuple[bytes, ...]]
@@ -71,7 +82,9 @@ class CopiedCheckpoint:
     """By channel: how many deltas of a chain, from the oldest on."""
     tasks: list[WritesRecord] = field(default_factory=list)
     left: dict[int, str] = field(default_factory=dict)
-    """The ids of the calls that finished, by the hash of their paths: *tasks* leaves them out."""
+    """The ids of the calls that finished, by the hash of their paths: *tasks* leaves
+    them out.
+    """
     held: dict[str, WritesRecord] = field(default_factory=dict)
     """Small ones of these, by id."""
     marks_unreadable: bool = False
@@ -79,7 +92,9 @@ class CopiedCheckpoint:
 
 
 class Glance(NamedTuple):
-    """A thread's newest checkpoint, without what needs the user's classes to be decoded."""
+    """A thread's newest checkpoint, without what needs the user's classes to be
+    decoded.
+    """
 
     saved: Saved
     """Its metadata; no values of channels, and nothing that tasks have left on it."""
@@ -107,7 +122,8 @@ class Reader:
         *,
         bare: bool = False,
     ) -> Iterator[Saved]:
-        """Yield the checkpoints at *address*, newest first, in a transaction for each page.
+        """Yield the checkpoints at *address*, newest first, in a transaction for each
+        page.
 
         Args:
             address: Whose; with a ``checkpoint_id`` just that one.
@@ -140,7 +156,9 @@ class Reader:
             found = self.tables.newest_first(transaction, namespace, before)
             for identifier, record in islice(found, size):
                 kept = record._replace(places={}) if bare else record
-                page.append(self._copied(transaction, namespace, identifier, kept, chains))
+                page.append(
+                    self._copied(transaction, namespace, identifier, kept, chains)
+                )
                 self._copy_tasks(transaction, page[-1])
             return page
 
@@ -149,10 +167,13 @@ class Reader:
             yield from page
             before = page[-1].id
         if is_whole:
-            self.read(partial(self.tables.ids, address=address))  # if one is missing, it raises
+            # if one is missing, it raises
+            self.read(partial(self.tables.ids, address=address))
 
     def glance(self, address: Address) -> Glance | None:
-        """Return what is known of the newest checkpoint at *address* without the user's classes."""
+        """Return what is known of the newest checkpoint at *address* without the user's
+        classes.
+        """
 
         def look(transaction: Any) -> tuple[CopiedCheckpoint, bool] | None:
             copied = self.find(transaction, address, tasks=False)
@@ -168,12 +189,14 @@ class Reader:
         return Glance(saved, has_begun or saved.checkpoint.source == "input")
 
     def node_results(self, address: Address) -> Iterator[tuple[str, Ran]]:
-        """Yield how the nodes of a run ran, back from one of its checkpoints to its input."""
+        """Yield how the nodes of a run ran, back from one of its checkpoints to its
+        input.
+        """
         identifier, is_edit = address.checkpoint_id, False
         while identifier is not None:
             ends, source, parent = self.read(partial(self._ends, address, identifier))
-            # An edit or a replay began anew where its parent's nodes had begun: it has not
-            # what these wrote.
+            # An edit or a replay began anew where its parent's nodes had begun: it has
+            # not what these wrote.
             if not is_edit:
                 yield from ((identifier, ran) for ran in ends)
             is_edit = source in ("update", "fork")
@@ -184,16 +207,24 @@ class Reader:
     def _ends(
         self, address: Address, identifier: str, transaction: Any
     ) -> tuple[list[Ran], str, str | None]:
-        """Return how nodes ran that wrote something on a checkpoint, its source and its parent."""
+        """Return how nodes ran that wrote something on a checkpoint, its source and its
+        parent.
+        """
         namespace = self.tables.namespace(transaction, address)
-        key = b"" if namespace is None else layout.checkpoint_key(namespace.prefix, identifier)
+        key = (
+            b""
+            if namespace is None
+            else layout.checkpoint_key(namespace.prefix, identifier)
+        )
         data = self.tables.checkpoints.get(transaction, key) if key else None
         if data is None:
             return [], "input", None  # it was dropped
         ends = []
         for _, each in self.tables.writes.scan(transaction, key):
             task = WritesRecord(*self.tables.fields_of(each))
-            is_done = not CONTROL_WRITES.issuperset(name for name, _ in task.writes.values())
+            is_done = not CONTROL_WRITES.issuperset(
+                name for name, _ in task.writes.values()
+            )
             if task.ran is not None and is_done and not caller_of(task.path):
                 ends.append(Ran(*task.ran))
         record = CheckpointRecord(*self.tables.fields_of(data))
@@ -254,9 +285,14 @@ class Reader:
             chains: By channel, the deltas that were read before.
         """
         copied = CopiedCheckpoint(identifier, record, namespace)
-        stored = [name for name, place in record.places.items() if place == layout.STORED]
+        stored = [
+            name for name, place in record.places.items() if place == layout.STORED
+        ]
         versions = record.channel_versions
-        keys = [layout.value_key(namespace.prefix, versions.get(name), name) for name in stored]
+        keys = [
+            layout.value_key(namespace.prefix, versions.get(name), name)
+            for name in stored
+        ]
         if keys:
             self.tables.values.expect(transaction, keys)
         for name, place in record.places.items():
@@ -269,18 +305,24 @@ class Reader:
             elif place == layout.DELTA:
                 chain = chains.get(name)
                 if chain is None or version not in chain.positions:
-                    chain = chains[name] = self._chain(transaction, namespace.prefix, name, version)
+                    chain = chains[name] = self._chain(
+                        transaction, namespace.prefix, name, version
+                    )
                 copied.deltas[name] = chain, chain.positions[version]
         return copied
 
     def _copy_tasks(
         self, transaction: Any, copied: CopiedCheckpoint, *, lazy_results: bool = False
     ) -> None:
-        """Add what tasks have left; of those that are finished calls, if *lazy_results*, little."""
+        """Add what tasks have left; of those that are finished calls, if
+        *lazy_results*, little.
+        """
         prefix = layout.checkpoint_key(copied.namespace.prefix, copied.id)
         for _, data in self.tables.writes.scan(transaction, prefix):
             task = WritesRecord(*self.tables.fields_of(data))
-            if not (lazy_results and dict(task.writes.values()).keys() == _FINISHED_CALL):
+            if not (
+                lazy_results and dict(task.writes.values()).keys() == _FINISHED_CALL
+            ):
                 copied.tasks.append(task)
                 continue
             copied.left[hash(task.path)] = task.task_id
@@ -296,7 +338,9 @@ class Reader:
         if oldest.base == layout.STORED:
             seed = self.tables.value(transaction, prefix, channel, oldest.previous)
         positions = {each: len(found) - at for at, (each, _) in enumerate(found)}
-        return DeltaChain(seed, [delta.writes for _, delta in reversed(found)], positions)
+        return DeltaChain(
+            seed, [delta.writes for _, delta in reversed(found)], positions
+        )
 
     # ------------------------------------------------------------ after the transaction
 
@@ -305,7 +349,8 @@ class Reader:
         namespace, decode = copied.namespace, self.codec.decode
         maybe = self.maybe_decoded if copied.marks_unreadable else decode
         values = {
-            name: maybe(data, _result_of(namespace, name)) for name, data in copied.values.items()
+            name: maybe(data, _result_of(namespace, name))
+            for name, data in copied.values.items()
         }
         pending = []
         for task in sorted(copied.tasks, key=attrgetter("path", "task_id")):
@@ -320,7 +365,9 @@ class Reader:
         del kept["places"]
         # Copies: in memory the record is what is kept.
         kept["channel_versions"] = dict(kept["channel_versions"])
-        kept["versions_seen"] = {node: {**seen} for node, seen in kept["versions_seen"].items()}
+        kept["versions_seen"] = {
+            node: {**seen} for node, seen in kept["versions_seen"].items()
+        }
         kept["metadata"] = {
             name: decode(data, "the metadata of a checkpoint")
             for name, data in kept["metadata"].items()
@@ -332,11 +379,14 @@ class Reader:
             writes=writes,
             ran=ran,
             deltas={
-                name: self._deltas(chain, end, name) for name, (chain, end) in copied.deltas.items()
+                name: self._deltas(chain, end, name)
+                for name, (chain, end) in copied.deltas.items()
             },
             is_latest=copied.id == namespace.newest,
             newest_id=namespace.newest,
-            left=LeftCalls(self, prefix, copied.left, copied.held) if copied.left else None,
+            left=LeftCalls(self, prefix, copied.left, copied.held)
+            if copied.left
+            else None,
         )
 
     def maybe_decoded(self, data: bytes, what: object) -> Any:
@@ -347,7 +397,9 @@ class Reader:
             return Unreadable(error)
 
     def _has(self, copied: CopiedCheckpoint, filter: Mapping[str, Any]) -> bool:
-        """Return whether the metadata, ``source`` and ``step`` of a checkpoint are these."""
+        """Return whether the metadata, ``source`` and ``step`` of a checkpoint are
+        these.
+        """
         bare = replace(copied, values={}, deltas={}, tasks=[], left={})
         found = metadata_of(self.decoded(bare).checkpoint)
         return all(found.get(key) == value for key, value in filter.items())
@@ -384,7 +436,9 @@ class LeftCalls:
     held: Mapping[str, WritesRecord]
 
     def record_at(self, path: str) -> Sequence[Write]:
-        """Return which call has this path, without its result; empty: there is no such."""
+        """Return which call has this path, without its result; empty: there is no
+        such.
+        """
         task_id = self.ids.get(hash(path))
         return () if task_id is None else self.result(task_id, CALLED)
 
@@ -412,13 +466,18 @@ class LeftCalls:
         reader, record = self.reader, self.held.get(task_id)
         if record is None and len(self.held) < len(self.ids):
             key = self.prefix + layout.digest(task_id)
-            if (data := reader.read(partial(reader.tables.writes.get, key=key))) is not None:
+            if (
+                data := reader.read(partial(reader.tables.writes.get, key=key))
+            ) is not None:
                 record = WritesRecord(*reader.tables.fields_of(data))
         writes = {} if record is None else dict(record.writes.values())
         if record is None or RETURN not in writes:
             return ()
         return [
-            (channel, reader.maybe_decoded(value, _WriteText(reader.codec, record, channel)))
+            (
+                channel,
+                reader.maybe_decoded(value, _WriteText(reader.codec, record, channel)),
+            )
             for channel, value in writes.items()
             if only in (None, channel)
         ]

@@ -1,7 +1,7 @@
 """What our savers have in common: batches, encoded, become records in tables.
 
-What can fail for reasons of the user's is done when a batch is encoded: none of the user's code
-runs while a transaction is open.
+What can fail for reasons of the user's is done when a batch is encoded: none of the
+user's code runs while a transaction is open.
 """
 
 from __future__ import annotations
@@ -46,24 +46,31 @@ from flowpregel.checkpoint.retention import (
     forget_checkpoints,
     forget_thread,
 )
-from flowpregel.errors import ConfigurationError, LeaseLostError, StoreBusyError, StoreFullError
+from flowpregel.errors import (
+    ConfigurationError,
+    LeaseLostError,
+    StoreBusyError,
+    StoreFullError,
+)
 
 LONGEST_INLINE = 128
-"""Bytes: a larger value is kept once per version, not in each checkpoint that has it."""
+"""Bytes: a larger value is kept once per version, not in each checkpoint that has
+it.
+"""
 _LONGEST_SOURCE = 1 << 16
 """Bytes that are kept of the source of a task or a body, compressed."""
 _KEPT_FIELDS = attrgetter(*layout.CheckpointRecord._fields[:-2])
-"""Takes out of a checkpoint what stands in its record; the places of its values follow."""
+"""Takes out of a checkpoint what stands in its record; the places of its values
+follow.
+"""
 
 
 class RecordSaver(BaseCheckpointSaver):
     """A saver that keeps records in tables.
 
-    Args:
-        tables: Those of its store.
-        leases: Those of this process in it.
-        retention: How much history is kept; None: all of it.
-        kept: The most bytes that are kept of the arguments of a failed call, and of output.
+    Args: tables: Those of its store. leases: Those of this process in it. retention:
+        How much history is kept; None: all of it. kept: The most bytes that are kept of
+        the arguments of a failed call, and of output.
     """
 
     def __init__(
@@ -114,7 +121,11 @@ class RecordSaver(BaseCheckpointSaver):
         made = encode_batch(batch, codec.encode)
         for task in batch.writes:
             channel, called = task.writes[-1] if task.writes else ("", None)
-            codes = (called[2], called[5][:CODE_DIGITS]) if channel == CALLED and called else ()
+            codes = (
+                (called[2], called[5][:CODE_DIGITS])
+                if channel == CALLED and called
+                else ()
+            )
             own = "" if task.ran is None else task.ran.code
             for code in filter(None, (*codes, own)):
                 if code in SOURCES and code not in self._sources:
@@ -122,7 +133,9 @@ class RecordSaver(BaseCheckpointSaver):
                     made.sources[code] = source[:_LONGEST_SOURCE]
         for task in made.writes:
             if isinstance(task.failed, FailedCall):
-                task.failed = arguments.encoded(task.failed, self._kept_arguments, codec)
+                task.failed = arguments.encoded(
+                    task.failed, self._kept_arguments, codec
+                )
         return made
 
     @held()
@@ -144,8 +157,11 @@ class RecordSaver(BaseCheckpointSaver):
                 with suppress(StoreBusyError, StoreFullError):
                     self._make_room(partial(sweeper.sweep, address=address))
 
-    def _put(self, transaction: Any, batches: Sequence[EncodedBatch]) -> list[NamespaceRecord]:
-        """Put batches into a transaction; return the namespaces of the checkpoints among them.
+    def _put(
+        self, transaction: Any, batches: Sequence[EncodedBatch]
+    ) -> list[NamespaceRecord]:
+        """Put batches into a transaction; return the namespaces of the checkpoints
+        among them.
 
         Raises:
             LeaseLostError: The lease of one was taken over.
@@ -159,14 +175,18 @@ class RecordSaver(BaseCheckpointSaver):
             namespace = before or tables.new_namespace(transaction, batch.address)
             if batch.fence is not None:
                 if batch.fence < namespace.fence:
-                    raise LeaseLostError(namespace.thread_id, namespace.namespace, "a newer run")
+                    raise LeaseLostError(
+                        namespace.thread_id, namespace.namespace, "a newer run"
+                    )
                 namespace = namespace._replace(fence=batch.fence)
             for code, source in batch.sources.items():
                 tables.put_source(transaction, code, source)
             for task in batch.writes:
                 _put_task(tables, transaction, namespace.prefix, task)
             if batch.checkpoint is not None:
-                namespace = _put_checkpoint(tables, transaction, namespace, batch.checkpoint)
+                namespace = _put_checkpoint(
+                    tables, transaction, namespace, batch.checkpoint
+                )
                 grown.append(namespace)
             if namespace != before:
                 tables.threads.put(transaction, key, tables.record_of(tuple(namespace)))
@@ -183,7 +203,9 @@ class RecordSaver(BaseCheckpointSaver):
             raise ConfigurationError(
                 f"on_conflict is {on_conflict!r}; use 'raise', 'wait' or 'takeover'"
             )
-        return self._leases.hold(Address(thread_id, namespace), on_conflict, self._fence)
+        return self._leases.hold(
+            Address(thread_id, namespace), on_conflict, self._fence
+        )
 
     def source_of(self, code: str) -> str:
         return str(self._read(partial(self._tables.source, code=code)))
@@ -194,17 +216,25 @@ class RecordSaver(BaseCheckpointSaver):
     def send_signal(self, thread_id: str, name: str, value: Any) -> None:
         data = self._tables.codec.encode(value, f"signal {name!r}")
         thread = thread_name(thread_id)
-        self._write(partial(signals.send, self._tables, thread_id=thread, name=name, data=data))
+        self._write(
+            partial(signals.send, self._tables, thread_id=thread, name=name, data=data)
+        )
 
-    def receive_signal(self, thread_id: str, name: str, receiver: str) -> tuple[Any] | None:
+    def receive_signal(
+        self, thread_id: str, name: str, receiver: str
+    ) -> tuple[Any] | None:
         asked = {"thread_id": thread_id, "name": name, "receiver": receiver}
         # A look costs no transaction that writes.
         if self._read(partial(signals.unreceived, self._tables, **asked)) is None:
             return None
         data = self._write(partial(signals.receive, self._tables, **asked))
-        return None if data is None else (self._tables.codec.decode(data, f"signal {name!r}"),)
+        return (
+            None
+            if data is None
+            else (self._tables.codec.decode(data, f"signal {name!r}"),)
+        )
 
-    # -------------------------------------------------------- what is forgotten and copied
+    # what is forgotten and copied ------------------------------------------
 
     def delete_thread(self, thread_id: str) -> None:
         thread = thread_name(thread_id)
@@ -219,22 +249,30 @@ class RecordSaver(BaseCheckpointSaver):
                 if saved.checkpoint.metadata.get("run_id") in wanted
             ]
             if gone:
-                forget = partial(forget_checkpoints, self._tables, address=address, gone=gone)
+                forget = partial(
+                    forget_checkpoints, self._tables, address=address, gone=gone
+                )
                 self._make_room(forget)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         source, target = thread_name(source_thread_id), thread_name(target_thread_id)
         self._write(partial(copy_thread, self._tables, source=source, target=target))
 
-    def prune(self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest") -> None:
+    def prune(
+        self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest"
+    ) -> None:
         if strategy not in ("keep_latest", "delete"):
-            raise ConfigurationError(f"strategy is {strategy!r}; use 'keep_latest' or 'delete'")
+            raise ConfigurationError(
+                f"strategy is {strategy!r}; use 'keep_latest' or 'delete'"
+            )
         for thread_id in map(thread_name, thread_ids):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
             for address in [*self.namespaces(thread_id)]:
-                self._make_room(partial(forget_checkpoints, self._tables, address=address))
+                self._make_room(
+                    partial(forget_checkpoints, self._tables, address=address)
+                )
 
     # -------------------------------------------------------- inner
 
@@ -256,22 +294,26 @@ class RecordSaver(BaseCheckpointSaver):
 
 @dataclass(slots=True)
 class EncodedBatch(Batch):
-    """A batch whose values are what a saver keeps of them, before anybody is shown them.
+    """A batch whose values are what a saver keeps of them, before anybody is shown
+    them.
 
-    A saver may commit later than it is given a batch, and the run goes on meanwhile: with the
-    same objects, which it may change. What is encoded already no change can reach.
+    A saver may commit later than it is given a batch, and the run goes on meanwhile:
+    with the same objects, which it may change. What is encoded already no change can
+    reach.
     """
 
     sources: dict[str, bytes] = field(default_factory=dict)
-    """By digest, the source of tasks whose calls are recorded, if it may not be kept yet."""
+    """By digest, the source of tasks whose calls are recorded, if it may not be kept
+    yet.
+    """
 
 
 def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatch:
-    """Return *batch* with each value encoded; an object that is in it twice is encoded once.
+    """Return *batch* with each value encoded; an object that is in it twice is encoded
+    once.
 
-    Args:
-        batch: The batch.
-        encode: Returns what a saver keeps of a value; the text says what it is, for errors.
+    Args: batch: The batch. encode: Returns what a saver keeps of a value; the text says
+        what it is, for errors.
 
     Raises:
         ValueEncodingError: A value cannot be kept.
@@ -286,7 +328,9 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
     tasks = []
     for task in batch.writes:
         what = f"the write of task {task.task_id!r} to"
-        writes = tuple((name, kept(value, f"{what} {name!r}")) for name, value in task.writes)
+        writes = tuple(
+            (name, kept(value, f"{what} {name!r}")) for name, value in task.writes
+        )
         if writes:
             tasks.append(replace(task, writes=writes))
     made = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
@@ -305,11 +349,14 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
         made.checkpoint = replace(
             given,
             channel_versions=dict(given.channel_versions),
-            # A run gives a node a new mapping and changes none, so the outer copy is enough.
+            # A run gives a node a new mapping and changes none, so the outer copy is
+            # enough.
             versions_seen=dict(given.versions_seen),
             values=values,
             deltas=deltas,
-            metadata={name: kept(value, what) for name, value in given.metadata.items()},
+            metadata={
+                name: kept(value, what) for name, value in given.metadata.items()
+            },
         )
     return made
 
@@ -317,14 +364,18 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
 # ---------------------------------------------------------------- put
 
 
-def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites) -> None:
+def _put_task(
+    tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites
+) -> None:
     """Put a task's pending writes on a checkpoint, with those that are there.
 
-    By position: control writes replace those of their kind; any other stays as it is once it is
-    there, and ends the use of what the task had saved.
-    The arguments of a call that failed are kept beside them, until it has finished.
+    By position: control writes replace those of their kind; any other stays as it is
+    once it is there, and ends the use of what the task had saved. The arguments of a
+    call that failed are kept beside them, until it has finished.
     """
-    key = layout.checkpoint_key(prefix, task.checkpoint_id) + layout.digest(task.task_id)
+    key = layout.checkpoint_key(prefix, task.checkpoint_id) + layout.digest(
+        task.task_id
+    )
     known: dict[int, tuple[str, bytes]] = {}
     ran = None if task.ran is None else tuple(task.ran)
     if (data := tables.writes.get(transaction, key)) is not None:
@@ -338,13 +389,19 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites)
             known[position] = write
         if position >= 0:
             known.pop(WRITES_IDX_MAP[SAVED], None)
-    tables.writes.put(transaction, key, tables.record_of((task.task_id, task.path, known, ran)))
+    tables.writes.put(
+        transaction, key, tables.record_of((task.task_id, task.path, known, ran))
+    )
     if isinstance(task.failed, bytes):
-        tables.writes.put(transaction, layout.beside(layout.ARGUMENTS, key), task.failed)
+        tables.writes.put(
+            transaction, layout.beside(layout.ARGUMENTS, key), task.failed
+        )
 
 
 def _newer(old: tuple[Any, ...] | None, new: Ran | None) -> tuple[Any, ...] | None:
-    """Return how a task ran last; the code is that of the attempt which wrote something."""
+    """Return how a task ran last; the code is that of the attempt which wrote
+    something.
+    """
     if old is None or new is None:
         return old if new is None else tuple(new)
     before = Ran(*old)
@@ -356,8 +413,14 @@ def _put_checkpoint(
 ) -> NamespaceRecord:
     """Put a checkpoint and what it changed; return the namespace as it is then."""
     if checkpoint.parent_id == checkpoint.id:
-        raise ConfigurationError(f"checkpoint {checkpoint.id!r} cannot be its own parent")
-    versions, values, deltas = checkpoint.channel_versions, checkpoint.values, checkpoint.deltas
+        raise ConfigurationError(
+            f"checkpoint {checkpoint.id!r} cannot be its own parent"
+        )
+    versions, values, deltas = (
+        checkpoint.channel_versions,
+        checkpoint.values,
+        checkpoint.deltas,
+    )
     above = checkpoint.parent_id
     parent = None if above is None else tables.checkpoint(transaction, namespace, above)
     before = {} if parent is None else parent.channel_versions
@@ -384,7 +447,9 @@ def _put_checkpoint(
             elif previous != before.get(name):
                 base = tables.place(transaction, namespace, name, previous)
             added = tables.record_of((previous, base, deltas[name].writes))
-            tables.deltas.put(transaction, layout.value_key(namespace.prefix, version, name), added)
+            tables.deltas.put(
+                transaction, layout.value_key(namespace.prefix, version, name), added
+            )
             places[name] = layout.DELTA
         elif name not in checkpoint.changed:
             places[name] = tables.place(transaction, namespace, name, version)

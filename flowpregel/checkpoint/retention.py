@@ -1,4 +1,6 @@
-"""How much history is kept; what is dropped, with only what no kept checkpoint needs; and redo."""
+"""How much history is kept; what is dropped, with only what no kept checkpoint needs;
+and redo.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from flowpregel._core.records import ASKED, CALLED, INTERRUPT, RESUME, Address
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
-from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables, WritesRecord
+from flowpregel.checkpoint.layout import (
+    CheckpointRecord,
+    NamespaceRecord,
+    Tables,
+    WritesRecord,
+)
 from flowpregel.errors import ConfigurationError
 
 
@@ -40,7 +47,9 @@ class Retention:
         for name in ("keep_last", "max_age", "max_bytes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ConfigurationError(f"{name} is {value!r}; use more than 0, or None")
+                raise ConfigurationError(
+                    f"{name} is {value!r}; use more than 0, or None"
+                )
 
 
 class Sweeper:
@@ -55,8 +64,9 @@ class Sweeper:
         self._tables = tables
         self._retention = retention
         self._interval = max(32, (retention.keep_last or 0) // 2)
-        """When a namespace has so many checkpoints more it is swept again: in proportion to what
-        is kept, so that sweeping costs each commit the same."""
+        """When a namespace has so many checkpoints more it is swept again: in
+        proportion to what is kept, so that sweeping costs each commit the same.
+        """
 
     def is_due(self, namespace: NamespaceRecord) -> bool:
         """Return whether a namespace is to be swept now."""
@@ -75,7 +85,9 @@ class Sweeper:
     def _beyond(self, transaction: Any, namespace: NamespaceRecord) -> set[str]:
         """Return the ids of the checkpoints that are beyond a bound and that may go."""
         bounds, prefix = self._retention, namespace.prefix
-        oldest = 0 if bounds.max_age is None else time.time_ns() - int(bounds.max_age * 1e9)
+        oldest = (
+            0 if bounds.max_age is None else time.time_ns() - int(bounds.max_age * 1e9)
+        )
         beyond: set[str] = set()
         answered: set[str | None] = set()
         """The parents of those that are kept: their questions were answered."""
@@ -93,11 +105,14 @@ class Sweeper:
                 beyond.add(identifier)
             else:
                 answered.add(record.parent_id)
-        pinned = {*self._tables.writes.keys(transaction, layout.beside(layout.PIN, prefix))}
+        pinned = {
+            *self._tables.writes.keys(transaction, layout.beside(layout.PIN, prefix))
+        }
         return {
             each
             for each in beyond
-            if layout.beside(layout.PIN, layout.checkpoint_key(prefix, each)) not in pinned
+            if layout.beside(layout.PIN, layout.checkpoint_key(prefix, each))
+            not in pinned
             and (each in answered or not self._waits(transaction, prefix, each))
         }
 
@@ -111,14 +126,21 @@ class Sweeper:
             found += [data for _, data in tables.writes.scan(transaction, place)]
         for name in record.changed:
             place = layout.value_key(prefix, record.channel_versions.get(name), name)
-            found += [table.get(transaction, place) for table in (tables.values, tables.deltas)]
+            found += [
+                table.get(transaction, place)
+                for table in (tables.values, tables.deltas)
+            ]
         return sum(len(data) for data in found if data is not None)
 
     def _waits(self, transaction: Any, prefix: bytes, identifier: str) -> bool:
         """Return whether a task of the checkpoint waits for an answer."""
-        found = self._tables.writes.scan(transaction, layout.checkpoint_key(prefix, identifier))
+        found = self._tables.writes.scan(
+            transaction, layout.checkpoint_key(prefix, identifier)
+        )
         tasks = [WritesRecord(*self._tables.fields_of(data)) for _, data in found]
-        return any(name == INTERRUPT for task in tasks for name, _ in task.writes.values())
+        return any(
+            name == INTERRUPT for task in tasks for name, _ in task.writes.values()
+        )
 
 
 # ---------------------------------------------------------------- forgotten and copied
@@ -138,11 +160,16 @@ def pin(tables: Tables, transaction: Any, address: Address, *, pinned: bool) -> 
 
 
 def forget_checkpoints(
-    tables: Tables, transaction: Any, address: Address, gone: Collection[str] | None = None
+    tables: Tables,
+    transaction: Any,
+    address: Address,
+    gone: Collection[str] | None = None,
 ) -> int:
-    """Drop the checkpoints of a namespace that have these ids; return how many there were.
+    """Drop the checkpoints of a namespace that have these ids; return how many there
+    were.
 
-    What a kept checkpoint shows stays as it is: the values and deltas that it needs are kept.
+    What a kept checkpoint shows stays as it is: the values and deltas that it needs are
+    kept.
 
     Args:
         tables: The store's records.
@@ -178,7 +205,11 @@ def forget_checkpoints(
 
 
 def _add_needed(
-    tables: Tables, transaction: Any, prefix: bytes, record: CheckpointRecord, needed: set[bytes]
+    tables: Tables,
+    transaction: Any,
+    prefix: bytes,
+    record: CheckpointRecord,
+    needed: set[bytes],
 ) -> None:
     """Add the values and deltas that a checkpoint needs to *needed*."""
     for name, place in record.places.items():
@@ -193,7 +224,9 @@ def _add_needed(
                 break
             needed.add(key)
             if delta.base == layout.STORED:
-                needed.add(tables.values.name + layout.value_key(prefix, delta.previous, name))
+                needed.add(
+                    tables.values.name + layout.value_key(prefix, delta.previous, name)
+                )
 
 
 def forget_thread(tables: Tables, transaction: Any, thread_id: str) -> None:
@@ -201,7 +234,9 @@ def forget_thread(tables: Tables, transaction: Any, thread_id: str) -> None:
     for namespace in tables.namespaces(transaction, thread_id):
         for table in tables.of_namespace:
             table.drop(transaction, namespace.prefix)
-        tables.threads.delete(transaction, layout.namespace_key(thread_id, namespace.namespace))
+        tables.threads.delete(
+            transaction, layout.namespace_key(thread_id, namespace.namespace)
+        )
 
 
 def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> None:
@@ -210,25 +245,36 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
     Raises:
         ConfigurationError: *target* has checkpoints already.
     """
-    found = [each for each in tables.namespaces(transaction, source) if each.checkpoints]
-    if found and any(each.checkpoints for each in tables.namespaces(transaction, target)):
+    found = [
+        each for each in tables.namespaces(transaction, source) if each.checkpoints
+    ]
+    if found and any(
+        each.checkpoints for each in tables.namespaces(transaction, target)
+    ):
         raise ConfigurationError(
             f"thread {target!r} has checkpoints already; copy to a new thread_id, "
             "or delete_thread it first"
         )
     for namespace in found:
-        twin = tables.ensure_namespace(transaction, Address(target, namespace.namespace))
+        twin = tables.ensure_namespace(
+            transaction, Address(target, namespace.namespace)
+        )
         for table in tables.of_namespace:
             table.copy(transaction, namespace.prefix, twin.prefix)
-        twin = namespace._replace(prefix=twin.prefix, thread_id=target, fence=twin.fence)
+        twin = namespace._replace(
+            prefix=twin.prefix, thread_id=target, fence=twin.fence
+        )
         tables.put_namespace(transaction, twin)
 
 
 # ---------------------------------------------------------------- taken back
 
 
-def take_back(tables: Tables, transaction: Any, address: Address, calls: Collection[str]) -> None:
-    """Take results of calls back, those of the tasks that made them, and all later checkpoints.
+def take_back(
+    tables: Tables, transaction: Any, address: Address, calls: Collection[str]
+) -> None:
+    """Take results of calls back, those of the tasks that made them, and all later
+    checkpoints.
 
     ::
 
@@ -238,8 +284,9 @@ def take_back(tables: Tables, transaction: Any, address: Address, calls: Collect
          │    └── clean('b')      stays: it answers if it is asked for again
          └── total([1, 2])        stays, as that one
 
-    The next run makes these calls again, and what was made of them. What such a call calls
-    itself, and what its caller calls after it, may be something else then: no sign of chance.
+    The next run makes these calls again, and what was made of them. What such a call
+    calls itself, and what its caller calls after it, may be something else then: no
+    sign of chance.
 
     Args:
         tables: The store's records.
@@ -268,7 +315,9 @@ def take_back(tables: Tables, transaction: Any, address: Address, calls: Collect
     for key, task in tasks.items():
         if task.path in taken:
             answers = {
-                at: write for at, write in task.writes.items() if write[0] in (RESUME, ASKED)
+                at: write
+                for at, write in task.writes.items()
+                if write[0] in (RESUME, ASKED)
             }
             task = task._replace(writes=answers, ran=None)
         elif task.path > first.get(caller_of(task.path), task.path):
@@ -277,7 +326,9 @@ def take_back(tables: Tables, transaction: Any, address: Address, calls: Collect
             continue
         tables.writes.put(transaction, key, tables.record_of(tuple(task)))
     later = [
-        id for id, _ in tables.newest_first(transaction, namespace) if id > address.checkpoint_id
+        id
+        for id, _ in tables.newest_first(transaction, namespace)
+        if id > address.checkpoint_id
     ]
     forget_checkpoints(tables, transaction, address, later)
 
@@ -289,4 +340,6 @@ def _anywhere(task: WritesRecord, codec: ValueCodec) -> WritesRecord:
     if asked is None:
         return task
     changed = codec.encode(tuple(CallRecord(*asked)._replace(place=NOWHERE)), "a call")
-    return task._replace(writes={**task.writes, WRITES_IDX_MAP[CALLED]: (CALLED, changed)})
+    return task._replace(
+        writes={**task.writes, WRITES_IDX_MAP[CALLED]: (CALLED, changed)}
+    )

@@ -1,4 +1,5 @@
-"""Signals: values that were sent to a run from elsewhere, each received by one call of it.
+"""Signals: values that were sent to a run from elsewhere, each received by one call of
+it.
 
 They lie beside the pending writes of their thread, and go with it.
 """
@@ -11,11 +12,17 @@ from flowpregel._core.records import Address
 from flowpregel.checkpoint.layout import SIGNALS, Tables, beside, digest
 
 
-def send(tables: Tables, transaction: Any, thread_id: str, name: str, data: bytes) -> None:
-    """Keep a value, encoded, behind those that were sent before; the thread may be to come."""
+def send(
+    tables: Tables, transaction: Any, thread_id: str, name: str, data: bytes
+) -> None:
+    """Keep a value, encoded, behind those that were sent before; the thread may be to
+    come.
+    """
     namespace = tables.ensure_namespace(transaction, Address(thread_id))
     place = beside(SIGNALS, namespace.prefix) + digest(name)
-    last = next(tables.writes.scan(transaction, place, backwards=True), (place + bytes(8), b""))[0]
+    last = next(
+        tables.writes.scan(transaction, place, backwards=True), (place + bytes(8), b"")
+    )[0]
     number = 1 + int.from_bytes(last[len(place) :], "big")
     record = tables.record_of((data, None))
     tables.writes.put(transaction, place + number.to_bytes(8, "big"), record)
@@ -24,7 +31,9 @@ def send(tables: Tables, transaction: Any, thread_id: str, name: str, data: byte
 def unreceived(
     tables: Tables, transaction: Any, thread_id: str, name: str, receiver: str
 ) -> tuple[bytes, bytes] | None:
-    """Return the key of what is *receiver*'s, or of the first that is nobody's, and the value."""
+    """Return the key of what is *receiver*'s, or of the first that is nobody's, and the
+    value.
+    """
     namespace = tables.namespace(transaction, Address(thread_id))
     free = None
     if namespace is not None:
@@ -41,7 +50,9 @@ def unreceived(
 def receive(
     tables: Tables, transaction: Any, thread_id: str, name: str, receiver: str
 ) -> bytes | None:
-    """Return what `unreceived` finds, and make it *receiver*'s: each time it asks it gets that."""
+    """Return what `unreceived` finds, and make it *receiver*'s: each time it asks it
+    gets that.
+    """
     found = unreceived(tables, transaction, thread_id, name, receiver)
     if found is None:
         return None

@@ -1,4 +1,6 @@
-"""The tasks that have left something on a checkpoint, and how its thread stands by that."""
+"""The tasks that have left something on a checkpoint, and how its thread stands by
+that.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,10 @@ from flowpregel._core.records import Address, Saved
 
 Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
 """How a thread stands: *running*, a run holds its lease; *waiting*, a task waits for an
-answer, or a person must let the run go on (a breakpoint, an edit); *failed*, a task raised, or the
-run has used up its supersteps; *stopped*, tasks are due and no run holds the lease; *done*, nothing
-is due."""
+answer, or a person must let the run go on (a breakpoint, an edit); *failed*, a task
+raised, or the run has used up its supersteps; *stopped*, tasks are due and no run holds
+the lease; *done*, nothing is due.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,8 @@ def work_from(
 ) -> Work:
     """Return a task by what it has left: its newest write to each name in *kept*."""
     called = kept.get(records.CALLED)
-    # A store may be from elsewhere: anything else than texts may be a value without a bound.
+    # A store may be from elsewhere: anything else than texts may be a value without a
+    # bound.
     asked = None
     if isinstance(called, tuple) and all(isinstance(part, str) for part in called[:4]):
         asked = Asked(*called[:4])
@@ -86,9 +90,15 @@ def work_from(
         interrupts = tuple(questions) if isinstance(questions, list | tuple) else ()
         ended = {"state": "waiting", "interrupts": interrupts}
     return Work(
-        id=task_id, name=call or (ran and ran.name), address=address, step=step, ran=ran,
-        is_call=bool(call), asked=asked, **ended,
-    )  # fmt: skip
+        id=task_id,
+        name=call or (ran and ran.name),
+        address=address,
+        step=step,
+        ran=ran,
+        is_call=bool(call),
+        asked=asked,
+        **ended,
+    )
 
 
 def status_of(saved: Saved, *, running: bool) -> Status:
@@ -98,7 +108,9 @@ def status_of(saved: Saved, *, running: bool) -> Status:
     return status_from(states, newest.source, newest.follows, running=running)
 
 
-def status_from(states: Collection[str], source: str, follows: int, *, running: bool) -> Status:
+def status_from(
+    states: Collection[str], source: str, follows: int, *, running: bool
+) -> Status:
     """Return how a thread stands.
 
     Args:
@@ -124,5 +136,7 @@ def status_from(states: Collection[str], source: str, follows: int, *, running: 
 
 
 def is_paused(saved: Saved) -> bool:
-    """Return whether the run at *saved* goes on only if a person lets it: no task has begun."""
+    """Return whether the run at *saved* goes on only if a person lets it: no task has
+    begun.
+    """
     return saved.checkpoint.follows == records.PAUSED and not work_of(saved)

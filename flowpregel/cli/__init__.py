@@ -1,7 +1,8 @@
-"""The command ``flowpregel``: runs flows, and looks after their stores, from a terminal.
+"""The command ``flowpregel``: runs flows, and looks after their stores, from a
+terminal.
 
-Imports of click and rich stay in this package; without them, or what the page needs, `main`
-says how to get them.
+Imports of click and rich stay in this package; without them, or what the page needs,
+`main` says how to get them.
 """
 
 from __future__ import annotations

@@ -2,5 +2,6 @@
 
 from flowpregel.cli import main
 
-if __name__ == "__main__":  # worker processes import this file too, and are not to run it
+# worker processes import this file too, and are not to run it
+if __name__ == "__main__":
     main()

@@ -29,18 +29,26 @@ _HINTS = {
 
 
 class CommandGroup(click.Group):
-    """A group that lists its commands in their order, and prints our errors in one line."""
+    """A group that lists its commands in their order, and prints our errors in one
+    line.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which the commands were added."""
         return [*self.commands]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command, and exit with the code that it returns or that its error stands for."""
+        """Run a command, and exit with the code that it returns or that its error
+        stands for.
+        """
         try:
             code = super().invoke(ctx)
         except click.UsageError as error:
-            hints = [hint for words, hint in _HINTS.items() if re.search(words, error.message)]
+            hints = [
+                hint
+                for words, hint in _HINTS.items()
+                if re.search(words, error.message)
+            ]
             if not hints:
                 raise
             text = f"{error.message.rstrip('.')}; {hints[0]}"
@@ -61,7 +69,8 @@ class CommandGroup(click.Group):
     commands={str(each.name): each for each in _COMMANDS},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waits for an answer, 4 the store "
-    "cannot be used, 75 ended in time and to be run again, 130 stopped by Ctrl-C or `cancel`.",
+    "cannot be used, 75 ended in time and to be run again, 130 stopped by Ctrl-C or "
+    "`cancel`.",
 )
 @click.version_option(package_name="flowpregel", prog_name="flowpregel")
 def app() -> None:

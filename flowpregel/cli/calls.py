@@ -44,13 +44,13 @@ _PAUSE = 0.2
 def check(store: str, flow: str | None, unfinished: bool) -> Code:
     """Show what the runs of a store would do with the code as it is now.
 
-    The body of each unfinished run is gone through with the recorded results; no task runs,
-    and nothing is written. A finished run is shown if its kept result is one of other code.
-    With MODULE:FLOW only its runs are checked, and those that do not record a flow. A run that
-    a process has now is left out.
+    The body of each unfinished run is gone through with the recorded results; no task
+    runs, and nothing is written. A finished run is shown if its kept result is one of
+    other code. With MODULE:FLOW only its runs are checked, and those that do not record
+    a flow. A run that a process has now is left out.
 
-    The exit code is 1 if one would not go on as before: it would fail, use results of other
-    code, or not ask for recorded calls.
+    The exit code is 1 if one would not go on as before: it would fail, use results of
+    other code, or not ask for recorded calls.
     """
     from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415 - keeps --help fast
 
@@ -65,7 +65,10 @@ def check(store: str, flow: str | None, unfinished: bool) -> Code:
     with targets.writing(store) as saver, redirect_stdout(sys.stderr):
         every = dict(check_runs(saver, flow_of, finished=not unfinished))
     found = {key: run for key, run in every.items() if not (run.is_done and run.fits)}
-    rows = [{"thread_id": key, "fits": run.fits, **asdict(run)} for key, run in found.items()]
+    rows = [
+        {"thread_id": key, "fits": run.fits, **asdict(run)}
+        for key, run in found.items()
+    ]
     misfits = sum(not run.fits for run in found.values())
     lines = [f"{key}\n{run}".replace("\n", "\n  ") for key, run in found.items()]
     begun = sum(not run.is_done for run in found.values())
@@ -79,13 +82,17 @@ check.params += [console.TRUST, console.AS_JSON]
 
 @console.thread_command(running.FLOW_OPTION)
 @click.argument("call", required=False)
-@click.option("--pdb", "in_pdb", is_flag=True, help="Look at its error in Python's debugger.")
-def debug(thread: str, call: str | None, in_pdb: bool, flow: str | None, store: str | None) -> None:
+@click.option(
+    "--pdb", "in_pdb", is_flag=True, help="Look at its error in Python's debugger."
+)
+def debug(
+    thread: str, call: str | None, in_pdb: bool, flow: str | None, store: str | None
+) -> None:
     """Make a failed call again, in this process.
 
-    It gets the arguments that it had. CALL is its id or its text, such as "parse('c.txt')",
-    or the beginning of either; where only one call failed it may be left out. The code is
-    that of now. Nothing is written to the store.
+    It gets the arguments that it had. CALL is its id or its text, such as
+    "parse('c.txt')", or the beginning of either; where only one call failed it may be
+    left out. The code is that of now. Nothing is written to the store.
     """
     failed = [each for each in _calls(thread, store) if each.state == "failed"]
     work = _chosen(failed, call, "call that failed")
@@ -104,7 +111,9 @@ def debug(thread: str, call: str | None, in_pdb: bool, flow: str | None, store: 
             resolve_name("pdb:post_mortem")(error.__traceback__)
         console.print_result({"call": work.name, "error": to_json(error, FULL)})
         raise click.exceptions.Exit(Code.FAILED) from error
-    console.print_result({"call": work.name, "result": to_json(result, FULL)}, one_line(result))
+    console.print_result(
+        {"call": work.name, "result": to_json(result, FULL)}, one_line(result)
+    )
 
 
 def _function_of(kept: KeptArguments) -> Callable[..., Any]:
@@ -119,7 +128,8 @@ def _function_of(kept: KeptArguments) -> Callable[..., Any]:
         found = resolve_name(kept.function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            f"there is no task {kept.function} ({error}); it has to be at the top of its module"
+            f"there is no task {kept.function} ({error}); it has to be at the top of "
+            "its module"
         ) from error
     if not kept.function.endswith(".map"):
         again: Callable[..., Any] = getattr(found, "call_here", found)
@@ -136,8 +146,8 @@ def _function_of(kept: KeptArguments) -> Callable[..., Any]:
 def why(thread: str, call: str, flow: str | None, store: str | None) -> None:
     """Show how a call came to its result, and what the next run does.
 
-    That takes the result from the record, or makes the call again. CALL is its id or its
-    text, such as "parse('c.txt')", or the beginning of either.
+    That takes the result from the record, or makes the call again. CALL is its id or
+    its text, such as "parse('c.txt')", or the beginning of either.
     """
     work = _chosen(_calls(thread, store), call, "call")
     next_time = _next_time(work, targets.flow_of(thread, flow, store))
@@ -163,20 +173,28 @@ def _next_time(work: Work, flow: Pregel) -> str:
     if work.state != "done" or work.asked is None:
         return "it is made, or goes on"
     steps = [step for node in flow.nodes.values() for step in node.steps]
-    near = [value for step in steps for value in getattr(step, "__globals__", {}).values()]
+    near = [
+        value for step in steps for value in getattr(step, "__globals__", {}).values()
+    ]
     tasks: list[Any] = [each for each in near if hasattr(type(each), "call_here")]
     name = work.asked.name.removesuffix(".map")
     codes = {each.code for each in tasks if each.name == name}
     if not codes:
-        return f"the record answers it; there is no task {name!r} beside the flow to compare with"
+        return (
+            f"the record answers it; there is no task {name!r} beside the flow to "
+            "compare with"
+        )
     if work.asked.code in codes:
         return "the record answers it; its code is what it was"
     return (
-        "the record answers it, though its code has changed; on_code_change='rerun' makes it anew"
+        "the record answers it, though its code has changed; on_code_change='rerun' "
+        "makes it anew"
     )
 
 
-_FAILED = click.Option(["--failed"], is_flag=True, help="Those too that the flow has dealt with.")
+_FAILED = click.Option(
+    ["--failed"], is_flag=True, help="Those too that the flow has dealt with."
+)
 
 
 @click.command(params=[_FAILED, *running.resume.params])
@@ -196,8 +214,8 @@ def retry(failed: bool, **asked: Any) -> Any:
 def redo(thread: str, calls: Sequence[str], store: str | None) -> None:
     """Take results of calls back.
 
-    The next run makes these calls again, and what follows from them. CALL is the id of a call
-    or its text, such as "parse('c.txt')", or the beginning of either.
+    The next run makes these calls again, and what follows from them. CALL is the id of
+    a call or its text, such as "parse('c.txt')", or the beginning of either.
     """
     recorded = _calls(thread, store)
     chosen = [_chosen(recorded, each, "call") for each in calls]
@@ -205,7 +223,10 @@ def redo(thread: str, calls: Sequence[str], store: str | None) -> None:
     names = [str(each.name) for each in chosen]
     told = {"thread_id": thread, "taken_back": names}
     console.print_result(told, *(f"taken back: {name}" for name in names))
-    note(f"go on with: {shlex.join(['flowpregel', 'resume', thread, '--store', str(store)])}")
+    note(
+        "go on with: "
+        f"{shlex.join(['flowpregel', 'resume', thread, '--store', str(store)])}"
+    )
 
 
 def _take_back(store: str | None, chosen: Sequence[Work]) -> None:
@@ -218,11 +239,14 @@ def _calls(thread: str, store: str | None) -> list[Work]:
     """Return the recorded calls of a thread's last run."""
     with targets.reading(store) as saver:
         targets.newest(saver, thread)
-        return [each for each in targets.work_of_last_run(saver, thread) if each.is_call]
+        return [
+            each for each in targets.work_of_last_run(saver, thread) if each.is_call
+        ]
 
 
 def _chosen(calls: Sequence[Work], name: str | None, what: str) -> Work:
-    """Return the call whose id or text is *name*, or begins so; the only one if that is None.
+    """Return the call whose id or text is *name*, or begins so; the only one if that is
+    None.
 
     Raises:
         ConfigurationError: There is none, or there are several.
@@ -230,18 +254,26 @@ def _chosen(calls: Sequence[Work], name: str | None, what: str) -> Work:
     wanted = name or ""
     found = [each for each in calls if wanted in (each.id, each.name)]
     found = found or [
-        each for each in calls if wanted in (each.id[: len(wanted)], str(each.name)[: len(wanted)])
+        each
+        for each in calls
+        if wanted in (each.id[: len(wanted)], str(each.name)[: len(wanted)])
     ]
     if len(found) == 1:
         return found[0]
-    listed = "".join(f"\n  {each.id[:8]}  {each.name}" for each in (found or calls)[:_MOST])
+    listed = "".join(
+        f"\n  {each.id[:8]}  {each.name}" for each in (found or calls)[:_MOST]
+    )
     if found:
-        raise ConfigurationError(f"{len(found)} calls may be meant; name one by its id:{listed}")
+        raise ConfigurationError(
+            f"{len(found)} calls may be meant; name one by its id:{listed}"
+        )
     named = "" if name is None else f" {name!r}"
-    raise ConfigurationError(f"there is no {what}{named}{listed and '; there are:'}{listed}")
+    raise ConfigurationError(
+        f"there is no {what}{named}{listed and '; there are:'}{listed}"
+    )
 
 
-# ---------------------------------------------------------------- what they have printed
+# what they have printed ----------------------------------------------------
 
 
 @console.thread_command()
@@ -251,8 +283,8 @@ def logs(thread: str, call: str | None, follow: bool, store: str | None) -> None
     """Show what the calls of a run have printed and logged.
 
     The run is the thread's last one. CALL is the id of a call or its text, such as
-    "parse('c.txt')", or the beginning of either; all that begin so are shown. With --json
-    each part is an object in a line of its own.
+    "parse('c.txt')", or the beginning of either; all that begin so are shown. With
+    --json each part is an object in a line of its own.
     """
     seen: dict[str, int] = {}
     shown = ""
@@ -264,7 +296,9 @@ def logs(thread: str, call: str | None, follow: bool, store: str | None) -> None
             for output in _of_last_run(saver, thread, wait=is_running):
                 known = seen.get(output.task_id, 0)
                 is_meant = call is None or output.task_id.startswith(call)
-                if output.size > known and (is_meant or output.name.startswith(str(call))):
+                if output.size > known and (
+                    is_meant or output.name.startswith(str(call))
+                ):
                     _print(output, known, is_new=shown != output.task_id)
                     shown, seen[output.task_id] = output.task_id, output.size
             if is_running:
@@ -275,7 +309,9 @@ def logs(thread: str, call: str | None, follow: bool, store: str | None) -> None
             note("no output is kept; it is that of calls in worker processes")
 
 
-def _of_last_run(saver: DurableSaver, thread_id: str, *, wait: bool) -> Iterator[CallOutput]:
+def _of_last_run(
+    saver: DurableSaver, thread_id: str, *, wait: bool
+) -> Iterator[CallOutput]:
     """Yield the output of the calls of a thread's last run, nested ones included."""
     from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
 

@@ -28,19 +28,26 @@ _SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s?": 1}
 _DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
 _WIDEST = 1_000_000
 _USAGE = (
-    errors.ConfigurationError, errors.EmptyInputError, errors.FlowMismatchError,
-    errors.InputMismatchError, errors.UnknownInterruptError,
-)  # fmt: skip
+    errors.ConfigurationError,
+    errors.EmptyInputError,
+    errors.FlowMismatchError,
+    errors.InputMismatchError,
+    errors.UnknownInterruptError,
+)
 """What is wrong with what was asked."""
 
 
 def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    """Return the seconds of an option's value, which is written as 3h50m, 7d, 90s or 90."""
+    """Return the seconds of an option's value, which is written as 3h50m, 7d, 90s or
+    90.
+    """
     if value is None:
         return None
     found = _DURATION.fullmatch(value)
     if not value or found is None:
-        raise click.BadParameter(f"{value!r} is no duration: write 3h50m, 7d, 90s or 90")
+        raise click.BadParameter(
+            f"{value!r} is no duration: write 3h50m, 7d, 90s or 90"
+        )
     parts = zip(found.groups(), _SECONDS.values(), strict=True)
     return sum(float(each or 0) * unit for each, unit in parts)
 
@@ -58,17 +65,23 @@ class Code(IntEnum):
     STORE = 4
     """The store cannot be used, is damaged, or its thread is in use."""
     AGAIN = 75
-    """It was told to end in time, and is to be run again; sysexits.h has it as EX_TEMPFAIL."""
+    """It was told to end in time, and is to be run again; sysexits.h has it as
+    EX_TEMPFAIL.
+    """
     STOPPED = 130
     """Ctrl-C or ``cancel``; what had finished is kept."""
 
 
 STATUSES = {
-    Code.OK: "done", Code.FAILED: "failed", Code.WAITING: "waiting", Code.STOPPED: "stopped",
+    Code.OK: "done",
+    Code.FAILED: "failed",
+    Code.WAITING: "waiting",
+    Code.STOPPED: "stopped",
     Code.AGAIN: "stopped",
-}  # fmt: skip
-"""How a run stands that ended with a code; of those of one status the last is for a run that was
-only looked at."""
+}
+"""How a run stands that ended with a code; of those of one status the last is for a run
+that was only looked at.
+"""
 
 
 def code_of(error: BaseException) -> Code:
@@ -101,8 +114,12 @@ def _flag(name: str, text: str) -> click.Option:
     )
 
 
-INTERNALS = _flag("--internals", "Show the engine's own channels and steps too, by their names.")
-TRUST = _flag("--trust", "Open a store that others own or may write, or that has another key.")
+INTERNALS = _flag(
+    "--internals", "Show the engine's own channels and steps too, by their names."
+)
+TRUST = _flag(
+    "--trust", "Open a store that others own or may write, or that has another key."
+)
 AS_JSON = _flag("--json", "Print JSON, for programs.")
 
 
@@ -126,7 +143,9 @@ def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.C
     return make
 
 
-def thread_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.Command]:
+def thread_command(
+    *more: click.Option,
+) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a command as `store_command` does, whose first argument is a thread."""
 
     def make(function: Callable[..., Any]) -> click.Command:
@@ -151,7 +170,9 @@ def note(text: str) -> None:
 
 
 def print_result(value: Any, *parts: str | Table) -> None:
-    """Print a result: *value* if JSON was asked for, otherwise *parts*, texts and tables."""
+    """Print a result: *value* if JSON was asked for, otherwise *parts*, texts and
+    tables.
+    """
     if is_asked("--json"):
         print_json(value)
         return
@@ -174,7 +195,9 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Return *rows*: fitted to a terminal, or whole lines elsewhere; without *columns* no heads."""
+    """Return *rows*: fitted to a terminal, or whole lines elsewhere; without *columns*
+    no heads.
+    """
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
     from rich.text import Text  # noqa: PLC0415 - as above
 
@@ -193,15 +216,21 @@ def _cell(value: Any) -> str:
 def aligned(pairs: Mapping[str, Any]) -> Table:
     """Return names and values, aligned, without those that are None."""
     there = {name: value for name, value in pairs.items() if value is not None}
-    return table((), [(k, v if isinstance(v, str) else one_line(v)) for k, v in there.items()])
+    return table(
+        (), [(k, v if isinstance(v, str) else one_line(v)) for k, v in there.items()]
+    )
 
 
 def rich_console(*, stderr: bool = False) -> Console:
-    """Return rich's console, which breaks lines on terminals only and takes texts as they are."""
+    """Return rich's console, which breaks lines on terminals only and takes texts as
+    they are.
+    """
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
 
     width = None if (sys.stderr if stderr else sys.stdout).isatty() else _WIDEST
-    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+    return Console(
+        stderr=stderr, width=width, markup=False, highlight=False, emoji=False
+    )
 
 
 def time_of(nanoseconds: int) -> str:

@@ -1,4 +1,5 @@
-"""The commands that only look: ls, show, watch, history, state, diff, stats, graph, ui, report.
+"""The commands that only look: ls, show, watch, history, state, diff, stats, graph, ui,
+report.
 
 How a thread stands is read from what its newest checkpoint keeps; no flow is imported
 for it.
@@ -40,10 +41,16 @@ from flowpregel.watching.preview import (
 )
 
 _MOST = 100
-"""Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
+"""Of the tasks that are done, the last ones are shown, this many, unless all are asked
+for.
+"""
 _PORT = click.IntRange(0, 65_535)
 _limit = click.option(
-    "--limit", type=console.COUNT, metavar="N", default=20, help="At most the newest N (20)."
+    "--limit",
+    type=console.COUNT,
+    metavar="N",
+    default=20,
+    help="At most the newest N (20).",
 )
 _full = click.option(
     "--full",
@@ -55,12 +62,14 @@ _full = click.option(
 
 
 @console.store_command(console.INTERNALS)
-@click.option("--status", type=click.Choice(get_args(Status)), help="Only threads of this status.")
+@click.option(
+    "--status", type=click.Choice(get_args(Status)), help="Only threads of this status."
+)
 def ls(status: str | None, store: str | None) -> None:
     """List the threads of a store, the last changed first.
 
-    A thread is running; waiting (for an answer, or at a breakpoint); failed; stopped (tasks
-    are due: resume it); or done.
+    A thread is running; waiting (for an answer, or at a breakpoint); failed; stopped
+    (tasks are due: resume it); or done.
     """
     with targets.reading(store) as saver:
         rows = [
@@ -72,17 +81,25 @@ def ls(status: str | None, store: str | None) -> None:
                 "updated": console.time_of(info.updated),
                 "flow": to_json(info.metadata.get(FLOW)) or None,
             }
-            for info in sorted(saver.threads(), key=lambda info: info.updated, reverse=True)
+            for info in sorted(
+                saver.threads(), key=lambda info: info.updated, reverse=True
+            )
             if status in (None, info.status)
         ]
-    console.print_rows(rows, "thread_id", "status", "step", "created", "updated", "flow")
+    console.print_rows(
+        rows, "thread_id", "status", "step", "created", "updated", "flow"
+    )
 
 
 @console.thread_command(console.INTERNALS)
-@click.option("--flow", metavar="MODULE:FLOW", help="Import it too, to show what comes next.")
+@click.option(
+    "--flow", metavar="MODULE:FLOW", help="Import it too, to show what comes next."
+)
 @_limit
 @_full
-def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str | None) -> None:
+def show(
+    thread: str, flow: str | None, limit: int, limits: Limits, store: str | None
+) -> None:
     """Show how a thread stands, and what its last run did.
 
     Its tasks are listed by superstep: how they ended, how long they ran, how often
@@ -99,7 +116,9 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
             "checkpoint": newest.id,
             "step": _step(newest.step),
             "at": console.time_of(newest.at),
-            "metadata": to_json({k: v for k, v in newest.metadata.items() if k != "input_digest"}),
+            "metadata": to_json(
+                {k: v for k, v in newest.metadata.items() if k != "input_digest"}
+            ),
         }
         if owner is not None:
             from flowpregel.cli.watching import going_on  # noqa: PLC0415 - keeps --help fast
@@ -121,7 +140,10 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
     hidden = set() if limits is FULL else {*done[:-_MOST]}
     heads = ("STEP", "TASK", "STATE", "SECONDS", "TRIES", "RESULT, ERROR OR QUESTION")
     rows = [_row(task, limits) for task in tasks if task["id"] not in hidden]
-    parts = [console.aligned(facts), *(["", console.table(heads, rows)] if rows else ())]
+    parts = [
+        console.aligned(facts),
+        *(["", console.table(heads, rows)] if rows else ()),
+    ]
     if hidden:
         parts.append(f"and {len(hidden):,} before that are done; --full shows them")
     console.print_result({**facts, "tasks": tasks}, *parts)
@@ -135,8 +157,13 @@ def _task(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, Any
         "step": work.step,
         "state": work.state,
         "began": ran and console.time_of(ran.began),
-        **{name: getattr(ran, name, None) for name in ("seconds", "attempts", "executor", "pid")},
-        "result": to_json(work.result if work.writes is None else _wrote(work.writes), limits),
+        **{
+            name: getattr(ran, name, None)
+            for name in ("seconds", "attempts", "executor", "pid")
+        },
+        "result": to_json(
+            work.result if work.writes is None else _wrote(work.writes), limits
+        ),
         "error": to_json(work.error, limits),
         "interrupts": [question_to_json(each, limits) for each in work.interrupts],
     }
@@ -149,7 +176,14 @@ def _running(task: Mapping[str, Any], step: int) -> dict[str, Any]:
     name = task["text"] or task["name"]
     seconds = max(0.0, time.time() - task["began"] / 1e9)
     ran = Ran(name, task["began"], seconds, task["attempt"], "", task["pid"])
-    work = Work(id=task["id"], name=name, address=Address(""), step=step, state="running", ran=ran)
+    work = Work(
+        id=task["id"],
+        name=name,
+        address=Address(""),
+        step=step,
+        state="running",
+        ran=ran,
+    )
     progress = None if task["done"] is None else how_far(task)
     return {**_task(work, {}, PREVIEW), "executor": None, "progress": progress}
 
@@ -162,7 +196,8 @@ def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
             told = json_in_one_line(f"{kind}: {message}", limits)
         case {"state": "waiting", "interrupts": interrupts}:
             told = "; ".join(
-                f"{i['id'] or '?'}: {json_in_one_line(i['value'], limits)}" for i in interrupts
+                f"{i['id'] or '?'}: {json_in_one_line(i['value'], limits)}"
+                for i in interrupts
             )
         case {"state": "running", "progress": str(progress)}:
             told = progress
@@ -178,9 +213,9 @@ def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
 def watch(thread: str | None, store: str | None) -> console.Code:
     """Watch a run while it goes on, in whatever process.
 
-    Without ID it is the one that changed last. Failures come first, then how many tasks are
-    done and to do, how fast, how long yet, and what runs now. It ends when the run ends, with
-    an exit code that says how.
+    Without ID it is the one that changed last. Failures come first, then how many tasks
+    are done and to do, how fast, how long yet, and what runs now. It ends when the run
+    ends, with an exit code that says how.
     """
     from flowpregel.cli.watching import watch_run  # noqa: PLC0415 - keeps --help fast
 
@@ -213,7 +248,9 @@ def history(thread: str, limit: int, store: str | None) -> None:
 @console.thread_command(console.INTERNALS)
 @click.argument("checkpoint", required=False)
 @_full
-def state(thread: str, checkpoint: str | None, limits: Limits, store: str | None) -> None:
+def state(
+    thread: str, checkpoint: str | None, limits: Limits, store: str | None
+) -> None:
     """Show what a thread's channels hold.
 
     CHECKPOINT is a step, an id or its beginning; by default the newest. What
@@ -232,7 +269,9 @@ def state(thread: str, checkpoint: str | None, limits: Limits, store: str | None
 @click.argument("old", required=False)
 @click.argument("new", required=False)
 @_full
-def diff(thread: str, old: str | None, new: str | None, limits: Limits, store: str | None) -> None:
+def diff(
+    thread: str, old: str | None, new: str | None, limits: Limits, store: str | None
+) -> None:
     """Show what changed between two checkpoints.
 
     OLD and NEW are steps, ids or their beginnings; by default the newest and
@@ -242,20 +281,27 @@ def diff(thread: str, old: str | None, new: str | None, limits: Limits, store: s
         later = targets.find_checkpoint(saver, thread, new)
         if old is None and later.checkpoint.parent_id is None:
             raise ConfigurationError(
-                f"checkpoint {later.checkpoint.id} has no parent: name the one to compare with"
+                f"checkpoint {later.checkpoint.id} has no parent: name the one to "
+                "compare with"
             )
-        earlier = targets.find_checkpoint(saver, thread, old or later.checkpoint.parent_id)
+        earlier = targets.find_checkpoint(
+            saver, thread, old or later.checkpoint.parent_id
+        )
     before, after = (_named(preview.channel_values(each)) for each in (earlier, later))
     changes, lines = {}, []
     for name in sorted({*before, *after}):
         sides = (("old", before), ("new", after))
         held = {side: values[name] for side, values in sides if name in values}
-        if len(held) == 2 and one_line(held["old"], FULL) == one_line(held["new"], FULL):
+        if len(held) == 2 and one_line(held["old"], FULL) == one_line(
+            held["new"], FULL
+        ):
             continue
         changes[name] = {side: to_json(value, limits) for side, value in held.items()}
         for side, value in changes[name].items():
             mark = "-" if side == "old" else "+"
-            lines.append(f"{mark} {in_one_line(name)}: {json_in_one_line(value, limits)}")
+            lines.append(
+                f"{mark} {in_one_line(name)}: {json_in_one_line(value, limits)}"
+            )
     ids = {"old": earlier.checkpoint.id, "new": later.checkpoint.id}
     console.print_result({**ids, "changes": changes}, *lines)
 
@@ -276,25 +322,36 @@ def stats(store: str | None) -> None:
     }
     largest = sorted(_named(found.bytes_of_channels).items(), key=lambda item: -item[1])
     sizes = console.table(("CHANNEL", "BYTES"), [(k, f"{v:,}") for k, v in largest])
-    console.print_result({"path": path, **asdict(found)}, console.aligned(shown), "", sizes)
+    console.print_result(
+        {"path": path, **asdict(found)}, console.aligned(shown), "", sizes
+    )
 
 
 @console.store_command()
 @click.argument("flow", metavar="MODULE:FLOW")
-@click.option("--thread", metavar="THREAD", help="Draw what this thread's last run did.")
+@click.option(
+    "--thread", metavar="THREAD", help="Draw what this thread's last run did."
+)
 @click.option("--mermaid", is_flag=True, help="In Mermaid's language.")
-@click.option("--ascii", "only_ascii", is_flag=True, help="Without line-drawing characters.")
+@click.option(
+    "--ascii", "only_ascii", is_flag=True, help="Without line-drawing characters."
+)
 @click.option("--xray", is_flag=True, help="Draw the graphs that are nodes too.")
-@click.option("--dot", is_flag=True, help="In Graphviz's language: dot -Tsvg makes a picture.")
+@click.option(
+    "--dot", is_flag=True, help="In Graphviz's language: dot -Tsvg makes a picture."
+)
 def graph(flow: str, thread: str | None, **options: Any) -> None:
     """Draw a flow, or with --thread what a run of it did.
 
-    A flow is a list of its nodes and their edges, a run a table of its supersteps:
-    each task's end, time and trouble. In Mermaid's and Graphviz's language there are flows alone.
+    A flow is a list of its nodes and their edges, a run a table of its supersteps: each
+    task's end, time and trouble. In Mermaid's and Graphviz's language there are flows
+    alone.
     """
     xray, store = options["xray"], options["store"]
     if thread is not None and (options["mermaid"] or options["dot"]):
-        raise click.UsageError("what a run did is drawn as a table: leave out --mermaid and --dot")
+        raise click.UsageError(
+            "what a run did is drawn as a table: leave out --mermaid and --dot"
+        )
     app: Any = targets.load_flow(flow)
     if thread is None:
         drawing = app.get_graph(xray=xray)
@@ -303,7 +360,9 @@ def graph(flow: str, thread: str | None, **options: Any) -> None:
     else:
         with targets.reading(store, flow=True) as saver:
             targets.newest(saver, thread)
-            drawing = app.copy({"checkpointer": saver}).get_run(thread_id=thread, xray=xray)
+            drawing = app.copy({"checkpointer": saver}).get_run(
+                thread_id=thread, xray=xray
+            )
     if console.is_asked("--json"):
         click.echo(json.dumps(drawing.to_json(), ensure_ascii=True, default=str))
     elif options["mermaid"]:
@@ -311,21 +370,33 @@ def graph(flow: str, thread: str | None, **options: Any) -> None:
     elif options["dot"]:
         click.echo(drawing.draw_dot())
     else:
-        click.echo(drawing.draw_ascii(charset="ascii" if options["only_ascii"] else "unicode"))
+        click.echo(
+            drawing.draw_ascii(charset="ascii" if options["only_ascii"] else "unicode")
+        )
 
 
 @click.command
 @click.argument("store", envvar="FLOWPREGEL_STORE")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=_PORT, default=0, help="The port to listen on; by default a free one.")
-@click.option("--actions", is_flag=True, help="Allow to answer, cancel, retry, redo and fork.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address to listen on."
+)
+@click.option(
+    "--port",
+    type=_PORT,
+    default=0,
+    help="The port to listen on; by default a free one.",
+)
+@click.option(
+    "--actions", is_flag=True, help="Allow to answer, cancel, retry, redo and fork."
+)
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
     """Show the runs of a store in a browser, live, until Ctrl-C.
 
-    The address that is printed holds a secret: whoever has it sees the runs. Only programs
-    of this machine can ask, unless --host says otherwise. Nothing of the runs' code is
-    imported here; with --actions the buttons of the page start this command's own siblings.
+    The address that is printed holds a secret: whoever has it sees the runs. Only
+    programs of this machine can ask, unless --host says otherwise. Nothing of the runs'
+    code is imported here; with --actions the buttons of the page start this command's
+    own siblings.
     """
     from flowpregel.ui import app as page  # noqa: PLC0415 - an extra
     from flowpregel.ui.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
@@ -353,7 +424,9 @@ def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
         note(f"the runs of {saver.path}, until Ctrl-C:")
         click.echo(address)
         if not is_local:
-            note("other machines can reach this, and what they are sent is not encrypted")
+            note(
+                "other machines can reach this, and what they are sent is not encrypted"
+            )
         if opens:
             webbrowser.open(address)
         server.run(sockets=[listener])
@@ -363,12 +436,14 @@ ui.params.append(console.TRUST)
 
 
 @console.thread_command()
-@click.option("--output", metavar="FILE", default="run.html", show_default=True, help="Where to.")
+@click.option(
+    "--output", metavar="FILE", default="run.html", show_default=True, help="Where to."
+)
 def report(thread: str, output: str, store: str | None) -> None:
     """Write the page of a thread's last run as one HTML file.
 
-    It needs no server and no network, and runs nothing of the user's. Only you may read the
-    file: it shows arguments and results.
+    It needs no server and no network, and runs nothing of the user's. Only you may read
+    the file: it shows arguments and results.
     """
     from flowpregel.ui.pages import report as report_of  # noqa: PLC0415 - keeps --help fast
 
@@ -399,5 +474,7 @@ def _wrote(written: Mapping[str, Any]) -> Any:
 
 
 def _step(step: int) -> int | None:
-    """Return the number of a superstep; the one that takes the input in has none for people."""
+    """Return the number of a superstep; the one that takes the input in has none for
+    people.
+    """
     return step if step >= 0 or console.is_asked("--internals") else None

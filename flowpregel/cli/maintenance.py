@@ -1,4 +1,6 @@
-"""The commands that look after a store: fork, rm, gc, rename, verify, backup, encrypt, doctor."""
+"""The commands that look after a store: fork, rm, gc, rename, verify, backup, encrypt,
+doctor.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from flowpregel.watching.inert import InertCodec
 
 _AGE = "Keep what is younger: 90s, 30m, 12h, 7d, 4w."
 _NEEDED = ("flowpregel", "cloudpickle", "lmdb", "loky", "structlog")
-_EXTRAS = ("click", "rich", "cryptography", "zstandard", "numpy", "langgraph", "psycopg")
+_EXTRAS = (
+    "click",
+    "rich",
+    "cryptography",
+    "zstandard",
+    "numpy",
+    "langgraph",
+    "psycopg",
+)
 _SHM = "/dev/shm"
 _LEAST_SHM = 64 << 20
 _LEAST_DISK = 256 << 20
@@ -30,10 +40,18 @@ _LEAST_DISK = 256 << 20
 
 @console.thread_command()
 @click.argument("new_thread")
-@click.option("--at", "checkpoint", metavar="CHECKPOINT", help="Go on from this checkpoint.")
-@click.option("--flow", metavar="MODULE:FLOW", help="With --at; by default the recorded one.")
+@click.option(
+    "--at", "checkpoint", metavar="CHECKPOINT", help="Go on from this checkpoint."
+)
+@click.option(
+    "--flow", metavar="MODULE:FLOW", help="With --at; by default the recorded one."
+)
 def fork(
-    thread: str, new_thread: str, checkpoint: str | None, flow: str | None, store: str | None
+    thread: str,
+    new_thread: str,
+    checkpoint: str | None,
+    flow: str | None,
+    store: str | None,
 ) -> None:
     """Copy a thread, with its history, to NEW_THREAD.
 
@@ -73,7 +91,9 @@ def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
             targets.newest(saver, thread)
         if not yes:
             if not sys.stdin.isatty():
-                raise ConfigurationError("nobody can be asked here: pass --yes to delete")
+                raise ConfigurationError(
+                    "nobody can be asked here: pass --yes to delete"
+                )
             click.confirm(f"Delete {names} from {saver.path}?", abort=True, err=True)
         for thread in threads:
             with held(), saver.lease(thread):
@@ -83,12 +103,22 @@ def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
 
 @console.store_command()
 @click.argument("threads", metavar="[THREAD]...", nargs=-1)
-@click.option("--keep-last", type=console.COUNT, metavar="N", help="Keep N checkpoints.")
+@click.option(
+    "--keep-last", type=console.COUNT, metavar="N", help="Keep N checkpoints."
+)
 @click.option("--max-age", metavar="AGE", callback=console.duration, help=_AGE)
-@click.option("--max-bytes", metavar="SIZE", help="Keep this much of a thread: 500k, 10M, 1G.")
-@click.option("--compact", is_flag=True, help="Make the file smaller too; nobody may use it.")
+@click.option(
+    "--max-bytes", metavar="SIZE", help="Keep this much of a thread: 500k, 10M, 1G."
+)
+@click.option(
+    "--compact", is_flag=True, help="Make the file smaller too; nobody may use it."
+)
 def gc(
-    threads: tuple[str, ...], compact: bool, store: str | None, max_bytes: str | None, **bounds: Any
+    threads: tuple[str, ...],
+    compact: bool,
+    store: str | None,
+    max_bytes: str | None,
+    **bounds: Any,
 ) -> None:
     """Drop history that is not to be kept.
 
@@ -98,15 +128,20 @@ def gc(
     """
     from flowpregel.checkpoint.lmdb import Retention  # noqa: PLC0415 - keeps --help fast
 
-    retention = Retention(max_bytes=None if max_bytes is None else bytes_of(max_bytes), **bounds)
+    retention = Retention(
+        max_bytes=None if max_bytes is None else bytes_of(max_bytes), **bounds
+    )
     if retention == Retention() and not compact:
         raise ConfigurationError(
-            "say what to keep: --keep-last, --max-age or --max-bytes; or --compact alone"
+            "say what to keep: --keep-last, --max-age or --max-bytes; or --compact "
+            "alone"
         )
     with targets.writing(store) as saver:
         for thread in threads:
             targets.newest(saver, thread)
-        dropped = 0 if retention == Retention() else saver.sweep(retention, threads or None)
+        dropped = (
+            0 if retention == Retention() else saver.sweep(retention, threads or None)
+        )
         if compact:
             saver.compact()
         left = saver.size()
@@ -120,12 +155,16 @@ def gc(
 @click.argument("old")
 @click.argument("new")
 @click.argument("store", envvar="FLOWPREGEL_STORE")
-@click.option("--unchecked", is_flag=True, help="Do not import NEW and OLD to check them.")
+@click.option(
+    "--unchecked", is_flag=True, help="Do not import NEW and OLD to check them."
+)
 def rename(old: str, new: str, store: str, unchecked: bool) -> None:
-    """Let recorded values find a class, a function or a module that was moved or renamed.
+    """Let recorded values find a class, a function or a module that was moved or
+    renamed.
 
-    OLD and NEW are full names, such as mypkg.old.C. The name is kept in the store; no value is
-    written anew. A program that has the store open sees it when it opens it again.
+    OLD and NEW are full names, such as mypkg.old.C. The name is kept in the store; no
+    value is written anew. A program that has the store open sees it when it opens it
+    again.
     """
     if not unchecked:
         _check_names(old, new)
@@ -148,8 +187,10 @@ def _check_names(old: str, new: str) -> None:
         )
     if former is not None and former is not found:
         raise ConfigurationError(
-            f"there is still a {old}, which is not {new}: what values mean by it could not be "
-            "told; give it another name first, or pass StoreOptions(renamed=...) in the program"
+            f"there is still a {old}, which is not {new}: what values mean by it could "
+            "not be "
+            "told; give it another name first, or pass StoreOptions(renamed=...) in "
+            "the program"
         )
 
 
@@ -162,7 +203,11 @@ def verify(store: str | None) -> console.Code:
     """
     # Nobody may write while the pages are checked, which only a writer can ensure.
     can_write = os.access(targets.existing(store), os.W_OK)
-    with targets.writing(store, InertCodec()) if can_write else targets.reading(store) as saver:
+    with (
+        targets.writing(store, InertCodec())
+        if can_write
+        else targets.reading(store) as saver
+    ):
         found = saver.verify()
     what = "all is well" if found.ok else f"{len(found.problems)} problems"
     console.print_result(
@@ -197,7 +242,9 @@ def encrypt(file: str | None, off: bool, store: str | None) -> None:
     key = None if file is None else targets.key_in(file)
     with targets.writing(store) as saver:
         saver.change_keys(encryption_key=key)
-    text = "decrypted" if off else f"encrypted; from now on set {targets.KEY_FILE}={file}"
+    text = (
+        "decrypted" if off else f"encrypted; from now on set {targets.KEY_FILE}={file}"
+    )
     console.print_result({"encrypted": not off}, text)
 
 
@@ -215,14 +262,19 @@ def doctor(store: str | None) -> console.Code:
     console.print_result(rows, console.table(("CHECK", "", "FOUND"), shown))
     if not all(row["ok"] for row in of_store):
         return console.Code.STORE
-    return console.Code.OK if all(row["ok"] for row in of_machine) else console.Code.FAILED
+    return (
+        console.Code.OK if all(row["ok"] for row in of_machine) else console.Code.FAILED
+    )
 
 
 def check_machine() -> Iterator[dict[str, Any]]:
     """Check Python, the packages, the cores and the shared memory."""
     from importlib import metadata  # noqa: PLC0415 - keeps --help fast
 
-    python = f"{platform.python_implementation()} {platform.python_version()} on {sys.platform}"
+    python = (
+        f"{platform.python_implementation()} {platform.python_version()} on "
+        f"{sys.platform}"
+    )
     yield _row("python", sys.version_info >= (3, 11), python)
     there = {each.name: each.version for each in metadata.distributions()}
     for name in _NEEDED:
@@ -240,7 +292,9 @@ def check_machine() -> Iterator[dict[str, Any]]:
 
 
 def check_store(path: str) -> Iterator[dict[str, Any]]:
-    """Check the folder of a store, or the one it would be made in, and whether it opens."""
+    """Check the folder of a store, or the one it would be made in, and whether it
+    opens.
+    """
     from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
     from flowpregel._lmdb.file_systems import file_system  # noqa: PLC0415 - as above
 
@@ -258,7 +312,9 @@ def check_store(path: str) -> Iterator[dict[str, Any]]:
         yield _row("store's file system", False, str(error))
     yield _free("store's disk", place, _LEAST_DISK)
     writable = os.access(place, os.W_OK)
-    yield _row("store's rights", writable, "writable" if writable else f"{place} is read-only")
+    yield _row(
+        "store's rights", writable, "writable" if writable else f"{place} is read-only"
+    )
     if place == real:
         mode = os.stat(real).st_mode & 0o777
         advice = ": others may look into it; chmod 700 it" if mode & 0o077 else ""
@@ -281,6 +337,8 @@ def _opening(path: str) -> dict[str, Any]:
         if not is_url(path) and not files.exists(files.real_path(path)):
             return _row("store", True, f"none at {path} yet")
         with targets.reading(path) as saver:
-            return _row("store", True, f"{saver.path} opens, {console.size_of(saver.size())}")
+            return _row(
+                "store", True, f"{saver.path} opens, {console.size_of(saver.size())}"
+            )
     except FlowPregelError as error:
         return _row("store", False, str(error))

@@ -31,7 +31,13 @@ from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, code_of, note
 from flowpregel.errors import ConfigurationError
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
-from flowpregel.watching.preview import FULL, Limits, one_line, question_to_json, to_json
+from flowpregel.watching.preview import (
+    FULL,
+    Limits,
+    one_line,
+    question_to_json,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
@@ -44,16 +50,28 @@ _INPUT = "What the flow is given: JSON, @FILE with JSON in it, or @- for stdin."
 _FLOW_HELP = "The flow; by default the one that `flowpregel run` recorded."
 FLOW_OPTION = click.Option(["--flow"], metavar="MODULE:FLOW", help=_FLOW_HELP)
 _MOST_TASKS = "At most N tasks at a time."
-_CODE_CHANGE = "What to do with recorded results of other code: keep (default), rerun, error."
+_CODE_CHANGE = (
+    "What to do with recorded results of other code: keep (default), rerun, error."
+)
 _KEEP = click.Choice(["keep", "rerun", "error"])
 _UNREADABLE = click.Choice(["error", "rerun"])
-_LOST_CLASS = "What to do with recorded results whose class is gone: error (default), rerun."
-_UNMATCHED = "Before the first call that no recorded one of its task fits: run it, or error."
-_STOP_AFTER = "End in time after this long (3h50m), with exit code 75; run again, it goes on."
-_STOP_GRACE = "How long running tasks have then, and after SIGTERM, to save and end (20s)."
+_LOST_CLASS = (
+    "What to do with recorded results whose class is gone: error (default), rerun."
+)
+_UNMATCHED = (
+    "Before the first call that no recorded one of its task fits: run it, or error."
+)
+_STOP_AFTER = (
+    "End in time after this long (3h50m), with exit code 75; run again, it goes on."
+)
+_STOP_GRACE = (
+    "How long running tasks have then, and after SIGTERM, to save and end (20s)."
+)
 _CONFLICT = "If another process has the run: wait for its result, raise, or takeover."
 _DURABILITY = "When a result is on disk: sync, async (default) or exit."
-_METADATA = "Kept with the run's checkpoints: NAME=VALUE, VALUE as JSON or text; several times."
+_METADATA = (
+    "Kept with the run's checkpoints: NAME=VALUE, VALUE as JSON or text; several times."
+)
 _TAG = "Kept with the run's checkpoints, and given to tasks; several times."
 _CONTEXT = "What tasks get as context: JSON, or @FILE with JSON in it."
 _EVERY = "Go on looking for such runs, so often, until it is stopped."
@@ -61,7 +79,9 @@ _NOT_OF_RUNS = ("store", "quiet", "traceback")
 
 
 def given_value(value: str, *, text: bool) -> Any:
-    """Return what a VALUE stands for: JSON, or text where it is none, or is said to be."""
+    """Return what a VALUE stands for: JSON, or text where it is none, or is said to
+    be.
+    """
     if not text:
         with suppress(ValueError):
             return json.loads(value)
@@ -69,7 +89,9 @@ def given_value(value: str, *, text: bool) -> Any:
 
 
 def _metadata(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> Any:
-    """Return the dict that ``--metadata NAME=VALUE`` stands for; None: it was not given."""
+    """Return the dict that ``--metadata NAME=VALUE`` stands for; None: it was not
+    given.
+    """
     metadata = {}
     for pair in pairs:
         name, mark, value = pair.partition("=")
@@ -87,23 +109,42 @@ def _context(_: click.Context, __: click.Parameter, value: str | None) -> Any:
 RUN_OPTIONS = (
     click.Option(["--quiet"], is_flag=True, help="Show no progress."),
     click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed."),
-    click.Option(["--max-concurrency"], type=console.COUNT, metavar="N", help=_MOST_TASKS),
-    click.Option(["--durability"], type=click.Choice(["sync", "async", "exit"]), help=_DURABILITY),
     click.Option(
-        ["--metadata"], multiple=True, metavar="NAME=VALUE", callback=_metadata, help=_METADATA
+        ["--max-concurrency"], type=console.COUNT, metavar="N", help=_MOST_TASKS
+    ),
+    click.Option(
+        ["--durability"], type=click.Choice(["sync", "async", "exit"]), help=_DURABILITY
+    ),
+    click.Option(
+        ["--metadata"],
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_metadata,
+        help=_METADATA,
     ),
     click.Option(["--tag", "tags"], multiple=True, metavar="TAG", help=_TAG),
     click.Option(["--context"], metavar="JSON|@FILE", callback=_context, help=_CONTEXT),
     click.Option(["--on-code-change"], type=_KEEP, default="keep", help=_CODE_CHANGE),
-    click.Option(["--on-unreadable"], type=_UNREADABLE, default="error", help=_LOST_CLASS),
     click.Option(
-        ["--on-unmatched"], type=click.Choice(["run", "error"]), default="run", help=_UNMATCHED
+        ["--on-unreadable"], type=_UNREADABLE, default="error", help=_LOST_CLASS
     ),
     click.Option(
-        ["--on-conflict"], type=click.Choice(["wait", "raise", "takeover"]), help=_CONFLICT
+        ["--on-unmatched"],
+        type=click.Choice(["run", "error"]),
+        default="run",
+        help=_UNMATCHED,
     ),
-    click.Option(["--stop-after"], metavar="TIME", callback=console.duration, help=_STOP_AFTER),
-    click.Option(["--stop-grace"], metavar="TIME", callback=console.duration, help=_STOP_GRACE),
+    click.Option(
+        ["--on-conflict"],
+        type=click.Choice(["wait", "raise", "takeover"]),
+        help=_CONFLICT,
+    ),
+    click.Option(
+        ["--stop-after"], metavar="TIME", callback=console.duration, help=_STOP_AFTER
+    ),
+    click.Option(
+        ["--stop-grace"], metavar="TIME", callback=console.duration, help=_STOP_GRACE
+    ),
 )
 
 
@@ -111,23 +152,36 @@ RUN_OPTIONS = (
 @click.argument("flow", metavar="MODULE:FLOW")
 @click.option("--input", "given", metavar="JSON|@FILE", required=True, help=_INPUT)
 @click.option("--id", "--thread-id", "thread_id", metavar="ID", help=_ID)
-@click.option("--adopt", is_flag=True, help="Go on with another input than the run began with.")
-@click.option("--again", is_flag=True, help="Start over; the earlier run stays in the history.")
+@click.option(
+    "--adopt", is_flag=True, help="Go on with another input than the run began with."
+)
+@click.option(
+    "--again", is_flag=True, help="Start over; the earlier run stays in the history."
+)
 def run(
-    flow: str, given: str, thread_id: str | None, adopt: bool, again: bool, **options: Any
+    flow: str,
+    given: str,
+    thread_id: str | None,
+    adopt: bool,
+    again: bool,
+    **options: Any,
 ) -> Code:
     """Run a flow, go on with its run, or show the run's result.
 
-    MODULE:FLOW is package.module:flow or path/to/file.py:flow. A run that was
-    stopped or killed is run again by the same command: it goes on, and what
-    had finished is not done again. A graph that is done begins a new run. With --again a new
-    run begins in any case.
+    MODULE:FLOW is package.module:flow or path/to/file.py:flow. A run that was stopped
+    or killed is run again by the same command: it goes on, and what had finished is not
+    done again. A graph that is done begins a new run. With --again a new run begins in
+    any case.
     """
     value, found = _input(given), targets.load_flow(flow)
-    request = RunRequest(found, flow, found.name if thread_id is None else thread_id, options)
+    request = RunRequest(
+        found, flow, found.name if thread_id is None else thread_id, options
+    )
     if found.once is None:
         if adopt:
-            raise ConfigurationError(f"--adopt is for a workflow of @entrypoint: {flow} is a graph")
+            raise ConfigurationError(
+                f"--adopt is for a workflow of @entrypoint: {flow} is a graph"
+            )
         return perform(request, value, resume=None if again else "auto")
     try:
         value = found.completed(value)
@@ -161,7 +215,8 @@ def _input(given: str) -> Any:
     value = json_of("--input", given)
     if value is None:
         raise ConfigurationError(
-            "--input is null, and a run needs input to start with; `flowpregel resume` goes on"
+            "--input is null, and a run needs input to start with; `flowpregel resume` "
+            "goes on"
         )
     return value
 
@@ -174,15 +229,26 @@ def resume(thread: str, flow: str | None, **options: Any) -> Code:
         request = RunRequest(found, flow, thread, options)
         return perform(request, None, resume=found.once)
     except errors.EmptyInputError as error:
-        raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
+        raise ConfigurationError(
+            f"thread {thread!r} has no run to go on with"
+        ) from error
 
 
 @console.thread_command(FLOW_OPTION, *RUN_OPTIONS)
 @click.argument("value")
-@click.option("--id", "interrupt_id", metavar="ID", help="Which question, if there are several.")
-@click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")
+@click.option(
+    "--id", "interrupt_id", metavar="ID", help="Which question, if there are several."
+)
+@click.option(
+    "--text", is_flag=True, help="VALUE is text, even where it looks like JSON."
+)
 def answer(
-    thread: str, value: str, interrupt_id: str | None, text: bool, flow: str | None, **options: Any
+    thread: str,
+    value: str,
+    interrupt_id: str | None,
+    text: bool,
+    flow: str | None,
+    **options: Any,
 ) -> Code:
     """Answer what a thread's run asks, and go on.
 
@@ -190,22 +256,30 @@ def answer(
     """
     found = targets.flow_of(thread, flow, options["store"])
     with targets.flow_on(found, options["store"]) as app:
-        questions = {each.id: each.value for each in app.get_state(thread_id=thread).interrupts}
+        questions = {
+            each.id: each.value for each in app.get_state(thread_id=thread).interrupts
+        }
     if not questions:
         raise ConfigurationError(f"thread {thread!r} asks nothing")
     shown = "\n".join(f"  {key}  {one_line(asked)}" for key, asked in questions.items())
     if interrupt_id is None and len(questions) > 1:
-        raise ConfigurationError(f"{len(questions)} questions wait; say which by --id:\n{shown}")
+        raise ConfigurationError(
+            f"{len(questions)} questions wait; say which by --id:\n{shown}"
+        )
     question = next(iter(questions)) if interrupt_id is None else interrupt_id
     if question not in questions:
-        raise ConfigurationError(f"no question has the id {question!r}; there are:\n{shown}")
+        raise ConfigurationError(
+            f"no question has the id {question!r}; there are:\n{shown}"
+        )
     given = given_value(value, text=text)
     request = RunRequest(found, flow, thread, options)
     return perform(request, Command(resume={question: given}))
 
 
 @console.thread_command()
-@click.option("--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, help=_WAIT)
+@click.option(
+    "--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, help=_WAIT
+)
 def cancel(thread: str, wait: float, store: str | None) -> Code:
     """Stop a thread's run, in whatever process it is.
 
@@ -220,8 +294,14 @@ def cancel(thread: str, wait: float, store: str | None) -> Code:
         deadline = time.monotonic() + wait
         while (runs := saver.owner(thread) == owner) and time.monotonic() < deadline:
             time.sleep(_PERIOD)
-    told = {"thread_id": thread, "status": "asked" if runs else "stopped", "owner": str(owner)}
-    console.print_result(told, *([] if runs else [f"stopped: {thread}; what finished is kept"]))
+    told = {
+        "thread_id": thread,
+        "status": "asked" if runs else "stopped",
+        "owner": str(owner),
+    }
+    console.print_result(
+        told, *([] if runs else [f"stopped: {thread}; what finished is kept"])
+    )
     if runs:
         note(f"{owner} was asked to stop {thread!r}, and has not yet")
     return Code.FAILED if runs and wait else Code.OK
@@ -230,26 +310,30 @@ def cancel(thread: str, wait: float, store: str | None) -> Code:
 @console.thread_command()
 @click.argument("name")
 @click.argument("value", default="null")
-@click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")
+@click.option(
+    "--text", is_flag=True, help="VALUE is text, even where it looks like JSON."
+)
 def signal(thread: str, name: str, value: str, text: bool, store: str | None) -> None:
     """Send a value to a run that waits, or will wait, for a signal.
 
-    VALUE is JSON; what is not JSON is text. The run receives it at once if it is under way,
-    otherwise when it goes on.
+    VALUE is JSON; what is not JSON is text. The run receives it at once if it is under
+    way, otherwise when it goes on.
     """
     with targets.writing(store) as saver:
         saver.send_signal(thread, name, given_value(value, text=text))
-    console.print_result({"thread_id": thread, "signal": name}, f"sent: {name} to {thread}")
+    console.print_result(
+        {"thread_id": thread, "signal": name}, f"sent: {name} to {thread}"
+    )
 
 
 @console.store_command(*RUN_OPTIONS)
 def wake(**options: Any) -> Code:
     """Go on with the runs that were stopped, or need wait no longer.
 
-    A run need wait no longer when its time or signal has come. For cron: one that waits again
-    is left to the next call. Runs that wait for an answer, stand at a breakpoint, have failed,
-    or are under way are left alone. Exits with 0 if all that it went on with are done, or wait
-    again.
+    A run need wait no longer when its time or signal has come. For cron: one that waits
+    again is left to the next call. Runs that wait for an answer, stand at a breakpoint,
+    have failed, or are under way are left alone. Exits with 0 if all that it went on
+    with are done, or wait again.
     """
     with targets.reading(options["store"]) as saver:
         due = [
@@ -267,8 +351,9 @@ def wake(**options: Any) -> Code:
 def recover(every: float | None, **options: Any) -> Code:
     """Go on with the runs whose process has died, on any machine.
 
-    A run is taken for dead when its lease is out (PostgresSaver(lease_ttl=...)). What it had
-    recorded is not done again. Needs the program of the run: its flow is imported here.
+    A run is taken for dead when its lease is out (PostgresSaver(lease_ttl=...)). What
+    it had recorded is not done again. Needs the program of the run: its flow is
+    imported here.
     """
     from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - keeps --help fast
 
@@ -280,12 +365,15 @@ def recover(every: float | None, **options: Any) -> Code:
                     "recover is for a store in PostgreSQL; "
                     "`flowpregel wake` goes on with a folder's"
                 )
-            found = [saver.load(each) for each in saver.abandoned() if not each.namespace]
+            found = [
+                saver.load(each) for each in saver.abandoned() if not each.namespace
+            ]
         for saved in found:
             if saved is None or is_paused(saved):
                 continue  # at a breakpoint a person decides
             thread_id = saved.address.thread_id
-            # One that has failed is to be looked at by a person, not tried again and again.
+            # One that has failed is to be looked at by a person, not tried again and
+            # again.
             if codes.get(thread_id, Code.OK) is Code.OK:
                 codes[thread_id] = _woken(saved, options)
         if every is None:
@@ -296,9 +384,13 @@ def recover(every: float | None, **options: Any) -> Code:
 def _may_go_on(saved: Saved) -> bool:
     """Return whether a run may wait no longer for a time or a signal."""
     asked = [each.value for work in work_of(saved) for each in work.interrupts]
-    until = [str(value.get(SLEEPS_UNTIL, "")) for value in asked if waits_outside(value)]
+    until = [
+        str(value.get(SLEEPS_UNTIL, "")) for value in asked if waits_outside(value)
+    ]
     now = time.time()
-    return any(not due or datetime.fromisoformat(due).timestamp() <= now for due in until)
+    return any(
+        not due or datetime.fromisoformat(due).timestamp() <= now for due in until
+    )
 
 
 def _woken(saved: Saved, options: dict[str, Any]) -> Code:
@@ -359,30 +451,42 @@ class RunRequest:
 def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
     """Run a flow on *given*, print how it ended, and return the exit code.
 
-    Args:
-        request: What was asked for.
-        given: The input.
-        resume: What becomes of a run that is kept under the id, as a `GraphRun` takes it.
+    Args: request: What was asked for. given: The input. resume: What becomes of a run
+        that is kept under the id, as a `GraphRun` takes it.
 
     Raises:
         click.exceptions.Exit: The command was told to end: no other run may follow.
     """
     from flowpregel.cli.watching import run_to_end  # noqa: PLC0415 - keeps --help fast
 
-    options = {name: value for name, value in request.options.items() if name not in _NOT_OF_RUNS}
+    options = {
+        name: value
+        for name, value in request.options.items()
+        if name not in _NOT_OF_RUNS
+    }
     try:
         with targets.flow_on(request.flow, request.options["store"]) as flow:
             if not isinstance(flow.checkpointer, BaseCheckpointSaver):
                 resume, request = None, replace(request, thread_id=None)
-                note("no store: what this run does is not kept (pass --store PATH to keep it)")
+                note(
+                    "no store: what this run does is not kept (pass --store PATH to "
+                    "keep it)"
+                )
             options |= {"thread_id": request.thread_id}
             is_quiet = request.options["quiet"]
-            output, interrupts = run_to_end(flow, given, options, resume, is_quiet=is_quiet)
+            output, interrupts = run_to_end(
+                flow, given, options, resume, is_quiet=is_quiet
+            )
     except (KeyboardInterrupt, errors.TaskCancelled) as error:
         code = Code.AGAIN if isinstance(error, errors.RunStopped) else Code.STOPPED
         request.ended(code)
-        note("\n".join(filter(None, [getattr(error, "reason", ""), f"stopped; {request.kept}"])))
-        if type(error) is errors.TaskCancelled:  # of this run alone, by `flowpregel cancel`
+        note(
+            "\n".join(
+                filter(None, [getattr(error, "reason", ""), f"stopped; {request.kept}"])
+            )
+        )
+        # of this run alone, by `flowpregel cancel`
+        if type(error) is errors.TaskCancelled:
             return code
         raise click.exceptions.Exit(code) from error
     except Exception as error:
@@ -390,7 +494,9 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
             raise
         return _failed(request, error)
     if not interrupts:
-        return request.ended(Code.OK, one_line(output, _RESULT), output=to_json(output, FULL))
+        return request.ended(
+            Code.OK, one_line(output, _RESULT), output=to_json(output, FULL)
+        )
     questions = [question_to_json(each, FULL) for each in interrupts]
     lines = [_waiting_for(each, request) for each in interrupts]
     request.ended(Code.WAITING, *lines, interrupts=questions)
@@ -400,8 +506,12 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
 
 
 def waits_outside(value: Any) -> bool:
-    """Return whether what a run is interrupted for is no question: a time, or a signal."""
-    return isinstance(value, Mapping) and not {*value}.isdisjoint((SLEEPS_UNTIL, AWAITS_SIGNAL))
+    """Return whether what a run is interrupted for is no question: a time, or a
+    signal.
+    """
+    return isinstance(value, Mapping) and not {*value}.isdisjoint(
+        (SLEEPS_UNTIL, AWAITS_SIGNAL)
+    )
 
 
 def _waiting_for(interrupt: Interrupt, request: RunRequest) -> str:
@@ -414,8 +524,13 @@ def _waiting_for(interrupt: Interrupt, request: RunRequest) -> str:
 
 
 def _failed(request: RunRequest, error: Exception) -> Code:
-    kind, notes = type(error).__name__, [str(line) for line in getattr(error, "__notes__", [])]
-    request.ended(Code.FAILED, error={"type": kind, "message": str(error), "notes": notes})
+    kind, notes = (
+        type(error).__name__,
+        [str(line) for line in getattr(error, "__notes__", [])],
+    )
+    request.ended(
+        Code.FAILED, error={"type": kind, "message": str(error), "notes": notes}
+    )
     if request.options["traceback"]:
         note("".join(traceback.format_exception(error)).rstrip())
     else:

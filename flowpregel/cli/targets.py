@@ -1,4 +1,6 @@
-"""The flow, the store, the checkpoint and the run that the arguments of a command name."""
+"""The flow, the store, the checkpoint and the run that the arguments of a command
+name.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +52,16 @@ def load_flow(name: str, folder: str = "") -> Pregel:
     where, _, attribute = name.rpartition(":")
     if not where or not attribute:
         raise ConfigurationError(
-            f"{name!r} names no flow: write MODULE:FLOW, such as jobs.census:count, or FILE.py:FLOW"
+            f"{name!r} names no flow: write MODULE:FLOW, such as jobs.census:count, or "
+            "FILE.py:FLOW"
         )
     module = _module(where, folder)
     found: Any = module
     for part in attribute.split("."):
         found = getattr(found, part, None)
-    flows = {key: value for key, value in vars(module).items() if isinstance(value, Pregel)}
+    flows = {
+        key: value for key, value in vars(module).items() if isinstance(value, Pregel)
+    }
     full = f"{module.__name__}:{attribute}"
     if not isinstance(found, Pregel):
         owners = [each for each in flows.values() if each.once and each.once.owns(full)]
@@ -97,14 +102,21 @@ def _module(where: str, folder: str = "") -> ModuleType:
         module = importlib.import_module(name)
     except Exception as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == name
-        why = "there is no such module" if missing else f"{type(error).__name__}: {error}"
+        why = (
+            "there is no such module" if missing else f"{type(error).__name__}: {error}"
+        )
         raise ConfigurationError(f"{where} cannot be imported: {why}") from error
     top = name.partition(".")[0]
     meant = PathFinder.find_spec(top, [place])
     loaded = getattr(sys.modules[top], "__file__", None) or "Python itself"
-    if meant and meant.origin and os.path.realpath(meant.origin) != os.path.realpath(loaded):
+    if (
+        meant
+        and meant.origin
+        and os.path.realpath(meant.origin) != os.path.realpath(loaded)
+    ):
         raise ConfigurationError(
-            f"{meant.origin} cannot be imported: there is a module {top!r} already, of {loaded}"
+            f"{meant.origin} cannot be imported: there is a module {top!r} already, of "
+            f"{loaded}"
         )
     return module
 
@@ -195,13 +207,17 @@ def key_in(file: str) -> bytes:
         with open(file, "rb") as source:
             return source.read()
     except OSError as error:
-        raise ConfigurationError(f"the key file {file} cannot be read: {error.strerror}") from error
+        raise ConfigurationError(
+            f"the key file {file} cannot be read: {error.strerror}"
+        ) from error
 
 
 def existing(path: str | None) -> str:
     """Return the real path of a store that exists; of a database, its URL."""
     if not path:
-        raise ConfigurationError("which store? pass --store PATH, or set FLOWPREGEL_STORE")
+        raise ConfigurationError(
+            "which store? pass --store PATH, or set FLOWPREGEL_STORE"
+        )
     if is_url(path):
         return path
     from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
@@ -215,7 +231,9 @@ def existing(path: str | None) -> str:
 # ---------------------------------------------------------------- checkpoints
 
 
-def newest(saver: DurableSaver, thread_id: str, checkpoint_id: str | None = None) -> Saved:
+def newest(
+    saver: DurableSaver, thread_id: str, checkpoint_id: str | None = None
+) -> Saved:
     """Return a thread's newest checkpoint, or the one of an id that it has.
 
     Raises:
@@ -224,7 +242,8 @@ def newest(saver: DurableSaver, thread_id: str, checkpoint_id: str | None = None
     saved = saver.load(Address(thread_id, "", checkpoint_id))
     if saved is None:
         raise ConfigurationError(
-            f"the store at {saver.path} has no thread {thread_id!r}; `flowpregel ls` lists them"
+            f"the store at {saver.path} has no thread {thread_id!r}; `flowpregel ls` "
+            "lists them"
         )
     return saved
 
@@ -251,17 +270,23 @@ def find_checkpoint(saver: DurableSaver, thread_id: str, name: str | None) -> Sa
         found = [each.id for each in every if each.id.startswith(name)]
     if not found:
         raise ConfigurationError(
-            f"thread {thread_id!r} has no checkpoint {name!r}; `flowpregel history` lists them"
+            f"thread {thread_id!r} has no checkpoint {name!r}; `flowpregel history` "
+            "lists them"
         )
     if len(found) > 1:
         raise ConfigurationError(
-            f"several checkpoints of thread {thread_id!r} begin with {name!r}; give more of the id"
+            f"several checkpoints of thread {thread_id!r} begin with {name!r}; give "
+            "more of the id"
         )
     return newest(saver, thread_id, found[0])
 
 
-def work_of_last_run(saver: DurableSaver, thread_id: str, limit: int | None = None) -> list[Work]:
-    """Return the tasks of a thread's last run, of the newest *limit* supersteps, in order."""
+def work_of_last_run(
+    saver: DurableSaver, thread_id: str, limit: int | None = None
+) -> list[Work]:
+    """Return the tasks of a thread's last run, of the newest *limit* supersteps, in
+    order.
+    """
     from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
 
     history = last_run(saver, Address(thread_id), limit)

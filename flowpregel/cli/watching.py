@@ -1,4 +1,6 @@
-"""Runs shown while they go on: by their own events, or by what their store and process tell."""
+"""Runs shown while they go on: by their own events, or by what their store and process
+tell.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ _NOTHING: Mapping[str, Any] = {"running": [], "waiting": {}, "workers": []}
 def run_to_end(
     flow: Pregel, given: Any, options: Mapping[str, Any], resume: Any, *, is_quiet: bool
 ) -> tuple[Any, tuple[Any, ...]]:
-    """Run a flow and show it; return the output, and the questions that wait for an answer.
+    """Run a flow and show it; return the output, and the questions that wait for an
+    answer.
 
     Args:
         flow: On its store.
@@ -57,7 +60,8 @@ def run_to_end(
         "stream_mode": [*MODES, "custom", "notices", "values"],
         "version": "v2",
         "output_keys": flow.output_channels,
-        "on_conflict": options["on_conflict"] or ("wait" if flow.once and resume else None),
+        "on_conflict": options["on_conflict"]
+        or ("wait" if flow.once and resume else None),
     }
     run = GraphRun(flow, given, None, asked, streams=True)
     run.resume = resume
@@ -91,14 +95,18 @@ def watch_run(saver: DurableSaver, thread: str | None) -> Code:
     with closing(StoreReader(saver)) as reader:
         if thread is None:
             if not (rows := reader.runs()):
-                raise ConfigurationError(f"the store at {saver.path} has no threads yet")
+                raise ConfigurationError(
+                    f"the store at {saver.path} has no threads yet"
+                )
             thread = rows[0].thread_id
         view = WatchView(reader, thread)
         while (row := view.look()).status == "running":
             time.sleep(_PERIOD)
     if view.started:
         view.close()
-    console.print_result({"thread_id": thread, "status": row.status}, f"{thread}: {row.status}")
+    console.print_result(
+        {"thread_id": thread, "status": row.status}, f"{thread}: {row.status}"
+    )
     return _CODES[row.status]
 
 
@@ -151,7 +159,9 @@ class WatchView(ProgressView):
         """Calls that left something, and have not ended well."""
         self._mark = 0
         self.started = 0
-        """Wall-clock nanoseconds since when the run goes on; 0: it was never seen to."""
+        """Wall-clock nanoseconds since when the run goes on; 0: it was never seen
+        to.
+        """
 
     def look(self) -> RunRow:
         """Read what changed, show it now and then, and return how the run stands.
@@ -204,7 +214,9 @@ class WatchView(ProgressView):
         todo = Counter(each["name"] for each in tasks) + Counter(self._live["waiting"])
         for name in {*self._counts, *todo}:
             count = self._counts[name]
-            count["started"] = count["done"] + count["failed"] + count["asking"] + todo[name]
+            count["started"] = (
+                count["done"] + count["failed"] + count["asking"] + todo[name]
+            )
         header, *counts = super().lines(now)
         failed = [
             f"  {call.text or call.name} failed: {call.error}"
@@ -230,8 +242,12 @@ class WatchView(ProgressView):
 
 
 def task_line(task: Mapping[str, Any], now: float) -> str:
-    """Return in words what a task that runs does: an item of what `StoreReader.live` returns."""
-    parts = [f"{task['text'] or task['name']}: {max(0.0, now - task['began'] / 1e9):,.1f} s"]
+    """Return in words what a task that runs does: an item of what `StoreReader.live`
+    returns.
+    """
+    parts = [
+        f"{task['text'] or task['name']}: {max(0.0, now - task['began'] / 1e9):,.1f} s"
+    ]
     if task["attempt"] > 1:
         parts.append(f"attempt {task['attempt']}")
     if task["done"] is not None:
@@ -240,7 +256,8 @@ def task_line(task: Mapping[str, Any], now: float) -> str:
 
 
 def going_on(saver: DurableSaver, thread: str) -> Mapping[str, Any]:
-    """Return what a thread's run does now, if its process tells that within two seconds.
+    """Return what a thread's run does now, if its process tells that within two
+    seconds.
 
     As `StoreReader.live` does.
     """

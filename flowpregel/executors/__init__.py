@@ -1,4 +1,6 @@
-"""Where tasks run: inline, OS threads, worker processes, an event loop, any executor."""
+"""Where tasks run: inline, OS threads, worker processes, an event loop, any
+executor.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ __all__ = ["FuturesExecutor", "ProcessExecutor", "default_pool", "resource"]
 
 
 def __getattr__(name: str) -> Any:
-    # What runs tasks elsewhere is loaded when it is asked for: most programs need one of them.
+    # What runs tasks elsewhere is loaded when it is asked for: most programs need one
+    # of them.
     if name in __all__:
         module = "adapter" if name == "FuturesExecutor" else "processes"
         return getattr(import_module(f"{__name__}.{module}"), name)

@@ -98,11 +98,14 @@ class FuturesExecutor(Executor):
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
         """Return the jobs that run now; where, only their ends tell."""
-        return {key: (0, 0) for key, future in [*self._futures.items()] if future.running()}
+        return {
+            key: (0, 0) for key, future in [*self._futures.items()] if future.running()
+        }
 
 
 def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
-    """Run a packed job wherever this is called, and return how that went; raises nothing.
+    """Run a packed job wherever this is called, and return how that went; raises
+    nothing.
 
     Args:
         code: What to call: the name of the node, and its pickle.
@@ -115,7 +118,9 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
         node = pickle.loads(packed)
         job = messages.unpack_job(body, node, _refusing("reach the run's store"), None)
         # Nobody listens for signs of life.
-        client = RunClient(call=_refusing("call another task"), save=_refusing("save its state"))
+        client = RunClient(
+            call=_refusing("call another task"), save=_refusing("save its state")
+        )
         outcome = job.variables.run(perform, job, client)
         if node.contexts and home != _HERE:
             # Whether another task of the run comes here, nobody knows.
@@ -131,8 +136,10 @@ def _refusing(what: str) -> Callable[..., Any]:
 
     def refuse(*_: Any) -> Any:
         raise ExecutorUnavailableError(
-            f"a task in process {os.getpid()} cannot {what}: its executor has no way back while a "
-            "task runs; do it in the entrypoint's body, or use executor='processes' or 'threads'"
+            f"a task in process {os.getpid()} cannot {what}: its executor has no way "
+            "back while a "
+            "task runs; do it in the entrypoint's body, or use executor='processes' or "
+            "'threads'"
         )
 
     return refuse

@@ -72,7 +72,8 @@ def perform(job: Job, client: RunClient) -> Outcome:
         _end_if_forked(pid, error)
         return outcome_of(job, error, scope)
     finally:
-        # The job has these context variables: left in them, it would keep its input alive.
+        # The job has these context variables: left in them, it would keep its input
+        # alive.
         current.reset(token)
         scope.deferred.clear()
         if scope.files is not None:
@@ -80,17 +81,23 @@ def perform(job: Job, client: RunClient) -> Outcome:
 
 
 def _end_if_forked(pid: int, error: BaseException | None) -> None:
-    """End this process as *error* says, if it is a fork of *pid*, where the attempt began.
+    """End this process as *error* says, if it is a fork of *pid*, where the attempt
+    began.
 
-    It has none of the other OS threads, and shares with that process its files, its store and its
-    workers: what runs at the exit of a program (`atexit`, the end of pools) is not for it.
+    It has none of the other OS threads, and shares with that process its files, its
+    store and its workers: what runs at the exit of a program (`atexit`, the end of
+    pools) is not for it.
     """
     if os.getpid() == pid:
         return
     code = 0
     try:
         if isinstance(error, SystemExit):
-            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+            code = (
+                error.code
+                if isinstance(error.code, int)
+                else int(error.code is not None)
+            )
         elif error is not None:
             code = 1
             traceback.print_exception(error)
@@ -131,11 +138,16 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`; loaded here anyway
 
         task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        if (
+            isinstance(error, asyncio.CancelledError)
+            and task is not None
+            and task.cancelling()
+        ):
             raise  # from outside
         return outcome_of(job, error, scope)
     finally:
-        # The job has these context variables: left in them, it would keep its input alive.
+        # The job has these context variables: left in them, it would keep its input
+        # alive.
         current.reset(token)
         scope.deferred.clear()
         if scope.files is not None:
@@ -149,7 +161,11 @@ def outcome_of(job: Job, error: BaseException, scope: Scope | None = None) -> Ou
         return replace(refused, refused=error)
     match error:
         case errors.GraphInterrupt():
-            asked = () if scope is None or scope.questions is None else scope.questions.records
+            asked = (
+                ()
+                if scope is None or scope.questions is None
+                else scope.questions.records
+            )
             return records.Interrupted(tuple(error.interrupts), questions=tuple(asked))
         case ParentCommand():
             return records.Escaped(error.command)
@@ -167,7 +183,9 @@ def outcome_of(job: Job, error: BaseException, scope: Scope | None = None) -> Ou
 
 
 def _not_awaited(name: str, awaited: Any) -> TypeError:
-    """Return the error for what a node would have to await where nothing can be awaited."""
+    """Return the error for what a node would have to await where nothing can be
+    awaited.
+    """
     if inspect.iscoroutine(awaited):
         awaited.close()
     if hasattr(awaited, "add_done_callback"):
@@ -190,7 +208,9 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     """
     task = scope.job.task
     node, value = task.node, task.input
-    if isinstance(value, Arguments) and Shared in map(type, (*value.args, *value.kwargs.values())):
+    if isinstance(value, Arguments) and Shared in map(
+        type, (*value.args, *value.kwargs.values())
+    ):
         value = with_values(value)
     elif node.role == "body" and scope.job.compares:
         # It may be recorded later (`durability="exit"`), or given to another attempt.
@@ -204,7 +224,11 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
             value = (yield result) if hasattr(result, "__await__") else result
     except ParentCommand as escaped:
         # A graph that it called commands this one, in its name.
-        if escaped.command.graph is not None or task.kind is Kind.CALL or node.role == "body":
+        if (
+            escaped.command.graph is not None
+            or task.kind is Kind.CALL
+            or node.role == "body"
+        ):
             raise
         value = escaped.command
     fault("task.after", task.id)
@@ -215,10 +239,14 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
         return
     for writer in node.writers:
         written = writer(value, scope)
-        scope.writes.extend((yield written) if hasattr(written, "__await__") else written)
+        scope.writes.extend(
+            (yield written) if hasattr(written, "__await__") else written
+        )
 
 
-def _entered(names: Sequence[str], value: Any, *, on_loop: bool) -> Generator[Any, Any, Any]:
+def _entered(
+    names: Sequence[str], value: Any, *, on_loop: bool
+) -> Generator[Any, Any, Any]:
     """Return the node's input with what its `Context` channels give in this process."""
     if not isinstance(value, dict):
         return (yield value.aget()) if on_loop and value.is_async else value.get()
@@ -228,7 +256,9 @@ def _entered(names: Sequence[str], value: Any, *, on_loop: bool) -> Generator[An
     return entered
 
 
-def call(callee: Callee, value: Any, scope: Scope, *, prefer_async: bool = False) -> Any:
+def call(
+    callee: Callee, value: Any, scope: Scope, *, prefer_async: bool = False
+) -> Any:
     """Call *callee* with *value* and what it asks for by name."""
     target = callee.func
     if target is None or (prefer_async and callee.coroutine is not None):
@@ -251,7 +281,9 @@ def call(callee: Callee, value: Any, scope: Scope, *, prefer_async: bool = False
     return target(*args, **kwargs)
 
 
-def _inject(wanted: Injection, callee: Callee, scope: Scope, kwargs: dict[str, Any]) -> None:
+def _inject(
+    wanted: Injection, callee: Callee, scope: Scope, kwargs: dict[str, Any]
+) -> None:
     """Add what *wanted* names to *kwargs*, unless its default serves."""
     value: Any
     match wanted.name:

@@ -44,9 +44,13 @@ class Capabilities:
     cancels: bool = False
     """It can stop a task that runs."""
     admits: bool = False
-    """It can keep a task waiting until what it needs is free: CPUs, memory, places of a limit."""
+    """It can keep a task waiting until what it needs is free: CPUs, memory, places of a
+    limit.
+    """
     runs_here: bool = False
-    """Its tasks run in this process, so that the run keeps them waiting for limits and rates."""
+    """Its tasks run in this process, so that the run keeps them waiting for limits and
+    rates.
+    """
     streams: bool = True
     """What a task emits arrives while it runs."""
     calls: bool = True
@@ -74,7 +78,9 @@ class Backlog:
             return self.size > self.limit
 
     def hold(self, release: Callable[[], None]) -> bool:
-        """Have *release* called when the run has taken everything; False: it has already."""
+        """Have *release* called when the run has taken everything; False: it has
+        already.
+        """
         with self._lock:
             if self.size:
                 self._held.append(release)
@@ -98,14 +104,20 @@ class Mailbox(Protocol):
 
     @property
     def backlog(self) -> Backlog | None:
-        """Counts what the run has not taken in yet; None: nothing is held back for it."""
+        """Counts what the run has not taken in yet; None: nothing is held back for
+        it.
+        """
 
     def post(self, *events: Event | UnreadEvent) -> None:
-        """Deliver events, in their order; those that are unread are read where they are taken."""
+        """Deliver events, in their order; those that are unread are read where they are
+        taken.
+        """
 
 
 def default_executor() -> str:
-    """Return the executor of programs that name none: ``FLOWPREGEL_EXECUTOR``, or processes."""
+    """Return the executor of programs that name none: ``FLOWPREGEL_EXECUTOR``, or
+    processes.
+    """
     return os.environ.get("FLOWPREGEL_EXECUTOR") or "processes"
 
 
@@ -124,7 +136,8 @@ class Executor(ABC):
 
     @abstractmethod
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start *jobs*, in order; the `Ended` of each is posted exactly once, whatever happens.
+        """Start *jobs*, in order; the `Ended` of each is posted exactly once, whatever
+        happens.
 
         Must not block. What cannot even be started ends as `Raised`.
         """
@@ -138,7 +151,9 @@ class Executor(ABC):
         """
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a job that waits; let one that runs know that its run is to end soon."""
+        """Withdraw a job that waits; let one that runs know that its run is to end
+        soon.
+        """
         self.cancel(key, kill=False)
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
@@ -146,7 +161,8 @@ class Executor(ABC):
         call.reply.settle(outcome)
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:  # noqa: B027
-        """Leave the contexts of a run that ended with *error*, or well, in other processes.
+        """Leave the contexts of a run that ended with *error*, or well, in other
+        processes.
 
         Returns when they have been left in every process that entered them, or that
         process has died. May block, for a bounded time.
@@ -157,14 +173,17 @@ class Executor(ABC):
         """
 
     def free(self) -> float:
-        """Return how many more jobs it would start at once, rather than keep them waiting."""
+        """Return how many more jobs it would start at once, rather than keep them
+        waiting.
+        """
         return inf
 
     def running(self) -> Mapping[JobKey, tuple[int, int]]:
-        """Return the jobs that run now: the pid of each, and when it began, as far as is known.
+        """Return the jobs that run now: the pid of each, and when it began, as far as
+        is known.
 
-        That is wall-clock nanoseconds; 0: not known. For those who watch a run, on any OS
-        thread. Of an executor that cannot tell, all jobs seem to wait.
+        That is wall-clock nanoseconds; 0: not known. For those who watch a run, on any
+        OS thread. Of an executor that cannot tell, all jobs seem to wait.
         """
         return {}
 
@@ -173,4 +192,6 @@ class Executor(ABC):
         return []
 
     def close(self) -> None:  # noqa: B027 - some executors hold nothing to release
-        """Wait for what cannot be stopped, and release everything. May be called again."""
+        """Wait for what cannot be stopped, and release everything. May be called
+        again.
+        """

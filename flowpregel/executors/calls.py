@@ -27,17 +27,22 @@ ResultT = TypeVar("ResultT")
 
 
 class FutureInArgument(TypeError):
-    """A future is somewhere inside of an argument; whoever knows the call says where."""
+    """A future is somewhere inside of an argument; whoever knows the call says
+    where.
+    """
 
 
 class Unresolved:
-    """Stands for the result of a call, and refuses to be used as if it were the result."""
+    """Stands for the result of a call, and refuses to be used as if it were the
+    result.
+    """
 
     __slots__ = ()
 
     def _refuse(self, *_: object) -> NoReturn:
         raise TypeError(
-            "this is the future of a call, not what the call returns: write future.result() "
+            "this is the future of a call, not what the call returns: write "
+            "future.result() "
             "(in async code: await future)"
         )
 
@@ -45,7 +50,8 @@ class Unresolved:
     def __flowpregel_digest__(_: object) -> NoReturn:
         """Refuse to count as a part of an argument: what it will be is not known."""
         raise FutureInArgument(
-            "a future is somewhere inside of an argument: pass on what its result() returns"
+            "a future is somewhere inside of an argument: pass on what its result() "
+            "returns"
         )
 
     # A class that defines `__eq__` has no `__hash__` unless it is given one.
@@ -55,7 +61,8 @@ class Unresolved:
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(
-                f"the future of a call has no {name!r}: for that of what the call returns, write "
+                f"the future of a call has no {name!r}: for that of what the call "
+                "returns, write "
                 f"future.result().{name} (in async code: (await future).{name})"
             )
 
@@ -66,10 +73,16 @@ class Unresolved:
             return self is other
 
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
-        __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
-        __pow__ = __rpow__ = __neg__ = __abs__ = __round__ = __int__ = __float__ = _refuse
+        __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = (
+            __rmod__
+        ) = _refuse
+        __pow__ = __rpow__ = __neg__ = __abs__ = __round__ = __int__ = __float__ = (
+            _refuse
+        )
         __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __format__ = _refuse
-        __iter__ = __len__ = __contains__ = __getitem__ = __setitem__ = __index__ = _refuse
+        __iter__ = __len__ = __contains__ = __getitem__ = __setitem__ = __index__ = (
+            _refuse
+        )
 
 
 class OpenCalls(set["CallFuture[Any]"]):
@@ -94,9 +107,12 @@ class OpenCalls(set["CallFuture[Any]"]):
         """
         if self.pid and os.getpid() != self.pid:
             raise ExecutorUnavailableError(
-                f"process {os.getpid()} was forked from process {self.pid} inside {self.task!r}, "
-                f"and the run knows nothing of it: make the calls, and wait for them, in process "
-                f"{self.pid}; end the fork with os._exit(), or start a process of its own instead "
+                f"process {os.getpid()} was forked from process {self.pid} inside "
+                f"{self.task!r}, "
+                "and the run knows nothing of it: make the calls, and wait for them, "
+                "in process "
+                f"{self.pid}; end the fork with os._exit(), or start a process of its "
+                "own instead "
                 "(subprocess, or multiprocessing with 'spawn')"
             )
 
@@ -111,10 +127,14 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     """
 
     of_items: Any = None
-    """The results of a chunk, once one of its items was asked for: the others need no lock."""
+    """The results of a chunk, once one of its items was asked for: the others need no
+    lock.
+    """
 
     is_unread = False
-    """Whether its result is there and nobody has read it; only in a worker it can be."""
+    """Whether its result is there and nobody has read it; only in a worker it can
+    be.
+    """
     _needs_loop: ClassVar[bool] = True
     """Whether the result of a caller on an event loop arrives there."""
 
@@ -131,11 +151,17 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         self.returns_errors = False
         """Whether the result of a call that fails is its exception."""
         self._is_awaited = self._was_cancelled = False
-        """Whether somebody waits without end; whether the record has it that it was cancelled."""
+        """Whether somebody waits without end; whether the record has it that it was
+        cancelled.
+        """
         self._is_aside = False
-        """Whether a coroutine that the body has started awaits it, not the body itself."""
+        """Whether a coroutine that the body has started awaits it, not the body
+        itself.
+        """
         self._told_after: int | None = None
-        """How many calls the body had made when such a coroutine was told how it ended."""
+        """How many calls the body had made when such a coroutine was told how it
+        ended.
+        """
         if open_calls is not None:
             open_calls.add(self)
             open_calls.count += 1
@@ -162,10 +188,12 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return super().exception(timeout)
 
     def cancel(self) -> bool:
-        """Stop the call as a timeout would stop it; return False if it has ended already.
+        """Stop the call as a timeout would stop it; return False if it has ended
+        already.
 
-        Who asks for the result is raised `CancelledError`, of `concurrent.futures` or, where it
-        is awaited, of asyncio. It is recorded: a body that goes on later goes the same way.
+        Who asks for the result is raised `CancelledError`, of `concurrent.futures` or,
+        where it is awaited, of asyncio. It is recorded: a body that goes on later goes
+        the same way.
         """
         if self.cancelled() or not super().cancel():
             return self.cancelled()
@@ -175,7 +203,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return True
 
     def value(self, timeout: float | None = None) -> ResultT:
-        """Return the result, or raise what the call raised; that counts not as looking at it."""
+        """Return the result, or raise what the call raised; that counts not as looking
+        at it.
+        """
         try:
             return super().result(timeout)
         except Exception as error:
@@ -219,13 +249,16 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         calls = self._open_calls
         home = None if calls is None else calls.home
         self._is_aside = (
-            not self.looked_at and home is not None and asyncio.current_task() is not home
+            not self.looked_at
+            and home is not None
+            and asyncio.current_task() is not home
         )
         self.looked_at = True
         if not self.done():
             yield from _done_on(asyncio.get_running_loop(), self)
         elif self._is_aside and self.failure is not None:
-            # Coroutines that were started with this one make their calls before it goes on.
+            # Coroutines that were started with this one make their calls before it goes
+            # on.
             yield
         if self._is_aside and calls is not None:
             self._told_after = calls.count
@@ -249,7 +282,11 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         that made a call after it was told of this one may have seen it.
         """
         calls = self._open_calls
-        return self._is_aside and calls is not None and self._told_after in (None, calls.count)
+        return (
+            self._is_aside
+            and calls is not None
+            and self._told_after in (None, calls.count)
+        )
 
     def _look(self, how: str, timeout: float | None) -> None:
         """Note that somebody asks; where waiting would stop the whole run, say so."""
@@ -264,24 +301,30 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             self._turn(self)
         if self._needs_loop and not self.done() and on_event_loop():
             raise RuntimeError(
-                f"{how} of a task that is not done would stop the event loop that the task's "
+                f"{how} of a task that is not done would stop the event loop that the "
+                "task's "
                 "result arrives on: use await"
             )
 
     def __reduce__(self) -> Any:
         # As plain data it would arrive, and never end.
-        raise TypeError("this is the future of a call: pass on what its result() returns")
+        raise TypeError(
+            "this is the future of a call: pass on what its result() returns"
+        )
 
 
 RETURN_RESULTS: Final = (
     "return what the calls return, as in `return future.result()` or "
-    "`return [future.result() for future in futures]` (in async code: `return await future`, "
+    "`return [future.result() for future in futures]` (in async code: `return await "
+    "future`, "
     "`return await asyncio.gather(*futures)`)"
 )
 
 
 def futures_in(value: Any) -> list[Any]:
-    """Return the futures of calls that *value* is, or that are in a list, tuple or dict."""
+    """Return the futures of calls that *value* is, or that are in a list, tuple or
+    dict.
+    """
     if isinstance(value, Unresolved):
         return [value]
     if type(value) not in (list, tuple, dict):
@@ -294,7 +337,9 @@ def futures_in(value: Any) -> list[Any]:
 
 
 def with_results(value: Any) -> Any:
-    """Return *value* with results in the place of what `futures_in` finds, which is done."""
+    """Return *value* with results in the place of what `futures_in` finds, which is
+    done.
+    """
     if type(value) is dict:
         return {key: _value_of(each) for key, each in value.items()}
     if type(value) in (list, tuple) and futures_in(value):
@@ -317,10 +362,13 @@ def refuse_futures(returned: Any) -> None:
         raise TypeError(f"futures of calls were returned: {RETURN_RESULTS}")
 
 
-def _done_on(loop: asyncio.AbstractEventLoop, future: CallFuture[Any]) -> asyncio.Future[None]:
+def _done_on(
+    loop: asyncio.AbstractEventLoop, future: CallFuture[Any]
+) -> asyncio.Future[None]:
     """Return a future of *loop* that is done when *future* is.
 
-    Unlike that of `asyncio.wrap_future` it can be cancelled without cancelling the call.
+    Unlike that of `asyncio.wrap_future` it can be cancelled without cancelling the
+    call.
     """
     done = loop.create_future()
 
@@ -339,7 +387,8 @@ def _done_on(loop: asyncio.AbstractEventLoop, future: CallFuture[Any]) -> asynci
 
 def on_event_loop() -> bool:
     """Return whether this OS thread runs an event loop, which waiting would stop."""
-    # Nobody may have imported it; or another OS thread is about to, and it is not whole yet.
+    # Nobody may have imported it; or another OS thread is about to, and it is not whole
+    # yet.
     running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
     try:
         return running_loop is not None and running_loop() is not None

@@ -1,4 +1,6 @@
-"""Runs async tasks on an event loop: the one a run is on, or one on an OS thread of its own."""
+"""Runs async tasks on an event loop: the one a run is on, or one on an OS thread of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class CoroutineExecutor(Executor):
         """Start each job as a coroutine."""
         if self._loop is None:
             loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=loop.run_forever, name="flowpregel-loop", daemon=True)
+            thread = threading.Thread(
+                target=loop.run_forever, name="flowpregel-loop", daemon=True
+            )
             try:
                 thread.start()
             except RuntimeError:
@@ -58,7 +62,8 @@ class CoroutineExecutor(Executor):
         def forget(done: asyncio.Task[None]) -> None:
             self._tasks.pop(job.key, None)
             if done.cancelled():
-                # It was cancelled before its first line ran, so it could not say so itself.
+                # It was cancelled before its first line ran, so it could not say so
+                # itself.
                 mailbox.post(Ended(*job.key, Withdrawn()))
 
         task.add_done_callback(forget)
@@ -119,7 +124,9 @@ async def _timed(job: Job, client: LocalRunClient) -> Outcome:
             left = min(began + run_limit, client.heard + idle_limit) - now
             if left <= 0:
                 break
-            done, _ = await asyncio.wait({attempt}, timeout=None if left == inf else left)
+            done, _ = await asyncio.wait(
+                {attempt}, timeout=None if left == inf else left
+            )
             if done:
                 return attempt.result()
     finally:

@@ -1,6 +1,8 @@
-"""Runs tasks in this process: on OS threads of its own, or on the one that drives the run.
+"""Runs tasks in this process: on OS threads of its own, or on the one that drives the
+run.
 
-What connects a task in this process to its run, also one on an event loop, is a `LocalRunClient`.
+What connects a task in this process to its run, also one on an event loop, is a
+`LocalRunClient`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,14 @@ from weakref import ref
 from flowpregel._core.copies import IMMUTABLE, bring_back, keep
 from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted, Ended
 from flowpregel._core.ids import Asked
-from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn, failed_calls
+from flowpregel._core.records import (
+    Arguments,
+    Node,
+    Outcome,
+    Raised,
+    Withdrawn,
+    failed_calls,
+)
 from flowpregel._interrupts import interruptible, is_from_handler
 from flowpregel.context import Job, RunClient
 from flowpregel.errors import (
@@ -39,19 +48,19 @@ from flowpregel.executors.shared import captured, runs_elsewhere
 _CALL_SIZE: Final = 32 << 10
 """Bytes that a call counts for in its run's `Backlog`."""
 _LONGEST_HOLD: Final = 0.05
-"""Seconds for which a body is held back at most; a run that has failed takes nothing in."""
+"""Seconds for which a body is held back at most; a run that has failed takes nothing
+in.
+"""
 
 
 class LocalRunClient(RunClient):
     """Connects a task in this process to its run.
 
-    Args:
-        job: What the task is.
-        mailbox: Where its events go.
-        turn: What `CallFuture` takes.
-        before_first: Called before the task makes its first call. Given where a task has an OS
-            thread to itself: one that makes many calls is held back until the run has taken
-            them in.
+    Args: job: What the task is. mailbox: Where its events go. turn: What `CallFuture`
+        takes. before_first: Called before the task makes its first call. Given where a
+        task has an OS
+            thread to itself: one that makes many calls is held back until the run has
+            taken them in.
     """
 
     def __init__(
@@ -68,10 +77,14 @@ class LocalRunClient(RunClient):
         self._watch = Stopwatch()
         self.heard = time.monotonic()
         """When the task has shown last that it is alive."""
-        self._all_count = job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
+        self._all_count = (
+            job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
+        )
         """Whether all that it does with its run shows that."""
         self._last_called: tuple[Node, bool] | None = None
-        """The node that was called last, and whether its calls are sent to another process."""
+        """The node that was called last, and whether its calls are sent to another
+        process.
+        """
         self.made = OpenCalls()
         self.made.pid, self.made.task = os.getpid(), job.task.name
         self.made.cancel = partial(_cancel, ref(mailbox), job.key)
@@ -85,8 +98,12 @@ class LocalRunClient(RunClient):
         self.made.check_process()
         self._mailbox.post(Emitted(self._job.task.id, payload))
 
-    def call(self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any) -> Any:
-        """Make a call, and return its future: *reply*, if its caller has that already."""
+    def call(
+        self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any
+    ) -> Any:
+        """Make a call, and return its future: *reply*, if its caller has that
+        already.
+        """
         job = self._job
         if self._all_count:
             self.beat()
@@ -96,7 +113,8 @@ class LocalRunClient(RunClient):
             self._before_first()
         given = (*arguments.args, *arguments.kwargs.values())
         code = None
-        last_called = self._last_called  # another OS thread may make a call that had to wait
+        # another OS thread may make a call that had to wait
+        last_called = self._last_called
         if last_called is None or last_called[0] is not node:
             last_called = node, runs_elsewhere(node, job.run.executor)
             self._last_called = last_called
@@ -108,7 +126,9 @@ class LocalRunClient(RunClient):
                 may_wait = not reply and self._turn is None and not on_event_loop()
                 arguments = captured(arguments, may_wait=may_wait)
         # Not CallFuture[Any](...): the alias would add an attribute to each future.
-        future: CallFuture[Any] = reply[0] if reply else CallFuture(self._turn, self.made)
+        future: CallFuture[Any] = (
+            reply[0] if reply else CallFuture(self._turn, self.made)
+        )
         call = Call(*job.key, node, arguments, asked, future, copy_context(), code)
         self._mailbox.post(call)
         backlog = self._mailbox.backlog
@@ -125,7 +145,9 @@ class LocalRunClient(RunClient):
         self.heard = time.monotonic()
 
     def end(self, outcome: Outcome, executor: str) -> None:
-        """Tell the run how the attempt ended that began, on *executor*, when this was made."""
+        """Tell the run how the attempt ended that began, on *executor*, when this was
+        made.
+        """
         caught = caught_of(outcome, self.made) if self.made.count else None
         span = self._watch.stop(executor)
         self._mailbox.post(Ended(*self._job.key, outcome, span, caught))
@@ -135,7 +157,9 @@ class LocalRunClient(RunClient):
         return bool(self._job.run.ending)
 
     def save(self, state: Any) -> None:
-        """Keep a copy of *state* for the next attempt; on an event loop, without waiting."""
+        """Keep a copy of *state* for the next attempt; on an event loop, without
+        waiting.
+        """
         job, reply = self._job, CallFuture[Any](self._turn)
         if self._all_count:
             self.beat()
@@ -221,7 +245,9 @@ class ThreadExecutor(Executor):
 
     capabilities = Capabilities(runs_here=True)
 
-    def __init__(self, max_workers: int | None = None, *, name: str = "flowpregel") -> None:
+    def __init__(
+        self, max_workers: int | None = None, *, name: str = "flowpregel"
+    ) -> None:
         self._limit = max_workers or min(32, (os.cpu_count() or 1) + 4)
         self._name = name
         self._changed = threading.Condition()
@@ -244,8 +270,10 @@ class ThreadExecutor(Executor):
                 except RuntimeError as error:
                     self._waiting.remove(item)
                     failure = ExecutorUnavailableError(
-                        f"no OS thread can be started for task {job.task.name!r} ({error}): let "
-                        "the program have more (`ulimit -u`, the container's pids limit), or run "
+                        f"no OS thread can be started for task {job.task.name!r} "
+                        f"({error}): let "
+                        "the program have more (`ulimit -u`, the container's pids "
+                        "limit), or run "
                         "fewer"
                     )
                     mailbox.post(Ended(*job.key, Raised(failure)))
@@ -254,17 +282,21 @@ class ThreadExecutor(Executor):
         """Wake an idle OS thread for what waits, or make one."""
         free = self._limit - (len(self._running) - len(self._parents))
         wanted = min(free, len(self._waiting))
-        # Threads that were made a moment ago count as idle, though they do not wait yet.
+        # Threads that were made a moment ago count as idle, though they do not wait
+        # yet.
         idle = len(self._threads) - len(self._running)
         for _ in range(wanted - idle):
             thread = threading.Thread(
-                target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
+                target=self._work,
+                name=f"{self._name}-{len(self._threads)}",
+                daemon=True,
             )
             try:
                 thread.start()
             except RuntimeError:  # the system gives no more
                 if len(self._threads) > len(self._parents):
-                    break  # there are some that do not wait for others: they do it later
+                    # there are some that do not wait for others: they do it later
+                    break
                 raise
             self._threads.append(thread)
         self._changed.notify(wanted)
@@ -280,7 +312,11 @@ class ThreadExecutor(Executor):
     def free(self) -> float:
         """Return how many more jobs would have an OS thread at once."""
         with self._changed:
-            return self._limit - (len(self._running) - len(self._parents)) - len(self._waiting)
+            return (
+                self._limit
+                - (len(self._running) - len(self._parents))
+                - len(self._waiting)
+            )
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
         """Return the jobs that run now."""
@@ -320,7 +356,10 @@ class ThreadExecutor(Executor):
 
     def _is_due(self) -> bool:
         """Return whether a job waits, and may run now."""
-        return bool(self._waiting) and len(self._running) - len(self._parents) < self._limit
+        return (
+            bool(self._waiting)
+            and len(self._running) - len(self._parents) < self._limit
+        )
 
     def _note_parent(self, job: Job) -> None:
         with self._changed, suppress(RuntimeError):  # those that wait go on waiting
@@ -332,17 +371,20 @@ class ThreadExecutor(Executor):
 
 
 def check_stack(frames: int = _FRAMES) -> None:
-    """Raise the `RecursionError` now that is due where so many *frames* more are needed.
+    """Raise the `RecursionError` now that is due where so many *frames* more are
+    needed.
 
-    A task that calls itself for ever, on the OS thread of its run, fails by it: else the engine,
-    or a lock of the standard library, might meet the end of the stack in the middle of its work.
+    A task that calls itself for ever, on the OS thread of its run, fails by it: else
+    the engine, or a lock of the standard library, might meet the end of the stack in
+    the middle of its work.
     """
     if frames:
         check_stack(frames - 1)
 
 
 class InlineExecutor(Executor):
-    """Keeps jobs until the run waits, and runs them then. For debugging, and for trifles.
+    """Keeps jobs until the run waits, and runs them then. For debugging, and for
+    trifles.
 
     Args:
         turn: Lets the run go on while a task waits for a call it made.
@@ -377,8 +419,8 @@ class InlineExecutor(Executor):
     def work(self) -> None:
         """Run jobs: at least one, and for about two milliseconds, until one fails.
 
-        Raises:
-            BaseException: What a signal's handler raised meanwhile, `KeyboardInterrupt` for one.
+        Raises: BaseException: What a signal's handler raised meanwhile,
+            `KeyboardInterrupt` for one.
         """
         until = time.monotonic() + _SLICE
         while self.waiting:
@@ -392,7 +434,9 @@ class InlineExecutor(Executor):
                 raise
             finally:
                 self._running.remove(job.key)
-            if isinstance(outcome, Raised) and (error := _for_the_program(outcome.error)):
+            if isinstance(outcome, Raised) and (
+                error := _for_the_program(outcome.error)
+            ):
                 mailbox.post(Ended(*job.key, Withdrawn()))
                 raise error
             client.end(outcome, "inline")
@@ -412,4 +456,8 @@ def _for_the_program(error: BaseException) -> BaseException | None:
         error = error.__context__ or error
     elif isinstance(error, NodeCancelledError):
         error = error.__cause__ or error
-    return error if isinstance(error, KeyboardInterrupt) or is_from_handler(error) else None
+    return (
+        error
+        if isinstance(error, KeyboardInterrupt) or is_from_handler(error)
+        else None
+    )

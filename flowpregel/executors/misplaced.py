@@ -1,4 +1,6 @@
-"""Futures of calls where they do not stand for their results: deep inside of an argument."""
+"""Futures of calls where they do not stand for their results: deep inside of an
+argument.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,13 @@ _MOST: Final = 100_000
 
 
 def misplaced_future(
-    task: str, func: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    task: str,
+    func: Callable[..., Any] | None,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
 ) -> TypeError | None:
-    """Return the error that a future is somewhere inside of an argument; None: there is none.
+    """Return the error that a future is somewhere inside of an argument; None: there is
+    none.
 
     Args:
         task: The name of the task.
@@ -23,20 +29,28 @@ def misplaced_future(
         args, kwargs: What the task was called with.
     """
     names = _parameters_of(func)
-    given = {(names[n] if n < len(names) else f"args[{n}]"): arg for n, arg in enumerate(args)}
+    given = {
+        (names[n] if n < len(names) else f"args[{n}]"): arg
+        for n, arg in enumerate(args)
+    }
     for name, value in (given | dict(kwargs)).items():
         path = path_to_future(value)
         if path is not None:
             return TypeError(
-                f"task {task!r} was given a future in argument {name!r}, at {name}{path}: "
-                "a future stands for its result as an argument, or directly in a list, tuple or "
-                "dict that is one; there write future.result() (in async code: await future)"
+                f"task {task!r} was given a future in argument {name!r}, at "
+                f"{name}{path}: "
+                "a future stands for its result as an argument, or directly in a list, "
+                "tuple or "
+                "dict that is one; there write future.result() (in async code: await "
+                "future)"
             )
     return None
 
 
 def path_to_future(value: Any) -> str | None:
-    """Return where in *value* the first future is, such as ``[3].model``; None: nowhere."""
+    """Return where in *value* the first future is, such as ``[3].model``; None:
+    nowhere.
+    """
     waiting, seen = [("", value)], set[int]()
     while waiting and len(seen) < _MOST:
         path, part = waiting.pop()
@@ -69,7 +83,9 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
 def _parameters_of(func: Callable[..., Any] | None) -> list[str]:
     """Return the names of the parameters that may be given by position."""
     try:
-        parameters = inspect.signature(func).parameters.values() if func is not None else ()
+        parameters = (
+            inspect.signature(func).parameters.values() if func is not None else ()
+        )
     except (TypeError, ValueError):
         return []
     return [

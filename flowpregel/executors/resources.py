@@ -47,7 +47,9 @@ class StartLog:
         self._starts.append(now)
 
     def look_at(self, now: float) -> float:
-        """Return when one more may start than now; infinity: nothing that counts has started."""
+        """Return when one more may start than now; infinity: nothing that counts has
+        started.
+        """
         return self._starts[0] + self._seconds if self._starts else inf
 
 
@@ -65,11 +67,15 @@ class SharedPlaces:
     def __init__(self, folder: Path, count: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         how = os.O_RDWR | os.O_CREAT
-        self._files = [os.open(folder / str(number), how, 0o600) for number in range(count)]
+        self._files = [
+            os.open(folder / str(number), how, 0o600) for number in range(count)
+        ]
         self._held: list[int] = []
 
     def there(self, used: int, now: float) -> int:
-        """Return how many places this program has: one more than it uses, if it can get that."""
+        """Return how many places this program has: one more than it uses, if it can get
+        that.
+        """
         for file in self._files:
             if len(self._held) <= used and file not in self._held:
                 with suppress(BlockingIOError):  # another program's
@@ -94,13 +100,19 @@ class SharedPlaces:
 
 
 def priority_of(task: Task) -> int:
-    """Return the priority of *task*: the highest of its own and those of its callers, or 0."""
+    """Return the priority of *task*: the highest of its own and those of its callers,
+    or 0.
+    """
     highest: int | None = None
     caller: Task | None = task
     while caller is not None:
         resources = caller.node.resources
         if resources is not None and resources.priority is not None:
-            highest = resources.priority if highest is None else max(highest, resources.priority)
+            highest = (
+                resources.priority
+                if highest is None
+                else max(highest, resources.priority)
+            )
         caller = caller.parent
     return highest or 0
 
@@ -115,7 +127,9 @@ def callers_of(task: Task) -> list[Task]:
 
 
 def holders_above(task: Task, name: str) -> list[str]:
-    """Return the names of the callers of *task* that hold a place of the limit *name*."""
+    """Return the names of the callers of *task* that hold a place of the limit
+    *name*.
+    """
     return [
         caller.name
         for caller in callers_of(task)
@@ -136,7 +150,10 @@ class Demand:
     @property
     def names(self) -> set[str]:
         """The names of the limits and of the rate, as `SharedLimits` knows them."""
-        return {*self.limits, *(() if self.rate is None else (f"{self.rate} of {self.home}",))}
+        return {
+            *self.limits,
+            *(() if self.rate is None else (f"{self.rate} of {self.home}",)),
+        }
 
 
 @dataclass(slots=True, eq=False)
@@ -147,7 +164,9 @@ class _WaitingRun:
     names: Collection[str]
     """The limits that it lacks."""
     until: float = 0.0
-    """The end of its turn, in which other runs leave it what became free; 0: not its turn."""
+    """The end of its turn, in which other runs leave it what became free; 0: not its
+    turn.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +179,12 @@ class _NestedCall:
 
 
 class SharedLimits:
-    """The named limits of an executor and the rates of tasks, for all runs of this program.
+    """The named limits of an executor and the rates of tasks, for all runs of this
+    program.
 
-    Safe from any OS thread. A run asks for places whenever its tasks may start; it is woken when
-    a place becomes free that it lacks. Runs that lack the same place take turns.
+    Safe from any OS thread. A run asks for places whenever its tasks may start; it is
+    woken when a place becomes free that it lacks. Runs that lack the same place take
+    turns.
 
     Args:
         limits: The number of places of each limit.
@@ -195,7 +216,8 @@ class SharedLimits:
     def try_start(
         self, task_id: str, demand: Demand, run: object, wake: Callable[[], None]
     ) -> float | None:
-        """Give a task what it needs; return None, or when to ask again if that is not free.
+        """Give a task what it needs; return None, or when to ask again if that is not
+        free.
 
         Args:
             task_id: The task.
@@ -232,7 +254,9 @@ class SharedLimits:
         return self._next_turns(demand.limits)
 
     def _again_at(self, demand: Demand, run: object, now: float) -> float | None:
-        """Return when to ask again, infinity for when it is woken; None: all is free."""
+        """Return when to ask again, infinity for when it is woken; None: all is
+        free.
+        """
         again: list[float] = []
         for name in demand.limits:
             used = len(self._holders[name])
@@ -245,13 +269,19 @@ class SharedLimits:
             if log.there(0, now) < 1:
                 again.append(log.look_at(now))
         for other, waiting in self._runs.items():
-            if other is not run and waiting.until > now and {*waiting.names} & {*demand.limits}:
+            if (
+                other is not run
+                and waiting.until > now
+                and {*waiting.names} & {*demand.limits}
+            ):
                 again.append(waiting.until)
         return min(again) if again else None
 
     def _log_of(self, demand: Demand) -> StartLog:
         assert demand.rate is not None
-        return self._rates.setdefault(f"{demand.rate} of {demand.home}", StartLog(demand.rate))
+        return self._rates.setdefault(
+            f"{demand.rate} of {demand.home}", StartLog(demand.rate)
+        )
 
     def _shared_places(self, name: str) -> SharedPlaces | None:
         if not self._folder:
@@ -267,7 +297,9 @@ class SharedLimits:
                 self._shared[name].give_back(len(self._holders[name]))
 
     def release(self, task_id: str, demand: Demand) -> None:
-        """Take back the places of a task that has ended, and wake the run whose turn it is."""
+        """Take back the places of a task that has ended, and wake the run whose turn it
+        is.
+        """
         with self._lock:
             for name in demand.limits:
                 self._holders[name].discard(task_id)
@@ -278,8 +310,8 @@ class SharedLimits:
     def _next_turns(self, names: Collection[str]) -> Sequence[Callable[[], None]]:
         """Give the first run that lacks one of *names* its turn; return what wakes it.
 
-        A run that has not asked since its last turn, because its program does not read its stream,
-        keeps nobody waiting.
+        A run that has not asked since its last turn, because its program does not read
+        its stream, keeps nobody waiting.
         """
         for waiting in self._runs.values():
             if waiting.until == 0.0 and {*waiting.names} & {*names}:
@@ -294,9 +326,11 @@ class SharedLimits:
             wakes = self._next_turns(waiting.names if waiting else ())
         _call(wakes)
 
-    # ------------------------------------------------ calls of tasks that hold something
+    # calls of tasks that hold something ------------------------------------
 
-    def note_nested(self, task_id: str, demand: Demand, callers: Collection[str]) -> None:
+    def note_nested(
+        self, task_id: str, demand: Demand, callers: Collection[str]
+    ) -> None:
         """Note that a task waits whose *callers* may hold places."""
         with self._lock:
             self._nested[task_id] = _NestedCall(demand.limits, callers)
@@ -314,9 +348,16 @@ class SharedLimits:
         with self._lock:
             waiting = dict(self._nested)
             while True:
-                blocked = {holder for call in waiting.values() for holder in call.holders}
-                lacks = {task_id: self._lacks(call, blocked) for task_id, call in waiting.items()}
-                stuck = {task_id: name for task_id, name in lacks.items() if name is not None}
+                blocked = {
+                    holder for call in waiting.values() for holder in call.holders
+                }
+                lacks = {
+                    task_id: self._lacks(call, blocked)
+                    for task_id, call in waiting.items()
+                }
+                stuck = {
+                    task_id: name for task_id, name in lacks.items() if name is not None
+                }
                 if len(stuck) == len(waiting):
                     return stuck
                 waiting = {task_id: waiting[task_id] for task_id in stuck}
@@ -330,7 +371,9 @@ class SharedLimits:
         return None
 
     def after_fork(self) -> None:
-        """Forget what the parent process has: it keeps its places, and this one has none."""
+        """Forget what the parent process has: it keeps its places, and this one has
+        none.
+        """
         self._lock = threading.Lock()
         self._holders = {name: set() for name in self.limits}
         self._runs.clear()

@@ -1,9 +1,11 @@
-"""Values for other processes: captured arguments, values in shared memory, things made there.
+"""Values for other processes: captured arguments, values in shared memory, things made
+there.
 
-Arguments are pickled at the call, large buffers to where a worker will map them. A task on an
-OS thread or an event loop of this process is given the caller's own objects, as any function
-is. What `shared` returns is written to shared memory once, for all calls that are given it.
-A `resource` is made once in each worker and used by many tasks: a model, a connection.
+Arguments are pickled at the call, large buffers to where a worker will map them. A task
+on an OS thread or an event loop of this process is given the caller's own objects, as
+any function is. What `shared` returns is written to shared memory once, for all calls
+that are given it. A `resource` is made once in each worker and used by many tasks: a
+model, a connection.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
     def put(data: memoryview) -> Any:
         if data.nbytes < SHARE_FROM:
             return data
-        if memory.origin_of(data) is not None:  # of a shared value, which does not change
+        # of a shared value, which does not change
+        if memory.origin_of(data) is not None:
             return data.obj
         buffer = allocate(data.nbytes)
         if buffer is None:
@@ -118,20 +121,27 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
         isolates = executor.capabilities.isolates
     else:
         isolates = executor not in ("inline", "threads")
-    return isolates and node.role == "leaf" and all(step.func is not None for step in node.steps)
+    return (
+        isolates
+        and node.role == "leaf"
+        and all(step.func is not None for step in node.steps)
+    )
 
 
 def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
     """Return *arguments* as they are now: later changes do not reach what is returned.
 
-    What cannot be pickled is returned as it is; the executor that has to pickle it reports it.
+    What cannot be pickled is returned as it is; the executor that has to pickle it
+    reports it.
 
     Args:
         arguments: Of a call that is made now.
         may_wait: Whether to wait for shared memory that other calls still use.
     """
     args, kwargs = arguments.args, arguments.kwargs
-    if IMMUTABLE.issuperset(map(type, args)) and IMMUTABLE.issuperset(map(type, kwargs.values())):
+    if IMMUTABLE.issuperset(map(type, args)) and IMMUTABLE.issuperset(
+        map(type, kwargs.values())
+    ):
         return arguments
     allocate = partial(arena().allocate, wait=_LONGEST_WAIT if may_wait else 0.0)
     handles: list[Any] = []
@@ -160,8 +170,8 @@ os.register_at_fork(after_in_child=arena.cache_clear)
 class Shared(Generic[T]):
     """A handle of a value in shared memory; `shared` makes it.
 
-    The memory is freed with the handle: when nothing refers to it any more, at the end of
-    a ``with`` block, or by `close`. Tasks that have the value by then keep it.
+    The memory is freed with the handle: when nothing refers to it any more, at the end
+    of a ``with`` block, or by `close`. Tasks that have the value by then keep it.
     """
 
     __slots__ = ("__weakref__", "_digest", "_key", "_parts", "_type", "_unused")
@@ -172,11 +182,15 @@ class Shared(Generic[T]):
         self._digest = digest
         self._parts = parts
         self._unused: Parts = ()
-        """The parts, if they are mapped copy-on-write for this handle and not written to."""
+        """The parts, if they are mapped copy-on-write for this handle and not written
+        to.
+        """
 
     @property
     def value(self) -> T:
-        """A copy of the value, made at each access; of large arrays only what is written to."""
+        """A copy of the value, made at each access; of large arrays only what is
+        written to.
+        """
         parts, self._unused = self._unused, ()
         if not parts:
             return cast(T, read_parts(self._open_parts))
@@ -231,18 +245,19 @@ class Shared(Generic[T]):
 
 
 def shared(value: T) -> Shared[T]:
-    """Write *value* to shared memory once, and return a handle to give to any number of calls.
+    """Write *value* to shared memory once, and return a handle to give to any number of
+    calls.
 
-    A task that is given the handle as an argument receives the value. A handle inside of an
-    argument (in a list, a dict, an object) stays a handle; its ``value`` is the value. Either
-    way the task may change what it receives: it has a copy of its own, of which only the
-    parts that it writes to take memory.
+    A task that is given the handle as an argument receives the value. A handle inside
+    of an argument (in a list, a dict, an object) stays a handle; its ``value`` is the
+    value. Either way the task may change what it receives: it has a copy of its own, of
+    which only the parts that it writes to take memory.
 
-    The handle keeps *value* as it is now. Recorded calls are found by the value's content,
-    which is hashed once: a program that is run again shares its value again.
+    The handle keeps *value* as it is now. Recorded calls are found by the value's
+    content, which is hashed once: a program that is run again shares its value again.
 
-    Args:
-        value: Anything that can be pickled; large buffers in it, such as NumPy arrays, gain.
+    Args: value: Anything that can be pickled; large buffers in it, such as NumPy
+        arrays, gain.
 
     Raises:
         ConfigurationError: It cannot be pickled.
@@ -263,7 +278,9 @@ def shared(value: T) -> Shared[T]:
 
 
 def _allocate(size: int) -> Any:
-    """Return memory for a value: small memory is kept for other values, larger memory is not."""
+    """Return memory for a value: small memory is kept for other values, larger memory
+    is not.
+    """
     buffer = arena().allocate(size) if size <= _KEPT_UP_TO else None
     return buffer or memory.allocate_alone(size)
 
@@ -285,7 +302,9 @@ def _value_of(given: Any) -> Any:
 
 @contextmanager
 def sent_by_key() -> Iterator[None]:
-    """Pickle handles that came from the coordinator as references to the coordinator's own."""
+    """Pickle handles that came from the coordinator as references to the coordinator's
+    own.
+    """
     token = _by_key.set(True)
     try:
         yield
@@ -312,7 +331,9 @@ def _found(key: bytes, kind: str) -> Shared[Any]:
     """
     handle = _made_here.get(key)
     if handle is None:
-        raise ValueError(f"the handle of a shared {kind} is gone: keep it while tasks use it")
+        raise ValueError(
+            f"the handle of a shared {kind} is gone: keep it while tasks use it"
+        )
     return handle
 
 

@@ -1,7 +1,8 @@
 """What has come from another process and was not read yet.
 
-To unpickle a value may run any code of the user's classes, and may take for ever. So what a worker
-sends stays bytes on the OS thread that serves all runs, and is read where it is wanted::
+To unpickle a value may run any code of the user's classes, and may take for ever. So
+what a worker sends stays bytes on the OS thread that serves all runs, and is read where
+it is wanted::
 
     I/O thread                   the run's own OS thread           whoever asks
     ----------                   -----------------------           ------------
@@ -41,7 +42,9 @@ class UnreadEvent:
         raise NotImplementedError
 
     def give_up(self) -> Event | None:
-        """Return what takes its place when reading it was broken off, by Ctrl-C or a cancel."""
+        """Return what takes its place when reading it was broken off, by Ctrl-C or a
+        cancel.
+        """
         return None
 
     def time_out(self) -> Event | None:
@@ -49,12 +52,17 @@ class UnreadEvent:
         return self.give_up()
 
     def read_in_time(self) -> Event | None:
-        """Read it; what takes too long goes on by itself, on an OS thread that nobody waits for."""
+        """Read it; what takes too long goes on by itself, on an OS thread that nobody
+        waits for.
+        """
         if self.seconds == inf or self.is_plain:
             return self.read()
         reading: Future[Event | None] = Future()
         threading.Thread(
-            target=_read_into, args=(self, reading), name="flowpregel-reading", daemon=True
+            target=_read_into,
+            args=(self, reading),
+            name="flowpregel-reading",
+            daemon=True,
         ).start()
         try:
             return reading.result(self.seconds)
@@ -77,8 +85,12 @@ class LazyFuture(Future[ResultT]):
     """Returns the result or the error; None: they are known, or did not arrive."""
     _reading: threading.Lock | None = None
 
-    def arrive(self, read: Callable[[], tuple[Any, BaseException | None]], *, failed: bool) -> None:
-        """Note that the result is there: *read* returns it, or the error if the call *failed*."""
+    def arrive(
+        self, read: Callable[[], tuple[Any, BaseException | None]], *, failed: bool
+    ) -> None:
+        """Note that the result is there: *read* returns it, or the error if the call
+        *failed*.
+        """
         self._read, self._reading = read, threading.Lock()
         if failed:
             self.set_exception(_NotRead())

@@ -1,8 +1,10 @@
-"""Snapshots of closures: a call of a local task sees the names of the body as they are then.
+"""Snapshots of closures: a call of a local task sees the names of the body as they are
+then.
 
-A closure reads a name when it runs. A task runs some time after its call, and the body may have
-bound the name anew by then: ``for factor in factors: scaled(x)``. In a worker process it sees the
-value that was packed; it must see the same one on OS threads and inline.
+A closure reads a name when it runs. A task runs some time after its call, and the body
+may have bound the name anew by then: ``for factor in factors: scaled(x)``. In a worker
+process it sees the value that was packed; it must see the same one on OS threads and
+inline.
 """
 
 from __future__ import annotations
@@ -32,18 +34,24 @@ class NodeSnapshots:
         self._last: tuple[Node, tuple[tuple[CellType, Any], ...]] | None = None
 
     def take(self) -> Node:
-        """Return the node for a call that is made now: the last one if no name was bound anew."""
+        """Return the node for a call that is made now: the last one if no name was
+        bound anew.
+        """
         if self._last is not None:
             node, contents = self._last
             if all(content_of(cell) is content for cell, content in contents):
                 return node
         functions = [*_closures_in(self._target)]
-        cells = {id(cell): cell for each in functions for cell in each.__closure__ or ()}
+        cells = {
+            id(cell): cell for each in functions for cell in each.__closure__ or ()
+        }
         contents = tuple((cell, content_of(cell)) for cell in cells.values())
         (callee,) = self._node.steps
         function = snapshot(functions)
         func, coroutine = (None, function) if callee.func is None else (function, None)
-        node = replace(self._node, steps=(replace(callee, func=func, coroutine=coroutine),))
+        node = replace(
+            self._node, steps=(replace(callee, func=func, coroutine=coroutine),)
+        )
         self._last = node, contents
         return node
 
@@ -54,7 +62,11 @@ def _closures_in(target: Any) -> Iterator[FunctionType]:
     pending = [target]
     while pending:
         function = pending.pop()
-        if isinstance(function, FunctionType) and function.__closure__ and id(function) not in seen:
+        if (
+            isinstance(function, FunctionType)
+            and function.__closure__
+            and id(function) not in seen
+        ):
             seen[id(function)] = function
             yield function
             pending += map(content_of, function.__closure__)
@@ -63,8 +75,8 @@ def _closures_in(target: Any) -> Iterator[FunctionType]:
 def snapshot(functions: list[FunctionType]) -> FunctionType:
     """Return a copy of the first of *functions* that later bindings do not reach.
 
-    A name that one of them binds (``nonlocal``) remains the name of the body: that is what it is
-    for, where a task runs in this process.
+    A name that one of them binds (``nonlocal``) remains the name of the body: that is
+    what it is for, where a task runs in this process.
 
     Args:
         functions: A closure, and the closures that it refers to: these are copied too.
@@ -84,13 +96,19 @@ def snapshot(functions: list[FunctionType]) -> FunctionType:
         for cell in function.__closure__ or ():
             copied = cells[id(cell)]
             if copied is not cell:
-                copied.cell_contents = copies.get(id(cell.cell_contents), cell.cell_contents)
+                copied.cell_contents = copies.get(
+                    id(cell.cell_contents), cell.cell_contents
+                )
     return copies[id(functions[0])]
 
 
 def _copy_of(function: FunctionType, closure: tuple[CellType, ...]) -> FunctionType:
     made = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, closure
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        closure,
     )
     made.__kwdefaults__ = function.__kwdefaults__
     made.__annotations__ = function.__annotations__
@@ -113,7 +131,9 @@ def _cells_bound_by(function: FunctionType) -> Iterator[CellType]:
 
 @lru_cache(512)
 def _names_bound_by(code: CodeType) -> frozenset[str]:
-    """Return the names of the surrounding functions that *code* binds, or code in it."""
+    """Return the names of the surrounding functions that *code* binds, or code in
+    it.
+    """
     names = {
         instruction.argval
         for instruction in dis.get_instructions(code)

@@ -1,4 +1,6 @@
-"""`task` makes a function a task; `map` calls any function with many items, in one line."""
+"""`task` makes a function a task; `map` calls any function with many items, in one
+line.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,8 @@ _OF_THE_RUN = ("adopt", "again", "on_conflict")
 class TaskDecorator(Protocol):
     """The type of `task`, and of what it returns without a function.
 
-    Its overloads take the parameters that a run fills in out of the signature; the module
-    `signatures` says how.
+    Its overloads take the parameters that a run fills in out of the signature; the
+    module `signatures` says how.
     """
 
     @overload
@@ -67,9 +69,13 @@ class TaskDecorator(Protocol):
     @overload
     def __call__(self, func: types.Runtime1[A, Co[R]], /) -> TaskFunction[[A], R]: ...
     @overload
-    def __call__(self, func: types.Runtime2[A, B, Co[R]], /) -> TaskFunction[[A, B], R]: ...
+    def __call__(
+        self, func: types.Runtime2[A, B, Co[R]], /
+    ) -> TaskFunction[[A, B], R]: ...
     @overload
-    def __call__(self, func: types.Runtime3[A, B, C, Co[R]], /) -> TaskFunction[[A, B, C], R]: ...
+    def __call__(
+        self, func: types.Runtime3[A, B, C, Co[R]], /
+    ) -> TaskFunction[[A, B, C], R]: ...
     @overload
     def __call__(
         self, func: types.Runtime4[A, B, C, D, Co[R]], /
@@ -77,11 +83,15 @@ class TaskDecorator(Protocol):
     @overload
     def __call__(self, func: types.Config1[A, Co[R]], /) -> TaskFunction[[A], R]: ...
     @overload
-    def __call__(self, func: types.Config2[A, B, Co[R]], /) -> TaskFunction[[A, B], R]: ...
+    def __call__(
+        self, func: types.Config2[A, B, Co[R]], /
+    ) -> TaskFunction[[A, B], R]: ...
     @overload
     def __call__(self, func: types.Writer1[A, Co[R]], /) -> TaskFunction[[A], R]: ...
     @overload
-    def __call__(self, func: types.Writer2[A, B, Co[R]], /) -> TaskFunction[[A, B], R]: ...
+    def __call__(
+        self, func: types.Writer2[A, B, Co[R]], /
+    ) -> TaskFunction[[A, B], R]: ...
     @overload
     def __call__(self, func: Callable[P, Co[R]], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-cannot-match, overload-overlap]
     @overload
@@ -105,9 +115,13 @@ class TaskDecorator(Protocol):
     @overload
     def __call__(self, func: types.Runtime2[A, B, R], /) -> TaskFunction[[A, B], R]: ...
     @overload
-    def __call__(self, func: types.Runtime3[A, B, C, R], /) -> TaskFunction[[A, B, C], R]: ...
+    def __call__(
+        self, func: types.Runtime3[A, B, C, R], /
+    ) -> TaskFunction[[A, B, C], R]: ...
     @overload
-    def __call__(self, func: types.Runtime4[A, B, C, D, R], /) -> TaskFunction[[A, B, C, D], R]: ...
+    def __call__(
+        self, func: types.Runtime4[A, B, C, D, R], /
+    ) -> TaskFunction[[A, B, C, D], R]: ...
     @overload
     def __call__(self, func: types.Config1[A, R], /) -> TaskFunction[[A], R]: ...
     @overload
@@ -119,7 +133,9 @@ class TaskDecorator(Protocol):
     @overload
     def __call__(self, func: Callable[P, R], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-cannot-match]
     @overload
-    def __call__(self, func: None = None, /, **options: Unpack[TaskKeywords]) -> TaskDecorator: ...
+    def __call__(
+        self, func: None = None, /, **options: Unpack[TaskKeywords]
+    ) -> TaskDecorator: ...
 
 
 if TYPE_CHECKING:
@@ -127,15 +143,16 @@ if TYPE_CHECKING:
 else:
 
     def task(func: Any = None, /, **options: Any) -> Any:
-        """Make a function a task: a call that is recorded, and may run in another process.
+        """Make a function a task: a call that is recorded, and may run in another
+        process.
 
         Inside a run a call returns a future at once; ``.result()`` waits for it in
         sync code, ``await`` in async code. A call whose result was recorded is not
         made again when its run is resumed.
 
-        Args:
-            func: A function, a method, an async function, a partial, any callable.
-            options: The fields of `TaskOptions`: its ``name``, when a call is tried again
+        Args: func: A function, a method, an async function, a partial, any callable.
+            options: The fields of `TaskOptions`: its ``name``, when a call is tried
+            again
                 (``retry_policy``) or stopped (``timeout``), whether results are shared
                 (``cache``), what a call takes (``cpus``, ``memory``), and others.
 
@@ -151,7 +168,9 @@ else:
             >>> simulate.func(3)
             1.5
         """
-        decorate = partial(TaskFunction, options=TaskOptions(**checked_options(options)))
+        decorate = partial(
+            TaskFunction, options=TaskOptions(**checked_options(options))
+        )
         return decorate if func is None else decorate(func)
 
 
@@ -165,22 +184,23 @@ def map(
     errors: Literal["raise", "return"] = "raise",
     **options: Any,
 ) -> list[R]:
-    """Call *function* with each item, in worker processes, and return the results in order.
+    """Call *function* with each item, in worker processes, and return the results in
+    order.
 
-    Each call that ends is recorded. After a crash, a kill or a failure the same line goes on,
-    and what has ended is not called again; once all have ended it returns what is kept.
+    Each call that ends is recorded. After a crash, a kill or a failure the same line
+    goes on, and what has ended is not called again; once all have ended it returns what
+    is kept.
 
-    Args:
-        function: Takes one item. It needs no decorator.
-        items: Any iterable that ends.
-        store: Keeps the results: the path of a folder, or a saver.
-        id: Names these items, in the store.
-        chunksize: How many items are one call: for short ones.
-        errors: ``"return"``: the result of a call that failed is its exception.
-        options: ``progress``: whether to show a live view (default), or what wraps the stream
-            of results, such as ``tqdm`` or ``rich.progress.track``. ``adopt=True``: go on with
-            other items under the same id. ``on_conflict``: as for `Flow.run`. All others are
-            those of `task`: ``timeout``, ``retry_policy``, ``executor``, ...
+    Args: function: Takes one item. It needs no decorator. items: Any iterable that
+        ends. store: Keeps the results: the path of a folder, or a saver. id: Names
+        these items, in the store. chunksize: How many items are one call: for short
+        ones. errors: ``"return"``: the result of a call that failed is its exception.
+        options: ``progress``: whether to show a live view (default), or what wraps the
+        stream
+            of results, such as ``tqdm`` or ``rich.progress.track``. ``adopt=True``: go
+            on with other items under the same id. ``on_conflict``: as for `Flow.run`.
+            All others are those of `task`: ``timeout``, ``retry_policy``, ``executor``,
+            ...
 
     Raises:
         ConfigurationError: *items* or *store* is no such thing.
@@ -193,9 +213,13 @@ def map(
         [0.5, 1.0, ...]
     """
     if not isinstance(items, Iterable):
-        raise ConfigurationError(f"map(items={items!r}): use a list, or another iterable that ends")
+        raise ConfigurationError(
+            f"map(items={items!r}): use a list, or another iterable that ends"
+        )
     if store is None:
-        raise ConfigurationError("map(store=None): use the path of a folder, such as 'runs.lmdb'")
+        raise ConfigurationError(
+            "map(store=None): use the path of a folder, such as 'runs.lmdb'"
+        )
     given, show = [*items], options.pop("progress", True)
     how = {name: options.pop(name) for name in _OF_THE_RUN if name in options}
     called: TaskFunction[Any, R]

@@ -9,7 +9,11 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
 
-from flowpregel._core.commands import is_coroutine_function, is_generator_function, name_of
+from flowpregel._core.commands import (
+    is_coroutine_function,
+    is_generator_function,
+    name_of,
+)
 from flowpregel._core.program import names
 from flowpregel._core.records import PREVIOUS
 from flowpregel._text import no_such_option
@@ -59,7 +63,9 @@ class EntrypointOptions:
         for name in ("on_end", "on_failure"):
             hook: Any = getattr(self, name)
             if hook is not None and (not callable(hook) or is_coroutine_function(hook)):
-                raise ConfigurationError(f"entrypoint({name}={hook!r}): use a function, not async")
+                raise ConfigurationError(
+                    f"entrypoint({name}={hook!r}): use a function, not async"
+                )
         check_choices(self.run_options)
         parse(self.config)
 
@@ -83,12 +89,13 @@ class EntrypointOptions:
 
 
 class entrypoint(EntrypointOptions):
-    """Make a function a workflow: it calls tasks and waits for them, and can be resumed.
+    """Make a function a workflow: it calls tasks and waits for them, and can be
+    resumed.
 
-    `Flow.run` takes the function's own arguments. For `invoke` and its kin the input is the
-    value of its one parameter, or a dict of the values of several. It may also have these
-    parameters, filled in by name: ``previous`` (what the thread's last run returned or
-    saved), ``config``, ``runtime``, ``context``, ``store``, ``writer``.
+    `Flow.run` takes the function's own arguments. For `invoke` and its kin the input is
+    the value of its one parameter, or a dict of the values of several. It may also have
+    these parameters, filled in by name: ``previous`` (what the thread's last run
+    returned or saved), ``config``, ``runtime``, ``context``, ``store``, ``writer``.
 
     Its body runs in this process, in an OS thread of its own (``async def``: on the
     event loop). When a run is resumed the body runs again from its beginning, and
@@ -106,10 +113,11 @@ class entrypoint(EntrypointOptions):
             ``"threads"``, ``"inline"``, or an executor.
         adopts: The name that the function had before, or several: their runs go on.
         on_end: Called with a `RunEnd`, once, when a run is done; in this process.
-        on_failure: Called so when a run has failed; for a run whose process has died, by the
+        on_failure: Called so when a run has failed; for a run whose process has died,
+        by the
             next one that goes on with it.
-        durability, max_concurrency, context: Of each run that is not given its own; as `Flow.run`
-            takes them.
+        durability, max_concurrency, context: Of each run that is not given its own; as
+            `Flow.run` takes them.
         metadata, tags: Of each run, beside its own.
 
     Raises:
@@ -188,7 +196,9 @@ class entrypoint(EntrypointOptions):
     def __call__(self, func: Callable[..., Any]) -> Any:
         """Return the workflow of *func*."""
         name = name_of(func)
-        parameters = _checked_parameters(func, name, has_timeout=self.timeout is not None)
+        parameters = _checked_parameters(
+            func, name, has_timeout=self.timeout is not None
+        )
         writes = [
             ChannelWriteEntry(END, mapper=_value_of),
             ChannelWriteEntry(PREVIOUS, mapper=_save_of),
@@ -204,7 +214,9 @@ class entrypoint(EntrypointOptions):
             timeout=self.timeout,
             role="body",
         )
-        first = next(iter(parameters.signature.parameters)) if parameters.is_one else None
+        first = (
+            next(iter(parameters.signature.parameters)) if parameters.is_one else None
+        )
         given, returned, saved = _types_of(func, first)
         graph: Flow[Any, Any] = Flow(
             parameters,
@@ -249,7 +261,8 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
         raise ConfigurationError(f"@entrypoint() takes a function, not {func!r}")
     if is_generator_function(func):
         raise ConfigurationError(
-            f"entrypoint {name!r} is a generator: return the result, give the stream its parts "
+            f"entrypoint {name!r} is a generator: return the result, give the stream "
+            "its parts "
             f"with get_stream_writer(), and read them with {name}.stream(..., "
             "stream_mode='custom')"
         )
@@ -257,23 +270,33 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
     first = next(iter(parameters.signature.parameters), None)
     if first == "self" and inspect.isfunction(func):
         raise ConfigurationError(
-            f"entrypoint {name!r} is a method, and nothing would give it its object: make the "
-            f"workflow of the bound method, as in `self.flow = entrypoint(...)(self.{name})`"
+            f"entrypoint {name!r} is a method, and nothing would give it its object: "
+            "make the "
+            "workflow of the bound method, as in `self.flow = "
+            f"entrypoint(...)(self.{name})`"
         )
     if first is None:
-        raise ConfigurationError(f"entrypoint {name!r} takes no input: give it a parameter")
+        raise ConfigurationError(
+            f"entrypoint {name!r} takes no input: give it a parameter"
+        )
     if has_timeout and not is_coroutine_function(func):
         raise ConfigurationError(
-            f"entrypoint {name!r} is sync, and its body cannot be stopped when its timeout is "
+            f"entrypoint {name!r} is sync, and its body cannot be stopped when its "
+            "timeout is "
             "over: give the timeout to its tasks, or make it async"
         )
     return parameters
 
 
 def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
-    """Return the types of a body's input (its *only* parameter), its result, and what it saves."""
+    """Return the types of a body's input (its *only* parameter), its result, and what
+    it saves.
+    """
     hints = hints_of(func)
-    given, returned = dict if only is None else hints.get(only, Any), hints.get("return", Any)
+    given, returned = (
+        dict if only is None else hints.get(only, Any),
+        hints.get("return", Any),
+    )
     saved = returned
     if get_origin(returned) is entrypoint.final:
         returned, saved = get_args(returned)

@@ -83,8 +83,14 @@ _OPTIONS: Final[Mapping[str, Any]] = {
 }
 """The options of a run, among the arguments of its workflow, and their defaults."""
 _INSTEAD: Final[Mapping[str, str]] = {
-    "map": "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in inputs]",
-    "imap": "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in inputs]",
+    "map": (
+        "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in "
+        "inputs]"
+    ),
+    "imap": (
+        "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in "
+        "inputs]"
+    ),
     "submit": "write {name}.start(...): it returns a handle at once",
     "delay": "write {name}.start(...): it returns a handle at once",
     "apply_async": "write {name}.start(...): it returns a handle at once",
@@ -125,12 +131,14 @@ class RunOptions(TypedDict, total=False):
 class RunMethod(Protocol[P, R_co]):
     """Takes the arguments of a workflow's function, and the options of its run.
 
-    Without options all arguments are checked, with them those by position. Arguments by name
-    beside an ``id`` are not: nothing could tell them from misspelled options.
+    Without options all arguments are checked, with them those by position. Arguments by
+    name beside an ``id`` are not: nothing could tell them from misspelled options.
     """
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Stand for the workflow's function, whose parameters the overloads are chosen by."""
+        """Stand for the workflow's function, whose parameters the overloads are chosen
+        by.
+        """
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
@@ -140,7 +148,12 @@ class RunMethod(Protocol[P, R_co]):
     ) -> R: ...
     @overload
     def __call__(
-        self: types.Takes1[A, R], a: A, /, *, id: str | None = ..., **options: Unpack[RunOptions]
+        self: types.Takes1[A, R],
+        a: A,
+        /,
+        *,
+        id: str | None = ...,
+        **options: Unpack[RunOptions],
     ) -> R: ...
     @overload
     def __call__(
@@ -176,7 +189,9 @@ class RunMethod(Protocol[P, R_co]):
         **options: Unpack[RunOptions],
     ) -> R: ...
     @overload
-    def __call__(self: types.TakesFirst[A, Q, R], a: A, /, *, id: str, **kwargs: Any) -> R: ...
+    def __call__(
+        self: types.TakesFirst[A, Q, R], a: A, /, *, id: str, **kwargs: Any
+    ) -> R: ...
     @overload
     def __call__(self, *, id: str, **kwargs: Any) -> R_co: ...
 
@@ -184,9 +199,9 @@ class RunMethod(Protocol[P, R_co]):
 class Flow(Pregel, Generic[P, R]):
     """A workflow: what `entrypoint` makes of a function.
 
-    ``flow.run(...)`` takes the function's own arguments, and means *let this have been run
-    once*: under an ``id`` it starts, goes on, or returns what is kept. It drops no finished
-    work and repeats none. `invoke`, `stream` and their kin are LangGraph's.
+    ``flow.run(...)`` takes the function's own arguments, and means *let this have been
+    run once*: under an ``id`` it starts, goes on, or returns what is kept. It drops no
+    finished work and repeats none. `invoke`, `stream` and their kin are LangGraph's.
 
     Args:
         parameters: What its function takes.
@@ -197,14 +212,19 @@ class Flow(Pregel, Generic[P, R]):
     def __init__(self, parameters: FlowParameters, once: Once, **parts: Any) -> None:
         super().__init__(**parts)
         # A parameter of the function is no option of its runs, whatever its name.
-        options = {k: v for k, v in _OPTIONS.items() if k not in parameters.signature.parameters}
+        options = {
+            k: v
+            for k, v in _OPTIONS.items()
+            if k not in parameters.signature.parameters
+        }
         self.parameters = replace(parameters, options=tuple(options))
         self.once: Once = replace(once, completed=self.completed)
         self._options = options
         self._signature = parameters.signature_with(options)
 
     def completed(self, given: Any) -> Any:
-        """Return what `run` would make of *given*: a value, or a dict of the values of several.
+        """Return what `run` would make of *given*: a value, or a dict of the values of
+        several.
 
         Raises:
             TypeError: The function does not take that.
@@ -212,7 +232,9 @@ class Flow(Pregel, Generic[P, R]):
         if self.parameters.is_one:
             return given
         by_name = isinstance(given, dict)
-        return self.parameters.input_of(() if by_name else (given,), given if by_name else {})
+        return self.parameters.input_of(
+            () if by_name else (given,), given if by_name else {}
+        )
 
     @property
     def run(self) -> RunMethod[P, R]:
@@ -221,42 +243,46 @@ class Flow(Pregel, Generic[P, R]):
         Args:
             args, kwargs: The arguments of the function.
             id: Names the run, in the checkpointer: asked for again, it goes on where it
-                stopped, or returns what it returned. None: a run that is not asked for again;
-                if it does not come to its end, what is raised has the id under which it is kept.
-            adopt: Whether a run that was started with other arguments goes on with these;
-                what was asked before is not asked again. Otherwise it is an error.
-            again: Whether to start over whatever is kept: the earlier run stays in the history.
-            on_code_change: What to do with a recorded result that other code made, that of a
-                finished run among them: ``"keep"`` it (default, with a notice), ``"rerun"`` the
-                call, or ``"error"``.
-            on_unreadable: What to do with a recorded result that cannot be read back, because a
-                class of it is gone: raise the ``"error"`` (default), or ``"rerun"`` the call.
-            on_unmatched: What to do before the first call of a task that none of its recorded
-                calls fits, after an edit: ``"run"`` it, with a notice before (default), or raise
-                the ``"error"``.
+                stopped, or returns what it returned. None: a run that is not asked for
+                again; if it does not come to its end, what is raised has the id under
+                which it is kept.
+            adopt: Whether a run that was started with other arguments goes on with
+                these; what was asked before is not asked again. Otherwise it is an
+                error.
+            again: Whether to start over whatever is kept: the earlier run stays in the
+            history. on_code_change: What to do with a recorded result that other code
+            made, that of a
+                finished run among them: ``"keep"`` it (default, with a notice),
+                ``"rerun"`` the call, or ``"error"``.
+            on_unreadable: What to do with a recorded result that cannot be read back,
+                because a class of it is gone: raise the ``"error"`` (default), or
+                ``"rerun"`` the call.
+            on_unmatched: What to do before the first call of a task that none of its
+                recorded calls fits, after an edit: ``"run"`` it, with a notice before
+                (default), or raise the ``"error"``.
             on_conflict: If another process has the run now: ``"wait"`` for its result
                 (default), ``"raise"``, or ``"takeover"``.
-            fail_fast: Whether calls that wait for their turn are left out once the workflow's
-                function has raised (default). What runs by then is finished and kept.
-            stop_after: Seconds, or a timedelta, after which the run ends in time: no more calls
-                are started, and running ones find ``runtime.stopping`` true.
-            stop_grace: Seconds that these have then to save and to return (20); SIGTERM gives
-                them as much, and so does a failure of the workflow's function, from the end of
-                the last call that ended.
-            progress: Whether to show a live view on stderr.
-            durability: When a result is on disk: ``"sync"``, ``"async"`` (default) or ``"exit"``.
-            max_concurrency: The most tasks at once.
-            metadata, tags: Kept with the run's checkpoints.
-            context: What tasks get as ``context``.
+            fail_fast: Whether calls that wait for their turn are left out once the
+                workflow's function has raised (default). What runs by then is finished
+                and kept.
+            stop_after: Seconds, or a timedelta, after which the run ends in time: no
+                more calls are started, and running ones find ``runtime.stopping`` true.
+            stop_grace: Seconds that these have then to save and to return (20); SIGTERM
+                gives them as much, and so does a failure of the workflow's function,
+                from the end of the last call that ended.
+            progress: Whether to show a live view on stderr. durability: When a result
+            is on disk: ``"sync"``, ``"async"`` (default) or ``"exit"``.
+            max_concurrency: The most tasks at once. metadata, tags: Kept with the run's
+            checkpoints. context: What tasks get as ``context``.
 
-        An option that a parameter of the function is named like is the parameter. Options of all
-        runs can be given to `entrypoint`.
+        An option that a parameter of the function is named like is the parameter.
+        Options of all runs can be given to `entrypoint`.
 
-        Raises:
-            TypeError: The function does not take these arguments.
+        Raises: TypeError: The function does not take these arguments.
             ConfigurationError: There is an id, and no checkpointer to keep its run.
             InputMismatchError: The run was started with other arguments.
-            UnmatchedCallsError: None of the recorded calls of a task fits, and *on_unmatched* is
+            UnmatchedCallsError: None of the recorded calls of a task fits, and
+            *on_unmatched* is
                 ``"error"``.
             CodeChangedError: What is recorded is of other code, and *on_code_change* is
                 ``"error"``.
@@ -273,7 +299,9 @@ class Flow(Pregel, Generic[P, R]):
 
         def run(*args: Any, **kwargs: Any) -> Any:
             if self._is_step(kwargs):
-                return self.invoke(self._given(args, kwargs), **self._options_in(kwargs))
+                return self.invoke(
+                    self._given(args, kwargs), **self._options_in(kwargs)
+                )
             with UsersFrames(), held():
                 run = self._planned(args, kwargs)
                 for _ in run.items():
@@ -288,7 +316,9 @@ class Flow(Pregel, Generic[P, R]):
 
         async def arun(*args: Any, **kwargs: Any) -> Any:
             if self._is_step(kwargs):
-                return await self.ainvoke(self._given(args, kwargs), **self._options_in(kwargs))
+                return await self.ainvoke(
+                    self._given(args, kwargs), **self._options_in(kwargs)
+                )
             with UsersFrames():
                 run = self._planned(args, kwargs)
                 async for _ in run.aitems():
@@ -315,7 +345,9 @@ class Flow(Pregel, Generic[P, R]):
         return self._signed(start, return_annotation=RunHandle)
 
     def _signed(self, method: Any, **changes: Any) -> RunMethod[P, Any]:
-        """Return *method* with the docs of its property, and the signature that it takes."""
+        """Return *method* with the docs of its property, and the signature that it
+        takes.
+        """
         method.__doc__ = getattr(type(self), method.__name__).__doc__
         method.__qualname__ = f"{self.name}.{method.__name__}"
         method.__signature__ = self._signature.replace(**changes)
@@ -323,7 +355,8 @@ class Flow(Pregel, Generic[P, R]):
         return signed
 
     def plan(self, *args: Any, **kwargs: Any) -> DryRun:
-        """Return what `run` with these arguments would do: what is known, and what would run.
+        """Return what `run` with these arguments would do: what is known, and what
+        would run.
 
         The body is gone through with the recorded results; no task runs, and nothing is
         written.
@@ -341,7 +374,8 @@ class Flow(Pregel, Generic[P, R]):
         return dry_replay(self._planned(args, kwargs))
 
     def signal(self, id: str, name: str, value: Any = None) -> None:
-        """Send *value* to a run, for its call of `signal` with that *name*; from any process.
+        """Send *value* to a run, for its call of `signal` with that *name*; from any
+        process.
 
         The run need not have come to it, nor have begun; each value is received once.
 
@@ -363,8 +397,10 @@ class Flow(Pregel, Generic[P, R]):
     def __call__(self, *_: Never, **__: Never) -> NoReturn:  # type: ignore[override]
         """Refuse to be called: a workflow is run by `run` and its kin."""
         raise TypeError(
-            f"workflow {self.name!r} is not called: write {self.name}.run(...), which takes the "
-            f"same arguments and returns the result (async: await {self.name}.arun(...))"
+            f"workflow {self.name!r} is not called: write {self.name}.run(...), which "
+            "takes the "
+            "same arguments and returns the result (async: await "
+            f"{self.name}.arun(...))"
         )
 
     if not TYPE_CHECKING:  # type checkers refuse them by themselves
@@ -375,8 +411,12 @@ class Flow(Pregel, Generic[P, R]):
                 raise AttributeError(name)
             raise AttributeError(no_such_attribute(self, "workflow", name, _INSTEAD))
 
-    def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], **asked: Any) -> GraphRun:
-        """Return the run that is asked for, its workflow's arguments and its own options apart."""
+    def _planned(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], **asked: Any
+    ) -> GraphRun:
+        """Return the run that is asked for, its workflow's arguments and its own
+        options apart.
+        """
         own = {**_OPTIONS, **self.run_options, **self._options_in(kwargs)}
         run_id, adopt, again = own.pop("id"), own.pop("adopt"), own.pop("again")
         if self.checkpointer is not None:
@@ -391,20 +431,27 @@ class Flow(Pregel, Generic[P, R]):
 
     def _options_in(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a run among its keyword arguments."""
-        return {key: kwargs[key] for key in self._options if kwargs.get(key) is not None}
+        return {
+            key: kwargs[key] for key in self._options if kwargs.get(key) is not None
+        }
 
     def _is_step(self, kwargs: Mapping[str, Any]) -> bool:
-        """Return whether a run is one step of the run around it, and has no id of its own."""
+        """Return whether a run is one step of the run around it, and has no id of its
+        own.
+        """
         has_id = "id" in self._options and kwargs.get("id") is not None
         return current.get() is not None and not has_id
 
     def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        given = {key: value for key, value in kwargs.items() if key not in self._options}
+        given = {
+            key: value for key, value in kwargs.items() if key not in self._options
+        }
         return self.parameters.input_of(args, given)
 
 
 class RunHandle(Generic[R]):
-    """A run that was started; iterate over it for its events, ``(stream mode, payload)``.
+    """A run that was started; iterate over it for its events, ``(stream mode,
+    payload)``.
 
     Async code awaits it for the result, and iterates with ``async for``.
 
@@ -420,7 +467,9 @@ class RunHandle(Generic[R]):
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._on_event: Callable[[], object] = nothing
         """Wakes who waits for an event on an event loop."""
-        threading.Thread(target=self._work, name=f"flowpregel-{self.id}", daemon=True).start()
+        threading.Thread(
+            target=self._work, name=f"flowpregel-{self.id}", daemon=True
+        ).start()
 
     @property
     def status(self) -> Literal["running", "done", "failed"]:
@@ -443,7 +492,9 @@ class RunHandle(Generic[R]):
             return self._future.result(timeout)
 
     def cancel(self) -> None:
-        """Ask the run to stop at once; what is finished is kept, and it can go on later."""
+        """Ask the run to stop at once; what is finished is kept, and it can go on
+        later.
+        """
         self._run.cancel()
 
     def end(self, reason: str = "it was told to end") -> None:
@@ -491,7 +542,9 @@ class RunHandle(Generic[R]):
         self._on_event()
 
     def _repr_html_(self) -> str | None:
-        """Return the run's page as it stands now, for a notebook; None: no store keeps the run."""
+        """Return the run's page as it stands now, for a notebook; None: no store keeps
+        the run.
+        """
         from flowpregel.ui.pages import notebook_report  # noqa: PLC0415 - seldom needed
 
         return notebook_report(self._run.graph.saver, self.id)

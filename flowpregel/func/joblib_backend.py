@@ -1,4 +1,5 @@
-"""`joblib_backend`: what joblib runs, scikit-learn's searches among it, as recorded calls.
+"""`joblib_backend`: what joblib runs, scikit-learn's searches among it, as recorded
+calls.
 
 ::
 
@@ -53,7 +54,9 @@ class JoblibBatch:
         return name_of(_asked_by(self.calls[0])[0])
 
     def __flowpregel_digest__(self) -> str:
-        """Return a digest of the functions, their code among it, and of the arguments."""
+        """Return a digest of the functions, their code among it, and of the
+        arguments.
+        """
         asked = [_asked_by(call) for call in self.calls]
         return digest_of(asked, "the calls of a batch", strict=False)
 
@@ -73,8 +76,12 @@ def _asked_by(call: JoblibCall) -> JoblibCall:
 
 @task
 def run_batch(batch: JoblibBatch) -> list[Any]:
-    """Make the calls of *batch*, in a worker, where nothing else is to run side by side."""
-    results: list[Any] = BatchedCalls(batch.calls, (SequentialBackend(nesting_level=1), None))()
+    """Make the calls of *batch*, in a worker, where nothing else is to run side by
+    side.
+    """
+    results: list[Any] = BatchedCalls(
+        batch.calls, (SequentialBackend(nesting_level=1), None)
+    )()
     return results
 
 
@@ -88,7 +95,9 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
 
     supports_retrieve_callback = True
 
-    def __init__(self, store: BaseCheckpointSaver | str | os.PathLike[str], id: str) -> None:
+    def __init__(
+        self, store: BaseCheckpointSaver | str | os.PathLike[str], id: str
+    ) -> None:
         super().__init__(nesting_level=0)
         self._store = store
         self._id = id
@@ -99,7 +108,8 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
         """Done when the body may end."""
         self._context: Context | None = None
         """The context of the body, in which calls are made."""
-        # Not on the run's own OS thread: a callback makes the next call, and may have to wait.
+        # Not on the run's own OS thread: a callback makes the next call, and may have
+        # to wait.
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="flowpregel-joblib")
 
     def open(self) -> None:
@@ -109,13 +119,17 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
             Exception: It cannot be.
         """
         self._ended.add_done_callback(lambda _: self._is_ready.set())
-        threading.Thread(target=self._run, name="flowpregel-joblib-run", daemon=True).start()
+        threading.Thread(
+            target=self._run, name="flowpregel-joblib-run", daemon=True
+        ).start()
         self._is_ready.wait()
         if self._ended.done():
             self._ended.result()
 
     def close(self, error: BaseException | None) -> None:
-        """End the run: with *error*, if the block failed; what failed is tried again then."""
+        """End the run: with *error*, if the block failed; what failed is tried again
+        then.
+        """
         assert self._closed is not None
         with suppress(InvalidStateError):  # the run has failed, and its calls with it
             if error is None:
@@ -123,15 +137,19 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
             elif isinstance(error, Exception):
                 self._closed.set_exception(error)
             else:
-                # Ctrl-C, or the end of the program, is not for the loop that the body runs on.
-                self._closed.set_exception(TaskCancelled(f"the block ended with {error!r}"))
+                # Ctrl-C, or the end of the program, is not for the loop that the body
+                # runs on.
+                self._closed.set_exception(
+                    TaskCancelled(f"the block ended with {error!r}")
+                )
         failure = self._ended.exception()
         self._callbacks.shutdown()
         if failure is not None and error is None:
             raise failure
 
     def _run(self) -> None:
-        # Async: joblib makes its calls from several OS threads, in an order that is chance.
+        # Async: joblib makes its calls from several OS threads, in an order that is
+        # chance.
         @entrypoint(checkpointer=self._store)
         async def joblib(_: str) -> None:
             self._context = copy_context()
@@ -142,8 +160,8 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
             await self._closed
 
         try:
-            # Where all had ended the body does not run: the program may ask for more, and goes
-            # on with another input.
+            # Where all had ended the body does not run: the program may ask for more,
+            # and goes on with another input.
             for given in ("first", "again"):
                 if self._closed is None:
                     joblib.run(given, id=self._id, adopt=True, on_conflict="raise")
@@ -154,7 +172,9 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
     # ------------------------------------------------------------ for joblib
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Return how many calls joblib is to give at once; as many run as there are workers."""
+        """Return how many calls joblib is to give at once; as many run as there are
+        workers.
+        """
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is None or n_jobs < 0:
@@ -173,7 +193,9 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
         return future
 
     def retrieve_result_callback(self, out: CallFuture[list[Any]]) -> list[Any]:
-        """Return what the calls of a batch returned, or raise what one of them raised."""
+        """Return what the calls of a batch returned, or raise what one of them
+        raised.
+        """
         return out.result()
 
 
@@ -181,11 +203,13 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
 def joblib_backend(
     store: BaseCheckpointSaver | str | os.PathLike[str], id: str
 ) -> Iterator[RecordingBackend]:
-    """Have what joblib runs in the ``with`` block run in worker processes here, and recorded.
+    """Have what joblib runs in the ``with`` block run in worker processes here, and
+    recorded.
 
-    A program that was killed, and is run again, makes only those calls that had not ended: of
-    ``Parallel`` itself and of libraries that use it, such as scikit-learn. A call is known by
-    its function, the code of that, and its arguments. Needs the extra ``joblib``.
+    A program that was killed, and is run again, makes only those calls that had not
+    ended: of ``Parallel`` itself and of libraries that use it, such as scikit-learn. A
+    call is known by its function, the code of that, and its arguments. Needs the extra
+    ``joblib``.
 
     Args:
         store: Keeps the results: the path of a folder, or a saver.

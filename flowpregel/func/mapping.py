@@ -1,7 +1,8 @@
-"""Many calls of a task: of a map, all at once or a window that moves along; chunks of them as one.
+"""Many calls of a task: of a map, all at once or a window that moves along; chunks of
+them as one.
 
-A chunk of ``task.map(items, chunksize=n)`` is one recorded call, sent in one message, and
-returns a list. Each item has a future.
+A chunk of ``task.map(items, chunksize=n)`` is one recorded call, sent in one message,
+and returns a list. Each item has a future.
 """
 
 from __future__ import annotations
@@ -39,13 +40,17 @@ from flowpregel.executors.shared import with_values
 
 R = TypeVar("R")
 MadeCall: TypeAlias = tuple[CallFuture[Any], int | None]
-"""The future of a call, and how many items it has; None: it is no chunk, but a call by itself."""
+"""The future of a call, and how many items it has; None: it is no chunk, but a call by
+itself.
+"""
 
 WINDOW: Final = max(16, 4 * (os.cpu_count() or 1))
 """How many calls of a stream are under way, if nothing else is said."""
 
 
-def check_map(method: str, chunksize: Any, errors: Any, shares: Any, window: Any = 1) -> None:
+def check_map(
+    method: str, chunksize: Any, errors: Any, shares: Any, window: Any = 1
+) -> None:
     """Refuse options of a map that cannot be.
 
     Args:
@@ -57,13 +62,18 @@ def check_map(method: str, chunksize: Any, errors: Any, shares: Any, window: Any
         ConfigurationError: The message says why.
     """
     if errors not in ("raise", "return"):
-        raise ConfigurationError(f"{method}(errors={errors!r}): use 'raise' or 'return'")
+        raise ConfigurationError(
+            f"{method}(errors={errors!r}): use 'raise' or 'return'"
+        )
     for name, number in (("chunksize", chunksize), ("window", window)):
         if not isinstance(number, int) or number < 1:
-            raise ConfigurationError(f"{method}({name}={number!r}): use a whole number, at least 1")
+            raise ConfigurationError(
+                f"{method}({name}={number!r}): use a whole number, at least 1"
+            )
     if chunksize != 1 and shares is not None:
         raise ConfigurationError(
-            f"{method}(chunksize={chunksize}): the task shares its results, which is for single "
+            f"{method}(chunksize={chunksize}): the task shares its results, which is "
+            "for single "
             f"calls: use {method}() without chunksize"
         )
 
@@ -71,15 +81,17 @@ def check_map(method: str, chunksize: Any, errors: Any, shares: Any, window: Any
 class AbandonedCalls:
     """The calls of a loop that was left early, among what its body has put off.
 
-    Not when the loop is left: an exception may have left it that is a question, or a failure, and
-    then it is gone through again.
+    Not when the loop is left: an exception may have left it that is a question, or a
+    failure, and then it is gone through again.
     """
 
     def __init__(self, under_way: Mapping[int, MadeCall]) -> None:
         self._under_way = under_way
 
     def result(self) -> None:
-        """Give them up, when the body has ended well: nobody will ask for their results."""
+        """Give them up, when the body has ended well: nobody will ask for their
+        results.
+        """
         for future, _ in self._under_way.values():
             future.cancel()
 
@@ -93,16 +105,18 @@ class ResultStream(Generic[R]):
 
     A sync body uses ``for``, an async one ``async for``.
 
-    Args:
-        calls: Makes the calls.
-        window: How many of them run, wait to run, or have results that were not asked for.
-        scope: Of the body.
-        unordered: If results come as calls end: the name of the task, to record their order.
+    Args: calls: Makes the calls. window: How many of them run, wait to run, or have
+        results that were not asked for. scope: Of the body. unordered: If results come
+        as calls end: the name of the task, to record their order.
             None: they come in the order of the items.
     """
 
     def __init__(
-        self, calls: Iterable[MadeCall], window: int, scope: Scope, unordered: str | None
+        self,
+        calls: Iterable[MadeCall],
+        window: int,
+        scope: Scope,
+        unordered: str | None,
     ) -> None:
         self._calls = enumerate(calls)
         self._window = window
@@ -111,7 +125,9 @@ class ResultStream(Generic[R]):
         self._under_way: dict[int, MadeCall] = {}
         """The calls whose results were not asked for, by the index of the call."""
         self._ended: deque[int] = deque()
-        """The calls that have ended, as their futures tell it, on whichever OS thread."""
+        """The calls that have ended, as their futures tell it, on whichever OS
+        thread.
+        """
         self._next: deque[int] = deque()
         """The calls whose turn it is."""
         self._awaited: CallFuture[Any] | None = None
@@ -155,8 +171,9 @@ class ResultStream(Generic[R]):
     def _wait_for_some(self, name: str) -> Generator[MadeCall, Any, None]:
         """Wait until calls have ended, and note that it is their turn.
 
-        In a run that goes on these are the ones that had ended when it was here before: the
-        answer to "which have ended, of those that are under way" is recorded like a call.
+        In a run that goes on these are the ones that had ended when it was here before:
+        the answer to "which have ended, of those that are under way" is recorded like a
+        call.
         """
         while not (ended := self._ended_of_window()):
             first, _ = next(iter(self._under_way.values()))
@@ -169,7 +186,10 @@ class ResultStream(Generic[R]):
         if self._scope.job.compares:
             under_way = tuple(self._under_way)
             arguments = arguments_digest(under_way, {}, "indices")
-            text = f"{name}.imap: which ended first, of {len(under_way)} from {under_way[0]}"
+            text = (
+                f"{name}.imap: which ended first, of {len(under_way)} from "
+                f"{under_way[0]}"
+            )
             asked = Asked(f"{name}.imap", arguments, "", text, is_placed=False)
             recorded = self._scope.ends.call(_ARRIVALS, Arguments((ended,), {}), asked)
             yield recorded, 0
@@ -177,7 +197,9 @@ class ResultStream(Generic[R]):
         self._next.extend(ended)
 
     def _ended_of_window(self) -> tuple[int, ...]:
-        """Return the calls that have ended and had no turn yet; forget those that had theirs."""
+        """Return the calls that have ended and had no turn yet; forget those that had
+        theirs.
+        """
         told = [self._ended.popleft() for _ in range(len(self._ended))]
         ended = tuple(index for index in told if index in self._under_way)
         self._ended.extendleft(reversed(ended))
@@ -196,13 +218,14 @@ _ARRIVALS: Final = Node(
 )
 
 
-# ---------------------------------------------------------------- chunks, and calls put off
+# chunks, and calls put off -------------------------------------------------
 
 
 def redacted_places(
     func: Callable[..., Any], hidden: Sequence[str], task: str
 ) -> frozenset[int | str]:
-    """Return the positions and the names of the arguments of *func* that nobody is shown.
+    """Return the positions and the names of the arguments of *func* that nobody is
+    shown.
 
     Raises:
         ConfigurationError: It has no such parameter.
@@ -215,7 +238,9 @@ def redacted_places(
             places[each.name] = index
     if unknown := [name for name in hidden if name not in places]:
         has = f"it has {', '.join(places)}"
-        raise ConfigurationError(f"task {task!r} has no parameter {unknown[0]!r} to redact; {has}")
+        raise ConfigurationError(
+            f"task {task!r} has no parameter {unknown[0]!r} to redact; {has}"
+        )
     return frozenset({*hidden, *(places[name] for name in hidden)})
 
 
@@ -236,7 +261,8 @@ class ItemFuture(Unresolved, Generic[R]):
         self._index = index
 
     def result(self, timeout: float | None = None) -> R:
-        """Return what the task returned for the item, or raise what failed in its chunk.
+        """Return what the task returned for the item, or raise what failed in its
+        chunk.
 
         Args:
             timeout: Seconds to wait at most; None is for ever.
@@ -251,7 +277,9 @@ class ItemFuture(Unresolved, Generic[R]):
         return self._item_of(self._chunk.value())
 
     def _item_of(self, results: Any) -> R:
-        return cast("R", results if isinstance(results, Exception) else results[self._index])
+        return cast(
+            "R", results if isinstance(results, Exception) else results[self._index]
+        )
 
     def sibling(self, *, is_call: bool = True) -> CallFuture[Any]:
         """Return the future of a call of the same body, or of something else."""
@@ -275,7 +303,8 @@ class ItemFuture(Unresolved, Generic[R]):
 
 
 def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]]:
-    """Return the arguments of each call of a map, in a list if they come of several iterables.
+    """Return the arguments of each call of a map, in a list if they come of several
+    iterables.
 
     Raises:
         TypeError, ValueError: None can be made of what was given.
@@ -286,7 +315,8 @@ def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]
         return found if len(iterables) == 1 else [*found]
     except (TypeError, ValueError) as error:
         error.add_note(
-            "map() takes a list, or another iterable such as range(3), for each parameter of the "
+            "map() takes a list, or another iterable such as range(3), for each "
+            "parameter of the "
             "task, all of the same length"
         )
         raise
@@ -295,10 +325,8 @@ def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]
 def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) -> Any:
     """Make a call when others have ended, and return its future at once.
 
-    Args:
-        scope: Of the body that makes it.
-        awaited: The futures among its arguments. If one fails, the call fails with that.
-        make: Makes the call, given its future.
+    Args: scope: Of the body that makes it. awaited: The futures among its arguments. If
+        one fails, the call fails with that. make: Makes the call, given its future.
     """
     reply, made = awaited[0].sibling(), awaited[0].sibling(is_call=False)
     variables = copy_context()
@@ -336,13 +364,17 @@ class ChunkedCall:
         self._redacted = redacted
 
     def __call__(self, first: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return the results; *first* is the index of the first item in the whole map."""
+        """Return the results; *first* is the index of the first item in the whole
+        map.
+        """
         with self._results(first, items) as (results, scope):
             for item in items:
                 results.append(self._call(item, scope))
         return results
 
-    async def in_coroutine(self, first: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
+    async def in_coroutine(
+        self, first: int, items: Sequence[tuple[Any, ...]]
+    ) -> list[Any]:
         """Return the results of an async function."""
         with self._results(first, items) as (results, scope):
             for item in items:
@@ -356,7 +388,9 @@ class ChunkedCall:
     def _results(
         self, first: int, items: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[list[Any], Scope]]:
-        """Give a list for the results, and the scope of the call; name the item that fails."""
+        """Give a list for the results, and the scope of the call; name the item that
+        fails.
+        """
         results, scope = list[Any](), current_scope("a chunk")
         try:
             yield results, scope

@@ -47,9 +47,13 @@ class TaskOptions:
     retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
     """When a failed call is tried again; the first policy that matches decides."""
     cache_policy: CachePolicy | None = None
-    """How long its results are shared between runs, in the entrypoint's cache or store."""
+    """How long its results are shared between runs, in the entrypoint's cache or
+    store.
+    """
     cache: bool = False
-    """Whether its results are shared between runs, for ever: short for a cache policy."""
+    """Whether its results are shared between runs, for ever: short for a cache
+    policy.
+    """
     timeout: float | timedelta | TimeoutPolicy | None = None
     """Seconds that one attempt may take, or a policy."""
     executor: Any = None
@@ -57,12 +61,17 @@ class TaskOptions:
     version: str | None = None
     """Says that the code is another one; None: the code itself is looked at."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """What is done with a recorded result that other code made; None: as the run says."""
+    """What is done with a recorded result that other code made; None: as the run
+    says.
+    """
     adopts: str | Sequence[str] = ()
-    """The name that the task had before, or several: what was recorded of it is kept."""
+    """The name that the task had before, or several: what was recorded of it is
+    kept.
+    """
     redact: str | Sequence[str] = ()
-    """The names of parameters whose arguments no message shows, and that are not kept if a
-    call fails."""
+    """The names of parameters whose arguments no message shows, and that are not kept
+    if a call fails.
+    """
     cpus: float | None = None
     """How many CPUs a call takes; None: one."""
     memory: int | str | None = None
@@ -85,12 +94,14 @@ class TaskOptions:
         check_executor(self.executor)
         if not isinstance(self.cache, bool):
             raise ConfigurationError(
-                f"task(cache={self.cache!r}): use True; where results are kept, the entrypoint "
+                f"task(cache={self.cache!r}): use True; where results are kept, the "
+                "entrypoint "
                 "says: its checkpointer, or cache="
             )
         if self.on_code_change not in (None, "keep", "rerun", "error"):
             raise ConfigurationError(
-                f"task(on_code_change={self.on_code_change!r}): use 'keep', 'rerun' or 'error'"
+                f"task(on_code_change={self.on_code_change!r}): use 'keep', 'rerun' or "
+                "'error'"
             )
         for option in ("name", "version"):
             text: Any = getattr(self, option)
@@ -101,7 +112,11 @@ class TaskOptions:
     @property
     def resources(self) -> Resources | None:
         """What a call takes while it runs; None: nothing is said."""
-        said = {name: each for name in NO_RESOURCES if (each := getattr(self, name)) is not None}
+        said = {
+            name: each
+            for name in NO_RESOURCES
+            if (each := getattr(self, name)) is not None
+        }
         return Resources(**said) if said else None
 
     @property
@@ -110,7 +125,9 @@ class TaskOptions:
         return self.cache_policy or (CachePolicy() if self.cache else None)
 
     def node(self, **what: Any) -> Node:
-        """Return the node of a task that has these options; *what*: the fields that they lack."""
+        """Return the node of a task that has these options; *what*: the fields that
+        they lack.
+        """
         return Node(
             retry=policies_of(self.retry_policy),
             cache=self.shares,

@@ -17,8 +17,8 @@ from flowpregel.errors import ConfigurationError
 class FlowParameters:
     """The parameters of a workflow but those that the run fills in.
 
-    If there is one, its value is the workflow's input; if there are several, the input is
-    a dict of their values by name.
+    If there is one, its value is the workflow's input; if there are several, the input
+    is a dict of their values by name.
 
     Args:
         name: The name of the workflow, for messages.
@@ -37,7 +37,9 @@ class FlowParameters:
         return len(kinds) == 1 and kinds[0] is not inspect.Parameter.VAR_KEYWORD
 
     def signature_with(self, options: Mapping[str, Any]) -> inspect.Signature:
-        """Return the signature with *options*, by name with their defaults, as keywords too."""
+        """Return the signature with *options*, by name with their defaults, as keywords
+        too.
+        """
         own = self.signature.parameters
         added = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
@@ -57,7 +59,8 @@ class FlowParameters:
         for each in self.signature.parameters.values():
             if each.kind is each.VAR_POSITIONAL:
                 raise ConfigurationError(
-                    f"workflow {self.name!r} takes *{each.name}: to run it by its signature, "
+                    f"workflow {self.name!r} takes *{each.name}: to run it by its "
+                    "signature, "
                     "give it a parameter for a list"
                 )
         try:
@@ -73,14 +76,18 @@ class FlowParameters:
         """Return what may be given, for the message that one of *kwargs* may not."""
         text = f"; it takes {self.signature}"
         if self.options:
-            names = ("id='...'" if name == "id" else f"{name}=" for name in self.options)
+            names = (
+                "id='...'" if name == "id" else f"{name}=" for name in self.options
+            )
             text += f", and a run of it takes {', '.join(names)} too"
         known = [*self.signature.parameters, *self.options]
         unknown = next((name for name in kwargs if name not in known), "")
         return text + did_you_mean(unknown, known)
 
     def arguments_of(self, given: Any) -> Any:
-        """Return what the body is called with for an input: its arguments, or a bare value."""
+        """Return what the body is called with for an input: its arguments, or a bare
+        value.
+        """
         parameters = self.signature.parameters
         if not self._is_by_name(given):
             first = next(iter(parameters.values()), None)
@@ -103,7 +110,9 @@ class FlowParameters:
             return False
         parameters = self.signature.parameters
         if self.is_one:
-            return given.keys() == parameters.keys() and all(map(_means_more, given.values()))
+            return given.keys() == parameters.keys() and all(
+                map(_means_more, given.values())
+            )
         required = {
             name
             for name, each in parameters.items()
@@ -113,12 +122,16 @@ class FlowParameters:
 
 
 def _means_more(value: Any) -> bool:
-    """Return whether *value* as an input does not stand for itself: to a run it is a command."""
+    """Return whether *value* as an input does not stand for itself: to a run it is a
+    command.
+    """
     return value is None or isinstance(value, Command)
 
 
 def parameters_of(func: Callable[..., Any], name: str) -> FlowParameters:
-    """Return the parameters of *func* that its caller gives; of what has no signature, one."""
+    """Return the parameters of *func* that its caller gives; of what has no signature,
+    one.
+    """
     try:
         signature = inspect.signature(func)
     except (TypeError, ValueError):

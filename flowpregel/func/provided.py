@@ -1,8 +1,10 @@
-"""What workflows are provided with: the tasks `shell`, `sleep` and `signal`; the argument `File`.
+"""What workflows are provided with: the tasks `shell`, `sleep` and `signal`; the
+argument `File`.
 
-`sleep` and `signal` are waiting that survives the end of the program: for a time, and for a value
-from elsewhere. Each is a call like others: recorded, waited for beside others, answered from its
-record. It takes no worker: it waits on an event loop of the process that drives the run.
+`sleep` and `signal` are waiting that survives the end of the program: for a time, and
+for a value from elsewhere. Each is a call like others: recorded, waited for beside
+others, answered from its record. It takes no worker: it waits on an event loop of the
+process that drives the run.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ _LONGEST: Final = 5.0
 _SIGNAL_EVERY: Final = 0.2
 """Seconds between two looks for a signal."""
 _KNOWN: Final[dict[str, tuple[tuple[int, int, int], str]]] = {}
-"""By path: inode, size and time of a file that was read, and the digest of its content."""
+"""By path: inode, size and time of a file that was read, and the digest of its
+content.
+"""
 
 _TICK: Final = 2_000_000_000
 """Nanoseconds that a file system's clock may stand still."""
@@ -78,8 +82,8 @@ def shell(
 ) -> CommandResult:
     """Run a command in a task; what it has started ends with it, and with its task.
 
-    What it writes to stderr goes to the task's stderr at once. When its run is to end in time, it
-    gets SIGTERM.
+    What it writes to stderr goes to the task's stderr at once. When its run is to end
+    in time, it gets SIGTERM.
 
     Args:
         command: A text for the shell, or a program and its arguments.
@@ -121,15 +125,18 @@ def shell(
 
 
 def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
-    """Return the end of both streams of *process*, once it has ended; and whether it was told to.
+    """Return the end of both streams of *process*, once it has ended; and whether it
+    was told to.
 
-    Args:
-        process: The command.
-        keep: How many bytes of its stdout; of its stderr there is need of a few lines alone.
+    Args: process: The command. keep: How many bytes of its stdout; of its stderr there
+        is need of a few lines alone.
     """
     assert process.stdout is not None
     assert process.stderr is not None
-    output, errors = StreamEnd(process.stdout, keep), StreamEnd(process.stderr, _KEPT_ERRORS)
+    output, errors = (
+        StreamEnd(process.stdout, keep),
+        StreamEnd(process.stderr, _KEPT_ERRORS),
+    )
     was_told, deadline = False, math.inf
     scope = current.get()
     stopping = StopSignal(nothing if scope is None else scope.ends.is_ending)
@@ -167,7 +174,9 @@ class StreamEnd:
         self._data = bytearray()
 
     def read(self) -> bytes:
-        """Return what the pipe has now, and keep its end; nothing: the stream has ended."""
+        """Return what the pipe has now, and keep its end; nothing: the stream has
+        ended.
+        """
         data = os.read(self.pipe.fileno(), _CHUNK)
         self._data += data
         if len(self._data) > 2 * self._keep:
@@ -180,14 +189,18 @@ class StreamEnd:
 
 
 def _pass_on(data: bytes) -> None:
-    """Write to the stderr of this process, where the command itself would have written."""
+    """Write to the stderr of this process, where the command itself would have
+    written.
+    """
     with contextlib.suppress(OSError):  # it may be closed
         while data:
             data = data[os.write(_STDERR, data) :]
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a process and to all that it has started, if there are any left."""
+    """Send a signal to a process and to all that it has started, if there are any
+    left.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
@@ -202,17 +215,18 @@ End: TypeAlias = datetime | TimeOfDay | float
 def sleep(seconds: float | None = None, *, until: End | None = None) -> None:
     """Wait inside a run; when that is killed and run again, it waits for what is left.
 
-    When the wait ends is recorded as it begins. The first sleep of a body that is run again is
-    the first that was recorded, the second the second, whatever time it computes then.
+    When the wait ends is recorded as it begins. The first sleep of a body that is run
+    again is the first that was recorded, the second the second, whatever time it
+    computes then.
 
     Args:
         seconds: How long.
         until: When to end, in place of *seconds*: a time, the next such time of day
-            (``datetime.time``), either of them local if it has no zone, or seconds since the epoch.
+            (``datetime.time``), either of them local if it has no zone, or seconds
+            since the epoch.
 
-    Raises:
-        RuntimeError: Called outside of a run, or on an event loop: there `asleep` waits.
-        ConfigurationError: Neither or both were given, or no time.
+    Raises: RuntimeError: Called outside of a run, or on an event loop: there `asleep`
+        waits. ConfigurationError: Neither or both were given, or no time.
 
     Example:
         >>> from flowpregel import entrypoint
@@ -232,19 +246,20 @@ async def asleep(seconds: float | None = None, *, until: End | None = None) -> N
 
 
 def signal(name: str) -> CallFuture[Any]:
-    """Start to wait for a value that somebody sends to the run; return its future at once.
+    """Start to wait for a value that somebody sends to the run; return its future at
+    once.
 
     Values are sent by ``flow.signal(id, name, value)``, or ``flowpregel signal ID NAME
     VALUE``, from any process, before the run waits for them or while it does. Each is
-    received once, in the order in which they were sent. Of several calls that wait at the same
-    time any may be the first: where that matters, wait for one after the other.
+    received once, in the order in which they were sent. Of several calls that wait at
+    the same time any may be the first: where that matters, wait for one after the
+    other.
 
     Args:
         name: Which values.
 
-    Raises:
-        RuntimeError: Called outside of a run.
-        ConfigurationError: The run has no checkpointer that keeps signals (when its result
+    Raises: RuntimeError: Called outside of a run. ConfigurationError: The run has no
+        checkpointer that keeps signals (when its result
             is asked for).
 
     Example:
@@ -256,18 +271,28 @@ def signal(name: str) -> CallFuture[Any]:
 class _SleepTask(TaskFunction[[float | None, End | None], float]):
     """The task that a sleep begins with. Its calls are known by their order alone."""
 
-    def _asked(self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
-        """Return what is compared with the record: which time it computes is no part of it."""
+    def _asked(
+        self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
+    ) -> Asked:
+        """Return what is compared with the record: which time it computes is no part of
+        it.
+        """
         seconds, until = args
         shown = repr(seconds) if until is None else f"until={_shown_end(until)}"
-        return Asked(self.name, digest("any end"), self.code, f"sleep({shown})", is_placed)
+        return Asked(
+            self.name, digest("any end"), self.code, f"sleep({shown})", is_placed
+        )
 
 
 class _WaitTask(TaskFunction[[float], None]):
     """The task that waits for the end of a sleep."""
 
-    def _asked(self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
-        """Return what is compared with the record; its text is a time that people read."""
+    def _asked(
+        self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
+    ) -> Asked:
+        """Return what is compared with the record; its text is a time that people
+        read.
+        """
         asked = super()._asked(node, args, kwargs, is_placed=is_placed)
         return asked._replace(text=f"sleep until({_shown_end(args[0])})")
 
@@ -289,12 +314,15 @@ def _begin_sleep(seconds: float | None, until: End | None) -> float:
         case int() | float():
             return float(until)
     raise ConfigurationError(
-        f"sleep(until={until!r}): use a datetime, a datetime.time, or seconds since the epoch"
+        f"sleep(until={until!r}): use a datetime, a datetime.time, or seconds since "
+        "the epoch"
     )
 
 
 def _next_at(time_of_day: TimeOfDay, now: float) -> float:
-    """Return when it is that time of day next, after *now*; both in seconds since the epoch."""
+    """Return when it is that time of day next, after *now*; both in seconds since the
+    epoch.
+    """
     today = datetime.fromtimestamp(now, time_of_day.tzinfo).date()
     end = datetime.combine(today, time_of_day).timestamp()
     if end > now:
@@ -328,7 +356,9 @@ async def _wait_until(due: float) -> None:
         await asyncio.sleep(min(left, _LONGEST))
 
 
-_due = _SleepTask(_begin_sleep, TaskOptions(name="sleep", executor="inline", version="1"))
+_due = _SleepTask(
+    _begin_sleep, TaskOptions(name="sleep", executor="inline", version="1")
+)
 _until = _WaitTask(_wait_until, TaskOptions(name="sleep until", version="1"))
 
 
@@ -339,12 +369,15 @@ async def _received(name: str) -> Any:
     job = current_scope("signal()").job
     if not isinstance(job.run, RunContext) or job.run.committer is None:
         raise ConfigurationError(
-            f"signal({name!r}): the run has no checkpointer to keep what is sent to it; write "
+            f"signal({name!r}): the run has no checkpointer to keep what is sent to "
+            "it; write "
             "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
         )
     saver, thread_id = job.run.committer.saver, str(job.run.thread_id)
     while True:
-        found = await asyncio.to_thread(saver.receive_signal, thread_id, name, job.task.id)
+        found = await asyncio.to_thread(
+            saver.receive_signal, thread_id, name, job.task.id
+        )
         if found is not None:
             return found[0]
         if pauses.get():
@@ -356,11 +389,12 @@ async def _received(name: str) -> Any:
 
 
 class File(os.PathLike[str]):
-    """A path to a file whose content an argument is to be known by, wherever the file lies.
+    """A path to a file whose content an argument is to be known by, wherever the file
+    lies.
 
-    A call with a plain path is known by the path alone: the file may change, and its result is
-    still the recorded one. Pass it to `open`, `os` and `pathlib` like any path; as text, and in
-    an f-string, it is its path.
+    A call with a plain path is known by the path alone: the file may change, and its
+    result is still the recorded one. Pass it to `open`, `os` and `pathlib` like any
+    path; as text, and in an f-string, it is its path.
 
     Args:
         path: The file. It is read when a call with it is made, and not again
@@ -412,7 +446,8 @@ class File(os.PathLike[str]):
             status = os.fstat(file.fileno())
             state = status.st_ino, status.st_size, status.st_mtime_ns
             known, digest = _KNOWN.get(path, (None, ""))
-            # A file that was just written may be written again within a tick of its clock.
+            # A file that was just written may be written again within a tick of its
+            # clock.
             if known != state or time.time_ns() - status.st_mtime_ns < _TICK:
                 digest = hashlib.file_digest(file, "blake2b").hexdigest()
                 _KNOWN[path] = state, digest

@@ -1,4 +1,6 @@
-"""Where the results of a task are shared: a call is told by its node, as the code is then."""
+"""Where the results of a task are shared: a call is told by its node, as the code is
+then.
+"""
 
 from __future__ import annotations
 

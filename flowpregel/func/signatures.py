@@ -1,14 +1,14 @@
 """Types of tasks and runs as type checkers see them: what is to be given in a call.
 
-A parameter that the run fills in is no argument of a call: ``@task def g(x: float, runtime:
-Runtime)`` is called as ``g(1.0)``. Python has no type for a signature without one of its
-parameters. So functions are matched by how they can be called: `Runtime2` is a function that takes
-two arguments and `runtime` by its name. Those arguments are given by position. A function that
-takes more than that (`Open1`, `Optional1`: any names, or arguments with defaults) is called
-without a check.
+A parameter that the run fills in is no argument of a call: ``@task def g(x: float,
+runtime: Runtime)`` is called as ``g(1.0)``. Python has no type for a signature without
+one of its parameters. So functions are matched by how they can be called: `Runtime2` is
+a function that takes two arguments and `runtime` by its name. Those arguments are given
+by position. A function that takes more than that (`Open1`, `Optional1`: any names, or
+arguments with defaults) is called without a check.
 
-What a workflow takes stands beside the options of a run, for which Python has no type either:
-`Takes2` is a workflow that can be run with two arguments.
+What a workflow takes stands beside the options of a run, for which Python has no type
+either: `Takes2` is a workflow that can be run with two arguments.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Runtime3(Protocol[A_in, B_in, C_in, R_co]):
 class Runtime4(Protocol[A_in, B_in, C_in, D_in, R_co]):
     """A function of four arguments and ``runtime``."""
 
-    def __call__(self, a: A_in, b: B_in, c: C_in, d: D_in, /, *, runtime: Any) -> R_co: ...
+    def __call__(
+        self, a: A_in, b: B_in, c: C_in, d: D_in, /, *, runtime: Any
+    ) -> R_co: ...
 
 
 class Config1(Protocol[A_in, R_co]):
@@ -118,7 +120,9 @@ class Optional2(Protocol[R_co]):
 class Optional3(Protocol[R_co]):
     """A function of three arguments, the last with a default, and ``runtime``."""
 
-    def __call__(self, a: Never, b: Never, c: Never = ..., /, *, runtime: Never) -> R_co: ...
+    def __call__(
+        self, a: Never, b: Never, c: Never = ..., /, *, runtime: Never
+    ) -> R_co: ...
 
 
 # ---------------------------------------------------------------- workflows

@@ -1,4 +1,6 @@
-"""`TaskFunction`: a function whose calls are recorded, run somewhere else, and are waited for."""
+"""`TaskFunction`: a function whose calls are recorded, run somewhere else, and are
+waited for.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,12 @@ from flowpregel.func.closures import NodeSnapshots
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import once_of
 from flowpregel.func.mapping import ItemFuture, MadeCall, ResultStream
-from flowpregel.func.options import NO_RESOURCES, TaskKeywords, TaskOptions, checked_options
+from flowpregel.func.options import (
+    NO_RESOURCES,
+    TaskKeywords,
+    TaskOptions,
+    checked_options,
+)
 from flowpregel.func.shared_nodes import SharedNodes
 
 A = TypeVar("A")
@@ -69,8 +76,10 @@ class TaskFunction(Generic[P, R]):
             raise ConfigurationError(f"task() takes a function, not {func!r}")
         if is_generator_function(func):
             raise ConfigurationError(
-                f"task {name_of(func)!r} is a generator, and what it yields could not be "
-                "recorded: return a list, or give the stream its parts with get_stream_writer()"
+                f"task {name_of(func)!r} is a generator, and what it yields could not "
+                "be "
+                "recorded: return a list, or give the stream its parts with "
+                "get_stream_writer()"
             )
         self.func = func
         """The plain function: calling it records nothing and needs no run."""
@@ -81,9 +90,13 @@ class TaskFunction(Generic[P, R]):
         self._bound: tuple[Any, ...] = ()
         self._code = KeptDigest(func, _note_digest)
         self._digested: tuple[Any, KeptDigest] | None = None
-        """What its last call ran, if it is a closure, and the digest of that one's code."""
+        """What its last call ran, if it is a closure, and the digest of that one's
+        code.
+        """
         self._past_codes: dict[str, CodeDigest] = {}
-        """The digests of the code of its latest calls, if what it closes over has changed."""
+        """The digests of the code of its latest calls, if what it closes over has
+        changed.
+        """
         self._shared = SharedNodes(func, options.version)
         self._chunked: tuple[Node, Node] | None = None
         """The node of its last call, and that of a chunk of such calls."""
@@ -92,15 +105,18 @@ class TaskFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
         """Start a call and return its future at once.
 
-        A future among the arguments, or directly in a list, tuple or dict among them, stands
-        for its result: the call is made when that is there, and fails if that fails.
+        A future among the arguments, or directly in a list, tuple or dict among them,
+        stands for its result: the call is made when that is there, and fails if that
+        fails.
 
         Raises:
             RuntimeError: Called outside of a run.
         """
         scope = current.get() or self._outside()
         given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
-        awaited = [each for one in (*given, *kwargs.values()) for each in futures_in(one)]
+        awaited = [
+            each for one in (*given, *kwargs.values()) for each in futures_in(one)
+        ]
         made: TaskFuture[R]
         if awaited:
             make = partial(self._call_late, scope, self._node_now(scope), given, kwargs)
@@ -117,21 +133,33 @@ class TaskFunction(Generic[P, R]):
         """Start a call that has waited for others; *reply* is its future."""
         args = tuple(map(with_results, args))
         kwargs = {name: with_results(each) for name, each in kwargs.items()}
-        asked = self._asked(node, args, kwargs, is_placed=False) if scope.job.compares else None
+        asked = (
+            self._asked(node, args, kwargs, is_placed=False)
+            if scope.job.compares
+            else None
+        )
         scope.ends.call(node, Arguments(args, kwargs), asked, reply)
 
-    def _asked(self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True) -> Asked:
+    def _asked(
+        self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
+    ) -> Asked:
         """Return what is compared with the record of a call."""
         text = described(self.name, args, kwargs, self.node.redacted)
-        digest, files = with_files(lambda: self._digest(*self._spelling.of(args, kwargs)))
+        digest, files = with_files(
+            lambda: self._digest(*self._spelling.of(args, kwargs))
+        )
         earlier = self._earlier_digests(args, kwargs) if node.adopts else ()
-        return Asked(self.name, digest, self._code_of(node), text, is_placed, files, earlier)
+        return Asked(
+            self.name, digest, self._code_of(node), text, is_placed, files, earlier
+        )
 
     def _earlier_digests(self, args: Any, kwargs: Any) -> tuple[str, ...]:
-        """Return the digests that the arguments of a call may have had before the task changed.
+        """Return the digests that the arguments of a call may have had before the task
+        changed.
 
-        Before it became a method they were without its object; before it got a decorator without
-        `functools.wraps` they were spelled by the function that this one wraps.
+        Before it became a method they were without its object; before it got a
+        decorator without `functools.wraps` they were spelled by the function that this
+        one wraps.
         """
         own = args[len(self._bound) :]
         spellings: list[Spelled] = [((*own, *kwargs.values()), {})]
@@ -145,17 +173,23 @@ class TaskFunction(Generic[P, R]):
     def _outside(self) -> Scope:
         """Say that there is no body that could make a call."""
         raise RuntimeError(
-            f"task {self.name!r} was called outside of a run: call it from an @entrypoint "
-            f"(or a node, or another task) that is invoked, or call the plain function with "
+            f"task {self.name!r} was called outside of a run: call it from an "
+            "@entrypoint "
+            "(or a node, or another task) that is invoked, or call the plain function "
+            "with "
             f"{self.name}.func(...); an OS thread that you start inside a run needs "
             "contextvars.copy_context().run"
         )
 
     def _digest(self, args: Any, kwargs: Any) -> str:
         try:
-            return arguments_digest(args, kwargs, f"the arguments of task {self.name!r}")
+            return arguments_digest(
+                args, kwargs, f"the arguments of task {self.name!r}"
+            )
         except FutureInArgument as error:
-            raise misplaced_future(self.name, self.func, args, kwargs) or error from None
+            raise (
+                misplaced_future(self.name, self.func, args, kwargs) or error
+            ) from None
 
     @overload
     def map(
@@ -190,14 +224,14 @@ class TaskFunction(Generic[P, R]):
         Args:
             iterables: One: each item is the only argument of its call. Several,
                 of equal length: the n-th items are the arguments of the n-th call.
-            chunksize: How many items are one call: sent, recorded, tried again and timed out
-                together. An item that fails fails its chunk, with a note that names it. For
-                short tasks.
-            errors: ``"return"``: the result of a call that failed is its exception. Otherwise
-                asking for the result raises that.
+            chunksize: How many items are one call: sent, recorded, tried again and
+                timed out together. An item that fails fails its chunk, with a note that
+                names it. For short tasks.
+            errors: ``"return"``: the result of a call that failed is its exception.
+                Otherwise asking for the result raises that.
 
-        Raises:
-            ConfigurationError: *chunksize* is no size, *errors* is something else, or chunks
+        Raises: ConfigurationError: *chunksize* is no size, *errors* is something else,
+            or chunks
                 are asked for of a task that has a cache policy.
 
         Example:
@@ -205,8 +239,14 @@ class TaskFunction(Generic[P, R]):
         """
         mapping.check_map("map", chunksize, errors, self.options.shares)
         futures: list[MapFuture[Any]] = []
-        for future, size in self._made(mapping.arguments_of(iterables), chunksize, errors):
-            futures += [future] if size is None else [ItemFuture(future, at) for at in range(size)]
+        for future, size in self._made(
+            mapping.arguments_of(iterables), chunksize, errors
+        ):
+            futures += (
+                [future]
+                if size is None
+                else [ItemFuture(future, at) for at in range(size)]
+            )
         return futures
 
     @overload
@@ -239,21 +279,23 @@ class TaskFunction(Generic[P, R]):
         ordered: bool = True,
         errors: str = "raise",
     ) -> ResultStream[Any]:
-        """Make a call for each item as there is room for it, and return a stream of the results.
+        """Make a call for each item as there is room for it, and return a stream of the
+        results.
 
-        Items are taken when their calls are made. So neither they nor the results need fit into
-        memory: of both there is a window. Iterate with ``for``, in async code ``async for``. A
-        loop that is left early leaves the calls of the window, which are finished and kept.
+        Items are taken when their calls are made. So neither they nor the results need
+        fit into memory: of both there is a window. Iterate with ``for``, in async code
+        ``async for``. A loop that is left early leaves the calls of the window, which
+        are finished and kept.
 
-        Args:
-            iterables: As for `map`. They may be endless.
-            window: How many calls (of *chunksize* items each) run, wait to run, or have results
+        Args: iterables: As for `map`. They may be endless. window: How many calls (of
+            *chunksize* items each) run, wait to run, or have results
                 that were not asked for; None: four for each processor, at least 16.
-            chunksize: How many items are one call, as for `map`.
-            ordered: Whether results come in the order of the items; otherwise in that in which
-                calls end, which is recorded: a run that goes on sees them in the same order.
-            errors: ``"return"``: in the place of the result of a call that failed comes its
-                exception. Otherwise it is raised, and the stream is over.
+            chunksize: How many items are one call, as for `map`. ordered: Whether
+            results come in the order of the items; otherwise in that in which
+                calls end, which is recorded: a run that goes on sees them in the same
+                order.
+            errors: ``"return"``: in the place of the result of a call that failed comes
+                its exception. Otherwise it is raised, and the stream is over.
 
         Raises:
             ConfigurationError: As for `map`, or *window* is no size.
@@ -279,19 +321,26 @@ class TaskFunction(Generic[P, R]):
             yield future, len(chunk) if is_chunk else None
             first += len(chunk)
 
-    def _call_chunk(self, first: int, chunk: Sequence[tuple[Any, ...]]) -> TaskFuture[list[R]]:
-        """Make the call of a chunk; *first* is the index of its first item in the map."""
+    def _call_chunk(
+        self, first: int, chunk: Sequence[tuple[Any, ...]]
+    ) -> TaskFuture[list[R]]:
+        """Make the call of a chunk; *first* is the index of its first item in the
+        map.
+        """
         scope = current.get() or self._outside()
         items = [(*self._bound, *each) for each in chunk] if self._bound else chunk
         asked, name, node = None, f"{self.name}.map", self._node_now(scope)
         if scope.job.compares:
             text = f"{name}({len(items)} items from {first})"
-            # By parameter: the digest of many plain numbers takes hardly longer than that of one.
+            # By parameter: the digest of many plain numbers takes hardly longer than
+            # that of one.
             columns = tuple(zip(*items, strict=True))
             digest, files = with_files(lambda: self._digest(columns, {}))
             asked = Asked(name, digest, self._code_of(node), text, files=files)
         made: TaskFuture[list[R]]
-        made = scope.ends.call(self._chunk_node(node), Arguments((first, items), {}), asked)
+        made = scope.ends.call(
+            self._chunk_node(node), Arguments((first, items), {}), asked
+        )
         return made
 
     def with_options(self, **changes: Unpack[TaskKeywords]) -> TaskFunction[P, R]:
@@ -300,7 +349,9 @@ class TaskFunction(Generic[P, R]):
         Args:
             changes: What `task` takes: the fields of `TaskOptions`.
         """
-        return TaskFunction(self.func, replace(self.options, **checked_options(changes)))
+        return TaskFunction(
+            self.func, replace(self.options, **checked_options(changes))
+        )
 
     def clear_cache(self, cache: Any) -> None:
         """Forget the results of this task that *cache* shares."""
@@ -312,7 +363,9 @@ class TaskFunction(Generic[P, R]):
 
     @property
     def cache_namespace(self) -> tuple[str, ...]:
-        """Where its shared results are kept: named after its function and that one's code."""
+        """Where its shared results are kept: named after its function and that one's
+        code.
+        """
         return space_of("task", (self.func,), self.options.version)
 
     @cached_property
@@ -339,7 +392,9 @@ class TaskFunction(Generic[P, R]):
 
     @cached_property
     def _closure(self) -> NodeSnapshots | None:
-        """Snapshots of its function, if that closes over anything that the body may bind anew."""
+        """Snapshots of its function, if that closes over anything that the body may
+        bind anew.
+        """
         (callee,) = self.node.steps
         if not getattr(callee.func or callee.coroutine, "__closure__", None):
             return None
@@ -350,7 +405,9 @@ class TaskFunction(Generic[P, R]):
         node = self.node if self._closure is None else self._closure.take()
         if node.cache is None:
             return node
-        return self._shared.at(node, scope, None if self._closure is None else _called_by(node))
+        return self._shared.at(
+            node, scope, None if self._closure is None else _called_by(node)
+        )
 
     def _chunk_node(self, node: Node) -> Node:
         """Return what the core runs for a chunk of calls of *node*."""
@@ -362,7 +419,9 @@ class TaskFunction(Generic[P, R]):
     def _chunk_node_of(self, node: Node) -> Node:
         (callee,) = node.steps
         chunked = mapping.ChunkedCall(callee, self._redacted)
-        func, coroutine = (chunked, None) if callee.func else (None, chunked.in_coroutine)
+        func, coroutine = (
+            (chunked, None) if callee.func else (None, chunked.in_coroutine)
+        )
         step = Callee(func, coroutine, (), callee.name)
         # Its arguments are the index of the first item, and the items.
         redacted = frozenset({1} if self._redacted else ())
@@ -371,8 +430,8 @@ class TaskFunction(Generic[P, R]):
     def call_here(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make one call in this process, outside of a run, and return its result.
 
-        It is made as in a run, but nothing is kept, shared or tried again; the tasks that it
-        calls run in this process too. What ``flowpregel debug`` does.
+        It is made as in a run, but nothing is kept, shared or tried again; the tasks
+        that it calls run in this process too. What ``flowpregel debug`` does.
 
         Raises:
             Exception: What the function raised.
@@ -414,22 +473,29 @@ class TaskFunction(Generic[P, R]):
             del self._past_codes[next(iter(self._past_codes))]
 
     def has_code(self, code: str) -> bool:
-        """Return whether *code* is the digest of its code now, or was that of a call of it here.
+        """Return whether *code* is the digest of its code now, or was that of a call of
+        it here.
 
-        What a closure holds may change from call to call; that is no edit. Another value of a
-        global name is one.
+        What a closure holds may change from call to call; that is no edit. Another
+        value of a global name is one.
         """
         past = self._past_codes.get(code)
         return (past is not None and past.bindings.names_hold()) or code == self.code
 
     @overload
-    def __get__(self, instance: None, owner: type[Any] | None = None) -> TaskFunction[P, R]: ...
+    def __get__(
+        self, instance: None, owner: type[Any] | None = None
+    ) -> TaskFunction[P, R]: ...
     @overload
     def __get__(
-        self: TaskFunction[Concatenate[A, Q], R], instance: A, owner: type[Any] | None = None
+        self: TaskFunction[Concatenate[A, Q], R],
+        instance: A,
+        owner: type[Any] | None = None,
     ) -> TaskFunction[Q, R]: ...
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """Return the task as a method of *instance*, which is the first argument of its calls."""
+        """Return the task as a method of *instance*, which is the first argument of its
+        calls.
+        """
         if instance is None or self._bound:
             return self
         bound = TaskFunction[Any, R](self.func, self.options)
@@ -453,7 +519,9 @@ class TaskFunction(Generic[P, R]):
 
     @property
     def _home(self) -> str | None:
-        """The name under which another process finds this very task in its module, if it can."""
+        """The name under which another process finds this very task in its module, if
+        it can.
+        """
         module = sys.modules.get(self.__module__)
         name: str = getattr(self, "__qualname__", "")
         if module is None or self.__module__ == "__main__" or "<locals>" in name:
@@ -484,7 +552,8 @@ def _called_by(node: Node) -> Any:
 
 
 class _ByName:
-    """Calls a task's plain function, and is that function after a way to another process.
+    """Calls a task's plain function, and is that function after a way to another
+    process.
 
     The function itself cannot be named: its name in its module is the task's.
     """
@@ -507,8 +576,14 @@ class _ByName:
 
 
 _INSTEAD: Final[Mapping[str, str]] = {
-    "submit": "a call starts at once: write {name}(...), and .result() where its result is needed",
-    "delay": "a call starts at once: write {name}(...), and .result() where its result is needed",
+    "submit": (
+        "a call starts at once: write {name}(...), and .result() where its result is "
+        "needed"
+    ),
+    "delay": (
+        "a call starts at once: write {name}(...), and .result() where its result is "
+        "needed"
+    ),
     "apply_async": "write {name}(...); options are those of {name}.with_options(...)(...)",
     "apply": "write {name}(...).result()",
     "remote": "write {name}(...)",

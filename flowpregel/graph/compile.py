@@ -96,7 +96,8 @@ class CompiledStateGraph(Pregel):
         return schema.mapper(given) if schema.required <= given.keys() else values
 
     def get_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
-        """Return a drawing of the graph: its nodes, its edges, and where branches may lead.
+        """Return a drawing of the graph: its nodes, its edges, and where branches may
+        lead.
 
         Args:
             config: Not used; LangGraph's programs pass it.
@@ -162,7 +163,9 @@ class _Lowering:
         writers: list[Any] = [NodeWriter(START, keys, tuple(self._edges[START]))]
         if is_model(schema.typ):
             writers.append(partial(check_input, schema.typ, schema.keys))
-        branches = self._branches(START, self.builder.schemas[self.builder.state_schema])
+        branches = self._branches(
+            START, self.builder.schemas[self.builder.state_schema]
+        )
         return PregelNode(
             channels=START,
             triggers=[START],
@@ -179,13 +182,18 @@ class _Lowering:
             channels=spec.schema.selection,
             triggers=self._triggers[name],
             mapper=spec.schema.mapper,
-            writers=[NodeWriter(name, self._writable, tuple(self._edges[name])), *branches],
+            writers=[
+                NodeWriter(name, self._writable, tuple(self._edges[name])),
+                *branches,
+            ],
             bound=_bound(spec.bound, branches),
             reads=_reads(branches),
         )
 
     def _branches(self, node: str, own: Schema) -> list[BranchWriter]:
-        """Return the writers of the branches that leave *node*, whose schema is *own*."""
+        """Return the writers of the branches that leave *node*, whose schema is
+        *own*.
+        """
         return [
             BranchWriter(
                 node=node,
@@ -208,12 +216,17 @@ def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
             raise ConfigurationError(
                 f"node name {_DEFAULT_HANDLER!r} is taken by the default error handler"
             )
-        action, schema = defaults["error_handler"], builder.schemas[builder.state_schema]
+        action, schema = (
+            defaults["error_handler"],
+            builder.schemas[builder.state_schema],
+        )
         specs[_DEFAULT_HANDLER] = NodeSpec(bound=action, schema=schema, is_handler=True)
         defaults["error_handler"] = _DEFAULT_HANDLER
     for name, spec in specs.items():
         # A handler of failures is neither cached nor handled itself.
-        given = defaults.keys() - ({"cache_policy", "error_handler"} if spec.is_handler else ())
+        given = defaults.keys() - (
+            {"cache_policy", "error_handler"} if spec.is_handler else ()
+        )
         left_open = {key: defaults[key] for key in given if not getattr(spec, key)}
         specs[name] = replace(spec, **left_open)
     return specs
@@ -243,7 +256,9 @@ class _WithAsyncForm:
 
 
 def _bound(action: Any, branches: list[BranchWriter]) -> Any:
-    """Return what a node calls, with an async form if one of its branches has no other."""
+    """Return what a node calls, with an async form if one of its branches has no
+    other.
+    """
     if is_graph(action) or not any(branch.path.func is None for branch in branches):
         return action
     callee = callee_of(_same if action is None else action)
@@ -267,11 +282,20 @@ def _drawn_edges(builder: GraphSpec, specs: Mapping[str, NodeSpec]) -> Iterator[
             yield Edge(start, end)
     for source, branches in builder.branches.items():
         # Where nothing is known of the answers, it may lead anywhere.
-        others = [name for name in specs if name != source and not specs[name].is_handler]
+        others = [
+            name for name in specs if name != source and not specs[name].is_handler
+        ]
         anywhere = {name: name for name in (*others, END)}
         for branch in branches.values():
-            for answer, end in (anywhere if branch.ends is None else branch.ends).items():
-                yield Edge(source, end, str(answer) if answer != end else None, conditional=True)
+            for answer, end in (
+                anywhere if branch.ends is None else branch.ends
+            ).items():
+                yield Edge(
+                    source,
+                    end,
+                    str(answer) if answer != end else None,
+                    conditional=True,
+                )
     for name, spec in specs.items():
         for end, label in spec.ends.items():
             yield Edge(name, end, label, conditional=True)

@@ -1,4 +1,6 @@
-"""Messages in a state: a list that a reducer merges by id. Any objects or dicts will do."""
+"""Messages in a state: a list that a reducer merges by id. Any objects or dicts will
+do.
+"""
 
 from __future__ import annotations
 
@@ -45,17 +47,24 @@ def add_messages(left: Any, right: Any) -> list[Any]:
         [{'id': '1', 'content': 'hello'}]
     """
     if left is None or right is None:
-        raise ConfigurationError("add_messages takes two lists of messages, and got None")
+        raise ConfigurationError(
+            "add_messages takes two lists of messages, and got None"
+        )
     left, right = _listed(left), _listed(right)
     langchain = sys.modules.get("langchain_core.messages")
-    if langchain and any(isinstance(each, langchain.BaseMessage) for each in (*left, *right)):
+    if langchain and any(
+        isinstance(each, langchain.BaseMessage) for each in (*left, *right)
+    ):
         left, right = langchain_messages(left), langchain_messages(right)
     merged = [_identified(message) for message in left]
     places = {_field(message, "id"): index for index, message in enumerate(merged)}
     removed: set[Any] = set()
     for message in map(_identified, right):
         key = _field(message, "id")
-        if not isinstance(message, RemoveMessage) and _field(message, "type") != "remove":
+        if (
+            not isinstance(message, RemoveMessage)
+            and _field(message, "type") != "remove"
+        ):
             removed.discard(key)
             if key in places:
                 merged[places[key]] = message
@@ -68,7 +77,8 @@ def add_messages(left: Any, right: Any) -> list[Any]:
             removed.add(key)
         else:
             raise ValueError(
-                f"Attempting to delete a message with an ID that doesn't exist ({key!r})"
+                "Attempting to delete a message with an ID that doesn't exist "
+                f"({key!r})"
             )
     return [message for message in merged if _field(message, "id") not in removed]
 
@@ -80,7 +90,9 @@ class MessagesState(TypedDict):
 
 
 def langchain_messages(messages: Any) -> list[Any]:
-    """Return *messages*, a list or one, as LangChain's: chunks, dicts, pairs and texts too."""
+    """Return *messages*, a list or one, as LangChain's: chunks, dicts, pairs and texts
+    too.
+    """
     from langchain_core.messages import (  # noqa: PLC0415 - an extra
         convert_to_messages,
         message_chunk_to_message,
@@ -100,7 +112,11 @@ def _listed(messages: Any) -> list[Any]:
 
 
 def _field(message: Any, name: str) -> Any:
-    return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
+    return (
+        message.get(name)
+        if isinstance(message, Mapping)
+        else getattr(message, name, None)
+    )
 
 
 def _identified(message: Any) -> Any:
@@ -122,7 +138,8 @@ def _identified(message: Any) -> Any:
         named.id = str(uuid.uuid4())
     except (AttributeError, TypeError) as error:
         raise ConfigurationError(
-            f"{message!r} has no id and cannot be given one; a message is a dict, or an object "
+            f"{message!r} has no id and cannot be given one; a message is a dict, or "
+            "an object "
             "with an id"
         ) from error
     return named

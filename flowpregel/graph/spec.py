@@ -1,6 +1,8 @@
-"""What a `StateGraph` consists of until it is compiled, and whether its parts fit together.
+"""What a `StateGraph` consists of until it is compiled, and whether its parts fit
+together.
 
-Its schemas are what annotations say: the channels of a state, a node's input, where it leads.
+Its schemas are what annotations say: the channels of a state, a node's input, where it
+leads.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from flowpregel.pregel.node import PregelNode
 ROOT: Final = "__root__"
 """The channel of a state that is one plain value."""
 _IN_DICTS: Final = (typing.Required, typing.NotRequired)
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +48,9 @@ class Schema:
 
     @property
     def selection(self) -> str | tuple[str, ...]:
-        """What a node reads: the one channel of a plain value, or the keys of a dict."""
+        """What a node reads: the one channel of a plain value, or the keys of a
+        dict.
+        """
         return ROOT if self.keys == (ROOT,) else self.keys
 
     @property
@@ -83,7 +90,11 @@ def schema_of(typ: Any) -> Schema:
     elif is_dataclass(typ):
         names = [field.name for field in fields(typ)]
     else:
-        names = [key for key, hint in hints.items() if typing.get_origin(hint) is not ClassVar]
+        names = [
+            key
+            for key, hint in hints.items()
+            if typing.get_origin(hint) is not ClassVar
+        ]
     channels: dict[str, BaseChannel[Any, Any]] = {}
     managed: dict[str, type[ManagedValue[Any]]] = {}
     for key in names:
@@ -98,7 +109,11 @@ def schema_of(typ: Any) -> Schema:
 
 def is_model(typ: Any) -> bool:
     """Return whether *typ* is a pydantic model."""
-    return isinstance(typ, type) and hasattr(typ, "model_fields") and hasattr(typ, "model_validate")
+    return (
+        isinstance(typ, type)
+        and hasattr(typ, "model_fields")
+        and hasattr(typ, "model_validate")
+    )
 
 
 def _channel_of(key: str, annotation: Any) -> BaseChannel[Any, Any]:
@@ -116,7 +131,9 @@ def _declared(key: str, annotation: Any) -> BaseChannel[Any, Any] | None:
     for extra in extras:
         if isinstance(extra, DeltaChannel):
             frequency = extra.snapshot_frequency
-            return type(extra)(extra.reducer, without(_IN_DICTS, typ), snapshot_frequency=frequency)
+            return type(extra)(
+                extra.reducer, without(_IN_DICTS, typ), snapshot_frequency=frequency
+            )
         if isinstance(extra, BaseChannel):
             return copy.copy(extra)
         if isinstance(extra, type) and issubclass(extra, BaseChannel):
@@ -134,7 +151,8 @@ def _check_reducer(key: str, reducer: Callable[..., Any]) -> None:
         return
     if sum(item.kind in _POSITIONAL for item in signature.parameters.values()) != 2:
         raise ConfigurationError(
-            f"Invalid reducer signature of state key {key!r}. Expected (a, b) -> c. Got {signature}"
+            f"Invalid reducer signature of state key {key!r}. Expected (a, b) -> c. "
+            f"Got {signature}"
         )
 
 
@@ -146,7 +164,9 @@ def conflict(first: BaseChannel[Any, Any], second: BaseChannel[Any, Any]) -> boo
     if isinstance(second, LastValue):
         return False
     # All but the type of the value, which an annotation may spell in several ways.
-    return type(first) is not type(second) or first.identity()[1:] != second.identity()[1:]
+    return (
+        type(first) is not type(second) or first.identity()[1:] != second.identity()[1:]
+    )
 
 
 # ---------------------------------------------------------------- of functions
@@ -172,11 +192,15 @@ def input_schema_of(target: Any) -> type[Any] | None:
 
 
 def destinations_of(action: Any) -> dict[str, str | None]:
-    """Return the nodes of an annotation ``-> Command[Literal["a", "b"]]``, without labels."""
+    """Return the nodes of an annotation ``-> Command[Literal["a", "b"]]``, without
+    labels.
+    """
     returned = hints_of(_function_of(action)).get("return")
     is_union = typing.get_origin(returned) in (typing.Union, UnionType)
     for option in typing.get_args(returned) if is_union else (returned,):
-        target = typing.get_args(option)[0] if typing.get_origin(option) is Command else None
+        target = (
+            typing.get_args(option)[0] if typing.get_origin(option) is Command else None
+        )
         if typing.get_origin(target) is Literal:
             return dict.fromkeys(typing.get_args(target))
     return {}
@@ -193,7 +217,9 @@ def literals_of(path: Any) -> tuple[Any, ...]:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NodeSpec(PregelNode):
-    """A node, as it was added: what it reads and writes is known when the graph is compiled."""
+    """A node, as it was added: what it reads and writes is known when the graph is
+    compiled.
+    """
 
     channels: str | Sequence[str] = ()
     triggers: Sequence[str] = ()
@@ -202,7 +228,9 @@ class NodeSpec(PregelNode):
     defer: bool = False
     """Whether it waits until nothing else is left to run."""
     ends: Mapping[str, str | None] = field(default_factory=dict)
-    """The nodes that its `Command` may lead to, with labels: for drawing and checking."""
+    """The nodes that its `Command` may lead to, with labels: for drawing and
+    checking.
+    """
     is_handler: bool = False
     """Whether it handles failures of other nodes."""
 
@@ -219,7 +247,9 @@ class BranchSpec:
 
 
 class GraphSpec:
-    """Nodes, edges and schemas, as they were added; `StateGraph` documents the arguments."""
+    """Nodes, edges and schemas, as they were added; `StateGraph` documents the
+    arguments.
+    """
 
     __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
     """LangGraph's programs write ``StateGraph[State]`` in annotations."""
@@ -247,7 +277,9 @@ class GraphSpec:
         self.input_schema = state_schema if input_schema is None else input_schema
         self.output_schema = state_schema if output_schema is None else output_schema
         self.defaults: dict[str, Any] = {}
-        """Fields of a `NodeSpec`, for nodes that leave them open; ``error_handler``: the action."""
+        """Fields of a `NodeSpec`, for nodes that leave them open; ``error_handler``:
+        the action.
+        """
         self._add_schema(self.state_schema)
         self._add_schema(self.input_schema, "input")
         self._add_schema(self.output_schema, "output")
@@ -286,7 +318,8 @@ class GraphSpec:
         return schema
 
     def validate(self, interrupt: Sequence[str] | None = None) -> Self:
-        """Check that edges and breakpoints (*interrupt*) fit the nodes, and return the graph.
+        """Check that edges and breakpoints (*interrupt*) fit the nodes, and return the
+        graph.
 
         Raises:
             ConfigurationError: An edge begins or ends nowhere, nothing follows the
@@ -298,10 +331,13 @@ class GraphSpec:
         sources = {source for source, _, _ in links}
         for source in sorted(sources):
             if source not in self.nodes and source != START:
-                raise ConfigurationError(f"Found edge starting at unknown node {source!r}; {known}")
+                raise ConfigurationError(
+                    f"Found edge starting at unknown node {source!r}; {known}"
+                )
         if START not in sources:
             raise ConfigurationError(
-                "Graph must have an entrypoint: add at least one edge from START to another node"
+                "Graph must have an entrypoint: add at least one edge from START to "
+                "another node"
             )
         for _, target, what in links:
             if target not in self.nodes and target != END:
@@ -317,7 +353,11 @@ class GraphSpec:
             yield start, end, f"Found edge from {start!r} ending at"
         for starts, end in self.waiting_edges:
             for start in starts:
-                yield start, end, f"Found edge from {', '.join(map(repr, starts))} ending at"
+                yield (
+                    start,
+                    end,
+                    f"Found edge from {', '.join(map(repr, starts))} ending at",
+                )
         for start, branches in self.branches.items():
             for name, branch in branches.items():
                 for end in (branch.ends or {END: END}).values():

@@ -107,11 +107,15 @@ class StateGraph(GraphSpec):
         if not isinstance(node, str):
             node, action = name_of(node), node
         if action is None:
-            raise ConfigurationError(f"node {node!r} has no action: add_node({node!r}, function)")
+            raise ConfigurationError(
+                f"node {node!r} has no action: add_node({node!r}, function)"
+            )
         self._check_name(node)
         inferred = None if is_graph(action) else input_schema_of(action)
         schema = self._add_schema(input_schema or inferred or self.state_schema)
-        ends: dict[str, str | None] = destinations_of(action) if destinations is None else {}
+        ends: dict[str, str | None] = (
+            destinations_of(action) if destinations is None else {}
+        )
         for end in destinations or ():
             ends[end] = destinations[end] if isinstance(destinations, Mapping) else None
         handler = None
@@ -119,7 +123,9 @@ class StateGraph(GraphSpec):
             handler = f"__error_handler__{node}"
             # It reads what the failed node was given.
             self.nodes[handler] = NodeSpec(
-                bound=_callable(getattr(error_handler, "__name__", handler), error_handler),
+                bound=_callable(
+                    getattr(error_handler, "__name__", handler), error_handler
+                ),
                 schema=schema,
                 ends=destinations_of(error_handler),
                 is_handler=True,
@@ -142,13 +148,16 @@ class StateGraph(GraphSpec):
 
     def _check_name(self, name: str) -> None:
         if name in self.nodes:
-            raise ConfigurationError(f"Node {name!r} already present: give it another name")
+            raise ConfigurationError(
+                f"Node {name!r} already present: give it another name"
+            )
         if name in (START, END):
             raise ConfigurationError(f"Node {name!r} is reserved")
         for character in "|:":
             if character in name:
                 raise ConfigurationError(
-                    f"{character!r} is a reserved character and is not allowed in the node "
+                    f"{character!r} is a reserved character and is not allowed in the "
+                    "node "
                     f"name {name!r}"
                 )
 
@@ -172,7 +181,9 @@ class StateGraph(GraphSpec):
             "error_handler": error_handler,
             "timeout": TimeoutPolicy.coerce(timeout),
         }
-        self.defaults |= {key: value for key, value in given.items() if value is not None}
+        self.defaults |= {
+            key: value for key, value in given.items() if value is not None
+        }
         return self
 
     # ------------------------------------------------------------ edges
@@ -190,18 +201,25 @@ class StateGraph(GraphSpec):
         """
         starts = (start_key,) if isinstance(start_key, str) else tuple(start_key)
         if END in starts:
-            raise ConfigurationError(f"END cannot be a start node (edge to {end_key!r})")
+            raise ConfigurationError(
+                f"END cannot be a start node (edge to {end_key!r})"
+            )
         if end_key == START:
-            raise ConfigurationError(f"START cannot be an end node (edge from {start_key!r})")
+            raise ConfigurationError(
+                f"START cannot be an end node (edge from {start_key!r})"
+            )
         if isinstance(start_key, str):
             self.edges[start_key, end_key] = None
             return self
         if not starts:
-            raise ConfigurationError(f"an edge to {end_key!r} needs a node to start from")
+            raise ConfigurationError(
+                f"an edge to {end_key!r} needs a node to start from"
+            )
         for name in (*starts, end_key):
             if name not in self.nodes and name != END:
                 raise ConfigurationError(
-                    f"Need to add_node {name!r} first (edge from {', '.join(starts)} to {end_key})"
+                    f"Need to add_node {name!r} first (edge from {', '.join(starts)} "
+                    f"to {end_key})"
                 )
         self.waiting_edges[starts, end_key] = None
         return self
@@ -236,7 +254,9 @@ class StateGraph(GraphSpec):
             )
         inferred = input_schema_of(path)
         schema = None if inferred is None else self._add_schema(inferred)
-        branches[name] = BranchSpec(path=path, ends=_path_map(path, path_map), schema=schema)
+        branches[name] = BranchSpec(
+            path=path, ends=_path_map(path, path_map), schema=schema
+        )
         return self
 
     def add_sequence(self, nodes: Sequence[Any]) -> Self:
@@ -269,7 +289,9 @@ class StateGraph(GraphSpec):
         path: Callable[..., Any],
         path_map: Mapping[Any, str] | Sequence[str] | None = None,
     ) -> Self:
-        """Let *path* decide what to begin with: ``add_conditional_edges(START, ...)``."""
+        """Let *path* decide what to begin with: ``add_conditional_edges(START,
+        ...)``.
+        """
         return self.add_conditional_edges(START, path, path_map)
 
     def set_finish_point(self, key: str) -> Self:
@@ -306,7 +328,8 @@ class StateGraph(GraphSpec):
             name: Shown in drawings and messages.
             executor: Where nodes run that do not say it: ``"processes"``,
                 ``"threads"``, ``"inline"``, or an executor.
-            migrate: Brings the values of an old thread's state to this graph's; see `Pregel`.
+            migrate: Brings the values of an old thread's state to this graph's; see
+            `Pregel`.
 
         Raises:
             ConfigurationError: Nodes, edges and breakpoints do not fit together.

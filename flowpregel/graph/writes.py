@@ -67,7 +67,9 @@ class NodeWriter:
         if update is None:
             pass
         elif ROOT in self.keys:
-            yield from [item for item in items or () if item[0] == ROOT] or ((ROOT, update),)
+            yield from [item for item in items or () if item[0] == ROOT] or (
+                (ROOT, update),
+            )
         elif items is not None:
             yield from [item for item in items if item[0] in self.keys]
         else:
@@ -84,20 +86,26 @@ class NodeWriter:
         """
         if not any(inspect.get_annotations(base) for base in type(update).__mro__):
             raise InvalidUpdateError(
-                f"Expected dict, got {update!r} from node {self.node!r}: return a dict with keys "
+                f"Expected dict, got {update!r} from node {self.node!r}: return a dict "
+                "with keys "
                 "of the state, an object with them, a Command, or None"
             )
         fields = getattr(type(update), "model_fields", {})
         given = getattr(update, "model_fields_set", ())
         for key in self.keys:
             value = getattr(update, key, MISSING)
-            is_left_out = key in fields and fields[key].default is None and key not in given
+            is_left_out = (
+                key in fields and fields[key].default is None and key not in given
+            )
             if value is not MISSING and not (value is None and is_left_out):
                 yield key, value
 
 
-def _commanded(part: Command[Any] | Send) -> tuple[Any, Iterable[Any] | None, Iterable[Write]]:
-    """Return the state update in *part*, its items if it is pairs, and the writes that lead on.
+def _commanded(
+    part: Command[Any] | Send,
+) -> tuple[Any, Iterable[Any] | None, Iterable[Write]]:
+    """Return the state update in *part*, its items if it is pairs, and the writes that
+    lead on.
 
     Raises:
         ParentCommand: It is a `Command` for the graph around this one.
@@ -111,9 +119,12 @@ def _commanded(part: Command[Any] | Send) -> tuple[Any, Iterable[Any] | None, It
 
 
 def _is_pairs(update: Any) -> bool:
-    """Return whether *update* is (key, value) pairs, which only a `Command` may hold."""
+    """Return whether *update* is (key, value) pairs, which only a `Command` may
+    hold.
+    """
     return isinstance(update, list | tuple) and all(
-        isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in update
+        isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+        for item in update
     )
 
 
@@ -132,7 +143,8 @@ def _goto_writes(goto: Any) -> Iterable[Write]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BranchWriter:
-    """Asks a path function where to go, with the state as the node's own writes made it.
+    """Asks a path function where to go, with the state as the node's own writes made
+    it.
 
     Args:
         node: The node that the branch leaves.
@@ -158,7 +170,9 @@ class BranchWriter:
         targets = () if self.ends is None else self.ends.values()
         return tuple(TRIGGER + target for target in targets if target != END)
 
-    def __call__(self, output: Any, scope: Scope) -> list[Write] | Awaitable[list[Write]]:
+    def __call__(
+        self, output: Any, scope: Scope
+    ) -> list[Write] | Awaitable[list[Write]]:
         """Return the writes that lead where the path function says."""
         selection = self.selection
         if isinstance(selection, str):
@@ -170,7 +184,8 @@ class BranchWriter:
             elif self.passes_on and isinstance(output, dict):
                 state = {**output, **state}
         if self.path.func is None:
-            # Called when it is awaited: in a sync run nobody does, and nothing may be left over.
+            # Called when it is awaited: in a sync run nobody does, and nothing may be
+            # left over.
             return self._later(state, scope)
         return self._writes_of(call(self.path, state, scope))
 
@@ -178,7 +193,9 @@ class BranchWriter:
         return self._writes_of(await call(self.path, state, scope))
 
     def _writes_of(self, result: Any) -> list[Write]:
-        """Return the writes that lead to the path function's answer, or to each of several."""
+        """Return the writes that lead to the path function's answer, or to each of
+        several.
+        """
         writes: list[Write] = []
         for answer in result if isinstance(result, list | tuple) else (result,):
             target = answer
@@ -186,29 +203,37 @@ class BranchWriter:
                 if answer not in self.ends:
                     known = ", ".join(map(repr, self.ends))
                     raise ConfigurationError(
-                        f"Branch {self.name!r} of node {self.node!r} did not return a valid "
-                        f"destination: it returned {answer!r}, and its path map has {known}"
+                        f"Branch {self.name!r} of node {self.node!r} did not return a "
+                        "valid "
+                        f"destination: it returned {answer!r}, and its path map has "
+                        f"{known}"
                     )
                 target = self.ends[answer]
             if isinstance(target, Send):
                 if target.node == END:
                     raise InvalidUpdateError(
-                        f"Cannot send a packet to the END node: branch {self.name!r} of "
+                        f"Cannot send a packet to the END node: branch {self.name!r} "
+                        "of "
                         f"node {self.node!r} returned {target!r}"
                     )
                 writes.append((TASKS, target))
             elif not isinstance(target, str) or target == START:
                 raise ConfigurationError(
-                    f"Branch {self.name!r} of node {self.node!r} did not return a valid "
-                    f"destination, but {target!r}: return a node's name, a Send, or several"
+                    f"Branch {self.name!r} of node {self.node!r} did not return a "
+                    "valid "
+                    f"destination, but {target!r}: return a node's name, a Send, or "
+                    "several"
                 )
             elif target != END:
                 writes.append((TRIGGER + target, None))
         return writes
 
 
-def check_input(model: Any, keys: tuple[str, ...], output: Any, scope: Scope) -> list[Write]:
-    """Check a run's input against a pydantic model, before any node runs; write nothing.
+def check_input(
+    model: Any, keys: tuple[str, ...], output: Any, scope: Scope
+) -> list[Write]:
+    """Check a run's input against a pydantic model, before any node runs; write
+    nothing.
 
     What is missing is no fault here: nodes may still write it.
 

@@ -16,11 +16,11 @@ _by_address: dict[str, Executor] = {}
 def executor_at(address: str) -> Executor:
     """Return the program's executor on that cluster: one for all its runs.
 
-    Args:
-        address: ``dask://HOST:PORT`` of a scheduler, or ``ray://HOST:PORT`` of a head node.
+    Args: address: ``dask://HOST:PORT`` of a scheduler, or ``ray://HOST:PORT`` of a head
+        node.
 
-    Raises:
-        ExecutorUnavailableError: The cluster cannot be reached, or the extra is not installed.
+    Raises: ExecutorUnavailableError: The cluster cannot be reached, or the extra is not
+        installed.
     """
     kind, _, place = address.partition("://")
     with _lock:
@@ -30,6 +30,8 @@ def executor_at(address: str) -> Executor:
                 found = import_module(f"flowpregel.integrations.{kind}").connect(place)
             except Exception as error:
                 what = f"is the extra installed (pip install flowpregel[{kind}])?"
-                raise ExecutorUnavailableError(f"executor={address!r}: {error}; {what}") from error
+                raise ExecutorUnavailableError(
+                    f"executor={address!r}: {error}; {what}"
+                ) from error
             _by_address[address] = found
         return found

@@ -17,12 +17,12 @@ from flowpregel.integrations.machine import machine
 class DaskExecutor(EngineExecutor):
     """Runs tasks on the workers of a Dask cluster.
 
-    Dask's own workers hand them to worker processes, so that timeouts, cancellation, crashes,
-    streams and nested calls work as on one machine. Close it, or use it in a ``with`` block,
-    before the client is closed.
+    Dask's own workers hand them to worker processes, so that timeouts, cancellation,
+    crashes, streams and nested calls work as on one machine. Close it, or use it in a
+    ``with`` block, before the client is closed.
 
-    Args:
-        client: Connected; it stays open. One with ``direct_to_workers=False`` has all messages
+    Args: client: Connected; it stays open. One with ``direct_to_workers=False`` has all
+        messages
             go by way of the scheduler, which is slower.
         timeout: Seconds for which tasks wait if the cluster has no worker.
 
@@ -55,13 +55,23 @@ class DaskPool(RemotePool):
 
     def _put(self, address: str, data: memoryview) -> Any:
         how: Any = {"hash": False, "direct": self._is_direct, "asynchronous": True}
-        return self._begin(self._client.scatter(data.cast("B"), workers=[address], **how))
+        return self._begin(
+            self._client.scatter(data.cast("B"), workers=[address], **how)
+        )
 
-    def _run(self, address: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[Any]:
+    def _run(
+        self, address: str, packed: bytes, buffers: Mapping[int, Any]
+    ) -> Future[Any]:
         async def run() -> None:
             there = [await asyncio.wrap_future(each) for each in buffers.values()]
             task = self._client.submit(
-                run_batch, self._name, packed, [*buffers], *there, workers=[address], pure=False
+                run_batch,
+                self._name,
+                packed,
+                [*buffers],
+                *there,
+                workers=[address],
+                pure=False,
             )
             await task
 
@@ -73,7 +83,9 @@ class DaskPool(RemotePool):
             if self._is_direct:
                 return await self._client.rpc(address).flowpregel(**message)
             message["op"] = "flowpregel"
-            answers = await self._client.scheduler.broadcast(msg=message, workers=[address])
+            answers = await self._client.scheduler.broadcast(
+                msg=message, workers=[address]
+            )
             return answers[address]
 
         return self._begin(ask())
@@ -82,7 +94,8 @@ class DaskPool(RemotePool):
 def run_batch(home: str, packed: bytes, keys: list[int], *buffers: Any) -> None:
     """Run a batch in the pool of this machine: the task that Dask sees."""
     ended = machine(get_worker().state.nthreads, home).run(home, packed, keys, *buffers)
-    # The pool itself knows how many tasks may run at once, and which of them wait for others.
+    # The pool itself knows how many tasks may run at once, and which of them wait for
+    # others.
     secede()
     ended.result()
 
@@ -93,11 +106,16 @@ def take_messages(worker: Any) -> None:
     async def on_message(method: str, args: tuple[Any, ...]) -> Any:
         answer = getattr(machine(worker.state.nthreads, args[0]), method)(*args)
         told = await asyncio.wrap_future(answer)
-        return told and [told[0], *(to_serialize(memoryview(each)) for each in told[1:])]
+        return told and [
+            told[0],
+            *(to_serialize(memoryview(each)) for each in told[1:]),
+        ]
 
     worker.handlers["flowpregel"] = on_message
 
 
 def connect(place: str) -> DaskExecutor:
-    """Return an executor on the cluster whose scheduler is at *place*, ``HOST:PORT``."""
+    """Return an executor on the cluster whose scheduler is at *place*,
+    ``HOST:PORT``.
+    """
     return DaskExecutor(Client(f"tcp://{place}", set_as_default=False))

@@ -1,4 +1,5 @@
-"""Tasks on the machines of an engine, such as Dask or Ray: what all such executors have in common.
+"""Tasks on the machines of an engine, such as Dask or Ray: what all such executors have
+in common.
 
 ::
 
@@ -37,7 +38,9 @@ from flowpregel.executors.processes.task_pool import TaskPool
 from flowpregel.integrations.sites import Buffers, RemoteBatch, Site, Sites
 
 LOST_AFTER: Final = 10.0
-"""Seconds of silence after which a machine is given up: it has given us up before that."""
+"""Seconds of silence after which a machine is given up: it has given us up before
+that.
+"""
 _LOOK_EVERY: Final = 0.5
 _ROOM: Final = 2048
 _TRIES: Final = 3
@@ -82,29 +85,40 @@ class RemotePool(TaskPool):
     def start(self) -> None:
         """Start its OS threads."""
         self.loop.call(self._look_again)
-        threading.Thread(target=self._keep_asking, name="flowpregel-machines", daemon=True).start()
+        threading.Thread(
+            target=self._keep_asking, name="flowpregel-machines", daemon=True
+        ).start()
         super().start()
 
     # ------------------------------------------------ what an engine does
 
     @abstractmethod
     def _machines(self) -> Mapping[str, int] | None:
-        """Return the machines, and how many tasks each can run at once; None: not connected.
+        """Return the machines, and how many tasks each can run at once; None: not
+        connected.
 
         It may block, and may raise anything.
         """
 
     @abstractmethod
     def _put(self, address: str, data: memoryview) -> Any:
-        """Give the engine a buffer, which that machine needs first; return its handle."""
+        """Give the engine a buffer, which that machine needs first; return its
+        handle.
+        """
 
     @abstractmethod
-    def _run(self, address: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[Any]:
-        """Have `Machine.run` called there; return when the batch has ended. *buffers*: handles."""
+    def _run(
+        self, address: str, packed: bytes, buffers: Mapping[int, Any]
+    ) -> Future[Any]:
+        """Have `Machine.run` called there; return when the batch has ended. *buffers*:
+        handles.
+        """
 
     @abstractmethod
     def call(self, address: str, method: str, *args: Any) -> Future[Any]:
-        """Have another method of the machine called, with the name of this coordinator."""
+        """Have another method of the machine called, with the name of this
+        coordinator.
+        """
 
     # ------------------------------------------------ tasks in
 
@@ -114,13 +128,17 @@ class RemotePool(TaskPool):
             task.worker.order("cancel", task, kill)
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a task that waits; let one that runs know that its run is to end soon."""
+        """Withdraw a task that waits; let one that runs know that its run is to end
+        soon.
+        """
         if (task := self.withdraw(key)) is not None:
             task.worker.order("warn", task)
 
     def _dispatch(self) -> None:
         """Give machines their batches and orders, and post events."""
-        while self._queue.count and (site := self.sites.next_for(self._queue)) is not None:
+        while (
+            self._queue.count and (site := self.sites.next_for(self._queue)) is not None
+        ):
             self._send(site)
         for site in self.sites.values():
             if site.orders or (site.poll is None and site.is_used):
@@ -146,7 +164,9 @@ class RemotePool(TaskPool):
             called = task.job.task
             try:
                 body = task.body or self.encoder.pack(task)
-                blobs |= self._buffers.handles(task.refs, partial(self._put, site.address))
+                blobs |= self._buffers.handles(
+                    task.refs, partial(self._put, site.address)
+                )
             except Exception as error:  # noqa: BLE001 - the task's failure, told as such
                 self.finish(task, Raised(error))
                 continue
@@ -196,7 +216,9 @@ class RemotePool(TaskPool):
         else:
             again()
 
-    def _receive(self, site: Site, number: int, pid: int, buffers: Any, *fields: Any) -> None:
+    def _receive(
+        self, site: Site, number: int, pid: int, buffers: Any, *fields: Any
+    ) -> None:
         """Act on a frame of a worker, unless its batch was given up."""
         batch, frame = site.batches.get(number), Frame(*fields)
         if batch is None:
@@ -210,7 +232,9 @@ class RemotePool(TaskPool):
                     cause = f"{type(error).__name__}: {error}"
                     why = f"what it sent cannot be read in the coordinator ({cause})"
                     batch.order("cancel", task, True)
-                    self.finish(task, Raised(WorkerDiedError(task.job.task.name, pid, why)))
+                    self.finish(
+                        task, Raised(WorkerDiedError(task.job.task.name, pid, why))
+                    )
 
     def _on_result(self, batch: RemoteBatch, result: Future[Any]) -> None:
         """Note that the engine has given up *batch*, if it has."""
@@ -233,38 +257,56 @@ class RemotePool(TaskPool):
             batch.site.batches.pop(batch.id, None)
 
     def recall(self, batch: RemoteBatch) -> None:
-        """Note which of its tasks have called others: they cannot begin again elsewhere."""
+        """Note which of its tasks have called others: they cannot begin again
+        elsewhere.
+        """
         # What waits behind them, the machine itself takes back.
-        batch.callers.update(number for number, task in batch.tasks.items() if task.calls)
+        batch.callers.update(
+            number for number, task in batch.tasks.items() if task.calls
+        )
 
     def hold(self, batch: RemoteBatch, task: InFlight) -> bool:
-        """Take nothing more from the machine of *batch*; False: another run is to hear of it."""
+        """Take nothing more from the machine of *batch*; False: another run is to hear
+        of it.
+        """
         site = batch.site
-        theirs = (each for other in site.batches.values() for each in other.tasks.values())
+        theirs = (
+            each for other in site.batches.values() for each in other.tasks.values()
+        )
         site.is_held = all(each.mailbox is task.mailbox for each in theirs)
         return site.is_held
 
     def hold_output(self, batch: RemoteBatch) -> None:
-        """Do nothing: what is far too much is dropped, since its machine serves other runs too."""
+        """Do nothing: what is far too much is dropped, since its machine serves other
+        runs too.
+        """
 
     def refuse(self, task: InFlight, batch: RemoteBatch) -> None:
         """End *task* if *batch* still has it: something that it sent cannot be read."""
         if task.worker is batch:
             batch.order("cancel", task, True)
             why = task.unreadable or ""
-            self.finish(task, Raised(WorkerDiedError(task.job.task.name, batch.pid, why)))
+            self.finish(
+                task, Raised(WorkerDiedError(task.job.task.name, batch.pid, why))
+            )
 
     def leave(
         self, contexts: Set[bytes], body: bytes, asked: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have the machines leave *contexts*; set *asked* to the futures of when they have."""
+        """Have the machines leave *contexts*; set *asked* to the futures of when they
+        have.
+        """
         used = [each.address for each in self.sites.values() if each.is_used]
-        asked.set_result([self.ask(self.call, each, "forget", [*contexts], body) for each in used])
+        asked.set_result(
+            [self.ask(self.call, each, "forget", [*contexts], body) for each in used]
+        )
 
     # ------------------------------------------------ machines that come and go
 
     def _keep_asking(self) -> None:
-        """Ask the engine for its machines again and again, on an OS thread of its own."""
+        """Ask the engine for its machines again and again, on an OS thread of its
+        own.
+        """
         while not self.loop.is_done:
             try:
                 self._known = self._machines()

@@ -32,7 +32,12 @@ from flowpregel._core.records import Kind, Node, Returned, Task
 from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import HOST
-from flowpregel.executors.processes import ProcessExecutor, messages, protocol, serialization
+from flowpregel.executors.processes import (
+    ProcessExecutor,
+    messages,
+    protocol,
+    serialization,
+)
 from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.code_cache import RecentlyUsed
 from flowpregel.executors.processes.crash_report import last_lines
@@ -78,7 +83,9 @@ class Home:
         """When the coordinator polled last."""
         self.tasks: dict[str, InFlight] = {}
         self.batches: dict[int, tuple[set[str], Future[None]]] = {}
-        """The tasks of each batch that have not ended, and what is done when all have."""
+        """The tasks of each batch that have not ended, and what is done when all
+        have.
+        """
         self.unwanted: dict[str, bool] = {}
         """Tasks that were cancelled before they came, and whether to kill them."""
         self.held: list[WorkerProcess] = []
@@ -99,7 +106,11 @@ class Home:
         return f"{self.name}/{batch}/{number}"
 
     def relay(
-        self, task: InFlight, frame: Frame, pid: int = 0, buffers: Sequence[PickleBuffer] = ()
+        self,
+        task: InFlight,
+        frame: Frame,
+        pid: int = 0,
+        buffers: Sequence[PickleBuffer] = (),
     ) -> None:
         """Have a frame of *task* sent with the next answer."""
         _, batch, number = task.job.task.id.split("/")
@@ -119,7 +130,8 @@ class Home:
             if end.outcome is not _RELAYED:
                 span = end.span or Span(0, 0.0, "")
                 ran = RAN.pack(span.seconds, span.began, span.cpu, span.peak, 0)
-                # Made here, without anything of the user's: a death, a timeout, a cancellation.
+                # Made here, without anything of the user's: a death, a timeout, a
+                # cancellation.
                 packed = messages.pack_outcome(end.read().outcome, task.job.task.name)
                 # It is no measure of how long such tasks take.
                 frame = Frame(protocol.ENDED, protocol.CAUGHT, 0, ran + packed)
@@ -132,7 +144,8 @@ class Home:
                 ended.set_result(None)
 
     def poll(self, answer: Future[Any], epoch: int, taken: int, wants: bool) -> None:
-        """Drop what the coordinator has *taken*; set *answer* when there is more, or soon.
+        """Drop what the coordinator has *taken*; set *answer* when there is more, or
+        soon.
 
         If it *wants* no more for now, it only shows that it is there.
         """
@@ -166,7 +179,9 @@ class Home:
         buffers: list[PickleBuffer] = []
         told = HOST, self.epoch, self._taken, [] if empty else [*self.outbox]
         if poll.set_running_or_notify_cancel():
-            poll.set_result((pickle.dumps(told, 5, buffer_callback=buffers.append), *buffers))
+            poll.set_result(
+                (pickle.dumps(told, 5, buffer_callback=buffers.append), *buffers)
+            )
 
     def close(self) -> None:
         """Give up its batches."""
@@ -183,7 +198,9 @@ class RelayPool(Pool):
     def __init__(self, settings: PoolSettings) -> None:
         super().__init__(settings)
         self.encoder = PackedJobs(self.arena)
-        self.handlers |= dict.fromkeys((protocol.PRINTED, protocol.LOGGED), self._on_output)
+        self.handlers |= dict.fromkeys(
+            (protocol.PRINTED, protocol.LOGGED), self._on_output
+        )
 
     def _on_output(self, worker: WorkerProcess, frame: Frame) -> None:
         if frame.flags & protocol.STDERR and frame.kind == protocol.PRINTED:
@@ -247,7 +264,8 @@ class Machine(ProcessExecutor):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        # Dask makes its workers daemons, which may have no children. Ours end with them anyway.
+        # Dask makes its workers daemons, which may have no children. Ours end with them
+        # anyway.
         multiprocessing.current_process().daemon = False
         self._threads = ThreadPoolExecutor(1, "flowpregel-leaving")
         self._homes: dict[str, Home] = {}
@@ -264,11 +282,15 @@ class Machine(ProcessExecutor):
 
     # ------------------------------------------------ for any OS thread
 
-    def run(self, name: str, packed: bytes, keys: Sequence[int], *buffers: Any) -> Future[None]:
-        """Start a batch: its name, code and orders; return the future of when it has ended.
+    def run(
+        self, name: str, packed: bytes, keys: Sequence[int], *buffers: Any
+    ) -> Future[None]:
+        """Start a batch: its name, code and orders; return the future of when it has
+        ended.
 
-        *buffers* are the large ones that its tasks need, by their *keys*. An order is the
-        number of a task in its batch, its name, depth, timeout, contexts, code's digest and body.
+        *buffers* are the large ones that its tasks need, by their *keys*. An order is
+        the number of a task in its batch, its name, depth, timeout, contexts, code's
+        digest and body.
         """
         home, ended = self.home(name), Future[None]()
         place = partial(self._place, name, dict(zip(keys, buffers, strict=True)))
@@ -285,25 +307,33 @@ class Machine(ProcessExecutor):
                 self._codes.put(digest, code, len(code.data))
             body, refs = serialization.moved(given, place)
             job = Job(planned, StepContext("", "", 0, 0), key=(key, 1))
-            tasks[key] = InFlight(next(_task_ids), job, home, code, contexts, body, refs)
+            tasks[key] = InFlight(
+                next(_task_ids), job, home, code, contexts, body, refs
+            )
         self._pool.loop.call(partial(self._admit, home, batch, tasks, ended))
         return ended
 
     def poll(
         self, name: str, orders: Sequence[Sequence[Any]], *asked: Any
     ) -> Future[Sequence[Any]]:
-        """Do what a coordinator orders; return the future of what there is for it: `Home.poll`."""
+        """Do what a coordinator orders; return the future of what there is for it:
+        `Home.poll`.
+        """
         home, answer = self.home(name), Future[Sequence[Any]]()
         self._pool.loop.call(partial(self._obey, home, orders))
         self._pool.loop.call(partial(home.poll, answer, *asked))
         return answer
 
     def forget(self, name: str, contexts: Sequence[bytes], body: bytes) -> Future[None]:
-        """Have workers leave the contexts of a run; return the future of when they have."""
+        """Have workers leave the contexts of a run; return the future of when they
+        have.
+        """
         return self._threads.submit(self.leave_packed, contexts, body)
 
     def _place(self, home: str, given: Mapping[int, Any], ref: BufferRef) -> Any:
-        """Return what names the buffer of that key in our shared memory, or the buffer."""
+        """Return what names the buffer of that key in our shared memory, or the
+        buffer.
+        """
         key, arena = (home, ref.segment), self._pool.arena
         with _lock:
             made = self._buffers.pop(key, None)

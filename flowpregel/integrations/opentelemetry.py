@@ -9,8 +9,8 @@
                └── call parse
           └── commit
 
-A run is a generator of effects. The spans are made of what passes between it and the engine,
-so a program that does not import this has no code for them in its way.
+A run is a generator of effects. The spans are made of what passes between it and the
+engine, so a program that does not import this has no code for them in its way.
 """
 
 from __future__ import annotations
@@ -58,17 +58,28 @@ class RunObserver:
     def __init__(self, tracer_provider: Any, meter_provider: Any) -> None:
         self._tracer = trace.get_tracer("flowpregel", tracer_provider=tracer_provider)
         meter = metrics.get_meter("flowpregel", meter_provider=meter_provider)
-        self._counts = {kind: meter.create_counter(f"flowpregel.{kind}s") for kind in _KINDS}
+        self._counts = {
+            kind: meter.create_counter(f"flowpregel.{kind}s") for kind in _KINDS
+        }
         self._seconds = {
-            kind: meter.create_histogram(f"flowpregel.{kind}.duration", "s") for kind in _KINDS
+            kind: meter.create_histogram(f"flowpregel.{kind}.duration", "s")
+            for kind in _KINDS
         }
         self.graphs: dict[tuple[Any, str], Any] = {}
-        """The contexts of calls whose graphs are about to begin, by their run and namespace."""
+        """The contexts of calls whose graphs are about to begin, by their run and
+        namespace.
+        """
 
     def begin(self, kind: str, name: str, around: Any, **attributes: Any) -> OpenSpan:
         """Begin a span inside the context *around*."""
-        known = {f"flowpregel.{key}": each for key, each in attributes.items() if each is not None}
-        span = self._tracer.start_span(f"{kind} {name}".strip(), around, attributes=known)
+        known = {
+            f"flowpregel.{key}": each
+            for key, each in attributes.items()
+            if each is not None
+        }
+        span = self._tracer.start_span(
+            f"{kind} {name}".strip(), around, attributes=known
+        )
         return OpenSpan(kind, name, span, trace.set_span_in_context(span, around))
 
     def end(
@@ -131,12 +142,19 @@ class OpenSpan:
 class _RunSpans:
     """The spans of one run, outermost or nested."""
 
-    def __init__(self, observer: RunObserver, program: Program, options: Options) -> None:
+    def __init__(
+        self, observer: RunObserver, program: Program, options: Options
+    ) -> None:
         self._observer = observer
         self._run_id = options.metadata.get("run_id")
         self._variables = copy_context()
-        around = observer.graphs.pop((self._run_id, options.namespace), context.get_current())
-        known = {"thread_id": options.address and options.address.thread_id, "run_id": self._run_id}
+        around = observer.graphs.pop(
+            (self._run_id, options.namespace), context.get_current()
+        )
+        known = {
+            "thread_id": options.address and options.address.thread_id,
+            "run_id": self._run_id,
+        }
         self._run = observer.begin("run", program.name, around, **known)
         self._step: OpenSpan | None = None
         self._commit: OpenSpan | None = None
@@ -145,7 +163,9 @@ class _RunSpans:
     def asked(self, effect: Effect) -> None:
         """Begin the spans of what the run asks for."""
         if isinstance(effect, Commit):
-            self._commit = self._observer.begin("commit", "", (self._step or self._run).inside)
+            self._commit = self._observer.begin(
+                "commit", "", (self._step or self._run).inside
+            )
         elif isinstance(effect, Submit):
             number = str(effect.setting.step)
             if self._step is None or self._step.name != number:
@@ -157,10 +177,16 @@ class _RunSpans:
     def _begin_call(self, task: Task, step: OpenSpan) -> None:
         caller = None if task.parent is None else self._calls.get(task.parent.id)
         opened = self._calls[task.id] = self._observer.begin(
-            "call", task.name, (caller or step).inside, task_id=task.id, attempt=task.attempt
+            "call",
+            task.name,
+            (caller or step).inside,
+            task_id=task.id,
+            attempt=task.attempt,
         )
         # Its own code, in a worker too, finds the span as the current one.
-        task.variables = (self._variables if task.variables is None else task.variables).copy()
+        task.variables = (
+            self._variables if task.variables is None else task.variables
+        ).copy()
         task.variables.run(context.attach, opened.inside)
         if task.node.graph is not None:
             namespace = task.node.graph.namespace_at(task.namespace)
@@ -172,11 +198,18 @@ class _RunSpans:
             self._observer.end(self._commit, error=failure)
             self._commit = None
         for event in reply.events if isinstance(reply, Wakeup) else ():
-            if isinstance(event, Ended) and (opened := self._calls.pop(event.task_id, None)):
+            if isinstance(event, Ended) and (
+                opened := self._calls.pop(event.task_id, None)
+            ):
                 if (ran := event.span) is not None:
-                    where = {"flowpregel.executor": ran.executor, "flowpregel.pid": ran.pid}
+                    where = {
+                        "flowpregel.executor": ran.executor,
+                        "flowpregel.pid": ran.pid,
+                    }
                     opened.span.set_attributes(where)
-                error = event.outcome.error if isinstance(event.outcome, Raised) else None
+                error = (
+                    event.outcome.error if isinstance(event.outcome, Raised) else None
+                )
                 outcome = _OUTCOMES.get(type(event.outcome), "done")
                 self._observer.end(opened, outcome, error, ran and ran.seconds)
 

@@ -21,9 +21,10 @@ _CALLS: Final = 1000
 class RayExecutor(EngineExecutor):
     """Runs tasks on the machines of a Ray cluster.
 
-    An actor on each machine has a pool of worker processes, one for each of its CPUs, and takes
-    these CPUs in Ray's books. So timeouts, cancellation, crashes, streams and nested calls work
-    as on one machine. Close it, or use it in a ``with`` block, before `ray.shutdown`.
+    An actor on each machine has a pool of worker processes, one for each of its CPUs,
+    and takes these CPUs in Ray's books. So timeouts, cancellation, crashes, streams and
+    nested calls work as on one machine. Close it, or use it in a ``with`` block, before
+    `ray.shutdown`.
 
     Args:
         address: Of the cluster, for `ray.init`, which is called if it was not yet.
@@ -54,19 +55,25 @@ class RayPool(RemotePool):
     def _put(self, address: str, data: memoryview) -> Any:
         return ray.put(PickleBuffer(data))
 
-    def _run(self, address: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[Any]:
+    def _run(
+        self, address: str, packed: bytes, buffers: Mapping[int, Any]
+    ) -> Future[Any]:
         return self.call(address, "run", packed, [*buffers], *buffers.values())
 
     def call(self, address: str, method: str, *args: Any) -> Future[Any]:
         if address not in self._actors:
             cpus = self.sites[address].size
             options = ray.remote(RayMachine).options(
-                num_cpus=cpus, max_concurrency=_CALLS, max_restarts=-1,
+                num_cpus=cpus,
+                max_concurrency=_CALLS,
+                max_restarts=-1,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(address, soft=False),
-            )  # fmt: skip
+            )
             is_far = ray.util.client.ray.is_connected()
             self._actors[address] = options.remote(cpus, self._name, is_far)
-        return cast(Future[Any], self._actors[address].call.remote(method, *args).future())
+        return cast(
+            Future[Any], self._actors[address].call.remote(method, *args).future()
+        )
 
     def release(self) -> None:
         """End the actors."""
@@ -97,5 +104,7 @@ class RayMachine:
 
 
 def connect(place: str) -> RayExecutor:
-    """Return an executor on the cluster with its server for clients at *place*, or on our own."""
+    """Return an executor on the cluster with its server for clients at *place*, or on
+    our own.
+    """
     return RayExecutor(place if place == "auto" else f"ray://{place}")

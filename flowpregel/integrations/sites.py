@@ -1,4 +1,6 @@
-"""What a coordinator knows of machines elsewhere: their batches, and the buffers of their tasks."""
+"""What a coordinator knows of machines elsewhere: their batches, and the buffers of
+their tasks.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _AHEAD: Final = 1.0
 
 
 class Buffers(Arena):
-    """Large buffers of tasks: the engine moves each of them once, for all tasks that need it."""
+    """Large buffers of tasks: the engine moves each of them once, for all tasks that
+    need it.
+    """
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -33,7 +37,9 @@ class Buffers(Arena):
         self._blobs: dict[int, tuple[Blob, memoryview]] = {}
 
     def share(self, data: memoryview) -> BufferRef:
-        """Keep *data* until it is released; what lies in shared memory does not change."""
+        """Keep *data* until it is released; what lies in shared memory does not
+        change.
+        """
         blob = Blob(next(self._ids))
         if origin_of(data) is not None:
             holder: Any = data.obj
@@ -47,7 +53,9 @@ class Buffers(Arena):
     def handles(
         self, refs: Sequence[BufferRef], put: Callable[[memoryview], Any]
     ) -> dict[int, Any]:
-        """Return the engine's handles of buffers, by their keys; *put* makes those that miss."""
+        """Return the engine's handles of buffers, by their keys; *put* makes those that
+        miss.
+        """
         found = {}
         for ref in refs:
             blob, data = self._blobs[ref.id]
@@ -93,13 +101,18 @@ class Site:
     is_held: bool = False
     """Whether nothing more is wanted of it for now: its run is behind."""
     is_silent: bool = False
-    """Whether it gets no more: it, or a batch, was given up, and it was not heard of since."""
+    """Whether it gets no more: it, or a batch, was given up, and it was not heard of
+    since.
+    """
 
     @property
     def load(self) -> float:
-        """How many batches it has for each of its places, without those that wait for calls."""
+        """How many batches it has for each of its places, without those that wait for
+        calls.
+        """
         working = sum(
-            not any(task.calls for task in batch.tasks.values()) for batch in self.batches.values()
+            not any(task.calls for task in batch.tasks.values())
+            for batch in self.batches.values()
         )
         return working / self.size
 
@@ -108,14 +121,18 @@ class Sites(dict[str, Site]):
     """The machines by address, and what is decided about them."""
 
     def next_for(self, queue: TaskQueue) -> Site | None:
-        """Return the machine that is to have the next tasks of *queue*; None: all are busy."""
+        """Return the machine that is to have the next tasks of *queue*; None: all are
+        busy.
+        """
         heard = [each for each in self.values() if not each.is_silent]
         site = min(heard, key=lambda each: each.load, default=None)
         most = 2 if next(iter(queue)).seconds <= _AHEAD else 1
         return site if site is not None and site.load < most else None
 
     def batch_size(self, queue: TaskQueue) -> int:
-        """Return how many of the next tasks keep one place busy, and leave some for the others."""
+        """Return how many of the next tasks keep one place busy, and leave some for the
+        others.
+        """
         most = queue.count // (2 * sum(each.size for each in self.values()))
         count, seconds = 0, 0.0
         for task in queue:
@@ -125,7 +142,9 @@ class Sites(dict[str, Site]):
             count += 1
         return count
 
-    def lost(self, machines: Mapping[str, int] | None, since: float) -> list[RemoteBatch]:
+    def lost(
+        self, machines: Mapping[str, int] | None, since: float
+    ) -> list[RemoteBatch]:
         """Note which *machines* there are; return the batches to give up.
 
         Args:
@@ -150,7 +169,9 @@ class Sites(dict[str, Site]):
 
 
 class RemoteBatch:
-    """Tasks with a machine. For the handler of messages it is the worker that has them."""
+    """Tasks with a machine. For the handler of messages it is the worker that has
+    them.
+    """
 
     def __init__(self, id: int, site: Site, tasks: Sequence[InFlight]) -> None:
         self.id = id
@@ -180,7 +201,9 @@ class RemoteBatch:
         return memoryview(bytearray(view)) if view.readonly else view
 
     def sender_of(self, number: int) -> InFlight | None:
-        """Return the task that has sent a frame with that *number*, if it has not ended."""
+        """Return the task that has sent a frame with that *number*, if it has not
+        ended.
+        """
         return self.tasks.get(number)
 
     def order(self, order: str, task: InFlight, *more: Any) -> None:

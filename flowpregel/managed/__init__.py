@@ -1,4 +1,6 @@
-"""Values that a node reads like channels and the run works out: how far it still may go."""
+"""Values that a node reads like channels and the run works out: how far it still may
+go.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ Value = TypeVar("Value", covariant=True)
 
 
 class ManagedValue(ABC, Generic[Value]):
-    """A value that is worked out from where a run stands; it is not stored, nor written.
+    """A value that is worked out from where a run stands; it is not stored, nor
+    written.
 
     A subclass stands in a program's channels, or in a state's annotations, as it
     is: there is no instance of it.

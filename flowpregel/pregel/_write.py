@@ -1,4 +1,6 @@
-"""What a node writes with: its output, or other values, to channels. As in LangGraph's module."""
+"""What a node writes with: its output, or other values, to channels. As in LangGraph's
+module.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a user asks of a run: LangGraph's config or plain keywords, checked once, at the door."""
+"""What a user asks of a run: LangGraph's config or plain keywords, checked once, at the
+door.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Config: TypeAlias = Mapping[str, Any]
 
 DEFAULT_RECURSION_LIMIT = 10_000
 STOP_GRACE: Final = 20.0
-"""Seconds that tasks have to end in time: less than the 30 that most schedulers give."""
+"""Seconds that tasks have to end in time: less than the 30 that most schedulers
+give.
+"""
 
 _CONFIGURABLE = ("thread_id", "checkpoint_id", "checkpoint_ns")
 _TOP_LEVEL = ("recursion_limit", "max_concurrency", "tags", "metadata", "run_id")
@@ -46,7 +50,9 @@ class ConfigKeywords(TypedDict, total=False):
 
 
 class RunKeywords(ConfigKeywords, total=False):
-    """The keywords of `Pregel.invoke`, `Pregel.stream` and their kin, beside the input."""
+    """The keywords of `Pregel.invoke`, `Pregel.stream` and their kin, beside the
+    input.
+    """
 
     context: Any
     stream_mode: str | Sequence[str] | None
@@ -72,7 +78,9 @@ class RunKeywords(ConfigKeywords, total=False):
 
 OPTIONS = RunKeywords.__annotations__.keys() - ConfigKeywords.__annotations__.keys()
 WHOLE = (None, "values")
-"""The stream modes of an invocation that returns the output, and not a list of items."""
+"""The stream modes of an invocation that returns the output, and not a list of
+items.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +110,8 @@ class ParsedConfig:
         """
         if self.thread_id is None:
             raise ConfigurationError(
-                "a graph with a checkpointer needs to know which thread to work on: pass "
+                "a graph with a checkpointer needs to know which thread to work on: "
+                "pass "
                 "thread_id='...' (or config={'configurable': {'thread_id': '...'}})"
             )
         return Address(self.thread_id, self.namespace, self.checkpoint_id)
@@ -121,12 +130,16 @@ def config_for(address: Address, parents: Mapping[str, str]) -> dict[str, Any]:
         "checkpoint_id": address.checkpoint_id,
     }
     if parents:
-        configurable["checkpoint_map"] = {**parents, address.namespace: address.checkpoint_id}
+        configurable["checkpoint_map"] = {
+            **parents,
+            address.namespace: address.checkpoint_id,
+        }
     return {"configurable": configurable}
 
 
 def merged(*configs: Config | None, **settings: Any) -> dict[str, Any]:
-    """Return one config of several; later ones win, tags, metadata and callbacks add up.
+    """Return one config of several; later ones win, tags, metadata and callbacks add
+    up.
 
     Args:
         configs: LangGraph's dicts.
@@ -166,7 +179,9 @@ def parse(config: Config | None) -> ParsedConfig:
         ConfigurationError: A key nobody knows, or a value that cannot be.
     """
     config = _checked({"config": config}, "config", {})
-    unknown = [key for key in config if key not in (*_TOP_LEVEL, *_HOOKS, "configurable")]
+    unknown = [
+        key for key in config if key not in (*_TOP_LEVEL, *_HOOKS, "configurable")
+    ]
     if unknown:
         known = ", ".join((*_TOP_LEVEL, "configurable"))
         raise ConfigurationError(f"config has no key {unknown[0]!r}; it takes: {known}")
@@ -174,7 +189,9 @@ def parse(config: Config | None) -> ParsedConfig:
     metadata = dict(_checked(config, "metadata", {}))
     thread_id = configurable.get("thread_id")
     places = (config, metadata, configurable)
-    run_id = next((str(found) for place in places if (found := _checked(place, "run_id"))), None)
+    run_id = next(
+        (str(found) for place in places if (found := _checked(place, "run_id"))), None
+    )
     checked = {
         "recursion_limit": _checked(config, "recursion_limit", DEFAULT_RECURSION_LIMIT),
         "max_concurrency": _checked(config, "max_concurrency"),
@@ -188,15 +205,22 @@ def parse(config: Config | None) -> ParsedConfig:
         checkpoint_map=configurable.get("checkpoint_map") or {},
         run_name=config.get("run_name"),
         callbacks=config.get("callbacks") or (),
-        shown={**checked, "tags": [*_checked(config, "tags", ())], "configurable": configurable},
+        shown={
+            **checked,
+            "tags": [*_checked(config, "tags", ())],
+            "configurable": configurable,
+        },
         **checked,
     )
 
 
 def configs_of(
-    inputs: Sequence[Any], config: Config | Sequence[Config] | None, asked: Mapping[str, Any]
+    inputs: Sequence[Any],
+    config: Config | Sequence[Config] | None,
+    asked: Mapping[str, Any],
 ) -> tuple[list[tuple[Any, Config | None]], int | None]:
-    """Return each input with its config, and how many may run at once, if that is bounded.
+    """Return each input with its config, and how many may run at once, if that is
+    bounded.
 
     Raises:
         ValueError: There are more configs than inputs, or fewer.
@@ -205,7 +229,8 @@ def configs_of(
     configs: list[Any] = [config] * len(inputs) if is_one else [*(config or ())]
     if len(configs) != len(inputs):
         raise ValueError(
-            f"batch got {len(inputs)} inputs and {len(configs)} configs; give one for each"
+            f"batch got {len(inputs)} inputs and {len(configs)} configs; give one for "
+            "each"
         )
     first = {**(configs[0] or {}), **asked} if configs else {}
     return [*zip(inputs, configs, strict=True)], first.get("max_concurrency")
@@ -221,7 +246,10 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "metadata": (lambda value: isinstance(value, Mapping), "a dict"),
     "checkpoint_id": (lambda value: isinstance(value, str), "text"),
     "checkpoint_ns": (lambda value: isinstance(value, str), "text"),
-    "run_id": (lambda value: isinstance(value, str | UUID) and value != "", "text or a UUID"),
+    "run_id": (
+        lambda value: isinstance(value, str | UUID) and value != "",
+        "text or a UUID",
+    ),
     "recursion_limit": (_is_limit, "at least 1"),
     "max_concurrency": (_is_limit, "at least 1"),
     "tags": (
@@ -300,12 +328,16 @@ def options_of(
         seconds = options[name]
         if isinstance(seconds, timedelta):
             seconds = options[name] = seconds.total_seconds()
-        if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
+        if seconds is not None and not (
+            isinstance(seconds, int | float) and seconds >= 0
+        ):
             raise ConfigurationError(f"{name}={seconds!r}; use seconds, or a timedelta")
     for mode in (*names(options["stream_mode"]), *names(options["print_mode"])):
         if mode not in get_args(StreamMode):
             known = ", ".join(get_args(StreamMode))
-            raise ConfigurationError(f"stream_mode {mode!r} is unknown; the modes are: {known}")
+            raise ConfigurationError(
+                f"stream_mode {mode!r} is unknown; the modes are: {known}"
+            )
     for key in names(options["output_keys"]):
         if key not in graph.program.channels:
             raise ConfigurationError(
@@ -332,10 +364,14 @@ def context_of(schema: type[Any], context: Any) -> Any:
     Raises:
         ConfigurationError: It does not fit.
     """
-    makes_objects = hasattr(schema, "__dataclass_fields__") or hasattr(schema, "model_validate")
+    makes_objects = hasattr(schema, "__dataclass_fields__") or hasattr(
+        schema, "model_validate"
+    )
     if not makes_objects or not isinstance(context, Mapping):
         return context
     try:
         return schema(**context)
     except TypeError as error:
-        raise ConfigurationError(f"context does not fit {schema.__name__}: {error}") from error
+        raise ConfigurationError(
+            f"context does not fit {schema.__name__}: {error}"
+        ) from error

@@ -29,7 +29,12 @@ from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
 from flowpregel.pregel.jsonschema import json_schema_of, model_of
 from flowpregel.pregel.naming import Once, as_cache, as_checkpointer, cache_at
-from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
+from flowpregel.pregel.node import (
+    NodeBuilder,
+    PregelNode,
+    checked_cache_policy,
+    policies_of,
+)
 
 Where: TypeAlias = Literal["*"] | Sequence[str]
 START: Final = "__start__"
@@ -89,7 +94,9 @@ class GraphDefinition:
         object.__setattr__(self, name, value if form is None else form(value))
 
     def completed(self, given: Any) -> Any:
-        """Return *given*, which is the input of a run, with defaults for what it leaves out."""
+        """Return *given*, which is the input of a run, with defaults for what it leaves
+        out.
+        """
         return given
 
     @property
@@ -108,18 +115,24 @@ class GraphDefinition:
         for key, what in self._named_channels():
             if key not in self.channels:
                 known = ", ".join(repr(name) for name in self.channels if name != TASKS)
-                raise ConfigurationError(f"{what} {key!r}, which is not in known channels: {known}")
+                raise ConfigurationError(
+                    f"{what} {key!r}, which is not in known channels: {known}"
+                )
         inputs = names(self.input_channels)
-        if not any(key in node.triggers for key in inputs for node in self.nodes.values()):
+        if not any(
+            key in node.triggers for key in inputs for node in self.nodes.values()
+        ):
             raise ConfigurationError(
-                f"Input channel {', '.join(map(repr, inputs))} is not subscribed to by any node, "
+                f"Input channel {', '.join(map(repr, inputs))} is not subscribed to by "
+                "any node, "
                 "so nothing could ever run"
             )
         for where in (self.interrupt_after_nodes, self.interrupt_before_nodes):
             for name in () if where == "*" else where:
                 if name not in self.nodes:
                     raise ConfigurationError(
-                        f"a breakpoint names node {name!r}, which does not exist; the nodes are: "
+                        f"a breakpoint names node {name!r}, which does not exist; the "
+                        "nodes are: "
                         f"{', '.join(self.nodes)}"
                     )
         self.forget_compiled()
@@ -133,9 +146,15 @@ class GraphDefinition:
     def _named_channels(self) -> Iterator[tuple[str, str]]:
         """Yield the channels that something names, and what names them."""
         for name, node in self.nodes.items():
-            yield from ((key, f"node {name!r} reads channel") for key in names(node.channels))
-            yield from ((key, f"node {name!r} subscribes to channel") for key in node.triggers)
-            yield from ((key, f"node {name!r} writes to channel") for key in node.written)
+            yield from (
+                (key, f"node {name!r} reads channel") for key in names(node.channels)
+            )
+            yield from (
+                (key, f"node {name!r} subscribes to channel") for key in node.triggers
+            )
+            yield from (
+                (key, f"node {name!r} writes to channel") for key in node.written
+            )
         yield from ((key, "the input channel") for key in names(self.input_channels))
         for keys in (self.output_channels, self.stream_channels or ()):
             yield from ((key, "the output channel") for key in names(keys))
@@ -143,7 +162,9 @@ class GraphDefinition:
     @cached_property
     def program(self) -> Program:
         """What the core runs; compiled when first asked for."""
-        contexts = [key for key, item in self.channels.items() if isinstance(item, Context)]
+        contexts = [
+            key for key, item in self.channels.items() if isinstance(item, Context)
+        ]
         retry, cache = policies_of(self.retry_policy), self.cache_policy
         program = compile_program(
             name=self.name,
@@ -159,15 +180,18 @@ class GraphDefinition:
         return replace(program, migrate=self.migrate)
 
     def program_now(self) -> Program:
-        """Return the program for a run that begins now: results are shared by the code of now.
+        """Return the program for a run that begins now: results are shared by the code
+        of now.
 
-        Raises:
-            ConfigurationError: The code of a node with a cache refers to what cannot be seen.
+        Raises: ConfigurationError: The code of a node with a cache refers to what
+            cannot be seen.
         """
         program, changed = self.program, dict[str, Node]()
         for name, node in program.nodes.items():
             if node.cache is not None:
-                space = self._spaces.setdefault(name, self.nodes[name].shared_space(name)).now()
+                space = self._spaces.setdefault(
+                    name, self.nodes[name].shared_space(name)
+                ).now()
                 if space != node.space:
                     changed[name] = replace(node, space=space)
         if changed:
@@ -193,39 +217,47 @@ class GraphDefinition:
         return tuple(
             key
             for key, item in self.channels.items()
-            if key != TASKS and isinstance(item, BaseChannel) and not isinstance(item, Context)
+            if key != TASKS
+            and isinstance(item, BaseChannel)
+            and not isinstance(item, Context)
         )
 
     def shaped(self, values: Any) -> Any:
-        """Return what the output channels hold in the form of its schema, if it is a class."""
+        """Return what the output channels hold in the form of its schema, if it is a
+        class.
+        """
         return values
 
-    # ------------------------------------------------------------ graphs in it, and around it
+    # graphs in it, and around it -------------------------------------------
 
     def get_subgraphs(
         self, *, namespace: str | None = None, recurse: bool = False
     ) -> Iterator[tuple[str, Any]]:
-        """Yield (namespace, graph) of the graphs that are nodes of this one, or that nodes call.
+        """Yield (namespace, graph) of the graphs that are nodes of this one, or that
+        nodes call.
 
-        A function calls a graph if its code names one; of several, the first counts. Graphs
-        with ``checkpointer=False`` are left out.
+        A function calls a graph if its code names one; of several, the first counts.
+        Graphs with ``checkpointer=False`` are left out.
 
         Args:
             namespace: Only the one of this namespace, such as ``"outer|inner"``.
             recurse: Those nested in them too.
         """
-        for path, graph in _nested_in(self, (self,), deep=recurse or namespace is not None):
+        for path, graph in _nested_in(
+            self, (self,), deep=recurse or namespace is not None
+        ):
             if namespace in (None, path):
                 yield path, graph
 
     def namespace_at(self, place: str) -> str:
-        """Return where it keeps its checkpoints as a task whose own namespace is *place*.
+        """Return where it keeps its checkpoints as a task whose own namespace is
+        *place*.
 
         With ``checkpointer=True`` that is the same for each of its tasks.
         """
         return without_ids(place) if self.checkpointer is True else place
 
-    # ------------------------------------------------------------ what it takes and gives
+    # what it takes and gives -----------------------------------------------
 
     @property
     def InputType(self) -> Any:
@@ -239,7 +271,9 @@ class GraphDefinition:
         keys = self.output_channels
         return self.channels[keys].ValueType if isinstance(keys, str) else None
 
-    def get_input_jsonschema(self, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def get_input_jsonschema(
+        self, config: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the JSON Schema of a run's input.
 
         Args:
@@ -251,14 +285,20 @@ class GraphDefinition:
         """
         return json_schema_of(self._input(), f"{self.name}Input")
 
-    def get_output_jsonschema(self, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def get_output_jsonschema(
+        self, config: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the JSON Schema of what a run returns."""
         return json_schema_of(self._output(), f"{self.name}Output")
 
     def get_context_jsonschema(self) -> dict[str, Any] | None:
         """Return the JSON Schema of a run's context; None if it has none."""
         typ = self.context_schema
-        return None if typ is None else json_schema_of(typ, getattr(typ, "__name__", self.name))
+        return (
+            None
+            if typ is None
+            else json_schema_of(typ, getattr(typ, "__name__", self.name))
+        )
 
     def get_input_schema(self, config: Mapping[str, Any] | None = None) -> Any:
         """Return a pydantic model of a run's input; without pydantic, its type."""
@@ -282,7 +322,7 @@ class GraphDefinition:
         types = {key: getattr(self.channels[key], kind) for key in keys}
         return TypedDict("Values", types, total=False)  # type: ignore[operator]
 
-    # ------------------------------------------------------------ copies, shared results
+    # copies, shared results ------------------------------------------------
 
     def copy(self, update: Mapping[str, Any] | None = None) -> Self:
         """Return a graph of its own with the attributes of *update* changed."""
@@ -295,7 +335,8 @@ class GraphDefinition:
         return clone
 
     def open_cache(self, resources: ExitStack) -> BaseCache | None:
-        """Return where results are shared: its cache, or else the store that keeps its runs.
+        """Return where results are shared: its cache, or else the store that keeps its
+        runs.
 
         Args:
             resources: What closes the cache that is opened for the moment.
@@ -309,7 +350,9 @@ class GraphDefinition:
 
         if not isinstance(self.saver, DurableSaver):
             return None
-        return resources.enter_context(cache_at(self.saver.location, self.saver.options))
+        return resources.enter_context(
+            cache_at(self.saver.location, self.saver.options)
+        )
 
     def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
         """Forget shared results: of *nodes*, or of all.
@@ -348,13 +391,17 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
 def _nested_in(
     graph: GraphDefinition, around: tuple[Any, ...], *, deep: bool
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the graphs in *graph*, but none of those *around*: graphs may call each other."""
+    """Yield the graphs in *graph*, but none of those *around*: graphs may call each
+    other.
+    """
     for name, node in graph.nodes.items():
         inner = node.subgraph
         if inner is None or inner in around:
             continue
         yield name, inner
-        for path, found in _nested_in(inner, (*around, inner), deep=True) if deep else ():
+        for path, found in (
+            _nested_in(inner, (*around, inner), deep=True) if deep else ()
+        ):
             yield f"{name}|{path}", found
 
 
@@ -370,14 +417,16 @@ def _check_parts(channels: Mapping[str, Any], nodes: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"Channel name {key!r} is reserved")
         if not isinstance(item, BaseChannel) and managed_value(item) is None:
             raise ConfigurationError(
-                f"channel {key!r} is {item!r}, which is neither a channel nor a managed value"
+                f"channel {key!r} is {item!r}, which is neither a channel nor a "
+                "managed value"
             )
     for name, node in nodes.items():
         if name in RESERVED:
             raise ConfigurationError(f"Node name {name!r} is reserved")
         if not isinstance(node, PregelNode):
             raise ConfigurationError(
-                f"node {name!r} is {node!r}; use a PregelNode, a NodeBuilder or a Channel pipe"
+                f"node {name!r} is {node!r}; use a PregelNode, a NodeBuilder or a "
+                "Channel pipe"
             )
         check_executor(node.executor)
         for key in node.triggers:

@@ -1,7 +1,7 @@
 """`Graph`: the nodes and edges of a program, as plain data that draws itself.
 
-There are three drawings: Mermaid, Graphviz, and a list for a terminal. Graphs in the graph
-are boxes with their own start and end.
+There are three drawings: Mermaid, Graphviz, and a list for a terminal. Graphs in the
+graph are boxes with their own start and end.
 """
 
 from __future__ import annotations
@@ -20,14 +20,34 @@ from flowpregel.pregel.definition import END, START, GraphDefinition
 Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
 Charset: TypeAlias = Literal["unicode", "ascii"]
 
-_MERMAID_WORDS = frozenset({
-    "call", "class", "classdef", "click", "default", "direction", "end", "flowchart", "graph",
-    "href", "linkstyle", "style", "subgraph",
-})  # fmt: skip
+_MERMAID_WORDS = frozenset(
+    {
+        "call",
+        "class",
+        "classdef",
+        "click",
+        "default",
+        "direction",
+        "end",
+        "flowchart",
+        "graph",
+        "href",
+        "linkstyle",
+        "style",
+        "subgraph",
+    }
+)
 _MERMAID_ESCAPES = {
-    ord("#"): "#35;", ord('"'): "#quot;", ord("<"): "#lt;", ord(">"): "#gt;", ord("&"): "#38;",
-    ord("%"): "#37;", ord("`"): "#96;", ord("\\"): "#92;", ord("\n"): "<br/>",
-}  # fmt: skip
+    ord("#"): "#35;",
+    ord('"'): "#quot;",
+    ord("<"): "#lt;",
+    ord(">"): "#gt;",
+    ord("&"): "#38;",
+    ord("%"): "#37;",
+    ord("`"): "#96;",
+    ord("\\"): "#92;",
+    ord("\n"): "<br/>",
+}
 _DOT_ESCAPES = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n"}
 
 
@@ -99,12 +119,15 @@ class Graph:
             for end in (edge.source, edge.target):
                 if end not in self.nodes:
                     raise ConfigurationError(
-                        f"the edge from {edge.source!r} to {edge.target!r} needs a node "
+                        f"the edge from {edge.source!r} to {edge.target!r} needs a "
+                        "node "
                         f"{end!r}, and the graph has none; add it to the nodes"
                     )
 
     def parts(self, prefix: str = "", depth: int = 1) -> Iterator[Part]:
-        """Yield the nodes in order, those of a nested graph after the node that it is."""
+        """Yield the nodes in order, those of a nested graph after the node that it
+        is.
+        """
         for key, node in self.nodes.items():
             part = Part(depth, prefix + key, prefix + node.name, node)
             yield part
@@ -113,7 +136,9 @@ class Graph:
                 yield part._replace(node=None)
 
     def all_edges(self, prefix: str = "") -> Iterator[Edge]:
-        """Yield the edges between all drawn nodes; at a nested graph they are at its markers."""
+        """Yield the edges between all drawn nodes; at a nested graph they are at its
+        markers.
+        """
         for key, node in self.nodes.items():
             if node.subgraph is not None:
                 yield from node.subgraph.all_edges(f"{prefix}{key}:")
@@ -123,7 +148,9 @@ class Graph:
             yield replace(edge, source=source, target=target)
 
     def leaves(self) -> dict[str, NodeShape]:
-        """Return the nodes that are no graphs, by their ids, each with its full name."""
+        """Return the nodes that are no graphs, by their ids, each with its full
+        name.
+        """
         return {
             part.id: replace(part.node, name=part.title)
             for part in self.parts()
@@ -170,17 +197,23 @@ class Graph:
                 line = f"subgraph {ids[id_]}[{_mermaid_label(node.name)}]"
             else:
                 label = _mermaid_label(node.name)
-                line = ids[id_] + (f"[{label}]" if node.kind == "node" else f"([{label}])")
+                line = ids[id_] + (
+                    f"[{label}]" if node.kind == "node" else f"([{label}])"
+                )
                 if node.kind != "node":
                     markers.append(ids[id_])
             lines.append("    " * depth + line)
         for edge in self.all_edges():
-            start, end, arrow = ("-.", ".->", "-.->") if edge.conditional else ("--", "-->", "-->")
+            start, end, arrow = (
+                ("-.", ".->", "-.->") if edge.conditional else ("--", "-->", "-->")
+            )
             if edge.data:
                 arrow = f"{start} {_mermaid_label(edge.data)} {end}"
             lines.append(f"    {ids[edge.source]} {arrow} {ids[edge.target]}")
         if markers:
-            lines.append("    classDef marker fill:#eceff1,stroke:#90a4ae,color:#37474f")
+            lines.append(
+                "    classDef marker fill:#eceff1,stroke:#90a4ae,color:#37474f"
+            )
             lines.append(f"    class {','.join(markers)} marker")
         return "\n".join(lines) + "\n"
 
@@ -195,11 +228,14 @@ class Graph:
             if node is None:
                 line = "}"
             elif node.subgraph is not None:
-                # Graphviz draws a frame around a subgraph whose name begins with this word.
+                # Graphviz draws a frame around a subgraph whose name begins with this
+                # word.
                 label = f"\n{'  ' * depth}  label={_quoted(node.name)};"
                 line = f"subgraph {_quoted('cluster ' + id_)} {{{label}"
             else:
-                looks = f"label={_quoted(node.name)}" + ", shape=oval" * (node.kind != "node")
+                looks = f"label={_quoted(node.name)}" + ", shape=oval" * (
+                    node.kind != "node"
+                )
                 line = f"{_quoted(id_)} [{looks}];"
             lines.append("  " * depth + line)
         for edge in self.all_edges():
@@ -209,7 +245,9 @@ class Graph:
             lines.append(f"  {source} -> {target} [{', '.join(marks)}];")
         return "\n".join([*lines, "}"]) + "\n"
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(
+        self, include: Any = None, exclude: Any = None
+    ) -> dict[str, str]:
         text = self.draw_ascii()
         return {
             "text/plain": text,
@@ -224,15 +262,22 @@ class Graph:
     def outline(self) -> dict[str, Any]:
         """Return the ids of its nodes, and where its edges begin and end."""
         nodes = [id_ for id_, node in self.nodes.items() if node.kind == "node"]
-        return {"nodes": nodes, "edges": [(each.source, each.target) for each in self.edges]}
+        return {
+            "nodes": nodes,
+            "edges": [(each.source, each.target) for each in self.edges],
+        }
 
 
 def _end_inside(graph: Graph, id_: str, kind: Literal["start", "end"]) -> str:
-    """Return where an edge to a node begins or ends: at a nested graph at its marker, if any."""
+    """Return where an edge to a node begins or ends: at a nested graph at its marker,
+    if any.
+    """
     inner = graph.nodes[id_].subgraph
     if inner is None or not inner.nodes:
         return id_
-    marked = [each for each, node in inner.nodes.items() if node.kind == kind] or [*inner.nodes]
+    marked = [each for each, node in inner.nodes.items() if node.kind == kind] or [
+        *inner.nodes
+    ]
     return f"{id_}:{_end_inside(inner, marked[-1 if kind == 'end' else 0], kind)}"
 
 
@@ -241,7 +286,9 @@ def _mermaid_label(text: str) -> str:
 
 
 def _mermaid_ids(names: Collection[str]) -> dict[str, str]:
-    """Return ids that Mermaid takes: the names themselves where they are words to it."""
+    """Return ids that Mermaid takes: the names themselves where they are words to
+    it.
+    """
     words = {
         name
         for name in names
@@ -260,8 +307,11 @@ def _line(text: str) -> str:
     return printable(" ".join(text.split("\n")))
 
 
-def graph_of(nodes: Iterable[str], edges: list[Edge], inside: Mapping[str, Graph]) -> Graph:
-    """Return the graph of these nodes and edges, with a start and an end if one leads there.
+def graph_of(
+    nodes: Iterable[str], edges: list[Edge], inside: Mapping[str, Graph]
+) -> Graph:
+    """Return the graph of these nodes and edges, with a start and an end if one leads
+    there.
 
     Args:
         nodes: Their names.

@@ -5,9 +5,9 @@
     Superstep.go() --> Submit, Wait, Commit ... --> _withheld --> the engine
       (as in a run)                                (no calls, nothing kept)
 
-The bodies of the superstep at which the run stands run, and are answered from the record.
-Calls that the record does not answer are counted and withheld: a body that needs the result
-of one stops there, as at a question.
+The bodies of the superstep at which the run stands run, and are answered from the
+record. Calls that the record does not answer are counted and withheld: a body that
+needs the result of one stops there, as at a question.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
 
 _PATIENCE = 20_000_000
-"""Nanoseconds without an event after which bodies are told that calls are withheld: those
-that are answered come first, as their results may lead to further calls."""
+"""Nanoseconds without an event after which bodies are told that calls are withheld:
+those that are answered come first, as their results may lead to further calls.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +66,21 @@ class DryRun:
     answered: int = 0
     """How many calls the record answers."""
     would_run: Mapping[str, int] = field(default_factory=dict)
-    """How many calls, and nodes of a graph, would run, by name: up to the first result that is
-    not known, on which it depends what is asked next."""
+    """How many calls, and nodes of a graph, would run, by name: up to the first result
+    that is not known, on which it depends what is asked next.
+    """
     not_asked: int = 0
     """How many recorded calls would not be asked for up to there."""
     other_code: Mapping[str, int] = field(default_factory=dict)
     """How many results that other code made would be used, by the name of the task."""
     is_changed: bool = False
-    """Whether the body has other code, or another input, than when its calls were recorded."""
+    """Whether the body has other code, or another input, than when its calls were
+    recorded.
+    """
     diff: str = ""
-    """How the code of these tasks, and of the body, has changed, as far as the store has it."""
+    """How the code of these tasks, and of the body, has changed, as far as the store
+    has it.
+    """
     error: str | None = None
     """What it would fail with at once."""
 
@@ -107,7 +113,8 @@ def _counts(numbers: Mapping[str, int]) -> str:
 
 
 def dry_replay(asked: GraphRun) -> DryRun:
-    """Return what the run that is *asked* for would do; no task runs, and nothing is written.
+    """Return what the run that is *asked* for would do; no task runs, and nothing is
+    written.
 
     Raises:
         FlowPregelError: It cannot start.
@@ -144,7 +151,12 @@ def dry_replay(asked: GraphRun) -> DryRun:
         )
         steps = _superstep(begun, options, graph.saver)
         engine = Engine(
-            RunPlan(steps=steps, around=around, open_cache=graph.open_cache, resources=ExitStack())
+            RunPlan(
+                steps=steps,
+                around=around,
+                open_cache=graph.open_cache,
+                resources=ExitStack(),
+            )
         )
         with held():
             deque(drive(engine), maxlen=0)
@@ -156,11 +168,17 @@ def dry_replay(asked: GraphRun) -> DryRun:
         return found
     # Nodes of earlier supersteps, whose results are used.
     diff = "\n".join(filter(None, (_diff(earlier, graph.saver), found.diff)))
-    return replace(found, other_code=dict(results + Counter(found.other_code)), diff=diff)
+    return replace(
+        found, other_code=dict(results + Counter(found.other_code)), diff=diff
+    )
 
 
-def _superstep(begun: Start, options: Options, saver: BaseCheckpointSaver | None) -> Steps:
-    """Go the steps of the superstep at which a run stands; its `Result` has a `DryRun`."""
+def _superstep(
+    begun: Start, options: Options, saver: BaseCheckpointSaver | None
+) -> Steps:
+    """Go the steps of the superstep at which a run stands; its `Result` has a
+    `DryRun`.
+    """
     run = yield from start(begun.program, options, begun.given)
     setting = run.setting()
     tasks = plan(run.program, run.state, run.updated, setting)
@@ -190,17 +208,23 @@ def _superstep(begun: Start, options: Options, saver: BaseCheckpointSaver | None
 
 
 def _diff(codes: Mapping[str, tuple[str, str]], saver: BaseCheckpointSaver) -> str:
-    """Return how the sources of tasks and bodies have changed that had other *codes*."""
+    """Return how the sources of tasks and bodies have changed that had other
+    *codes*.
+    """
     lines = list[str]()
     for name, (was, present) in codes.items():
         if kept := saver.source_of(was).splitlines():
             shown = SOURCES.get(present, "").splitlines()
-            lines += unified_diff(kept, shown, f"{name}, recorded", f"{name}, now", lineterm="")
+            lines += unified_diff(
+                kept, shown, f"{name}, recorded", f"{name}, now", lineterm=""
+            )
     return "\n".join(lines)
 
 
 def _withheld(steps: Steps, names: Counter[str]) -> Steps:
-    """Go *steps*, but start bodies alone; count the *names* of other tasks, which end as asking."""
+    """Go *steps*, but start bodies alone; count the *names* of other tasks, which end
+    as asking.
+    """
     reply, ends = None, list[effects.Event]()
     while True:
         try:
@@ -212,7 +236,10 @@ def _withheld(steps: Steps, names: Counter[str]) -> Steps:
                 bodies = [task for task in tasks if task.node.role == "body"]
                 others = [task for task in tasks if task.node.role != "body"]
                 names.update(task.name for task in others if not task.node.hidden)
-                ends += [effects.Ended(task.id, task.attempt, Interrupted(())) for task in others]
+                ends += [
+                    effects.Ended(task.id, task.attempt, Interrupted(()))
+                    for task in others
+                ]
                 reply = (yield effects.Submit(bodies, setting)) if bodies else None
             case effects.Look():
                 reply = {}  # what other runs share may be gone by then
@@ -233,7 +260,9 @@ class _ReadOnlyStore(BaseStore):
     def batch(self, ops: Iterable[Op]) -> list[Answer]:
         """Answer what reads."""
         asked = list(ops)
-        answers = iter(self._store.batch([op for op in asked if not isinstance(op, PutOp)]))
+        answers = iter(
+            self._store.batch([op for op in asked if not isinstance(op, PutOp)])
+        )
         return [None if isinstance(op, PutOp) else next(answers) for op in asked]
 
 
@@ -248,14 +277,15 @@ def check_runs(
 ) -> Iterator[tuple[str, DryRun]]:
     """Yield what each run would do that nobody has now, by its id.
 
-    The flow of a run is imported before what it has recorded is read: the classes of that may
-    be there only then. What cannot be read, or imported, is the `DryRun.error` of its run.
+    The flow of a run is imported before what it has recorded is read: the classes of
+    that may be there only then. What cannot be read, or imported, is the `DryRun.error`
+    of its run.
 
-    Args:
-        saver: Keeps them.
-        flow_of: Returns the flow of a run, by the metadata of its newest checkpoint; None leaves
+    Args: saver: Keeps them. flow_of: Returns the flow of a run, by the metadata of its
+        newest checkpoint; None leaves
             it out.
-        finished: Whether finished runs count too; one whose flow cannot be imported does not.
+        finished: Whether finished runs count too; one whose flow cannot be imported
+        does not.
     """
     for address in [*saver.namespaces()]:
         if address.namespace or saver.owner(address.thread_id) is not None:
@@ -287,13 +317,17 @@ def _checked(
         return None
     if graph is None:
         return None
-    asked = GraphRun(graph.copy({"checkpointer": saver}), None, None, {"thread_id": thread_id})
+    asked = GraphRun(
+        graph.copy({"checkpointer": saver}), None, None, {"thread_id": thread_id}
+    )
     asked.resume = graph.once
     return dry_replay(asked)
 
 
 def owns(graph: GraphDefinition, saved: Saved) -> bool:
-    """Return whether a run is one of *graph*; one that does not record whose it is, may be."""
+    """Return whether a run is one of *graph*; one that does not record whose it is, may
+    be.
+    """
     recorded = saved.checkpoint.metadata.get(FLOW)
     if recorded is None or graph.once is None:
         return recorded in (None, (graph.config or {}).get("metadata", {}).get(FLOW))

@@ -1,4 +1,6 @@
-"""Hints on what a run has left that has not come to its end: notes of what it raises."""
+"""Hints on what a run has left that has not come to its end: notes of what it
+raises.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ from flowpregel.pregel.naming import Once
 
 
 def add_hint(run: Any, error: BaseException) -> None:
-    """Add a note to *error*, which ends *run*, a `GraphRun`: how to resume it, if that makes sense.
+    """Add a note to *error*, which ends *run*, a `GraphRun`: how to resume it, if that
+    makes sense.
 
-    A run that was stopped can be run again. One that was given no id needs to be told the id
-    under which its calls are kept: nobody else knows it.
+    A run that was stopped can be run again. One that was given no id needs to be told
+    the id under which its calls are kept: nobody else knows it.
     """
     thread_id = run.config.thread_id
     if run.saver is None or thread_id is None or isinstance(error, GeneratorExit):
@@ -24,7 +27,8 @@ def add_hint(run: Any, error: BaseException) -> None:
     if run.is_unnamed:
         if calls := _finished_calls(run):
             note = (
-                f"an unfinished run with {calls:,} finished call{'s' * (calls > 1)} is left "
+                f"an unfinished run with {calls:,} finished call{'s' * (calls > 1)} is "
+                "left "
                 f"behind: to go on with it, use run(..., id={thread_id!r})"
             )
     elif is_stop(error):

@@ -1,4 +1,5 @@
-"""JSON Schema of Python annotations: what a graph takes and gives, for programs and forms.
+"""JSON Schema of Python annotations: what a graph takes and gives, for programs and
+forms.
 
 pydantic writes the schema; it is imported when it is first needed. An annotation that
 JSON Schema cannot express is shown as ``{}``, which allows any value.
@@ -40,7 +41,9 @@ def json_schema_of(typ: Any, title: str) -> Schema:
     from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - as in model_of
 
     class Lenient(GenerateJsonSchema):
-        def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Schema:
+        def handle_invalid_for_json_schema(
+            self, schema: Any, error_info: str
+        ) -> Schema:
             return {}
 
     schema: Schema = model.model_json_schema(schema_generator=Lenient)
@@ -63,8 +66,14 @@ def model_of(typ: Any, name: str) -> Any:
     if isinstance(typ, type) and issubclass(typ, pydantic.BaseModel):
         return typ
     config = pydantic.ConfigDict(arbitrary_types_allowed=True)
-    is_named_tuple = isinstance(typ, type) and issubclass(typ, tuple) and hasattr(typ, "_fields")
-    if not (is_named_tuple or typing_extensions.is_typeddict(typ) or dataclasses.is_dataclass(typ)):
+    is_named_tuple = (
+        isinstance(typ, type) and issubclass(typ, tuple) and hasattr(typ, "_fields")
+    )
+    if not (
+        is_named_tuple
+        or typing_extensions.is_typeddict(typ)
+        or dataclasses.is_dataclass(typ)
+    ):
         base = type("Root", (pydantic.RootModel,), {"model_config": config})
         return pydantic.create_model(name, __base__=base[typ])  # type: ignore[index]
     fields: dict[str, Any] = {
@@ -76,7 +85,9 @@ def model_of(typ: Any, name: str) -> Any:
 
 
 def _default_of(typ: Any, key: str, hint: Any) -> Any:
-    """Return what pydantic takes as the default of a field; ``...`` if it is required."""
+    """Return what pydantic takes as the default of a field; ``...`` if it is
+    required.
+    """
     from pydantic import Field  # noqa: PLC0415 - as in model_of
 
     optional = Field(default_factory=lambda: None)
@@ -84,13 +95,16 @@ def _default_of(typ: Any, key: str, hint: Any) -> Any:
         return typ.__dataclass_fields__[key]
     if hasattr(typ, "_fields"):
         return typ._field_defaults.get(key, ...)
-    if typing.get_origin(hint) in (Required, NotRequired):  # if it was text, its class missed it
+    # if it was text, its class missed it
+    if typing.get_origin(hint) in (Required, NotRequired):
         return ... if typing.get_origin(hint) is Required else optional
     return optional if key in typ.__optional_keys__ else ...
 
 
 def without(wrappers: Collection[Any], typ: Any) -> Any:
-    """Return *typ* without those of *wrappers* that are around it, such as ``Required``."""
+    """Return *typ* without those of *wrappers* that are around it, such as
+    ``Required``.
+    """
     while typing.get_origin(typ) in wrappers:
         typ = typing.get_args(typ)[0]
     return typ
@@ -99,7 +113,8 @@ def without(wrappers: Collection[Any], typ: Any) -> Any:
 def hints_of(target: Any, *, extras: bool = False) -> dict[str, Any]:
     """Return the annotations of a class or a function, resolved.
 
-    If one of them cannot be (a class of a function's own, a missing import), all are `Any`.
+    If one of them cannot be (a class of a function's own, a missing import), all are
+    `Any`.
 
     Args:
         target: Anything; what has no annotations gives none.

@@ -1,4 +1,5 @@
-"""Recorded results that a run uses without running anything, compared with the code of now.
+"""Recorded results that a run uses without running anything, compared with the code of
+now.
 
 ==================  ========================================  =================================
 ``on_code_change``  a finished run is asked for again         a run goes on, past finished nodes
@@ -38,7 +39,9 @@ class KeptResults:
     changes: Sequence[CodeChange]
     """The nodes, and the tasks that they called, whose code has changed since."""
     unknown: frozenset[str]
-    """The names of tasks that the nodes called and do not name, so that they are not compared."""
+    """The names of tasks that the nodes called and do not name, so that they are not
+    compared.
+    """
     first_checkpoint: str | None
     """The id of the checkpoint from which the first node of these started."""
 
@@ -76,15 +79,23 @@ class KeptResults:
         )
 
 
-def kept_results(program: Program, saver: BaseCheckpointSaver, saved: Saved) -> KeptResults:
-    """Compare the results of nodes that led to a checkpoint with the code as it is now."""
+def kept_results(
+    program: Program, saver: BaseCheckpointSaver, saved: Saved
+) -> KeptResults:
+    """Compare the results of nodes that led to a checkpoint with the code as it is
+    now.
+    """
     comparison, first_checkpoint = CodeComparison(program.nodes), None
     for identifier, ran in saver.node_results(saved.address):
         if comparison.add(ran):
             first_checkpoint = identifier
-    return KeptResults(saved, comparison.changes, frozenset(comparison.unknown), first_checkpoint)
+    return KeptResults(
+        saved, comparison.changes, frozenset(comparison.unknown), first_checkpoint
+    )
 
 
 def difference_in(saver: BaseCheckpointSaver, recorded: str, now: str) -> str:
-    """Return the first line in which the sources of two digests differ; empty: not known."""
+    """Return the first line in which the sources of two digests differ; empty: not
+    known.
+    """
     return first_difference(saver.source_of(recorded), SOURCES.get(now, ""))

@@ -1,7 +1,9 @@
-"""The terminal on which runs show their progress: the views of all of them, below what is printed.
+"""The terminal on which runs show their progress: the views of all of them, below what
+is printed.
 
-rich's `Live` takes what the program prints, and puts it above the views, which are drawn again
-below. There is one such display for a terminal, so runs side by side share it::
+rich's `Live` takes what the program prints, and puts it above the views, which are
+drawn again below. There is one such display for a terminal, so runs side by side share
+it::
 
     a run ----> LiveView --+
     a run ----> LiveView --+--> TerminalScreen ----> Live ----> stderr
@@ -28,14 +30,16 @@ from flowpregel._text import printable
 from flowpregel.pregel.progress import ProgressView
 
 _PERIOD = 0.2
-"""Seconds between two drawings, of which none is asked for by a line that is printed."""
+"""Seconds between two drawings, of which none is asked for by a line that is
+printed.
+"""
 
 
 class SteadyConsole(Console):
     """A console that draws one picture after the other, whichever OS threads print.
 
-    rich computes how many lines to go back when it renders, and writes later: two threads whose
-    pictures differ in height would leave a part of one of them behind.
+    rich computes how many lines to go back when it renders, and writes later: two
+    threads whose pictures differ in height would leave a part of one of them behind.
     """
 
     def __init__(self) -> None:
@@ -90,7 +94,9 @@ class TerminalScreen:
                     console.print(_as_text([view]))
 
     def _start(self) -> Live:
-        """Return a display that is drawn now, and from now on by an OS thread of its own."""
+        """Return a display that is drawn now, and from now on by an OS thread of its
+        own.
+        """
         display = Live(
             console=SteadyConsole(),
             get_renderable=lambda: _as_text([*self._views]),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
-    """Return what a user passed as ``checkpointer=`` as a saver; a path opens an `LMDBSaver`,
-    a URL a `PostgresSaver`.
+    """Return what a user passed as ``checkpointer=`` as a saver; a path opens an
+    `LMDBSaver`, a URL a `PostgresSaver`.
 
     Raises:
         ConfigurationError: It is none of what can be one.
@@ -46,7 +46,8 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
 
 
 def as_cache(value: Any) -> BaseCache | None:
-    """Return what a user passed as ``cache=``; a path opens an `LMDBCache`, a URL the other.
+    """Return what a user passed as ``cache=``; a path opens an `LMDBCache`, a URL the
+    other.
 
     Raises:
         ConfigurationError: It is no cache.
@@ -58,7 +59,9 @@ def as_cache(value: Any) -> BaseCache | None:
     raise ConfigurationError(f"Invalid cache {value!r}: give a cache, or a path")
 
 
-def cache_at(place: str | os.PathLike[str], options: StoreOptions | None = None) -> RecordCache:
+def cache_at(
+    place: str | os.PathLike[str], options: StoreOptions | None = None
+) -> RecordCache:
     """Open the cache in a folder, or in a database."""
     if isinstance(place, str) and is_url(place):
         from flowpregel.cache.postgres import PostgresCache  # noqa: PLC0415 - an extra
@@ -88,17 +91,28 @@ class Once:
     adopts: tuple[str, ...] = ()
     """Names that it had before."""
     adopt: bool = False
-    """Whether the run goes on with the input it is now given, if that is another one."""
+    """Whether the run goes on with the input it is now given, if that is another
+    one.
+    """
 
     again: bool = False
     """Whether a new run starts in any case; what is kept stays in the history."""
-    completed: Callable[[Any], Any] | None = field(default=None, repr=False, compare=False)
-    """Spells an input that was recorded by the parameters of now, with their defaults."""
+    completed: Callable[[Any], Any] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Spells an input that was recorded by the parameters of now, with their
+    defaults.
+    """
 
     def owns(self, recorded: str) -> bool:
-        """Return whether a run that was recorded as one of *recorded* is one of this workflow."""
-        # `python pkg/study.py` knows the module as `study`, everyone else as `pkg.study`.
-        same = f".{self.flow}".endswith(f".{recorded}") or recorded.endswith(f".{self.flow}")
+        """Return whether a run that was recorded as one of *recorded* is one of this
+        workflow.
+        """
+        # `python pkg/study.py` knows the module as `study`, everyone else as
+        # `pkg.study`.
+        same = f".{self.flow}".endswith(f".{recorded}") or recorded.endswith(
+            f".{self.flow}"
+        )
         return same or recorded in self.adopts or node_of(recorded) in self.adopts
 
 
@@ -108,7 +122,8 @@ def labels_of(flow: str, folder: str) -> dict[str, str]:
 
 
 def folder_of(module: str, file: str | None) -> str:
-    """Return the folder that *module* is imported from, if it has a *file*; else nothing.
+    """Return the folder that *module* is imported from, if it has a *file*; else
+    nothing.
 
     Example:
         >>> folder_of("pkg.study", "/jobs/pkg/study.py")
@@ -122,7 +137,8 @@ def folder_of(module: str, file: str | None) -> str:
 
 
 def imported_as(module: str) -> tuple[str, str | None]:
-    """Return the name under which other programs import a module, and its file, if it has one.
+    """Return the name under which other programs import a module, and its file, if it
+    has one.
 
     Both are those of a script too, which knows itself as ``__main__``.
     """
@@ -136,10 +152,11 @@ def imported_as(module: str) -> tuple[str, str | None]:
 
 
 def labels_of_graph(graph: Any) -> dict[str, str]:
-    """Return the labels of a graph: the ones of its workflow, or of the variable that holds it.
+    """Return the labels of a graph: the ones of its workflow, or of the variable that
+    holds it.
 
-    The variable is looked for in the modules of the functions that have led here: the one that
-    runs a graph has made it, or has imported it. Other graphs have no labels.
+    The variable is looked for in the modules of the functions that have led here: the
+    one that runs a graph has made it, or has imported it. Other graphs have no labels.
     """
     once: Once | None = graph.once
     if once is not None:
@@ -153,11 +170,17 @@ def labels_of_graph(graph: Any) -> dict[str, str]:
                 if value is graph:
                     known, file = imported_as(module)
                     # What a notebook or a prompt defines, no other program can import.
-                    return labels_of(f"{known}:{name}", folder_of(known, file)) if file else {}
+                    return (
+                        labels_of(f"{known}:{name}", folder_of(known, file))
+                        if file
+                        else {}
+                    )
         frame = frame.f_back
     return {}
 
 
 def node_of(flow: str) -> str:
-    """Return the name of the node that is the body of a workflow: the last part of its name."""
+    """Return the name of the node that is the body of a workflow: the last part of its
+    name.
+    """
     return flow.rpartition(":")[2].rpartition(".")[2]

@@ -1,4 +1,6 @@
-"""`PregelNode`, two ways to make one (`NodeBuilder`, `Channel` pipes), and the graphs it calls."""
+"""`PregelNode`, two ways to make one (`NodeBuilder`, `Channel` pipes), and the graphs
+it calls.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class PregelNode:
     """Set for a node that calls tasks and waits for them."""
 
     def __post_init__(self) -> None:
-        self.channels = self.channels if isinstance(self.channels, str) else [*self.channels]
+        self.channels = (
+            self.channels if isinstance(self.channels, str) else [*self.channels]
+        )
         self.triggers = [*self.triggers]
         self.writers = [*(self.writers or ())]
         self.tags = [*(self.tags or ())]
@@ -78,7 +82,8 @@ class PregelNode:
         Resources(isolation=self.isolation)  # refuses what cannot be
         if self.isolation is not None and is_graph(self.bound):
             raise ConfigurationError(
-                f"isolation={self.isolation!r}: {self.bound.name!r} is a graph, which has no "
+                f"isolation={self.isolation!r}: {self.bound.name!r} is a graph, which "
+                "has no "
                 f"process; give isolation={self.isolation!r} to the nodes in it"
             )
 
@@ -89,7 +94,9 @@ class PregelNode:
 
     @property
     def subgraph(self) -> Any:
-        """The graph that it is, or else the first that its code names; None: there is none."""
+        """The graph that it is, or else the first that its code names; None: there is
+        none.
+        """
         for step in self.steps:
             for graph in (step,) if is_graph(step) else graphs_named_by(step):
                 if graph.checkpointer is not False:
@@ -99,10 +106,14 @@ class PregelNode:
     @property
     def written(self) -> list[str]:
         """The channels that its writers write to, as far as that is known."""
-        return [key for writer in self.writers for key in getattr(writer, "channels", ())]
+        return [
+            key for writer in self.writers for key in getattr(writer, "channels", ())
+        ]
 
     def __or__(self, other: Any) -> PregelNode:
-        """Return the node with one more part: a writer, a dict of writers, or a function."""
+        """Return the node with one more part: a writer, a dict of writers, or a
+        function.
+        """
         if isinstance(other, ChannelWrite):
             return self.changed(writers=[*self.writers, other])
         if isinstance(other, Mapping):
@@ -116,7 +127,9 @@ class PregelNode:
         return self.changed(**self._with_step(other))
 
     def invoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
-        """Return what it calls makes of *input*, outside of a run; nothing is written."""
+        """Return what it calls makes of *input*, outside of a run; nothing is
+        written.
+        """
         if is_graph(self.bound):
             return self.bound.invoke(input, config)
         return _result_of(perform(self._job(input, config), RunClient()))
@@ -130,7 +143,9 @@ class PregelNode:
     def _job(self, given: Any, config: Mapping[str, Any] | None) -> Job:
         node = Node(name="node", steps=tuple(map(callee_of, self.steps)))
         place = StepContext("", "", step=0, stop=1)
-        return Job(Task("", node, Kind.CALL, given, ""), place, RunInfo(config=config or {}))
+        return Job(
+            Task("", node, Kind.CALL, given, ""), place, RunInfo(config=config or {})
+        )
 
     def _with_step(self, step: Any) -> dict[str, Any]:
         callee_of(step)  # raises if it cannot be called
@@ -149,12 +164,12 @@ class PregelNode:
         cache: CachePolicy | None = None,
         contexts: Collection[str] = (),
     ) -> Node:
-        """Return what the core runs, but for where its results are shared: see `shared_space`.
+        """Return what the core runs, but for where its results are shared: see
+        `shared_space`.
 
-        Args:
-            name: The name of the node.
-            retry, cache: The policies of its graph, for a node that has none of its own.
-            contexts: The `Context` channels of its graph.
+        Args: name: The name of the node. retry, cache: The policies of its graph, for a
+            node that has none of its own. contexts: The `Context` channels of its
+            graph.
 
         Raises:
             ConfigurationError: A step cannot be called.
@@ -168,8 +183,12 @@ class PregelNode:
             subgraph=self.subgraph,
             role=self.role or ("leaf" if graph is None else "graph"),
             triggers=tuple(self.triggers),
-            channels=self.channels if isinstance(self.channels, str) else tuple(self.channels),
-            contexts=() if self.mapper else tuple(key for key in contexts if key in self.channels),
+            channels=self.channels
+            if isinstance(self.channels, str)
+            else tuple(self.channels),
+            contexts=()
+            if self.mapper
+            else tuple(key for key in contexts if key in self.channels),
             mapper=self.mapper,
             writers=tuple(self.writers),
             reads=tuple(self.reads),
@@ -178,21 +197,27 @@ class PregelNode:
             timeout=TimeoutPolicy.coerce(self.timeout),
             handler=self.error_handler,
             executor=self.executor,
-            resources=None if self.isolation is None else Resources(isolation=self.isolation),
+            resources=None
+            if self.isolation is None
+            else Resources(isolation=self.isolation),
             hidden=TAG_HIDDEN in self.tags,
             metadata=self.metadata,
             tags=tuple(self.tags),
         )
 
     def shared_space(self, name: str) -> SharedSpace:
-        """Return where its results are shared under *name*: what it calls, and where it writes."""
+        """Return where its results are shared under *name*: what it calls, and where it
+        writes.
+        """
         return SharedSpace(name, self.steps, ends=self.written)
 
     def __repr__(self) -> str:
         return f"PregelNode(channels={self.channels!r}, triggers={self.triggers!r})"
 
 
-def policies_of(policy: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[RetryPolicy, ...]:
+def policies_of(
+    policy: RetryPolicy | Sequence[RetryPolicy] | None,
+) -> tuple[RetryPolicy, ...]:
     """Return one, several or no policies as a tuple.
 
     Raises:
@@ -203,7 +228,9 @@ def policies_of(policy: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[Ret
     policies = tuple(policy) if isinstance(policy, list | tuple) else (policy,)
     for each in policies:
         if not isinstance(each, RetryPolicy):
-            raise ConfigurationError(f"retry_policy={each!r}; use RetryPolicy(max_attempts=3)")
+            raise ConfigurationError(
+                f"retry_policy={each!r}; use RetryPolicy(max_attempts=3)"
+            )
     return policies
 
 
@@ -239,7 +266,8 @@ class NodeBuilder(PregelNode):
         if self.channels or self.triggers:
             raise ConfigurationError(
                 f"subscribe_only({channel!r}): the node is already subscribed to "
-                f"{self.triggers or self.channels}; use subscribe_to for several channels"
+                f"{self.triggers or self.channels}; use subscribe_to for several "
+                "channels"
             )
         return self._set(channels=channel, triggers=[channel])
 
@@ -257,8 +285,10 @@ class NodeBuilder(PregelNode):
         """
         if isinstance(self.channels, str):
             raise ConfigurationError(
-                f"the node gets the bare value of {self.channels!r} (subscribe_only) and cannot "
-                f"read {', '.join(channels)} as well; use subscribe_to({self.channels!r})"
+                f"the node gets the bare value of {self.channels!r} (subscribe_only) "
+                "and cannot "
+                f"read {', '.join(channels)} as well; use "
+                f"subscribe_to({self.channels!r})"
             )
         return self._set(channels=dict.fromkeys((*self.channels, *channels)))
 
@@ -267,13 +297,17 @@ class NodeBuilder(PregelNode):
         return self._set(**self._with_step(node))
 
     def write_to(self, *channels: str | ChannelWriteEntry, **named: Any) -> Self:
-        """Write the output to *channels*; a named callable maps it, a named value replaces it."""
+        """Write the output to *channels*; a named callable maps it, a named value
+        replaces it.
+        """
         added = Channel.write_to(*channels, **named)
         return self._set(writers=[*self.writers, *([added] if added.writes else ())])
 
     def meta(self, *tags: str, **metadata: Any) -> Self:
         """Add tags and metadata, shown in streams."""
-        return self._set(tags=[*self.tags, *tags], metadata={**self.metadata, **metadata})
+        return self._set(
+            tags=[*self.tags, *tags], metadata={**self.metadata, **metadata}
+        )
 
     def add_retry_policies(self, *policies: RetryPolicy) -> Self:
         """Try the node again by these; the first that matches an error decides."""
@@ -302,7 +336,9 @@ class NodeBuilder(PregelNode):
 
 
 class Channel:
-    """Begins and ends a pipe: ``Channel.subscribe_to("a") | fn | Channel.write_to("b")``."""
+    """Begins and ends a pipe: ``Channel.subscribe_to("a") | fn |
+    Channel.write_to("b")``.
+    """
 
     @staticmethod
     def subscribe_to(
@@ -346,7 +382,8 @@ def is_graph(target: Any) -> bool:
 def graphs_named_by(target: Any) -> Iterator[Any]:
     """Yield the compiled graphs that the code of *target* names, in this order.
 
-    It names what it closes over, what its module has, and what the modules have that it names.
+    It names what it closes over, what its module has, and what the modules have that it
+    names.
 
     Args:
         target: A function, perhaps wrapped; anything else names none.
@@ -356,7 +393,9 @@ def graphs_named_by(target: Any) -> Iterator[Any]:
     code = getattr(function, "__code__", None)
     if isinstance(code, CodeType):
         known = dict(function.__globals__)
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        for name, cell in zip(
+            code.co_freevars, function.__closure__ or (), strict=True
+        ):
             with suppress(ValueError):  # a name that has no value yet
                 known[name] = cell.cell_contents
         yield from _graphs_in(code, known)
@@ -368,7 +407,10 @@ def _graphs_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[Any]:
         name = instruction.argval
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
             value = known.get(name)
-        elif isinstance(value, ModuleType) and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+        elif isinstance(value, ModuleType) and instruction.opname in (
+            "LOAD_ATTR",
+            "LOAD_METHOD",
+        ):
             value = vars(value).get(name)
         else:
             value = None

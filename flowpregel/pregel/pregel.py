@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
@@ -25,7 +32,9 @@ Params = ParamSpec("Params")
 Value = TypeVar("Value")
 
 
-def _off_loop(method: Callable[Params, Value]) -> Callable[Params, Coroutine[Any, Any, Value]]:
+def _off_loop(
+    method: Callable[Params, Value],
+) -> Callable[Params, Coroutine[Any, Any, Value]]:
     """Return the async form of *method*: the same, on another OS thread."""
 
     @wraps(method)
@@ -60,15 +69,15 @@ class Pregel(GraphDefinition):
         checkpointer: Keeps the state of threads: a saver, or the path of an LMDB
             folder. For a nested graph: None is the saver of the graph around,
             True the same with one history per thread, False none.
-        store: A long-term store for what outlives threads.
-        cache: Shares results between runs, for nodes with a cache policy.
-        retry_policy, cache_policy: For nodes that have none of their own.
-        context_schema: The class that a run's ``context`` dict becomes.
-        config: Defaults of every run.
-        name: Shown in drawings and messages.
-        executor: Where nodes run: ``"processes"``, ``"threads"``, ``"inline"``, or an executor.
-        migrate: Given what the channels of a checkpoint held, perhaps as an older program kept
-            it, returns what they hold now; called on every read, so it has to look what it got.
+        store: A long-term store for what outlives threads. cache: Shares results
+        between runs, for nodes with a cache policy. retry_policy, cache_policy: For
+        nodes that have none of their own. context_schema: The class that a run's
+        ``context`` dict becomes. config: Defaults of every run. name: Shown in drawings
+        and messages. executor: Where nodes run: ``"processes"``, ``"threads"``,
+        ``"inline"``, or an executor. migrate: Given what the channels of a checkpoint
+        held, perhaps as an older program kept
+            it, returns what they hold now; called on every read, so it has to look what
+            it got.
 
     Raises:
         ConfigurationError: Nodes and channels do not fit together.
@@ -88,7 +97,9 @@ class Pregel(GraphDefinition):
         'foofoo'
     """
 
-    def invoke(self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]) -> Any:
+    def invoke(
+        self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
+    ) -> Any:
         """Run the graph, and return what its output channels hold at the end.
 
         Args:
@@ -99,19 +110,20 @@ class Pregel(GraphDefinition):
                 ``thread_id=``, ``checkpoint_id=``, ``run_id=``,
                 ``recursion_limit=``, ``max_concurrency=``, ``tags=``,
                 ``metadata=``, ``configurable=``.
-            asked: What `stream` takes as well: ``context``, ``stream_mode``, ``output_keys``,
-                ``interrupt_before``, ``interrupt_after``, ``durability``, ``control``,
-                ``print_mode``. ``resume="auto"`` goes on with the thread's unfinished run if
-                there is one, which must have been given equal input, and starts one otherwise.
-                A ``run_id`` names a run: asked for again, it goes on, or returns what it
-                returned. ``on_code_change`` says what to do with a recorded result that other
-                code made: ``"keep"`` it (default, with a notice), ``"rerun"`` the call, or
-                ``"error"``. ``fail_fast=True`` starts no call of a body that has failed.
-                ``progress=True`` shows a live view on stderr.
-                ``version="v2"`` returns a `GraphOutput`, with interrupts beside the value.
+            asked: What `stream` takes as well: ``context``, ``stream_mode``,
+                ``output_keys``, ``interrupt_before``, ``interrupt_after``,
+                ``durability``, ``control``, ``print_mode``. ``resume="auto"`` goes on
+                with the thread's unfinished run if there is one, which must have been
+                given equal input, and starts one otherwise. A ``run_id`` names a run:
+                asked for again, it goes on, or returns what it returned.
+                ``on_code_change`` says what to do with a recorded result that other
+                code made: ``"keep"`` it (default, with a notice), ``"rerun"`` the call,
+                or ``"error"``. ``fail_fast=True`` starts no call of a body that has
+                failed. ``progress=True`` shows a live view on stderr. ``version="v2"``
+                returns a `GraphOutput`, with interrupts beside the value.
 
-        Returns:
-            The output, with ``__interrupt__`` if it waits for answers; or a mode's items.
+        Returns: The output, with ``__interrupt__`` if it waits for answers; or a mode's
+            items.
 
         Raises:
             EmptyInputError: There is nothing to run on.
@@ -183,7 +195,8 @@ class Pregel(GraphDefinition):
         return_exceptions: bool = False,
         **asked: Unpack[RunKeywords],
     ) -> list[Any]:
-        """Run the graph on each of *inputs*, side by side, and return the outputs in order.
+        """Run the graph on each of *inputs*, side by side, and return the outputs in
+        order.
 
         Args:
             inputs: What each run is given.
@@ -225,7 +238,9 @@ class Pregel(GraphDefinition):
     nested_run = nested_run
 
     def __call__(self, input: Any, config: Config | None = None) -> Any:
-        """Return what `invoke` does, for what takes functions: LangChain's chains do."""
+        """Return what `invoke` does, for what takes functions: LangChain's chains
+        do.
+        """
         return self.invoke(input, config)
 
     # ------------------------------------------------------------ states of threads
@@ -245,7 +260,9 @@ class Pregel(GraphDefinition):
         Raises:
             ConfigurationError: There is no checkpointer, or no thread_id.
         """
-        return threads.state(self, merged(self.config, config, **settings), deep=subgraphs)
+        return threads.state(
+            self, merged(self.config, config, **settings), deep=subgraphs
+        )
 
     def get_state_history(
         self,
@@ -265,7 +282,9 @@ class Pregel(GraphDefinition):
             limit: At most this many.
         """
         merged_config = merged(self.config, config, **settings)
-        found = threads.history(self, merged_config, filter=filter, before=before, limit=limit)
+        found = threads.history(
+            self, merged_config, filter=filter, before=before, limit=limit
+        )
         return held_steps(found)
 
     def update_state(
@@ -276,7 +295,8 @@ class Pregel(GraphDefinition):
         task_id: str | None = None,
         **settings: Any,
     ) -> dict[str, Any]:
-        """Write to a thread's state as if a node had, and return the new checkpoint's config.
+        """Write to a thread's state as if a node had, and return the new checkpoint's
+        config.
 
         Args:
             config: Names the thread, and perhaps a checkpoint to branch from.
@@ -289,7 +309,9 @@ class Pregel(GraphDefinition):
         Raises:
             InvalidUpdateError: The update cannot be made; the message says why.
         """
-        return self.bulk_update_state(config, [[StateUpdate(values, as_node, task_id)]], **settings)
+        return self.bulk_update_state(
+            config, [[StateUpdate(values, as_node, task_id)]], **settings
+        )
 
     def bulk_update_state(
         self,
@@ -297,7 +319,8 @@ class Pregel(GraphDefinition):
         supersteps: Sequence[Sequence[StateUpdate]],
         **settings: Any,
     ) -> dict[str, Any]:
-        """Apply several supersteps of updates, and return the config of the last checkpoint.
+        """Apply several supersteps of updates, and return the config of the last
+        checkpoint.
 
         Args:
             config: Names the thread, and perhaps a checkpoint to branch from.
@@ -324,7 +347,8 @@ class Pregel(GraphDefinition):
     # ------------------------------------------------------------ drawings
 
     def get_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
-        """Return a drawing of the graph: ``draw_mermaid()``, ``draw_ascii()``, notebooks.
+        """Return a drawing of the graph: ``draw_mermaid()``, ``draw_ascii()``,
+        notebooks.
 
         Args:
             config: Not used; LangGraph's programs pass it.
@@ -342,7 +366,9 @@ class Pregel(GraphDefinition):
             xray = 1 + max(depths, default=0)
         if xray <= 0:
             return {}
-        return {name: graph.get_graph(xray=xray - 1) for name, graph in self.get_subgraphs()}
+        return {
+            name: graph.get_graph(xray=xray - 1) for name, graph in self.get_subgraphs()
+        }
 
     @held()
     def get_run(
@@ -353,7 +379,8 @@ class Pregel(GraphDefinition):
         limit: int | None = None,
         **settings: Any,
     ) -> RunDrawing:
-        """Return what a thread's last run did: which tasks, when, how long, what failed.
+        """Return what a thread's last run did: which tasks, when, how long, what
+        failed.
 
         It shows itself as a table, ``draw_ascii()``; ``tasks`` is the data.
         It may be asked while the run goes on, in this process or another.
@@ -374,7 +401,9 @@ class Pregel(GraphDefinition):
         """
         from flowpregel.pregel import runs  # noqa: PLC0415 - seldom needed
 
-        graph, saver, parsed = threads.opened(self, merged(self.config, config, **settings))
+        graph, saver, parsed = threads.opened(
+            self, merged(self.config, config, **settings)
+        )
         assert isinstance(graph, Pregel)
         depth = 1 << 30 if xray is True else int(xray)
         history = runs.last_run(saver, parsed.address, limit)
@@ -393,7 +422,7 @@ class Pregel(GraphDefinition):
         for item in self.get_subgraphs(namespace=namespace, recurse=recurse):
             yield item
 
-    # ------------------------------------------------------------ copies, shared results
+    # copies, shared results ------------------------------------------------
 
     def with_config(self, config: Config | None = None, **settings: Any) -> Self:
         """Return the graph with *config* and *settings* as defaults of every run."""

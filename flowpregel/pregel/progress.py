@@ -1,13 +1,14 @@
-"""Who is told of a run: handlers, that it starts and how it ends; the live view, how far it is.
+"""Who is told of a run: handlers, that it starts and how it ends; the live view, how
+far it is.
 
-Handlers are those in ``config["callbacks"]``, with LangChain's methods, and the hooks of a
-workflow (`EndHooks`), which are told of each end once. A handler needs no more methods than it
-wants.
+Handlers are those in ``config["callbacks"]``, with LangChain's methods, and the hooks
+of a workflow (`EndHooks`), which are told of each end once. A handler needs no more
+methods than it wants.
 
-The live view shows how many tasks of each name are done, how fast, how long yet. On a terminal
-it stands below what is printed (see `live_view.py`); in a notebook one output is updated; anywhere
-else a line is added from time to time. It goes to stderr, so that what the program prints stays as
-it is.
+The live view shows how many tasks of each name are done, how fast, how long yet. On a
+terminal it stands below what is printed (see `live_view.py`); in a notebook one output
+is updated; anywhere else a line is added from time to time. It goes to stderr, so that
+what the program prints stays as it is.
 """
 
 from __future__ import annotations
@@ -68,14 +69,19 @@ class EndHooks:
 
 @contextmanager
 def run_hooks(run: Any, planned: RunPlan) -> Iterator[None]:
-    """Call the methods of each handler of *run*, a `GraphRun`, before it and when it has ended.
+    """Call the methods of each handler of *run*, a `GraphRun`, before it and when it
+    has ended.
 
-    They are called where the program is, for the outermost run alone; one that fails is logged.
-    The run has its thread until they have returned: if the program dies meanwhile, the next run
-    finds it dead, and calls them.
+    They are called where the program is, for the outermost run alone; one that fails is
+    logged. The run has its thread until they have returned: if the program dies
+    meanwhile, the next run finds it dead, and calls them.
     """
     config, around, lease = run.config, planned.around, planned.lease
-    known = {"run_id": around.run_id, "parent_run_id": None, "tags": config.shown["tags"]}
+    known = {
+        "run_id": around.run_id,
+        "parent_run_id": None,
+        "tags": config.shown["tags"],
+    }
     was_left = lease is not None and lease.is_inherited
 
     def tell(method: str, *args: Any, **more: Any) -> None:
@@ -103,7 +109,11 @@ def run_hooks(run: Any, planned: RunPlan) -> Iterator[None]:
             raise
         tell("on_chain_end", run.output(), **known)
         result = run.engine.result
-        if result is not None and not result.paused and (was_left or not around.is_over):
+        if (
+            result is not None
+            and not result.paused
+            and (was_left or not around.is_over)
+        ):
             tell_end("on_run_end", result=result.values)
 
 
@@ -116,7 +126,9 @@ def message_stream(metadata: Mapping[str, Any]) -> Any:
     Raises:
         ImportError: LangChain is not installed.
     """
-    return import_module("flowpregel.integrations.langchain.messages").MessageStream(metadata)
+    return import_module("flowpregel.integrations.langchain.messages").MessageStream(
+        metadata
+    )
 
 
 # ---------------------------------------------------------------- the live view
@@ -140,9 +152,8 @@ def progress() -> Iterator[None]:
 class ProgressView:
     """Counts the tasks in the stream of a run, and shows the counts.
 
-    Args:
-        name: The name of the graph.
-        out: Where to write; by default stderr, a line from time to time. A terminal that is given
+    Args: name: The name of the graph. out: Where to write; by default stderr, a line
+        from time to time. A terminal that is given
             is written over: nothing else may write on it.
         clock: Returns seconds that only grow.
         workers: Returns the number of workers and their memory, as text.
@@ -161,12 +172,15 @@ class ProgressView:
         self._clock = clock
         self._began = self._shown = clock()
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """By task name: how many were started, done, failed or ask, or were done before."""
+        """By task name: how many were started, done, failed or ask, or were done
+        before.
+        """
         self._reports: dict[str, dict[str, Any]] = {}
         """The last reports of tasks that run, by their ids."""
         self._show, self._every = _way_to_show(self._out, overwrites=out is not None)
         if self._every < 1:
-            self._shown = float("-inf")  # where it is written over, the first event shows it
+            # where it is written over, the first event shows it
+            self._shown = float("-inf")
 
     def see(self, item: Item) -> None:
         """Take in an event of the run's stream."""
@@ -214,7 +228,10 @@ class ProgressView:
                 (left, f"{left:,} to do"),
                 (done, f"{done / seconds:,.1f}/s"),
                 # Where the run itself says how far it is, more of them may start.
-                (left and done and not whole, f"{left * seconds / max(done, 1):,.0f} s left"),
+                (
+                    left and done and not whole,
+                    f"{left * seconds / max(done, 1):,.0f} s left",
+                ),
             )
             parts = [text for holds, text in told if holds]
             lines.append(f"  {name}: {', '.join(parts)}")
@@ -235,7 +252,8 @@ class ProgressView:
 
 
 def how_far(report: Mapping[str, Any]) -> str:
-    """Return in words what a task said of how far it is: an item of stream mode ``progress``.
+    """Return in words what a task said of how far it is: an item of stream mode
+    ``progress``.
 
     Example:
         >>> how_far({"done": 3, "total": 12, "message": "fitting"})
@@ -257,17 +275,26 @@ def workers_text() -> str:
     """Return in words how many workers there are, and how much memory they take."""
     usage = sys.modules.get("flowpregel.executors.processes.executor")
     count, size = (0, 0) if usage is None else usage.worker_memory()
-    return f"{count} worker{'s' * (count > 1)} with {size / 1e6:,.0f} MB" if count else ""
+    return (
+        f"{count} worker{'s' * (count > 1)} with {size / 1e6:,.0f} MB" if count else ""
+    )
 
 
 def is_notebook() -> bool:
     """Return whether the program is a notebook's."""
     shell = sys.modules.get("IPython")
-    return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
+    return (
+        shell is not None
+        and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
+    )
 
 
-def _way_to_show(out: TextIO, *, overwrites: bool) -> tuple[Callable[[list[str]], object], float]:
-    """Return a function that shows lines on *out*, and the seconds between two calls."""
+def _way_to_show(
+    out: TextIO, *, overwrites: bool
+) -> tuple[Callable[[list[str]], object], float]:
+    """Return a function that shows lines on *out*, and the seconds between two
+    calls.
+    """
     if is_notebook():
         shown: Any = import_module("IPython.display")
         handle = shown.display(shown.Pretty(""), display_id=True)

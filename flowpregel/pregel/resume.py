@@ -24,9 +24,10 @@ work of another      `FlowMismatchError`, unless ``adopts``  the same
 flow                 names it
 ===================  ======================================  ==========================
 
-Without input (None) any is the same: what is kept under the id goes on. So is an input that only
-lacks parameters with defaults which the workflow did not have yet. With ``again`` a new run
-starts in any case, beside what is kept. Results that other code made: see `kept_results`.
+Without input (None) any is the same: what is kept under the id goes on. So is an input
+that only lacks parameters with defaults which the workflow did not have yet. With
+``again`` a new run starts in any case, beside what is kept. Results that other code
+made: see `kept_results`.
 """
 
 from __future__ import annotations
@@ -54,9 +55,13 @@ from flowpregel.pregel.kept_results import KeptResults, kept_results
 from flowpregel.pregel.naming import Once, labels_of, node_of
 
 FILES = "input_files"
-"""Under this name they keep the path, digest and size of each file in it, if there are any."""
+"""Under this name they keep the path, digest and size of each file in it, if there are
+any.
+"""
 DIGEST = "input_digest"
-"""Under this name metadata keep what a run's input was, for runs that may be asked for again."""
+"""Under this name metadata keep what a run's input was, for runs that may be asked for
+again.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +78,9 @@ class Start:
     over: Saved | None = None
     """The last checkpoint of a run that is over, whose result is asked for."""
     replayed_before: str | None = None
-    """Graphs nested in it start from their newest checkpoints before this one: it is a replay."""
+    """Graphs nested in it start from their newest checkpoints before this one: it is a
+    replay.
+    """
     program: Program
     """What is run: with the names that the workflow had when it started."""
     address: Address | None = None
@@ -93,7 +100,8 @@ def start_of(
     resume: Literal["auto"] | Once | None,
     options: Options,
 ) -> Start:
-    """Return how the run starts that a user asked for; its thread is read only if that matters.
+    """Return how the run starts that a user asked for; its thread is read only if that
+    matters.
 
     Raises:
         InputMismatchError: The run to go on with was started with other input.
@@ -106,7 +114,8 @@ def start_of(
     is_new = given is not None and not isinstance(given, Command)
     if saver is None and resume is not None:
         raise ConfigurationError(
-            f"resume='auto': graph {program.name!r} has no checkpointer, so there is nothing "
+            f"resume='auto': graph {program.name!r} has no checkpointer, so there is "
+            "nothing "
             "to go on with; pass checkpointer= where it is built"
         )
     depends = resume is not None or config.run_id is not None or not is_new
@@ -126,7 +135,11 @@ def start_of(
         return _once(saver, start, config.address, resume, options)
     if is_new:
         start = _started_again(program, saver, config.address, start)
-    elif config.run_id is None and saved is not None and open_checkpoint(program, saved).tasks:
+    elif (
+        config.run_id is None
+        and saved is not None
+        and open_checkpoint(program, saved).tasks
+    ):
         start = _as_before(start, saved)
     return start if saved is None else _compared(saver, start, config.address, options)
 
@@ -134,7 +147,9 @@ def start_of(
 def _compared(
     saver: BaseCheckpointSaver, start: Start, address: Address, options: Options
 ) -> Start:
-    """Return *start*, or what becomes of it where the code of nodes that have finished changed."""
+    """Return *start*, or what becomes of it where the code of nodes that have finished
+    changed.
+    """
     saved = start.over or (start.loaded[0] if start.loaded else None)
     goes_on = start.given is None or isinstance(start.given, Command)
     if saved is None or not (start.over or goes_on):
@@ -163,7 +178,8 @@ def _replayed(saver: BaseCheckpointSaver, start: Start, address: Address) -> Sta
     if saved is None:
         return replace(start, loaded=(None,))
     checkpoint = saved.checkpoint
-    # An edit made a branch when what it goes back to had happened: its parent tells when.
+    # An edit made a branch when what it goes back to had happened: its parent tells
+    # when.
     is_edit = checkpoint.source in ("update", "fork")
     before = (checkpoint.parent_id if is_edit else None) or checkpoint.id
     return replace(start, loaded=(saved,), replayed_before=before)
@@ -175,7 +191,8 @@ def _started_again(
     """Return how a run starts, with input, that may have been started before."""
     saved = start.loaded[0] if start.loaded else None
     is_last = start.run_id is None or (
-        saved is not None and start.run_id == str(saved.checkpoint.metadata.get("run_id"))
+        saved is not None
+        and start.run_id == str(saved.checkpoint.metadata.get("run_id"))
     )
     if not is_last:
         earlier = saver.history(address, filter={"run_id": start.run_id}, limit=1)
@@ -187,7 +204,8 @@ def _started_again(
         return replace(start, metadata=labels)
     if opened.tasks and not is_last:
         raise ConfigurationError(
-            f"run {start.run_id!r} of thread {address.thread_id!r} was left unfinished, "
+            f"run {start.run_id!r} of thread {address.thread_id!r} was left "
+            "unfinished, "
             "and a later run took its place: use another run_id"
         )
     recorded = _recorded_digest(program, opened)
@@ -200,13 +218,19 @@ def _started_again(
 
 def _as_before(start: Start, saved: Saved) -> Start:
     metadata = saved.checkpoint.metadata
-    kept = {key: metadata[key] for key in (DIGEST, FILES, FLOW, FOLDER) if key in metadata}
+    kept = {
+        key: metadata[key] for key in (DIGEST, FILES, FLOW, FOLDER) if key in metadata
+    }
     run_id = None if metadata.get("run_id") is None else str(metadata["run_id"])
     return replace(start, run_id=start.run_id or run_id, metadata=kept)
 
 
 def _once(
-    saver: BaseCheckpointSaver, start: Start, address: Address, once: Once, options: Options
+    saver: BaseCheckpointSaver,
+    start: Start,
+    address: Address,
+    once: Once,
+    options: Options,
 ) -> Start:
     """Return how a run starts that is to have been run once."""
     given, saved = start.given, start.loaded[0] if start.loaded else None
@@ -229,47 +253,61 @@ def _once(
         digest = _recorded_digest(program, _input_of_run(program, saver, opened))
     is_other = given is not None and digest != metadata[DIGEST]
     is_known = is_other and (
-        _is_recorded_input(given, digest) or _is_respelled(program, saver, opened, once, metadata)
+        _is_recorded_input(given, digest)
+        or _is_respelled(program, saver, opened, once, metadata)
     )
     if is_other and not is_known:
         if once.adopt:
             return _adopting(saver, start, opened)
-        raise InputMismatchError(address.thread_id, _why(digest, opened, metadata), adopts=True)
+        raise InputMismatchError(
+            address.thread_id, _why(digest, opened, metadata), adopts=True
+        )
     start = replace(start, given=None)
     return start if opened.tasks else _kept(saver, start, opened, options)
 
 
-def _adopting(saver: BaseCheckpointSaver, start: Start, opened: OpenCheckpoint) -> Start:
+def _adopting(
+    saver: BaseCheckpointSaver, start: Start, opened: OpenCheckpoint
+) -> Start:
     """Return how a run starts that goes on with another input than it began with."""
     first = opened if opened.tasks else _input_of_run(start.program, saver, opened)
     if not first.tasks:
         # Nothing is kept of what it asked.
         return replace(start, run_id=None)
-    # As the run's own write, on the checkpoint it started from: its calls are known by that.
+    # As the run's own write, on the checkpoint it started from: its calls are known by
+    # that.
     update = {str(start.program.input_channels): start.given}
     return replace(start, given=Command(update=update), loaded=(_without_end(first),))
 
 
 def _from_scratch(start: Start, saved: Saved, metadata: Mapping[str, Any]) -> Start:
-    """Return how a run starts as if nothing were kept; what is kept stays in the history."""
+    """Return how a run starts as if nothing were kept; what is kept stays in the
+    history.
+    """
     if start.given is None:
         raise ConfigurationError(
-            f"thread {saved.address.thread_id!r} cannot start again without input: pass it"
+            f"thread {saved.address.thread_id!r} cannot start again without input: "
+            "pass it"
         )
-    return replace(start, run_id=None, metadata=metadata, loaded=(None,), after=saved.newest_id)
+    return replace(
+        start, run_id=None, metadata=metadata, loaded=(None,), after=saved.newest_id
+    )
 
 
 def _kept(
     saver: BaseCheckpointSaver, start: Start, opened: OpenCheckpoint, options: Options
 ) -> Start:
-    """Return how a run starts that is over: with its result, or anew where its code changed."""
+    """Return how a run starts that is over: with its result, or anew where its code
+    changed.
+    """
     program, saved = start.program, opened.saved
     found, policy = kept_results(program, saver, saved), options.on_code_change
     is_rerun = found.is_rerun(policy, f"the result of run {saved.address.thread_id!r}")
     lost = error_in(saved.checkpoint.values.values())
     if lost is not None:
         check_policy(options.on_unreadable, lost)
-    # Of tasks that the body does not name only its calls can say whether they have changed.
+    # Of tasks that the body does not name only its calls can say whether they have
+    # changed.
     is_rerun |= lost is not None or (policy != "keep" and bool(found.unknown))
     if saved.is_latest and is_rerun:
         first = _input_of_run(program, saver, opened)
@@ -279,7 +317,9 @@ def _kept(
 
 
 def _without_end(first: OpenCheckpoint) -> Saved:
-    """Return the checkpoint with a run's input, without what its body came to; its answers stay."""
+    """Return the checkpoint with a run's input, without what its body came to; its
+    answers stay.
+    """
     bodies = {task.id for task in first.tasks}
     writes = tuple(
         each
@@ -290,7 +330,9 @@ def _without_end(first: OpenCheckpoint) -> Saved:
 
 
 def _named(program: Program, name: str) -> Program:
-    """Return the *program* of a workflow under another name, of which its calls' ids are made."""
+    """Return the *program* of a workflow under another name, of which its calls' ids
+    are made.
+    """
     if name in program.nodes:
         return program
     (node,) = program.nodes.values()
@@ -301,26 +343,36 @@ def _named(program: Program, name: str) -> Program:
 def _input_of_run(
     program: Program, saver: BaseCheckpointSaver, opened: OpenCheckpoint
 ) -> OpenCheckpoint:
-    """Return the checkpoint that took in the input of a run; *opened*, its last, if it is gone."""
+    """Return the checkpoint that took in the input of a run; *opened*, its last, if it
+    is gone.
+    """
     saved: Saved | None = opened.saved
     while saved is not None and saved.checkpoint.source != "input":
         parent = saved.checkpoint.parent_id
         if parent is None:
             return opened
-        saved = saver.load(replace(saved.address, checkpoint_id=parent), lazy_results=True)
+        saved = saver.load(
+            replace(saved.address, checkpoint_id=parent), lazy_results=True
+        )
     return opened if saved is None else open_checkpoint(program, saved)
 
 
 def _recorded_digest(program: Program, opened: OpenCheckpoint) -> str | None:
-    """Return the digest of the input that a run was started with, None: it is not known."""
+    """Return the digest of the input that a run was started with, None: it is not
+    known.
+    """
     recorded: str | None = opened.saved.checkpoint.metadata.get(DIGEST)
     if recorded is not None and opened.applied is None:
         return recorded
     channel = _input_channel(program, opened)
-    return None if channel is None else digest_of(channel.get(), "the input", strict=False)
+    return (
+        None if channel is None else digest_of(channel.get(), "the input", strict=False)
+    )
 
 
-def _input_channel(program: Program, opened: OpenCheckpoint) -> BaseChannel[Any, Any] | None:
+def _input_channel(
+    program: Program, opened: OpenCheckpoint
+) -> BaseChannel[Any, Any] | None:
     """Return the channel that holds the input of a run; None: none does any more."""
     keys = program.input_channels
     channel = opened.state.channels.get(keys) if isinstance(keys, str) else None
@@ -334,9 +386,11 @@ def _is_respelled(
     once: Once,
     labels: Mapping[str, Any],
 ) -> bool:
-    """Return whether the recorded input is the given one, but for parameters with defaults.
+    """Return whether the recorded input is the given one, but for parameters with
+    defaults.
 
-    These were added to the workflow since, so that the same call stands for another input.
+    These were added to the workflow since, so that the same call stands for another
+    input.
     """
     first = opened if opened.tasks else _input_of_run(program, saver, opened)
     channel = _input_channel(program, first)
@@ -355,20 +409,26 @@ def _is_respelled(
 def _labels_of_input(given: Any) -> dict[str, Any]:
     """Return what metadata keep of an input: its digest, and the files in it."""
     digest, files = with_files(lambda: digest_of(given, "the input", strict=False))
-    return {DIGEST: digest, FILES: [list(each) for each in files]} if files else {DIGEST: digest}
+    return (
+        {DIGEST: digest, FILES: [list(each) for each in files]}
+        if files
+        else {DIGEST: digest}
+    )
 
 
 def _is_recorded_input(given: Any, recorded: str | None) -> bool:
-    """Return whether an input is the one that was recorded, but for fields that have defaults.
+    """Return whether an input is the one that was recorded, but for fields that have
+    defaults.
 
-    Args:
-        given: The input.
-        recorded: The digest of an input from before its class may have gained these fields.
+    Args: given: The input. recorded: The digest of an input from before its class may
+        have gained these fields.
     """
     return recorded is not None and recorded in earlier_digests(given, "the input")
 
 
-def _why(recorded: str | None, opened: OpenCheckpoint, labels: Mapping[str, Any]) -> str:
+def _why(
+    recorded: str | None, opened: OpenCheckpoint, labels: Mapping[str, Any]
+) -> str:
     """Return why an input is not the one that was recorded."""
     if recorded is None:
         return "what its input was is not recorded"
@@ -380,7 +440,9 @@ def _why(recorded: str | None, opened: OpenCheckpoint, labels: Mapping[str, Any]
 def kept_result(program: Program, saved: Saved, options: Options) -> Steps:
     """Return the steps of a run that is over: they emit what it came to."""
     saved = readable(saved, options.on_unreadable)
-    values = read(open_checkpoint(program, saved).state.channels, options.output_channels)
+    values = read(
+        open_checkpoint(program, saved).state.channels, options.output_channels
+    )
     if "values" in options.modes:
         yield Emit("values", values)
     return Result(values)
@@ -388,10 +450,14 @@ def kept_result(program: Program, saved: Saved, options: Options) -> Steps:
 
 def for_saver(options: Options, saver: BaseCheckpointSaver) -> Options:
     """Return *options* for what *saver* can keep, and for the versions it makes."""
-    own = replace(options, keeps_deltas=saver.keeps_deltas, keeps_arguments=saver.keeps_arguments)
+    own = replace(
+        options, keeps_deltas=saver.keeps_deltas, keeps_arguments=saver.keeps_arguments
+    )
     if not saver.owns_versions:
         return own
-    return replace(own, next_version=lambda newest, _: saver.get_next_version(newest, None))
+    return replace(
+        own, next_version=lambda newest, _: saver.get_next_version(newest, None)
+    )
 
 
 # ---------------------------------------------------------------- what is kept
@@ -417,11 +483,9 @@ def open_checkpoint(
 ) -> OpenCheckpoint:
     """Return a saved checkpoint's state and due tasks, the run's own writes applied.
 
-    Args:
-        program: Whose thread it is.
-        saved: The checkpoint.
-        next_version: Makes the version of what those writes change, if it is to be kept.
-        now: Wall-clock nanoseconds.
+    Args: program: Whose thread it is. saved: The checkpoint. next_version: Makes the
+        version of what those writes change, if it is to be kept. now: Wall-clock
+        nanoseconds.
     """
     state = load_state(program, saved)
     checkpoint = saved.checkpoint
@@ -430,13 +494,21 @@ def open_checkpoint(
     for item in saved.writes:
         pending.setdefault(item.task_id, []).append((item.channel, item.value))
     place = StepContext(checkpoint.id, saved.address.namespace, step, step + 2)
-    own = [write for write in pending.get(RUN_TASK_ID, ()) if write[0] not in records.SILENT_WRITES]
+    own = [
+        write
+        for write in pending.get(RUN_TASK_ID, ())
+        if write[0] not in records.SILENT_WRITES
+    ]
     sends = any(channel == records.TASKS for channel, _ in own)
     tasks = [] if sends else plan(program, state, None, place)
-    applied = apply(program, state, [Writes(own)], next_version(state.newest, now)) if own else None
+    applied = (
+        apply(program, state, [Writes(own)], next_version(state.newest, now))
+        if own
+        else None
+    )
     if sends:
-        # What a command sent took the place of what the last superstep had sent, so that those
-        # tasks are not due any more, nor their questions. Of other writes of its own LangGraph's
-        # states do not show which tasks they lead to.
+        # What a command sent took the place of what the last superstep had sent, so
+        # that those tasks are not due any more, nor their questions. Of other writes of
+        # its own LangGraph's states do not show which tasks they lead to.
         tasks = plan(program, state, None, place)
     return OpenCheckpoint(saved, state, tasks, pending, applied)

@@ -23,7 +23,15 @@ from flowpregel._core.effects import Emit, StepContext, Steps, Stopped
 from flowpregel._core.ids import time_of
 from flowpregel._core.program import Nested, Options, names
 from flowpregel._core.provenance import OtherCodeNotice
-from flowpregel._core.records import INTERRUPT, Address, Arguments, Durability, Kind, Node, Task
+from flowpregel._core.records import (
+    INTERRUPT,
+    Address,
+    Arguments,
+    Durability,
+    Kind,
+    Node,
+    Task,
+)
 from flowpregel._core.run import run
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committers
@@ -35,8 +43,21 @@ from flowpregel._interrupts import deliver, ending, held, held_on_loop
 from flowpregel._tracebacks import UsersFrames, callers_level, leave_out_ours
 from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.context import current_scope
-from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
-from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
+from flowpregel.errors import (
+    ConfigurationError,
+    GraphInterrupt,
+    RunNotice,
+    ThreadBusyError,
+)
+from flowpregel.pregel.config import (
+    OPTIONS,
+    WHOLE,
+    Config,
+    context_of,
+    merged,
+    options_of,
+    parse,
+)
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.hints import add_hint
 from flowpregel.pregel.kept_results import difference_in
@@ -90,10 +111,15 @@ class GraphRun:
         self.saver = _saver_of(graph)
         wanted = options_of(graph, asked, streams=streams)
         settings = {key: asked[key] for key in asked.keys() - OPTIONS}
-        config = parse(merged({"run_name": graph.name}, graph.config, given_config, **settings))
+        config = parse(
+            merged({"run_name": graph.name}, graph.config, given_config, **settings)
+        )
         if config.namespace:
-            # The checkpoint of a nested graph is found when that is called: by the map of them.
-            config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
+            # The checkpoint of a nested graph is found when that is called: by the map
+            # of them.
+            config = replace(
+                config, namespace="", checkpoint_id=config.checkpoint_map.get("")
+            )
         self.graph, self.given, self.config = graph, given, config
         self.labels = {} if self.saver is None else labels_of_graph(graph)
         """Metadata that say how another program imports the graph."""
@@ -106,9 +132,13 @@ class GraphRun:
         self.version: Literal["v1", "v2"] = wanted["version"]
         self.stop_after, self.stop_grace = wanted["stop_after"], wanted["stop_grace"]
         mode = asked.get("stream_mode")
-        self.modes = () if mode in WHOLE and not streams else names(wanted["stream_mode"])
+        self.modes = (
+            () if mode in WHOLE and not streams else names(wanted["stream_mode"])
+        )
         """The stream modes that the user reads; none for an output alone."""
-        self._printed = ("updates", "values") if wanted["debug"] else names(wanted["print_mode"])
+        self._printed = (
+            ("updates", "values") if wanted["debug"] else names(wanted["print_mode"])
+        )
         self._labelled = not isinstance(mode, str | None)
         """Whether several modes were asked for, so that each item names its own."""
         self.subgraphs: bool = wanted["subgraphs"]
@@ -134,11 +164,15 @@ class GraphRun:
         """All but what the thread's saver decides."""
 
     def cancel(self) -> None:
-        """Ask the run to stop at once; may be called on any OS thread, and before it starts."""
+        """Ask the run to stop at once; may be called on any OS thread, and before it
+        starts.
+        """
         self._stop(Stopped("the run was cancelled"))
 
     def end(self, reason: str) -> bool:
-        """Ask the run to end in time: its running tasks are told; return whether it has begun."""
+        """Ask the run to end in time: its running tasks are told; return whether it has
+        begun.
+        """
         self._stop(Stopped(reason, kill=False))
         return hasattr(self, "engine")
 
@@ -148,7 +182,9 @@ class GraphRun:
             self.engine.ask_to_stop(stopped.reason, kill=stopped.kill)
 
     def items(self) -> Iterator[Any]:
-        """Run to the end on this OS thread, and yield what the stream shows on the way."""
+        """Run to the end on this OS thread, and yield what the stream shows on the
+        way.
+        """
         emitted = self._driven()
         try:
             with ending(self.end):
@@ -160,7 +196,10 @@ class GraphRun:
                             return
                         yield from self._shown(item)
                 finally:
-                    with held(), nullcontext() if self._view is None else closing(self._view):
+                    with (
+                        held(),
+                        nullcontext() if self._view is None else closing(self._view),
+                    ):
                         emitted.close()
         except BaseException as error:
             add_hint(self, error)
@@ -198,7 +237,9 @@ class GraphRun:
                         await emitted.aclose()
 
     async def _begun(self, loop: Any, around: ExitStack) -> Engine:
-        """Return the engine of the run, and enter in *around* what lasts as long as it."""
+        """Return the engine of the run, and enter in *around* what lasts as long as
+        it.
+        """
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         is_elsewhere = self.saver is not None and self.saver.needs_loop
@@ -208,7 +249,11 @@ class GraphRun:
         planned = None
         while planned is None:
             try:
-                planned = await asyncio.to_thread(plan_of, self) if is_elsewhere else plan_of(self)
+                planned = (
+                    await asyncio.to_thread(plan_of, self)
+                    if is_elsewhere
+                    else plan_of(self)
+                )
             except ThreadBusyError:
                 if not waits:
                     raise
@@ -249,7 +294,9 @@ class GraphRun:
         if mode not in self.modes:
             return
         if self.version == "v1":
-            parts = ((namespace,) if self.subgraphs else ()) + ((mode,) if self._labelled else ())
+            parts = ((namespace,) if self.subgraphs else ()) + (
+                (mode,) if self._labelled else ()
+            )
             yield (*parts, payload) if parts else payload
             return
         shown = {"type": mode, "ns": namespace, "data": payload}
@@ -267,7 +314,9 @@ class GraphRun:
         return difference_in(self.saver, notice.recorded, notice.now)
 
     def output(self, result: Result | None = None) -> Any:
-        """Return what the run came to, once all its items were read, or *result* if given."""
+        """Return what the run came to, once all its items were read, or *result* if
+        given.
+        """
         result = self.engine.result if result is None else result
         assert result is not None
         if self.version == "v2":
@@ -279,13 +328,16 @@ class GraphRun:
 
 
 def _saver_of(graph: GraphDefinition) -> BaseCheckpointSaver | None:
-    """Return what keeps the runs of a graph; refuse one that cannot run by itself, or not here."""
+    """Return what keeps the runs of a graph; refuse one that cannot run by itself, or
+    not here.
+    """
     if is_dry.get():
         raise GraphInterrupt  # it would run, and keep something
     own: Any = graph.checkpointer
     if own is True:
         raise ConfigurationError(
-            "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
+            "checkpointer=True cannot be used for root graphs: it means the "
+            "checkpointer of "
             "the graph around; give a saver or a path"
         )
     return None if own is False else own
@@ -300,23 +352,34 @@ def plan_of(asked: GraphRun) -> RunPlan:
             place = config.address.thread_id, config.address.namespace
             resources.callback(fault, "lease.released.after")
             fault("lease.taken.before")
-            lease = resources.enter_context(saver.lease(*place, on_conflict=asked.on_conflict))
+            lease = resources.enter_context(
+                saver.lease(*place, on_conflict=asked.on_conflict)
+            )
             lease.drawing = lambda: cast(Any, graph).get_graph().outline()
             fault("lease.taken.after")
             resources.callback(fault, "lease.released.before")
-            options = for_saver(replace(options, address=config.address, fence=lease.fence), saver)
+            options = for_saver(
+                replace(options, address=config.address, fence=lease.fence), saver
+            )
         fault("run.start.before")
         start = _start_of(asked, options)
         fault("run.start.after")
         run_id = start.run_id or str(uuid.uuid4())
-        metadata = {**asked.labels, **start.metadata, **config.metadata, "run_id": run_id}
+        metadata = {
+            **asked.labels,
+            **start.metadata,
+            **config.metadata,
+            "run_id": run_id,
+        }
         options = _begun(asked, options, start, metadata)
         around = RunContext(
             config={**config.shown, "run_id": start.run_id},
             context=asked.context,
             store=graph.store,
             control=asked.control,
-            committer=None if saver is None else committers.of(saver, options.durability),
+            committer=None
+            if saver is None
+            else committers.of(saver, options.durability),
             committers=committers,
             thread_id=config.thread_id,
             run_id=run_id,
@@ -324,7 +387,9 @@ def plan_of(asked: GraphRun) -> RunPlan:
             executor=graph.executor,
             modes=options.modes if asked.subgraphs else options.modes & _FROM_INSIDE,
             options=options,
-            variables=options.messages.variables() if options.messages else copy_context(),
+            variables=options.messages.variables()
+            if options.messages
+            else copy_context(),
             replayed_before=start.replayed_before,
             is_over=start.over is not None,
         )
@@ -352,7 +417,9 @@ def _start_of(asked: GraphRun, options: Options) -> Start:
     )
 
 
-def _begun(asked: GraphRun, options: Options, start: Start, metadata: Mapping[str, Any]) -> Options:
+def _begun(
+    asked: GraphRun, options: Options, start: Start, metadata: Mapping[str, Any]
+) -> Options:
     """Return the options of a run that starts now."""
     return replace(
         options,
@@ -364,7 +431,9 @@ def _begun(asked: GraphRun, options: Options, start: Start, metadata: Mapping[st
     )
 
 
-def _steps_of(start: Start, options: Options, saver: BaseCheckpointSaver | None) -> Steps:
+def _steps_of(
+    start: Start, options: Options, saver: BaseCheckpointSaver | None
+) -> Steps:
     """Go the steps of a run, the notices about what is kept first."""
     found = start.kept
     if start.over is None:
@@ -390,7 +459,8 @@ def call_nested(
                 f"{name} belongs to the outermost run, not to a graph called in it"
             )
     settings = {key: value for key, value in asked.items() if key not in OPTIONS}
-    # Hidden: streams show what the graph emits, and not the call itself, as LangGraph's do.
+    # Hidden: streams show what the graph emits, and not the call itself, as LangGraph's
+    # do.
     node = Node(name=graph.name, graph=graph, role="graph", hidden=True)
     return scope.ends.call(node, Arguments((given,), merged(config, **settings)), None)
 
@@ -398,17 +468,24 @@ def call_nested(
 def nested_run(
     graph: GraphDefinition, task: Task, setting: StepContext, around: RunContext
 ) -> tuple[Steps, RunContext]:
-    """Return the run of *graph* that *task* of another graph is, and the context of its tasks."""
+    """Return the run of *graph* that *task* of another graph is, and the context of its
+    tasks.
+    """
     if (own := _own_thread_run(graph, task, around)) is not None:
         return own
     is_call = task.kind is Kind.CALL
-    given, own_config = (task.input.args[0], task.input.kwargs) if is_call else (task.input, {})
+    given, own_config = (
+        (task.input.args[0], task.input.kwargs) if is_call else (task.input, {})
+    )
     config = parse(merged(around.config, graph.config, own_config))
     namespace = graph.namespace_at(task.namespace)
     own_id = config.checkpoint_map.get(namespace)
     before = None if own_id is not None else around.take_back(task.namespace)
     outer = around.options
-    parents = {**outer.metadata.get("parents", {}), outer.namespace: setting.checkpoint_id}
+    parents = {
+        **outer.metadata.get("parents", {}),
+        outer.namespace: setting.checkpoint_id,
+    }
     options = replace(
         outer,
         address=None,
@@ -439,7 +516,9 @@ def nested_run(
         options = replace(for_saver(options, committer.saver), address=address)
     inside = _inside(graph, task, around, around)
     has_saver = committer is not None
-    inside = replace(inside, committer=committer, has_saver=has_saver, config=config.shown)
+    inside = replace(
+        inside, committer=committer, has_saver=has_saver, config=config.shown
+    )
     inner = run(graph.program_now(), options, given)
     return inner, replace(inside, namespace=namespace, options=options)
 
@@ -447,7 +526,8 @@ def nested_run(
 def _own_thread_run(
     graph: GraphDefinition, task: Task, around: RunContext
 ) -> tuple[Steps, RunContext] | None:
-    """Return the run of a graph that *task* calls on another thread; None: it is on the caller's.
+    """Return the run of a graph that *task* calls on another thread; None: it is on the
+    caller's.
 
     It is an outermost run in all but its engine, and a question ends it for its caller.
     A graph without a saver of its own keeps its state with the caller's, as any other.
@@ -457,7 +537,9 @@ def _own_thread_run(
     given, own = task.input.args[0], task.input.kwargs
     wanted = parse(merged(graph.config, own))
     is_callers = around.thread_id is not None and wanted.thread_id == around.thread_id
-    shares_saver = around.committer is not None and around.committer.saver is graph.saver
+    shares_saver = (
+        around.committer is not None and around.committer.saver is graph.saver
+    )
     if wanted.thread_id is None or (is_callers and (shares_saver or wanted.namespace)):
         return None
     labels = {key: around.config.get(key) for key in ("tags", "metadata")}
@@ -471,11 +553,17 @@ def _own_thread_run(
         with planned.resources:
             return Result(asked.output((yield from planned.steps)))
 
-    return steps(), replace(_inside(graph, task, around, planned.around), context=around.context)
+    return steps(), replace(
+        _inside(graph, task, around, planned.around), context=around.context
+    )
 
 
-def _inside(graph: GraphDefinition, task: Task, around: RunContext, own: RunContext) -> RunContext:
-    """Return *own*, with what a nested run has of the one *around* if it was not given its own."""
+def _inside(
+    graph: GraphDefinition, task: Task, around: RunContext, own: RunContext
+) -> RunContext:
+    """Return *own*, with what a nested run has of the one *around* if it was not given
+    its own.
+    """
     return replace(
         own,
         ending=around.ending,

@@ -56,7 +56,9 @@ class TaskRecord:
     id: str = ""
     """The id of the task."""
     began: int | None = None
-    """Wall-clock nanoseconds at which its last attempt began; None if that is not known."""
+    """Wall-clock nanoseconds at which its last attempt began; None if that is not
+    known.
+    """
     executor: str = ""
     """Where it ran, such as ``"processes"``; empty if that is not known."""
     pid: int = 0
@@ -73,9 +75,8 @@ class TaskRecord:
 class RunDrawing:
     """What a run did; it shows itself as a table, in a notebook too.
 
-    Args:
-        tasks: The run's tasks, in any order of their supersteps.
-        nodes: The program's nodes by their ids, with their full names: those are named too that
+    Args: tasks: The run's tasks, in any order of their supersteps. nodes: The program's
+        nodes by their ids, with their full names: those are named too that
             made no task.
 
     Example:
@@ -116,19 +117,26 @@ class RunDrawing:
 
 
 def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[_Row]:
-    """Yield the rows of *tasks* by superstep, each followed by those of what is in it."""
+    """Yield the rows of *tasks* by superstep, each followed by those of what is in
+    it.
+    """
     tasks = tuple(tasks)
     for step in sorted({task.step for task in tasks}):
         head = "" if tasks[0].is_call else f"{indent}step {step}"
         groups: dict[tuple[str, int], list[TaskRecord]] = {}
         for number, task in enumerate(tasks, 1):
             # A task of which something is to be told has a row of its own.
-            alone = task.status != "done" or task.detail or task.inner or task.attempt != 1
+            alone = (
+                task.status != "done" or task.detail or task.inner or task.attempt != 1
+            )
             if task.step == step:
                 groups.setdefault((task.node, number if alone else 0), []).append(task)
         for group in groups.values():
             first = group[0]
-            most = max((task.seconds for task in group if task.seconds is not None), default=None)
+            most = max(
+                (task.seconds for task in group if task.seconds is not None),
+                default=None,
+            )
             bar = "█" * max(1, round(_BAR * most / longest)) if most else ""
             label = (first.status == "failed" and first.call) or first.name
             times = f" x{len(group)}" if len(group) > 1 else ""
@@ -136,7 +144,11 @@ def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[
             # An error's first line says what; the rest would break the table.
             story = [first.detail.strip().partition("\n")[0]]
             if first.attempt != 1:
-                tried = f"attempt {first.attempt}" if first.attempt else "shared by another run"
+                tried = (
+                    f"attempt {first.attempt}"
+                    if first.attempt
+                    else "shared by another run"
+                )
                 story.insert(0, tried)
             told = printable(", ".join(filter(None, story)))
             yield head, in_one_line(name), bar, _seconds(most), told
@@ -149,7 +161,10 @@ def _aligned(rows: list[_Row]) -> list[str]:
     sizes = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = [cell + " " * (size - _width(cell)) for cell, size in zip(row, sizes, strict=True)]
+        cells = [
+            cell + " " * (size - _width(cell))
+            for cell, size in zip(row, sizes, strict=True)
+        ]
         cells[3] = row[3].rjust(sizes[3])  # times are numbers
         lines.append("  ".join(cells).rstrip())
     return lines
@@ -224,7 +239,9 @@ class RunReader:
     graph: GraphDefinition | None
     saver: BaseCheckpointSaver
 
-    def tasks(self, history: Sequence[Saved], depth: int, prefix: str = "") -> list[TaskRecord]:
+    def tasks(
+        self, history: Sequence[Saved], depth: int, prefix: str = ""
+    ) -> list[TaskRecord]:
         """Return the tasks of the supersteps that started from these checkpoints.
 
         Args:
@@ -238,7 +255,11 @@ class RunReader:
             is_over = after is not None and after.checkpoint.source == "loop"
             found = {work.id: work for work in work_of(saved)}
             is_due = after is None or (is_over and not found)
-            if is_due and self.graph is not None and (whole := self.saver.load(saved.address)):
+            if (
+                is_due
+                and self.graph is not None
+                and (whole := self.saver.load(saved.address))
+            ):
                 for due in open_checkpoint(self.graph.program, whole).tasks:
                     left = Work(id=due.id, name=None, address=saved.address, step=0)
                     known = found.get(due.id, left)
@@ -258,7 +279,9 @@ class RunReader:
 
         def place_of(task: Work) -> str:
             """Return the namespace of a graph that *task* is, or calls first."""
-            return "|".join(filter(None, (saved.address.namespace, f"{_name(task)}:{task.id}")))
+            return "|".join(
+                filter(None, (saved.address.namespace, f"{_name(task)}:{task.id}"))
+            )
 
         def record(task: Work, prefix: str, caller: Work | None) -> TaskRecord:
             name, graph, place = _name(task), None, None
@@ -289,11 +312,19 @@ class RunReader:
                 call=str(task.name) if task.is_call else "",
                 inner=tuple(inner),
                 attempt=ran.get("attempts", 1),
-                **{key: ran[key] for key in ("seconds", "began", "executor", "pid") if ran},
+                **{
+                    key: ran[key]
+                    for key in ("seconds", "began", "executor", "pid")
+                    if ran
+                },
             )
 
         # The task that takes in the input is no node of the user's.
-        return [record(task, outer, None) for task in below.get(None, ()) if task.name != START]
+        return [
+            record(task, outer, None)
+            for task in below.get(None, ())
+            if task.name != START
+        ]
 
 
 def _name(work: Work) -> str:

@@ -1,4 +1,6 @@
-"""What a run and a thread's state look like to their user: `GraphOutput`, `StateSnapshot`."""
+"""What a run and a thread's state look like to their user: `GraphOutput`,
+`StateSnapshot`.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class GraphOutput:
         return iter((self.value, self.interrupts))
 
     def __getitem__(self, key: str) -> Any:
-        """Return what a plain output has under *key*, for programs that were written for one."""
+        """Return what a plain output has under *key*, for programs that were written
+        for one.
+        """
         if key == records.INTERRUPT:
             return self.interrupts
         value = self.value
@@ -109,9 +113,20 @@ def snapshot_of(
         if live:
             task.writes = tuple(outputs(opened.pending.get(task.id, ())))
     if done := [task for task in opened.tasks if task.writes]:
-        apply(program, opened.state, barrier_of(done), next_version(opened.state.newest, 0))
+        apply(
+            program,
+            opened.state,
+            barrier_of(done),
+            next_version(opened.state.newest, 0),
+        )
     tasks = tuple(
-        _shown(program, task, opened.pending.get(task.id, ()), live=live, state=state_of(task))
+        _shown(
+            program,
+            task,
+            opened.pending.get(task.id, ()),
+            live=live,
+            state=state_of(task),
+        )
         for task in opened.tasks
     )
     checkpoint = saved.checkpoint
@@ -137,10 +152,14 @@ def _shown(
     channels = program.stream_channels
     events = StreamEvents(frozenset(), program.output_channels, channels)
     done = outputs(pending)
-    error = next((value for channel, value in pending if channel == records.ERROR), None)
+    error = next(
+        (value for channel, value in pending if channel == records.ERROR), None
+    )
     result: Any = None
     if done:
-        written = events.result_of([write for write in done if write[0] != records.NO_WRITES])
+        written = events.result_of(
+            [write for write in done if write[0] != records.NO_WRITES]
+        )
         result = written.get(channels) if isinstance(channels, str) else written
     return PregelTask(
         id=task.id,
@@ -153,8 +172,12 @@ def _shown(
     )
 
 
-def _nested_state(saver: BaseCheckpointSaver, thread_id: str, task: Task, *, deep: bool) -> Any:
-    """Return the state of the graph that *task* is or calls, or the config to ask for it with."""
+def _nested_state(
+    saver: BaseCheckpointSaver, thread_id: str, task: Task, *, deep: bool
+) -> Any:
+    """Return the state of the graph that *task* is or calls, or the config to ask for
+    it with.
+    """
     inner = task.node.subgraph
     if inner is None:
         return None
@@ -201,7 +224,8 @@ def with_near_seeds(program: Program, history: Iterable[Saved]) -> Iterator[Save
     for saved in history:
         deltas = dict(saved.deltas)
         for name, found in saved.deltas.items():
-            # What a user's reducer or class raises here, it raises again for each state.
+            # What a user's reducer or class raises here, it raises again for each
+            # state.
             with suppress(Exception):
                 deltas[name] = _nearer(program.channels.get(name), name, found, seeds)
         yield replace(saved, deltas=deltas) if deltas else saved
@@ -222,7 +246,11 @@ def _nearer(
     if not isinstance(writes, Replayed) or not isinstance(declared, DeltaChannel):
         return found
     seed = seeds.get(name)
-    if seed is None or writes.kept is not seed.writes.kept or len(writes) < len(seed.writes):
+    if (
+        seed is None
+        or writes.kept is not seed.writes.kept
+        or len(writes) < len(seed.writes)
+    ):
         if len(writes) < _FEWEST:
             return found
         start = replace(writes, stop=len(writes) - _STEP)

@@ -11,10 +11,25 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids, records
-from flowpregel._core.barrier import Applied, Writes, barrier_of, check_writes, due_nodes
+from flowpregel._core.barrier import (
+    Applied,
+    Writes,
+    barrier_of,
+    check_writes,
+    due_nodes,
+)
 from flowpregel._core.effects import Commit, StepContext
 from flowpregel._core.program import Options, Program, State, new_state
-from flowpregel._core.records import INPUT, INTERRUPT, NOTHING_DUE, PAUSED, TASKS, Node, Saved, Task
+from flowpregel._core.records import (
+    INPUT,
+    INTERRUPT,
+    NOTHING_DUE,
+    PAUSED,
+    TASKS,
+    Node,
+    Saved,
+    Task,
+)
 from flowpregel._core.run_state import Run
 from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
@@ -22,7 +37,12 @@ from flowpregel._engine.nested import now
 from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Job, RunClient, Scope, current
-from flowpregel.errors import ConfigurationError, GraphInterrupt, InvalidUpdateError, ParentCommand
+from flowpregel.errors import (
+    ConfigurationError,
+    GraphInterrupt,
+    InvalidUpdateError,
+    ParentCommand,
+)
 from flowpregel.pregel import snapshot
 from flowpregel.pregel.config import Config, ParsedConfig, config_for, parse
 from flowpregel.pregel.definition import END, GraphDefinition
@@ -44,7 +64,8 @@ class StateUpdate(NamedTuple):
 def opened(
     graph: GraphDefinition, config: Config
 ) -> tuple[GraphDefinition, BaseCheckpointSaver, ParsedConfig]:
-    """Return the graph whose namespace a config names, what keeps its states, and the config.
+    """Return the graph whose namespace a config names, what keeps its states, and the
+    config.
 
     Args:
         graph: The outermost graph.
@@ -78,7 +99,9 @@ def state(graph: GraphDefinition, config: Config, *, deep: bool) -> StateSnapsho
     saved = saver.load(parsed.address)
     if saved is None:
         return snapshot.empty_snapshot(dict(config))
-    return snapshot.snapshot_of(graph, saver, saved, live=parsed.checkpoint_id is None, deep=deep)
+    return snapshot.snapshot_of(
+        graph, saver, saved, live=parsed.checkpoint_id is None, deep=deep
+    )
 
 
 def history(
@@ -100,18 +123,25 @@ def update(
     if not supersteps:
         raise ConfigurationError("No supersteps provided")
     if not all(supersteps):
-        raise ConfigurationError("No updates provided: each superstep needs at least one")
+        raise ConfigurationError(
+            "No updates provided: each superstep needs at least one"
+        )
     graph, saver, parsed = opened(graph, config)
     address = parsed.address
     with held(), saver.lease(address.thread_id, address.namespace) as lease:
-        waiting = deque([StateUpdate(*update) for update in updates] for updates in supersteps)
+        waiting = deque(
+            [StateUpdate(*update) for update in updates] for updates in supersteps
+        )
         while waiting:
             updates, saved = waiting.popleft(), saver.load(address)
             parents = {} if saved is None else saved.checkpoint.metadata.get("parents")
             options = Options(
                 address=replace(address, checkpoint_id=None),
                 namespace=address.namespace,
-                metadata={**parsed.metadata, **({"parents": parents} if parents else {})},
+                metadata={
+                    **parsed.metadata,
+                    **({"parents": parents} if parents else {}),
+                },
                 fence=lease.fence,
                 now=now(),
             )
@@ -130,7 +160,10 @@ def update(
 
 
 def edited(
-    program: Program, options: Options, saved: Saved | None, updates: Sequence[StateUpdate]
+    program: Program,
+    options: Options,
+    saved: Saved | None,
+    updates: Sequence[StateUpdate],
 ) -> records.Batch:
     """Return what one superstep of updates on *saved* adds to a thread.
 
@@ -144,7 +177,9 @@ def edited(
         InvalidUpdateError: An update that cannot be made; the message says why.
     """
     first = updates[0]
-    special = first.as_node in (INPUT, COPY) or (first.as_node == END and first.values is None)
+    special = first.as_node in (INPUT, COPY) or (
+        first.as_node == END and first.values is None
+    )
     if special and len(updates) > 1:
         raise InvalidUpdateError(
             f"as_node={first.as_node!r} must be the only update of its superstep"
@@ -165,7 +200,8 @@ def edited(
     elif not special:
         run.apply(_written(run, opened, updates))
     elif opened is not None:
-        # What is due ends: what tasks that are done wrote is applied, the others are dropped.
+        # What is due ends: what tasks that are done wrote is applied, the others are
+        # dropped.
         for task in opened.tasks:
             task.writes = tuple(outputs(opened.pending.get(task.id, ())))
         run.apply(barrier_of(opened.tasks))
@@ -209,12 +245,16 @@ def _copy(run: Run, saved: Saved | None) -> None:
 def _written(
     run: Run, opened: OpenCheckpoint | None, updates: Sequence[StateUpdate]
 ) -> list[Writes]:
-    """Return what nodes bring that *updates* act as, kept as writes of the tasks they are."""
+    """Return what nodes bring that *updates* act as, kept as writes of the tasks they
+    are.
+    """
     task_ids = _ids_by_node(opened)
     brought = []
     for index, update in enumerate(updates):
         if update.as_node is None and len(updates) > 1:
-            raise InvalidUpdateError("as_node is required when applying multiple updates")
+            raise InvalidUpdateError(
+                "as_node is required when applying multiple updates"
+            )
         node = _node_of(run.program, run.state, update.as_node)
         writes = tuple(_run_writers(run.program, node, update.values, run.state))
         check_writes(run.program, f"the update as {node.name!r}", writes)
@@ -237,10 +277,13 @@ def _node_of(program: Program, state: State, as_node: str | None) -> Node:
     node = program.nodes.get(name)
     if node is None:
         raise InvalidUpdateError(
-            f"Node {name!r} does not exist; the nodes are: {', '.join(sorted(program.nodes))}"
+            f"Node {name!r} does not exist; the nodes are: "
+            f"{', '.join(sorted(program.nodes))}"
         )
     if not node.writers:
-        raise InvalidUpdateError(f"Node {name!r} has no writers, so it cannot update the state")
+        raise InvalidUpdateError(
+            f"Node {name!r} has no writers, so it cannot update the state"
+        )
     return node
 
 
@@ -264,18 +307,28 @@ def _last_writer(program: Program, state: State) -> str | None:
     )
     if not seen:
         channels = program.input_channels
-        return channels if isinstance(channels, str) and channels in program.nodes else None
+        return (
+            channels
+            if isinstance(channels, str) and channels in program.nodes
+            else None
+        )
     is_tie = len(seen) > 1 and seen[-1][0] == seen[-2][0]
     return None if is_tie else seen[-1][1]
 
 
-def _of_copy(program: Program, saved: Saved, items: Sequence[Any]) -> Iterator[list[StateUpdate]]:
-    """Yield the superstep of a copy's updates, if there are any, each with the id of a due task."""
+def _of_copy(
+    program: Program, saved: Saved, items: Sequence[Any]
+) -> Iterator[list[StateUpdate]]:
+    """Yield the superstep of a copy's updates, if there are any, each with the id of a
+    due task.
+    """
     task_ids = _ids_by_node(open_checkpoint(program, saved))
     by_node: dict[str | None, list[StateUpdate]] = defaultdict(list)
     for item in items:
         if not isinstance(item, Sequence) or isinstance(item, str) or len(item) < 2:
-            raise InvalidUpdateError(f"an update of a copy is (values, as_node), not {item!r}")
+            raise InvalidUpdateError(
+                f"an update of a copy is (values, as_node), not {item!r}"
+            )
         known = task_ids[item[1]]
         task_id = known.popleft() if known else None
         by_node[item[1]].append(StateUpdate(item[0], item[1], task_id))
@@ -283,7 +336,9 @@ def _of_copy(program: Program, saved: Saved, items: Sequence[Any]) -> Iterator[l
         yield [update for updates in by_node.values() for update in updates]
 
 
-def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[records.Write]:
+def _run_writers(
+    program: Program, node: Node, value: Any, state: State
+) -> Sequence[records.Write]:
     """Return what the writers of *node* write for *value*, outside any run."""
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
@@ -297,7 +352,9 @@ def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequ
             is_async = hasattr(written, "__await__")
             scope.writes.extend(asyncio.run(written) if is_async else written)
     except ParentCommand:
-        raise InvalidUpdateError("There is no parent graph: Command.PARENT in an update") from None
+        raise InvalidUpdateError(
+            "There is no parent graph: Command.PARENT in an update"
+        ) from None
     except GraphInterrupt as asked:
         raise InvalidUpdateError(
             f"the writers of node {node.name!r} cannot ask here: {asked.interrupts}"

@@ -10,10 +10,11 @@ from flowpregel.pregel.progress import ProgressView, is_notebook
 
 
 def view_of(name: str, clock: Callable[[], float] = time.monotonic) -> ProgressView:
-    """Return the view of a run: drawn on a terminal, otherwise a line from time to time.
+    """Return the view of a run: drawn on a terminal, otherwise a line from time to
+    time.
 
-    A terminal gets lines too where rich is not installed: to write over what is there would
-    erase what the program has printed.
+    A terminal gets lines too where rich is not installed: to write over what is there
+    would erase what the program has printed.
 
     Args:
         name: The name of the graph.

@@ -1,1 +1,3 @@
-"""The long-term key-value store, for what outlives threads: in this process, or in LMDB."""
+"""The long-term key-value store, for what outlives threads: in this process, or in
+LMDB.
+"""

@@ -1,4 +1,6 @@
-"""The contract of a long-term store: dicts under a namespace and a key, for all threads."""
+"""The contract of a long-term store: dicts under a namespace and a key, for all
+threads.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,22 @@ from flowpregel._core.copies import Resident
 from flowpregel.errors import ConfigurationError, InvalidNamespaceError
 
 __all__ = [
-    "NOT_PROVIDED", "BaseStore", "GetOp", "InvalidNamespaceError", "Item", "ListNamespacesOp",
-    "MatchCondition", "NamespacePath", "NotProvided", "Op", "PutOp", "Result", "SearchItem",
-    "SearchOp", "TTLConfig",
-]  # fmt: skip
+    "NOT_PROVIDED",
+    "BaseStore",
+    "GetOp",
+    "InvalidNamespaceError",
+    "Item",
+    "ListNamespacesOp",
+    "MatchCondition",
+    "NamespacePath",
+    "NotProvided",
+    "Op",
+    "PutOp",
+    "Result",
+    "SearchItem",
+    "SearchOp",
+    "TTLConfig",
+]
 
 NamespacePath: TypeAlias = tuple[str, ...]
 """A namespace, or a pattern of one in which ``"*"`` is any label."""
@@ -49,7 +63,9 @@ NOT_PROVIDED: Final = NotProvided.NOT_PROVIDED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A value under its namespace and key; changing the value changes nothing stored."""
+    """A value under its namespace and key; changing the value changes nothing
+    stored.
+    """
 
     value: dict[str, Any] = field(hash=False)
     key: str
@@ -79,7 +95,8 @@ class SearchItem(Item):
 
     def dict(self) -> dict[str, Any]:
         """Return the item as JSON has it, with its score."""
-        # The arguments: in a class with slots, plain super() finds the class before them.
+        # The arguments: in a class with slots, plain super() finds the class before
+        # them.
         return {**Item.dict(self), "score": self.score}
 
 
@@ -89,7 +106,9 @@ class GetOp(NamedTuple):
     namespace: tuple[str, ...]
     key: str
     refresh_ttl: bool | None = None
-    """Whether the item's time to live starts again; None is what the store is set to."""
+    """Whether the item's time to live starts again; None is what the store is set
+    to.
+    """
 
 
 class SearchOp(NamedTuple):
@@ -110,7 +129,9 @@ class PutOp(NamedTuple):
     key: str
     value: dict[str, Any] | None
     index: Literal[False] | Sequence[str] | None = None  # type: ignore[assignment] # as LangGraph
-    """The paths a query looks at; None: those of the store; False: it is not looked at."""
+    """The paths a query looks at; None: those of the store; False: it is not looked
+    at.
+    """
     ttl: float | None = None
     """Minutes until it is forgotten; None is never."""
 
@@ -152,9 +173,13 @@ Answer = TypeVar("Answer")
 def _async_form(
     method: Callable[Concatenate[Any, Parameters], Answer],
 ) -> Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Answer]]:
-    """Return the method of this name as a coroutine function that blocks no event loop."""
+    """Return the method of this name as a coroutine function that blocks no event
+    loop.
+    """
 
-    async def call(self: Any, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
+    async def call(
+        self: Any, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Answer:
         function: Callable[Parameters, Answer] = getattr(self, method.__name__)
         if self.answers_at_once:
             return function(*args, **kwargs)
@@ -212,7 +237,9 @@ class BaseStore(Resident, ABC):
             >>> store.get(("users", "ada"), "food").value
             {'likes': 'pizza'}
         """
-        return cast("Item | None", self.batch([GetOp(_labels(namespace), key, refresh_ttl)])[0])
+        return cast(
+            "Item | None", self.batch([GetOp(_labels(namespace), key, refresh_ttl)])[0]
+        )
 
     def search(
         self,
@@ -237,7 +264,9 @@ class BaseStore(Resident, ABC):
             offset: Leave out this many.
             refresh_ttl: As for `get`, for each item that is returned.
         """
-        op = SearchOp(_labels(namespace_prefix), filter, limit, offset, query, refresh_ttl)
+        op = SearchOp(
+            _labels(namespace_prefix), filter, limit, offset, query, refresh_ttl
+        )
         return cast("list[SearchItem]", self.batch([op])[0])
 
     def put(
@@ -267,9 +296,13 @@ class BaseStore(Resident, ABC):
         elif self.supports_ttl:
             minutes = ttl
         else:
-            raise NotImplementedError(f"{type(self).__name__} keeps items for ever; leave ttl out")
+            raise NotImplementedError(
+                f"{type(self).__name__} keeps items for ever; leave ttl out"
+            )
         if value is None:
-            raise ConfigurationError(f"the value of {key!r} is None; put a dict, or delete it")
+            raise ConfigurationError(
+                f"the value of {key!r} is None; put a dict, or delete it"
+            )
         self.batch([PutOp(_labels(namespace), key, value, index, minutes)])
 
     def delete(self, namespace: tuple[str, ...], key: str) -> None:

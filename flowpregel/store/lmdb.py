@@ -33,5 +33,7 @@ class LMDBStore(ItemStore):
         {'text': 'the cat sat'}
     """
 
-    def _open(self, path: str | os.PathLike[str], options: StoreOptions | None) -> OpenStore:
+    def _open(
+        self, path: str | os.PathLike[str], options: StoreOptions | None
+    ) -> OpenStore:
         return open_store(path, options=options)

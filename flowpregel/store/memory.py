@@ -114,7 +114,9 @@ class ItemStore(KeptInStore, BaseStore):
         self._encode, self._decode = self._store.codec.encode, self._store.codec.decode
 
     @abstractmethod
-    def _open(self, path: str | os.PathLike[str], options: StoreOptions | None) -> SealedStore:
+    def _open(
+        self, path: str | os.PathLike[str], options: StoreOptions | None
+    ) -> SealedStore:
         """Open the store that the items are in."""
 
     @held()
@@ -139,7 +141,10 @@ class ItemStore(KeptInStore, BaseStore):
                     hits = self._hits(op, items, queries)
                     items = [item for item, _ in hits]
                     results.append(
-                        [SearchItem(**self._fields(item), score=fit) for item, fit in hits]
+                        [
+                            SearchItem(**self._fields(item), score=fit)
+                            for item, fit in hits
+                        ]
                     )
                 case ListNamespacesOp():
                     results.append(_namespaces(op, items))
@@ -155,9 +160,13 @@ class ItemStore(KeptInStore, BaseStore):
 
     # -------------------------------------------------------- inner
 
-    def _prepared(self, ops: Sequence[Op], now: float) -> dict[ItemKey, StoredItem | None]:
+    def _prepared(
+        self, ops: Sequence[Op], now: float
+    ) -> dict[ItemKey, StoredItem | None]:
         """Return what is to be kept under each key: the last put of it."""
-        last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
+        last = {
+            (tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)
+        }
         puts: dict[ItemKey, StoredItem | None] = dict.fromkeys(last)
         kept = {place: op for place, op in last.items() if op.value is not None}
         terms = self._search_index.of_puts([*kept.values()])
@@ -178,9 +187,14 @@ class ItemStore(KeptInStore, BaseStore):
         return puts
 
     def _hits(
-        self, op: SearchOp, items: list[StoredItem], queries: Mapping[str, Words | Vector]
+        self,
+        op: SearchOp,
+        items: list[StoredItem],
+        queries: Mapping[str, Words | Vector],
     ) -> list[tuple[StoredItem, float | None]]:
-        """Return those of *items* that a search finds, with their scores, the best first."""
+        """Return those of *items* that a search finds, with their scores, the best
+        first.
+        """
         prefix, query = tuple(op.namespace_prefix), queries.get(op.query or "")
         found = [
             (item, None if query is None else score(query, item.words, item.vectors))
@@ -208,7 +222,8 @@ class ItemStore(KeptInStore, BaseStore):
     def _exchange(
         self, ops: Sequence[Op], puts: Mapping[ItemKey, StoredItem | None], now: float
     ) -> list[list[StoredItem]]:
-        """Return the items that may answer each of *ops*, then keep or forget *puts*, at once.
+        """Return the items that may answer each of *ops*, then keep or forget *puts*,
+        at once.
 
         Those that have ended by *now* are left out; the others come in the order in
         which they were first put.
@@ -223,17 +238,24 @@ class ItemStore(KeptInStore, BaseStore):
             return records
 
         records = self._store.write(work) if puts else self._store.read(work)
-        found = [[item for item in map(self._item, each) if item.lives_at(now)] for each in records]
+        found = [
+            [item for item in map(self._item, each) if item.lives_at(now)]
+            for each in records
+        ]
         return [sorted(items, key=lambda item: item.number) for items in found]
 
     def _records(self, transaction: Any, op: Op) -> list[bytes]:
         """Return copies of the records that may answer *op*."""
         match op:
             case GetOp():
-                record = self._table.get(transaction, b"i" + _place(op.namespace, op.key))
+                record = self._table.get(
+                    transaction, b"i" + _place(op.namespace, op.key)
+                )
                 return [] if record is None else [record]
             case SearchOp():
-                prefix = b"i" + (digest_of(op.namespace_prefix[:1]) if op.namespace_prefix else b"")
+                prefix = b"i" + (
+                    digest_of(op.namespace_prefix[:1]) if op.namespace_prefix else b""
+                )
                 return [record for _, record in self._table.scan(transaction, prefix)]
             case ListNamespacesOp():
                 return [record for _, record in self._table.scan(transaction, b"i")]
@@ -252,7 +274,9 @@ class ItemStore(KeptInStore, BaseStore):
         if before is not None and before.lives_at(item.updated_at):
             item = item._replace(number=before.number, created_at=before.created_at)
         else:
-            number = 1 + int.from_bytes(self._table.get(transaction, b"n") or b"", "big")
+            number = 1 + int.from_bytes(
+                self._table.get(transaction, b"n") or b"", "big"
+            )
             self._table.put(transaction, b"n", number.to_bytes(8, "big"))
             item = item._replace(number=number)
         self._keep(transaction, place, item)
@@ -322,7 +346,9 @@ class InMemoryStore(ItemStore):
         return MemoryStore()
 
 
-def _namespaces(op: ListNamespacesOp, items: Iterable[StoredItem]) -> list[tuple[str, ...]]:
+def _namespaces(
+    op: ListNamespacesOp, items: Iterable[StoredItem]
+) -> list[tuple[str, ...]]:
     conditions = op.match_conditions or ()
     found = {
         item.namespace[: op.max_depth]

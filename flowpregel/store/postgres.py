@@ -1,4 +1,6 @@
-"""A long-term store in PostgreSQL; its records are those of `flowpregel.store.memory`."""
+"""A long-term store in PostgreSQL; its records are those of
+`flowpregel.store.memory`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ __all__ = ["PostgresStore"]
 
 
 class PostgresStore(ItemStore):
-    """Keeps items in a database of PostgreSQL's, for any number of processes and machines.
+    """Keeps items in a database of PostgreSQL's, for any number of processes and
+    machines.
 
     Args:
         path: The URL of the database; it may be that of a `PostgresSaver`.
@@ -22,8 +25,8 @@ class PostgresStore(ItemStore):
         clock: Returns wall-clock seconds.
         options: How the store is opened.
 
-    Raises:
-        ConfigurationError: It is no such URL, or the extra ``postgres`` is not installed.
+    Raises: ConfigurationError: It is no such URL, or the extra ``postgres`` is not
+        installed.
     """
 
     def _open(self, path: Any, options: StoreOptions | None) -> Database:

@@ -1,4 +1,6 @@
-"""What a store can be asked, and which items a search finds: by filters, words or vectors."""
+"""What a store can be asked, and which items a search finds: by filters, words or
+vectors.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict
 
 from flowpregel.errors import ConfigurationError, InvalidNamespaceError
-from flowpregel.store.base import GetOp, ListNamespacesOp, MatchCondition, Op, PutOp, SearchOp
+from flowpregel.store.base import (
+    GetOp,
+    ListNamespacesOp,
+    MatchCondition,
+    Op,
+    PutOp,
+    SearchOp,
+)
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "$eq": operator.eq,
@@ -46,7 +55,8 @@ def check(op: Op) -> None:
                 check_labels(condition.path)
                 if condition.match_type not in ("prefix", "suffix"):
                     raise ConfigurationError(
-                        f"match_type is {condition.match_type!r}; use 'prefix' or 'suffix'"
+                        f"match_type is {condition.match_type!r}; use 'prefix' or "
+                        "'suffix'"
                     )
             _check_bounds(op.limit, op.offset)
         case _:
@@ -57,12 +67,14 @@ def check_labels(namespace: Any) -> None:
     """Raise `InvalidNamespaceError` unless *namespace* consists of possible labels."""
     if not isinstance(namespace, tuple | list):
         raise InvalidNamespaceError(
-            f"a namespace is a tuple of texts, not {namespace!r}; write ({namespace!r},)"
+            f"a namespace is a tuple of texts, not {namespace!r}; write "
+            f"({namespace!r},)"
         )
     for label in namespace:
         if not isinstance(label, str) or not label or "." in label or "\0" in label:
             raise InvalidNamespaceError(
-                f"label {label!r} of namespace {tuple(namespace)!r} cannot be used; a label is "
+                f"label {label!r} of namespace {tuple(namespace)!r} cannot be used; a "
+                "label is "
                 "a text that is not empty and has no '.' and no NUL in it"
             )
 
@@ -71,24 +83,29 @@ def _check_put(op: PutOp) -> None:
     check_labels(op.namespace)
     if not op.namespace or op.namespace[0] == "langgraph":
         raise InvalidNamespaceError(
-            f"nothing can be put under namespace {op.namespace!r}; use at least one label, "
+            f"nothing can be put under namespace {op.namespace!r}; use at least one "
+            "label, "
             "the first other than 'langgraph'"
         )
     if not isinstance(op.key, str):
         raise ConfigurationError(f"a key is a text, not {op.key!r}")
     if op.value is not None and not isinstance(op.value, dict):
         raise ConfigurationError(
-            f"the value of {op.key!r} is a {type(op.value).__name__}; put a dict, or delete it"
+            f"the value of {op.key!r} is a {type(op.value).__name__}; put a dict, or "
+            "delete it"
         )
     ttl: Any = op.ttl
     if ttl is not None and not (isinstance(ttl, int | float) and ttl > 0):
-        raise ConfigurationError(f"ttl is {ttl!r} minutes; use more than 0, or None for ever")
+        raise ConfigurationError(
+            f"ttl is {ttl!r} minutes; use more than 0, or None for ever"
+        )
 
 
 def _check_bounds(*bounds: Any) -> None:
     if not all(isinstance(each, int) and each >= 0 for each in bounds):
         raise ConfigurationError(
-            f"limit is {bounds[0]!r} and offset {bounds[1]!r}; both are numbers of at least 0"
+            f"limit is {bounds[0]!r} and offset {bounds[1]!r}; both are numbers of at "
+            "least 0"
         )
 
 
@@ -127,7 +144,8 @@ def check_filter(wanted: Any) -> None:
             check_filter(each)
     elif unknown := [sign for sign in wanted if sign not in _COMPARISONS]:
         raise ConfigurationError(
-            f"a filter has {unknown[0]!r}; the comparisons are {', '.join(_COMPARISONS)}"
+            f"a filter has {unknown[0]!r}; the comparisons are "
+            f"{', '.join(_COMPARISONS)}"
         )
 
 
@@ -140,8 +158,13 @@ def matches(namespace: Sequence[str], condition: MatchCondition) -> bool:
     length = len(condition.path)
     if len(namespace) < length:
         return False
-    part = namespace[:length] if condition.match_type == "prefix" else namespace[-length:]
-    return all(wanted in ("*", label) for wanted, label in zip(condition.path, part, strict=True))
+    part = (
+        namespace[:length] if condition.match_type == "prefix" else namespace[-length:]
+    )
+    return all(
+        wanted in ("*", label)
+        for wanted, label in zip(condition.path, part, strict=True)
+    )
 
 
 def texts_at(value: Any, path: str) -> list[str]:
@@ -235,11 +258,15 @@ class SearchIndex:
 
     def __init__(self, index: IndexConfig | None) -> None:
         if index is not None and not index.get("embed"):
-            raise ConfigurationError("an index needs 'embed', a function from texts to vectors")
+            raise ConfigurationError(
+                "an index needs 'embed', a function from texts to vectors"
+            )
         self._index = index
         self._fields: Sequence[str] = (index or {}).get("fields") or ("$",)
 
-    def of_puts(self, puts: Sequence[PutOp]) -> list[tuple[Words | None, tuple[Vector, ...]]]:
+    def of_puts(
+        self, puts: Sequence[PutOp]
+    ) -> list[tuple[Words | None, tuple[Vector, ...]]]:
         """Return the words (None: not looked at) and the vectors of each put."""
         texts = [self._texts(op) for op in puts]
         if self._index is not None:
@@ -262,7 +289,9 @@ class SearchIndex:
             return [*_leaves(op.value)]  # the names of fields are no words of a value
         return [text for path in paths for text in texts_at(op.value, path)]
 
-    def _embedded(self, given: Iterable[str], *, as_queries: bool = False) -> dict[str, Vector]:
+    def _embedded(
+        self, given: Iterable[str], *, as_queries: bool = False
+    ) -> dict[str, Vector]:
         """Return the vector of each text, all embedded in one call.
 
         Raises:
@@ -280,13 +309,16 @@ class SearchIndex:
         lengths = {len(vector) for vector in vectors}
         if len(vectors) != len(texts) or (dims is not None and lengths != {dims}):
             raise ConfigurationError(
-                f"embed returned {len(vectors)} vectors of {sorted(lengths)} numbers for "
+                f"embed returned {len(vectors)} vectors of {sorted(lengths)} numbers "
+                "for "
                 f"{len(texts)} texts; the index has dims={dims}"
             )
         return dict(zip(texts, vectors, strict=True))
 
 
-def score(query: Words | Vector, words: Words | None, vectors: Iterable[Vector]) -> float | None:
+def score(
+    query: Words | Vector, words: Words | None, vectors: Iterable[Vector]
+) -> float | None:
     """Return how well an item fits a query; None if a query does not look at it."""
     if isinstance(query, tuple):
         return max((cosine(query, each) for each in vectors), default=None)

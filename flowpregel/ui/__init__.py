@@ -6,5 +6,6 @@
                            |                (nothing of the user's is imported or unpickled)
                            +----> buttons --> the command, as a process of its own
 
-The page's own files are in ``static``: plain ES modules, no build step, nothing from elsewhere.
+The page's own files are in ``static``: plain ES modules, no build step, nothing from
+elsewhere.
 """

@@ -1,7 +1,8 @@
-"""The page's server: its files, what it shows as JSON, news as they come, and the buttons.
+"""The page's server: its files, what it shows as JSON, news as they come, and the
+buttons.
 
-Each button starts the command, as a process of its own. So no code of the user's runs in the
-server, and a run that a button started outlives it.
+Each button starts the command, as a process of its own. So no code of the user's runs
+in the server, and a run that a button started outlives it.
 """
 
 from __future__ import annotations
@@ -101,10 +102,8 @@ class Actions:
     def start(self, action: str, thread: str, /, **asked: Any) -> int:
         """Start a command, and return its number.
 
-        Args:
-            action: One of `ACTIONS`.
-            thread: Whose run.
-            asked: What else it needs: texts, and for ``answer`` whether it is one (``text``).
+        Args: action: One of `ACTIONS`. thread: Whose run. asked: What else it needs:
+            texts, and for ``answer`` whether it is one (``text``).
 
         Raises:
             ConfigurationError: That is no request for this action.
@@ -112,7 +111,9 @@ class Actions:
         try:
             options, arguments = _COMMANDS[action](**asked)
         except (KeyError, TypeError) as error:
-            raise ConfigurationError(f"the request for {action!r} is not complete") from error
+            raise ConfigurationError(
+                f"the request for {action!r} is not complete"
+            ) from error
         # What follows the two dashes is no option, however it begins.
         words = [action, *options, *self._options, "--", thread, *arguments]
         output, path = tempfile.mkstemp()
@@ -121,11 +122,16 @@ class Actions:
             line = shlex.join(["flowpregel", *words])
             process = subprocess.Popen(
                 [sys.executable, "-m", "flowpregel.cli", *words],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         except (TypeError, ValueError) as error:
             os.close(output)
-            raise ConfigurationError(f"what {action!r} is given has to be text") from error
+            raise ConfigurationError(
+                f"what {action!r} is given has to be text"
+            ) from error
         made = StartedCommand(next(self._numbers), thread, line, process, output)
         self._started.append(made)
         for forgotten in self._started[:-_MOST]:
@@ -135,11 +141,16 @@ class Actions:
 
     def told(self, thread: str) -> list[dict[str, Any]]:
         """Return what is known of the commands for a thread, the last started first."""
-        return [each.to_json() for each in reversed(self._started) if each.thread == thread]
+        return [
+            each.to_json() for each in reversed(self._started) if each.thread == thread
+        ]
 
 
-def server_of(pages: Pages, actions: Actions | None, guard: RequestGuard) -> uvicorn.Server:
-    """Return the server, which serves on the sockets that its `run` is given, until Ctrl-C.
+def server_of(
+    pages: Pages, actions: Actions | None, guard: RequestGuard
+) -> uvicorn.Server:
+    """Return the server, which serves on the sockets that its `run` is given, until
+    Ctrl-C.
 
     Args:
         pages: What is shown.
@@ -186,7 +197,8 @@ def _answer(value: Json, status: int = 200) -> Response:
 def _asked(answer: Callable[..., Json]) -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint that answers with what *answer* makes of the query."""
 
-    # On the event loop, and so one after the other: a `StoreReader` is for one OS thread.
+    # On the event loop, and so one after the other: a `StoreReader` is for one OS
+    # thread.
     async def endpoint(request: Request) -> Response:
         try:
             return _answer(answer(**request.query_params))
@@ -218,7 +230,9 @@ async def _started(actions: Actions, request: Request) -> Response:
     return _answer({"number": number}, 202)
 
 
-async def _news(pages: Pages, actions: Actions | None, request: Request) -> AsyncIterator[str]:
+async def _news(
+    pages: Pages, actions: Actions | None, request: Request
+) -> AsyncIterator[str]:
     """Yield server-sent events: what a run is doing, and when its store has changed."""
     before, thread = None, request.query_params.get("thread")
     while not request.app.state.server.should_exit:

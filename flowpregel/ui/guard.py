@@ -1,8 +1,9 @@
 """Who may ask the page's server for something, and how.
 
-Any program in the same browser can send requests to a server on this machine, and any site
-can have a name that leads to it (DNS rebinding). So each request has to name a host of ours,
-to come from a page of ours, and to hold the secret that the address printed at the start has.
+Any program in the same browser can send requests to a server on this machine, and any
+site can have a name that leads to it (DNS rebinding). So each request has to name a
+host of ours, to come from a page of ours, and to hold the secret that the address
+printed at the start has.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class RequestGuard:
         host, origin = asked.headers.get("host", ""), asked.headers.get("origin")
         is_post = asked.method == "POST"
         if _name_of(host) not in self.hosts:
-            return _refused(421, "this host is not one of the server's names; see --host")
+            return _refused(
+                421, "this host is not one of the server's names; see --host"
+            )
         if not is_post and asked.method not in _READING:
             return _refused(405, "only GET, HEAD and POST are known")
         if is_post and asked.scope["path"] not in self.writes:
@@ -85,18 +88,28 @@ class RequestGuard:
                 await app(scope, receive, send)
                 return
             asked = Request(scope)
-            # The page drops the token from its address; the cookie is what is left of it.
+            # The page drops the token from its address; the cookie is what is left of
+            # it.
             is_new = self.knows(asked.query_params.get("token"))
             refused = self.refusal(asked)
-            if refused is None and not is_new and not self.knows(asked.cookies.get(self.cookie)):
-                refused = _refused(401, "open the address that `flowpregel ui` has printed")
+            if (
+                refused is None
+                and not is_new
+                and not self.knows(asked.cookies.get(self.cookie))
+            ):
+                refused = _refused(
+                    401, "open the address that `flowpregel ui` has printed"
+                )
 
             async def sent(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     headers = MutableHeaders(scope=message)
                     headers.update(HEADERS)
                     if is_new and refused is None:
-                        kept = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+                        kept = (
+                            f"{self.cookie}={self.token}; Path=/; HttpOnly; "
+                            "SameSite=Strict"
+                        )
                         headers.append("set-cookie", kept)
                 await send(message)
 

@@ -1,4 +1,5 @@
-"""What the page shows of a store: as JSON for its server, or as one file that holds all of it.
+"""What the page shows of a store: as JSON for its server, or as one file that holds all
+of it.
 
 Nothing of the user's is imported or unpickled.
 """
@@ -35,9 +36,20 @@ Json: TypeAlias = Any
 
 STATIC = Path(__file__).with_name("static")
 MODULES = (
-    "dom", "format", "source", "model", "values", "call", "calls", "timeline", "graph", "steps",
-    "run", "runs", "main",
-)  # fmt: skip
+    "dom",
+    "format",
+    "source",
+    "model",
+    "values",
+    "call",
+    "calls",
+    "timeline",
+    "graph",
+    "steps",
+    "run",
+    "runs",
+    "main",
+)
 """The page's modules, each after those that it imports."""
 MOST_CALLS = 20_000
 """Of the calls, so many are listed, those that failed or wait first."""
@@ -56,7 +68,8 @@ def json_text(value: Json) -> str:
 
 
 def tagged(shown: Any) -> Json:
-    """Return what `preview.to_json` made as JSON that tells texts, objects and dicts apart.
+    """Return what `preview.to_json` made as JSON that tells texts, objects and dicts
+    apart.
 
     Example:
         >>> tagged({"a": [1, ReprText("… 3 more")]})
@@ -98,7 +111,10 @@ class Pages:
 
     def runs(self) -> Json:
         """Return the list of runs, the one that changed last first."""
-        return {"store": self.saver.path, "runs": [row._asdict() for row in self.reader.runs()]}
+        return {
+            "store": self.saver.path,
+            "runs": [row._asdict() for row in self.reader.runs()],
+        }
 
     def run(self, thread: str) -> Json:
         """Return how a run stands."""
@@ -108,16 +124,26 @@ class Pages:
         return row._asdict()
 
     def calls(self, thread: str, since: int | str = 0) -> Json:
-        """Return calls of a run that changed since a mark, as `StoreReader.calls` does."""
+        """Return calls of a run that changed since a mark, as `StoreReader.calls`
+        does.
+        """
         return calls_of(self.reader.calls(thread, int(since)))
 
     def call(self, thread: str, call: str, at: str | None = None) -> Json:
-        """Return all that is kept of a call; *at* is the checkpoint it started at, if known."""
+        """Return all that is kept of a call; *at* is the checkpoint it started at, if
+        known.
+        """
         detail = self.reader.call(thread, call, at)
         if detail is None:
-            raise ConfigurationError(f"the last run of thread {thread!r} has no call {call!r}")
-        values = {name: tagged(detail[name]) for name in ("arguments", "result", "error")}
-        questions = [{**each, "value": tagged(each["value"])} for each in detail["questions"]]
+            raise ConfigurationError(
+                f"the last run of thread {thread!r} has no call {call!r}"
+            )
+        values = {
+            name: tagged(detail[name]) for name in ("arguments", "result", "error")
+        }
+        questions = [
+            {**each, "value": tagged(each["value"])} for each in detail["questions"]
+        ]
         told = {"row": detail["row"]._asdict(), "attempts": detail["attempts"]}
         return {**told, **values, "questions": questions}
 
@@ -139,10 +165,14 @@ class Pages:
         ]
 
     def step(self, thread: str, checkpoint: str) -> Json:
-        """Return what the channels held at a checkpoint, and before it where that changed."""
+        """Return what the channels held at a checkpoint, and before it where that
+        changed.
+        """
         saved = self.saver.load_channels(Address(thread, "", checkpoint))
         if saved is None:
-            raise ConfigurationError(f"thread {thread!r} has no checkpoint {checkpoint!r}")
+            raise ConfigurationError(
+                f"thread {thread!r} has no checkpoint {checkpoint!r}"
+            )
         parent = None
         if saved.checkpoint.parent_id is not None:
             address = Address(thread, "", saved.checkpoint.parent_id)
@@ -155,7 +185,9 @@ class Pages:
         channels = []
         for name in sorted({*before, *after}):
             is_changed = name in changed or (name in before) != (name in after)
-            sides = {"before": before, "value": after} if is_changed else {"value": after}
+            sides = (
+                {"before": before, "value": after} if is_changed else {"value": after}
+            )
             held = {
                 key: tagged(to_json(side[name], _SHOWN))
                 for key, side in sides.items()
@@ -182,7 +214,8 @@ def report(saver: DurableSaver, thread: str) -> str:
     style = (STATIC / "style.css").read_text(encoding="utf-8")
     script = _script()
     policy = (
-        f"default-src 'none'; script-src {_hashed(script)}; style-src {_hashed(style)}; "
+        f"default-src 'none'; script-src {_hashed(script)}; style-src "
+        f"{_hashed(style)}; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     with closing(Pages(saver)) as pages:
@@ -203,7 +236,9 @@ def report(saver: DurableSaver, thread: str) -> str:
 
 
 def notebook_report(saver: Any, thread: str | None) -> str | None:
-    """Return the page of a run in a frame that it cannot reach out of; None: it is not kept."""
+    """Return the page of a run in a frame that it cannot reach out of; None: it is not
+    kept.
+    """
     if thread is None or not isinstance(saver, LMDBSaver):
         return None
     codec, options = InertCodec(), saver.options
@@ -213,7 +248,8 @@ def notebook_report(saver: Any, thread: str | None) -> str | None:
     ):
         page = html.escape(report(inert, thread))
         return (
-            f'<iframe sandbox="allow-scripts" srcdoc="{page}" title="A run" style="width: 100%; '
+            f'<iframe sandbox="allow-scripts" srcdoc="{page}" title="A run" '
+            'style="width: 100%; '
             'height: 640px; border: 1px solid #8885; border-radius: 8px"></iframe>'
         )
     return None
@@ -222,21 +258,30 @@ def notebook_report(saver: Any, thread: str | None) -> str | None:
 def _script() -> str:
     """Return the page's modules as one, which imports nothing."""
     texts = ((STATIC / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
-    bare = (re.sub(r"^import .*;\n|^export ", "", text, flags=re.MULTILINE) for text in texts)
+    bare = (
+        re.sub(r"^import .*;\n|^export ", "", text, flags=re.MULTILINE)
+        for text in texts
+    )
     return "\n".join(bare)
 
 
 def _hashed(text: str) -> str:
     """Return the name by which a policy allows an element with this text."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    return (
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    )
 
 
 def _answers(pages: Pages, thread: str) -> Json:
-    """Return what the page asks for, by the names under which ``source.js`` looks it up."""
+    """Return what the page asks for, by the names under which ``source.js`` looks it
+    up.
+    """
     run, steps = pages.run(thread), pages.steps(thread, MOST_CALLS)
     known: dict[str, CallRow] = {}
     for changes in pages.reader.changes(thread):
-        known = ({} if changes.is_whole else known) | {row.id: row for row in changes.rows}
+        known = ({} if changes.is_whole else known) | {
+            row.id: row for row in changes.rows
+        }
     rows = sorted(known.values(), key=lambda row: _URGENCY.index(row.state))
     run["calls"] = len(rows)
     calls = {**calls_of(changes), "rows": rows[:MOST_CALLS], "limit": MOST_CALLS}

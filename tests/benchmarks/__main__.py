@@ -1,8 +1,8 @@
 """Measures ours and the peers in turns: ``python -m tests.benchmarks [row ...]``.
 
-``W1`` asks for W1a, W1b and W1c. ``growth`` measures how costs grow, ``profile`` where the time
-of the rows named after it goes, ``all`` everything. What is measured is added to the file that
-``--json`` names.
+``W1`` asks for W1a, W1b and W1c. ``growth`` measures how costs grow, ``profile`` where
+the time of the rows named after it goes, ``all`` everything. What is measured is added
+to the file that ``--json`` names.
 """
 
 from __future__ import annotations
@@ -14,12 +14,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import charts, growth, harness, order, pages, profiles, report, results
+from tests.benchmarks import (
+    charts,
+    growth,
+    harness,
+    order,
+    pages,
+    profiles,
+    report,
+    results,
+)
 from tests.benchmarks.model import Workload
 
 
 def main() -> int:
-    """Do what the command line asks for; return 1 if a side failed, 2 if it makes no sense."""
+    """Do what the command line asks for; return 1 if a side failed, 2 if it makes no
+    sense.
+    """
     asked = arguments()
     begun = time.monotonic()
     found = results.load(asked.json)
@@ -42,14 +53,17 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks", description=__doc__,
+        prog="python -m tests.benchmarks",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "rows", nargs="*", metavar="row",
+        "rows",
+        nargs="*",
+        metavar="row",
         help="W1a ... W11, G1a ..., census, RT (default: all of them); or growth [curve ...]; "
         "or profile [row ...]; or all: rows, growth and profiles",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--peers",
         help="only these, with commas between them, of langgraph, dbos, prefect, joblib, "
@@ -59,11 +73,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="add what is measured to this file")
     parser.add_argument("--svg", type=Path, help="draw charts into this folder")
     parser.add_argument(
-        "--docs", action="store_true",
-        help="renew the docs: the file, the charts and the marked blocks of README and docs",
-    )  # fmt: skip
-    parser.add_argument("--no-run", action="store_true", help="measure nothing, only write")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that all works")
+        "--docs",
+        action="store_true",
+        help=(
+            "renew the docs: the file, the charts and the marked blocks of README and "
+            "docs"
+        ),
+    )
+    parser.add_argument(
+        "--no-run", action="store_true", help="measure nothing, only write"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes, to see that all works"
+    )
     asked = parser.parse_args()
     if asked.docs:
         if asked.quick:
@@ -92,7 +114,10 @@ def measure(asked: argparse.Namespace, found: results.Results) -> int:
 
 
 def keep(
-    parts: Iterable[tuple[str, Any]], kind: str, asked: argparse.Namespace, found: results.Results
+    parts: Iterable[tuple[str, Any]],
+    kind: str,
+    asked: argparse.Namespace,
+    found: results.Results,
 ) -> None:
     """Add what is measured to *found* and to the file, bit by bit.
 
@@ -104,12 +129,19 @@ def keep(
             results.save(asked.json, found)
 
 
-def measure_rows(names: Sequence[str], asked: argparse.Namespace, found: results.Results) -> int:
+def measure_rows(
+    names: Sequence[str], asked: argparse.Namespace, found: results.Results
+) -> int:
     """Measure the rows that are named, or all; return 1 if a side failed."""
     peers = None if asked.peers is None else frozenset(asked.peers.split(","))
     wanted = harness.Asked(peers=peers, repeats=asked.repeats)
     failed: list[str] = []
-    keep(_rows(order.chosen(names, quick=asked.quick), wanted, failed), "rows", asked, found)
+    keep(
+        _rows(order.chosen(names, quick=asked.quick), wanted, failed),
+        "rows",
+        asked,
+        found,
+    )
     return min(1, len(failed))
 
 

@@ -1,4 +1,5 @@
-"""The main job as one would write it by hand: a loop over loky's pool that keeps nothing.
+"""The main job as one would write it by hand: a loop over loky's pool that keeps
+nothing.
 
 Run it with ``python tests/benchmarks/census_by_hand.py FOLDER``.
 """
@@ -23,7 +24,9 @@ def main() -> None:
     """Measure the files below the folder that the command line names."""
     found = Census()
     with loky.ProcessPoolExecutor(os.cpu_count()) as pool:
-        futures = [pool.submit(measure_file, *file) for file in python_files(sys.argv[1:])]
+        futures = [
+            pool.submit(measure_file, *file) for file in python_files(sys.argv[1:])
+        ]
         futures.reverse()
         while futures:
             found.add(futures.pop().result())

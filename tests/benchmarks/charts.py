@@ -11,10 +11,17 @@ from typing import Any
 from tests.benchmarks.model import OURS
 
 COLOURS = {
-    OURS: "#0b6e4f", "langgraph": "#c0392b", "langgraph + SQLite": "#e08283",
-    "langgraph Send": "#f1a9a0", "langgraph, plain reducer": "#f5c6bf", "dbos": "#8e44ad",
-    "prefect": "#2c6fbb", "joblib": "#d68910", "dask": "#7f6000", "ray": "#17a2b8",
-}  # fmt: skip
+    OURS: "#0b6e4f",
+    "langgraph": "#c0392b",
+    "langgraph + SQLite": "#e08283",
+    "langgraph Send": "#f1a9a0",
+    "langgraph, plain reducer": "#f5c6bf",
+    "dbos": "#8e44ad",
+    "prefect": "#2c6fbb",
+    "joblib": "#d68910",
+    "dask": "#7f6000",
+    "ray": "#17a2b8",
+}
 GREY = "#888888"
 MARKS = "osD^vP*X<>"
 
@@ -29,7 +36,11 @@ def shown(results: Mapping[str, Any]) -> dict[str, Any]:
     growth = {f"growth-{name}.svg": curve for name, curve in results["growth"].items()}
     if not results["rows"]:
         return growth
-    return {"goals.svg": goals(results["rows"]), "peers.svg": peers(results["rows"]), **growth}
+    return {
+        "goals.svg": goals(results["rows"]),
+        "peers.svg": peers(results["rows"]),
+        **growth,
+    }
 
 
 def goals(rows: Mapping[str, Any]) -> dict[str, float]:
@@ -71,9 +82,11 @@ def draw(results: Mapping[str, Any], folder: Path) -> None:
         else:
             figure = _peers(data) if name == "peers.svg" else _curve(data)
         figure.savefig(
-            folder / name, format="svg", bbox_inches="tight",
+            folder / name,
+            format="svg",
+            bbox_inches="tight",
             metadata={"Date": None, "Description": f"figures {digest(data)}"},
-        )  # fmt: skip
+        )
 
 
 def _canvas(height: float) -> tuple[Any, Any]:
@@ -99,8 +112,12 @@ def _logarithmic(axis: Any, set_scale: Any) -> None:
 def _goals(data: Mapping[str, float]) -> Any:
     figure, axes = _canvas(0.7 + 0.19 * len(data))
     names = [*data][::-1]
-    colours = [COLOURS[OURS] if data[name] <= 1 else COLOURS["langgraph"] for name in names]
-    axes.barh(names, [data[name] - 1 for name in names], left=1, color=colours, height=0.7)
+    colours = [
+        COLOURS[OURS] if data[name] <= 1 else COLOURS["langgraph"] for name in names
+    ]
+    axes.barh(
+        names, [data[name] - 1 for name in names], left=1, color=colours, height=0.7
+    )
     axes.axvline(1, color="black", linewidth=1)
     _logarithmic(axes.xaxis, axes.set_xscale)
     axes.set_xlabel("share of what the goal allows (left of the line: it holds)")
@@ -116,16 +133,26 @@ def _peers(data: Mapping[str, Mapping[str, float]]) -> Any:
     for number, side in enumerate(sides):
         points = [(each[side], name) for name, each in data.items() if side in each]
         axes.scatter(
-            [x for x, _ in points], [names.index(name) for _, name in points], label=side, s=26,
-            color=COLOURS[side], marker=MARKS[number % len(MARKS)],
-        )  # fmt: skip
+            [x for x, _ in points],
+            [names.index(name) for _, name in points],
+            label=side,
+            s=26,
+            color=COLOURS[side],
+            marker=MARKS[number % len(MARKS)],
+        )
     axes.axvline(1, color=COLOURS[OURS], linewidth=2)
     axes.set_yticks(range(len(names)), names)
     _logarithmic(axes.xaxis, axes.set_xscale)
     axes.set_xlabel("times what flowpregel (the line) takes")
     axes.tick_params(labelsize=7)
     axes.margins(y=0.01)
-    axes.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, frameon=False)
+    axes.legend(
+        fontsize=7,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=5,
+        frameon=False,
+    )
     return figure
 
 
@@ -134,10 +161,13 @@ def _curve(data: Mapping[str, Any]) -> Any:
     axes.grid(axis="y", which="major", color="#dddddd")
     for number, (name, points) in enumerate(data["lines"].items()):
         axes.plot(
-            [int(size) for size in points], [1e3 * value for value in points.values()],
-            label=name, marker=MARKS[number % len(MARKS)], markersize=4,
+            [int(size) for size in points],
+            [1e3 * value for value in points.values()],
+            label=name,
+            marker=MARKS[number % len(MARKS)],
+            markersize=4,
             color=COLOURS.get(name) or f"C{number}",
-        )  # fmt: skip
+        )
     axes.set_xlabel(data["axis"])
     axes.set_ylabel(f"ms {data['unit']}")
     if data["axis"] == "workers":

@@ -1,4 +1,6 @@
-"""Starts a side's process, talks to it, and adds up the CPU time of all processes below it."""
+"""Starts a side's process, talks to it, and adds up the CPU time of all processes below
+it.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,13 @@ class Child:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         command = [sys.executable, "-m", "tests.benchmarks.side", side.maker]
         self._process = subprocess.Popen(
-            [*command, json.dumps(dict(side.options))], cwd=ROOT, stderr=self._log,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(environment),
-        )  # fmt: skip
+            [*command, json.dumps(dict(side.options))],
+            cwd=ROOT,
+            stderr=self._log,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=_environment(environment),
+        )
 
     def __enter__(self) -> Child:
         return self
@@ -56,7 +62,9 @@ class Child:
         self._answer(START)
 
     def go(self) -> dict[str, float]:
-        """Have it do the work once; return its figures, and the CPU seconds as ``cpu``."""
+        """Have it do the work once; return its figures, and the CPU seconds as
+        ``cpu``.
+        """
         before = cpu_seconds(self._process.pid)
         figures: dict[str, float] = self._ask("go")
         if before is not None:
@@ -115,22 +123,30 @@ class Child:
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
-    path = os.pathsep.join(each for each in (str(ROOT), os.environ.get("PYTHONPATH")) if each)
+    path = os.pathsep.join(
+        each for each in (str(ROOT), os.environ.get("PYTHONPATH")) if each
+    )
     # With bytecode at hand, as an installed package has it.
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, **QUIET, "PYTHONPATH": path, **more}
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """Return the CPU seconds of a process and all below it, the ended ones too; None if unknown."""
+    """Return the CPU seconds of a process and all below it, the ended ones too; None if
+    unknown.
+    """
     ticks = os.sysconf("SC_CLK_TCK")
     total, waiting = 0, [pid]
     while waiting:
         each = waiting.pop()
         try:
-            fields = Path(f"/proc/{each}/stat").read_text("utf-8").rpartition(")")[2].split()
+            fields = (
+                Path(f"/proc/{each}/stat").read_text("utf-8").rpartition(")")[2].split()
+            )
             tasks = [*Path(f"/proc/{each}/task").iterdir()]
-            children = " ".join((task / "children").read_text("utf-8") for task in tasks)
+            children = " ".join(
+                (task / "children").read_text("utf-8") for task in tasks
+            )
         except OSError:
             if each == pid:
                 return None

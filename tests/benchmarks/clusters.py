@@ -1,7 +1,9 @@
-"""D1: the same work on Dask and on Ray, by their own means and by our executor, in turns.
+"""D1: the same work on Dask and on Ray, by their own means and by our executor, in
+turns.
 
-Run it with ``python -m tests.benchmarks.clusters [turns [row ...]]``, say ``3 dask-big ray-big``,
-on a machine that does nothing else. Each cluster has a process a core on this machine.
+Run it with ``python -m tests.benchmarks.clusters [turns [row ...]]``, say ``3 dask-big
+ray-big``, on a machine that does nothing else. Each cluster has a process a core on
+this machine.
 """
 
 from __future__ import annotations
@@ -72,9 +74,13 @@ def by_dask(function: Any, calls: list[Any]) -> Iterator[tuple[Any, Any]]:
 
         def bare() -> None:
             if len(calls[0]) == 1:
-                found.gather(found.map(function, [only for (only,) in calls], pure=False))
+                found.gather(
+                    found.map(function, [only for (only,) in calls], pure=False)
+                )
             else:
-                found.gather([found.submit(function, *each, pure=False) for each in calls])
+                found.gather(
+                    [found.submit(function, *each, pure=False) for each in calls]
+                )
 
         yield bare, lambda: DaskExecutor(found)
 
@@ -110,12 +116,16 @@ def ours(kind: str, executor: Any, saver: Any) -> Callable[[], Any]:
 
 
 def measure(engine: str, kind: str, turns: int) -> tuple[float, float]:
-    """Return the seconds of a task by the engine itself and by ours: medians of the turns."""
+    """Return the seconds of a task by the engine itself and by ours: medians of the
+    turns.
+    """
     found: tuple[list[float], list[float]] = [], []
     count = WORK[kind][0]
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(work.folder())
-        saver = stack.enter_context(LMDBSaver(folder / "store")) if kind == "cpu" else None
+        saver = (
+            stack.enter_context(LMDBSaver(folder / "store")) if kind == "cpu" else None
+        )
         by_engine = {"dask": by_dask, "ray": by_ray}[engine]
         bare, executor = stack.enter_context(by_engine(*calls_of(kind)))
         bare()
@@ -143,7 +153,8 @@ def main() -> int:
             bare, own = measure(engine, kind, turns)
             missed |= own > most * bare
             sys.stdout.write(
-                f"| {engine} | {count} {what} | {bare * 1e6:,.0f} µs | {own * 1e6:,.0f} µs "
+                f"| {engine} | {count} {what} | {bare * 1e6:,.0f} µs | "
+                f"{own * 1e6:,.0f} µs "
                 f"| {own / bare:.2f} x | {most} x |\n"
             )
             sys.stdout.flush()

@@ -1,4 +1,6 @@
-"""How costs grow: one figure over many sizes, ours and LangGraph's where it can follow."""
+"""How costs grow: one figure over many sizes, ours and LangGraph's where it can
+follow.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,10 @@ def curves(*, quick: bool) -> dict[str, Curve]:
 
 def _tasks(last: int) -> Curve:
     return Curve(
-        what="Tasks submitted at once", axis="tasks", unit="a task", sizes=powers(last),
+        what="Tasks submitted at once",
+        axis="tasks",
+        unit="a task",
+        sizes=powers(last),
         lines={
             OURS: Line(side=lambda n: ours("gather", count=n)),
             "flowpregel, on disk, async": Line(
@@ -79,7 +84,7 @@ def _tasks(last: int) -> Curve:
                 side=lambda n: langgraph("gather", count=n, kept="async"), most=1_000
             ),
         },
-    )  # fmt: skip
+    )
 
 
 def _channels(last: int) -> Curve:
@@ -87,14 +92,16 @@ def _channels(last: int) -> Curve:
         return ours("peers.ours_state:wide", channels=n, count=200, **options)
 
     return Curve(
-        what="Channels, of which a superstep writes one", axis="channels", unit="a step",
+        what="Channels, of which a superstep writes one",
+        axis="channels",
+        unit="a step",
         sizes=powers(last),
         lines={
             OURS: Line(side=lambda n: wide(n)),
             "flowpregel, on disk, async": Line(side=lambda n: wide(n, kept="async")),
             "langgraph": Line(side=lambda n: langgraph("wide", channels=n, count=200)),
         },
-    )  # fmt: skip
+    )
 
 
 def appending(count: int) -> Side:
@@ -109,43 +116,53 @@ def peer_appending(count: int) -> Side:
 
 def _history(last: int) -> Curve:
     return Curve(
-        what="Supersteps of a thread that appends 200 bytes in each", axis="supersteps",
-        unit="a step", sizes=powers(last),
+        what="Supersteps of a thread that appends 200 bytes in each",
+        axis="supersteps",
+        unit="a step",
+        sizes=powers(last),
         lines={
             OURS: Line(side=appending),
             SQLITE: Line(side=peer_appending, most=10_000),
         },
-    )  # fmt: skip
+    )
 
 
 def _reading(last: int) -> Curve:
     return Curve(
         what="Reading the state of such a thread, and its newest 10 checkpoints",
-        axis="supersteps", unit="once", sizes=powers(last),
+        axis="supersteps",
+        unit="once",
+        sizes=powers(last),
         lines={
             "flowpregel, state": Line(side=appending, figure="state"),
             "flowpregel, history(10)": Line(side=appending, figure="history"),
             f"{SQLITE}, state": Line(side=peer_appending, figure="state", most=10_000),
-            f"{SQLITE}, history(10)": Line(side=peer_appending, figure="history", most=10_000),
+            f"{SQLITE}, history(10)": Line(
+                side=peer_appending, figure="history", most=10_000
+            ),
         },
-    )  # fmt: skip
+    )
 
 
 def _workers(seconds: float) -> Curve:
     count = 40
     given = ["each", count, seconds / count]
     return Curve(
-        what=f"{count} CPU tasks that together take {seconds:g} s", axis="workers",
-        unit="in all", sizes=range(1, 2 * work.CORES + 1),
+        what=f"{count} CPU tasks that together take {seconds:g} s",
+        axis="workers",
+        unit="in all",
+        sizes=range(1, 2 * work.CORES + 1),
         lines={
-            OURS: Line(side=lambda n: ours("mapped", function="spin", given=given, workers=n)),
+            OURS: Line(
+                side=lambda n: ours("mapped", function="spin", given=given, workers=n)
+            ),
             "ideal": Line(
                 side=lambda n: limit(
                     "futures:ideal", seconds=seconds * work.CORES / min(n, work.CORES)
                 )
             ),
         },
-    )  # fmt: skip
+    )
 
 
 def _payload(last: int) -> Curve:
@@ -159,9 +176,14 @@ def _payload(last: int) -> Curve:
         sizes.append(last)
     arrays = {"function": "total"}
     return Curve(
-        what="2 tasks that each take so many bytes", axis="bytes", unit="in all", sizes=sizes,
+        what="2 tasks that each take so many bytes",
+        axis="bytes",
+        unit="in all",
+        sizes=sizes,
         lines={
-            "bytes": Line(side=lambda n: ours("mapped", function="length", given=to(n))),
+            "bytes": Line(
+                side=lambda n: ours("mapped", function="length", given=to(n))
+            ),
             "numpy array": Line(
                 side=lambda n: ours("mapped", given=["own", 2, n // 8], **arrays)
             ),
@@ -169,33 +191,41 @@ def _payload(last: int) -> Curve:
                 side=lambda n: limit("loky:mapped", given=["own", 2, n // 8], **arrays)
             ),
         },
-    )  # fmt: skip
+    )
 
 
 def turns_for(curve: Curve, size: int) -> int:
-    """Return how often a size is measured: the greatest once, the one before it three times."""
+    """Return how often a size is measured: the greatest once, the one before it three
+    times.
+    """
     if curve.axis == "workers":
         return 3
     left = len(curve.sizes) - 1 - [*curve.sizes].index(size)
     return {0: 1, 1: 3}.get(left, 5)
 
 
-def measure(asked: Sequence[str], *, quick: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Measure the curves that were asked for, or all; yield the name and the points of each.
+def measure(
+    asked: Sequence[str], *, quick: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measure the curves that were asked for, or all; yield the name and the points of
+    each.
 
     Raises:
         LookupError: There is no such curve.
     """
     known = curves(quick=quick)
     if unknown := [name for name in asked if name not in known]:
-        raise LookupError(f"no curve is called {unknown[0]!r}; there are {', '.join(known)}")
+        raise LookupError(
+            f"no curve is called {unknown[0]!r}; there are {', '.join(known)}"
+        )
     seen: Seen = {}
     for name in asked or known:
         found = _measured(known[name], seen)
         sys.stdout.write(f"{name}: {known[name].what}, {known[name].unit}\n")
         for line, points in found["lines"].items():
             shown = ", ".join(
-                f"{size}: {report.figure_of(value, 'seconds')}" for size, value in points.items()
+                f"{size}: {report.figure_of(value, 'seconds')}"
+                for size, value in points.items()
             )
             sys.stdout.write(f"  {line}: {shown}\n")
         sys.stdout.flush()
@@ -208,18 +238,29 @@ def _measured(curve: Curve, seen: Seen) -> dict[str, Any]:
         for name, value in _at(curve, size, seen).items():
             lines[name][str(size)] = value
     return {
-        "what": curve.what, "axis": curve.axis, "unit": curve.unit, "lines": lines,
+        "what": curve.what,
+        "axis": curve.axis,
+        "unit": curve.unit,
+        "lines": lines,
         "measured": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-    }  # fmt: skip
+    }
 
 
 def _at(curve: Curve, size: int, seen: Seen) -> dict[str, float]:
-    """Return what each line comes to at a size; those that ask for the same work share it."""
-    asked = {name: line for name, line in curve.lines.items() if size <= (line.most or size)}
+    """Return what each line comes to at a size; those that ask for the same work share
+    it.
+    """
+    asked = {
+        name: line for name, line in curve.lines.items() if size <= (line.most or size)
+    }
     sides = {name: line.side(size) for name, line in asked.items()}
     fresh = {repr(side): side for side in sides.values() if repr(side) not in seen}
     repeats = turns_for(curve, size)
-    seen.update(harness.measure(Workload(sides=fresh, rows=(), repeats=repeats, warm=repeats > 3)))
+    seen.update(
+        harness.measure(
+            Workload(sides=fresh, rows=(), repeats=repeats, warm=repeats > 3)
+        )
+    )
     found = {}
     for name, line in asked.items():
         turns = [turn[line.figure] for turn in seen.get(repr(sides[name]), ())]

@@ -28,7 +28,9 @@ class Asked:
     """What the command line asked for."""
 
     peers: frozenset[str] | None = None
-    """Only these beside ours and the machine's limits; None for all that are installed."""
+    """Only these beside ours and the machine's limits; None for all that are
+    installed.
+    """
     repeats: int | None = None
     """How often, instead of what the workload says."""
 
@@ -53,13 +55,17 @@ def chosen(workload: Workload, asked: Asked) -> dict[str, Side]:
 
 
 def words(name: str) -> Iterator[str]:
-    """Yield what a side may be called on the command line: its name, and its first word."""
+    """Yield what a side may be called on the command line: its name, and its first
+    word.
+    """
     yield name
     yield re.split(r"\W", name)[0]
 
 
 def measure(workload: Workload, asked: Asked = Asked()) -> Samples:
-    """Measure the sides of *workload* in turns; one that fails is left out, and said to be."""
+    """Measure the sides of *workload* in turns; one that fails is left out, and said to
+    be.
+    """
     sides = chosen(workload, asked)
     repeats = asked.repeats or workload.repeats
     found: dict[str, list[Mapping[str, float]]] = {name: [] for name in sides}
@@ -131,7 +137,10 @@ def _summary(values: Sequence[float]) -> dict[str, Any]:
     if len(values) > 2:
         low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     found = {"median": statistics.median(values), "low": low, "high": high}
-    return {**{name: rounded(value) for name, value in found.items()}, "turns": len(values)}
+    return {
+        **{name: rounded(value) for name, value in found.items()},
+        "turns": len(values),
+    }
 
 
 def rounded(value: float) -> float:
@@ -156,6 +165,12 @@ def _verdict(goal: Goal, figures: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shrunk(workload: Workload) -> Workload:
-    """Return *workload* with a single turn of ours and of the limits: to see that it works."""
-    sides = {name: side for name, side in workload.sides.items() if name == OURS or not side.needs}
+    """Return *workload* with a single turn of ours and of the limits: to see that it
+    works.
+    """
+    sides = {
+        name: side
+        for name, side in workload.sides.items()
+        if name == OURS or not side.needs
+    }
     return replace(workload, sides=sides, repeats=1, warm=False)

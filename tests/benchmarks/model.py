@@ -1,8 +1,10 @@
-"""What is measured: sides that do the same work, and how much of a peer's time ours may take.
+"""What is measured: sides that do the same work, and how much of a peer's time ours may
+take.
 
-A `Workload` is some work, and the `Side`s that do it: ours, the peers', and what the machine
-could do at best. A side runs in a process of its own, so that nobody's imports, OS threads or
-garbage slow another. Each `Row` reads one figure of that work and holds it to its `Goal`s.
+A `Workload` is some work, and the `Side`s that do it: ours, the peers', and what the
+machine could do at best. A side runs in a process of its own, so that nobody's imports,
+OS threads or garbage slow another. Each `Row` reads one figure of that work and holds
+it to its `Goal`s.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class Row:
     unit: str = "a step"
     """What one of it is: the time is that of one."""
     figure: str = "seconds"
-    """Which figure; ``bytes`` and ``ratio`` are no times, ``cpu`` is CPU time of all processes."""
+    """Which figure; ``bytes`` and ``ratio`` are no times, ``cpu`` is CPU time of all
+    processes.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,9 @@ from tests.benchmarks.model import Workload
 
 def everything(*, quick: bool) -> list[Workload]:
     """Return all workloads."""
-    return [each for module in workloads.ALL for each in workloads.of(module, quick=quick)]
+    return [
+        each for module in workloads.ALL for each in workloads.of(module, quick=quick)
+    ]
 
 
 def names() -> list[str]:
@@ -21,10 +23,13 @@ def names() -> list[str]:
 
 
 def is_asked(name: str, asked: Iterable[str]) -> bool:
-    """Say whether a row is among those asked for: ``W1`` asks for W1a, but not for W10."""
+    """Say whether a row is among those asked for: ``W1`` asks for W1a, but not for
+    W10.
+    """
     return any(
         # A name that ends in a digit stands for no longer number.
-        re.match(rf"{re.escape(each)}(?!(?<=[0-9])[0-9])", name, re.IGNORECASE) is not None
+        re.match(rf"{re.escape(each)}(?!(?<=[0-9])[0-9])", name, re.IGNORECASE)
+        is not None
         for each in asked
     )
 
@@ -38,10 +43,14 @@ def chosen(asked: Sequence[str], *, quick: bool) -> list[Workload]:
     found = everything(quick=quick)
     for name in asked:
         if not any(is_asked(row.name, [name]) for each in found for row in each.rows):
-            raise LookupError(f"no row is called {name!r}; there are {', '.join(names())}")
+            raise LookupError(
+                f"no row is called {name!r}; there are {', '.join(names())}"
+            )
     if not asked:
         return found
-    return [each for each in found if any(is_asked(row.name, asked) for row in each.rows)]
+    return [
+        each for each in found if any(is_asked(row.name, asked) for row in each.rows)
+    ]
 
 
 def sorted_rows(rows: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Writes the marked blocks of README and docs from the file of results.
 
-A block stands between ``<!-- figures: NAME -->`` and ``<!-- figures end -->``; whatever is
-between them is replaced.
+A block stands between ``<!-- figures: NAME -->`` and ``<!-- figures end -->``; whatever
+is between them is replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from tests.benchmarks.model import OURS
 from tests.benchmarks.results import ROOT
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "explanation" / "performance.md")
-BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n).*?(<!-- figures end -->)", re.DOTALL)
+BLOCK = re.compile(
+    r"(<!-- figures: ([\w-]+) -->\n).*?(<!-- figures end -->)", re.DOTALL
+)
 
 README_ROWS = {
     "W1a": "a step, nothing kept",
@@ -42,7 +44,9 @@ README_PEERS = {
 
 def rewritten(text: str, results: Mapping[str, Any]) -> str:
     """Return a page with each marked block as *results* say."""
-    return BLOCK.sub(lambda found: f"{found[1]}{block(found[2], results)}\n{found[3]}", text)
+    return BLOCK.sub(
+        lambda found: f"{found[1]}{block(found[2], results)}\n{found[3]}", text
+    )
 
 
 def rewrite(results: Mapping[str, Any], pages: Iterable[Path] = PAGES) -> None:
@@ -77,7 +81,9 @@ def _machine(results: Mapping[str, Any]) -> str:
     machine = results["machine"]
     if not machine:
         return "Not measured yet."
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in machine["versions"].items()
+    )
     days = sorted(row["measured"] for row in results["rows"].values())
     when = f" Measured {days[0]} to {days[-1]} UTC." if days else ""
     return (
@@ -111,7 +117,9 @@ def _curve(name: str, curve: Mapping[str, Any] | None) -> str:
         (line, *(_at(points, size) for size in sizes), _growth(points))
         for line, points in curve["lines"].items()
     )
-    table = report.table((curve["axis"], *(f"{size:,}" for size in sizes), "grows"), lines)
+    table = report.table(
+        (curve["axis"], *(f"{size:,}" for size in sizes), "grows"), lines
+    )
     return f"![{curve['what']}: time {curve['unit']}](figures/{name}.svg)\n\n{table}"
 
 
@@ -120,7 +128,9 @@ def _growth(points: Mapping[str, float]) -> str:
     if len(points) < 2:
         return ""
     (size, before), (last, after) = sorted((int(k), v) for k, v in points.items())[-2:]
-    return f"n^{math.log(after / before) / math.log(last / size):.1f}".replace("-0.0", "0.0")
+    return f"n^{math.log(after / before) / math.log(last / size):.1f}".replace(
+        "-0.0", "0.0"
+    )
 
 
 def _at(points: Mapping[str, float], size: int) -> str:
@@ -132,7 +142,13 @@ def _compared(results: Mapping[str, Any]) -> str:
     return report.table(
         ("", *README_PEERS),
         (
-            (what, *(_cell(results["rows"].get(row), sides) for sides in README_PEERS.values()))
+            (
+                what,
+                *(
+                    _cell(results["rows"].get(row), sides)
+                    for sides in README_PEERS.values()
+                ),
+            )
             for row, what in README_ROWS.items()
         ),
     )

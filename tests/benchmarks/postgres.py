@@ -1,7 +1,9 @@
-"""P1: a superstep in PostgreSQL, ours and the peers' in turns on one server; and a failover.
+"""P1: a superstep in PostgreSQL, ours and the peers' in turns on one server; and a
+failover.
 
-Run it with ``python -m tests.benchmarks.postgres [supersteps [turns]]`` on a machine that does
-nothing else. The server is started for it, with fsync on. DBOS takes part where it is installed.
+Run it with ``python -m tests.benchmarks.postgres [supersteps [turns]]`` on a machine
+that does nothing else. The server is started for it, with fsync on. DBOS takes part
+where it is installed.
 """
 
 from __future__ import annotations
@@ -95,7 +97,9 @@ def ours(url: str, count: int) -> Iterator[Callable[[], float]]:
 
         def turn() -> float:
             run: Any = {"thread_id": ours.new_thread(), "recursion_limit": count + 10}
-            return work.seconds_of(lambda: app.invoke(0, durability="sync", **run), count)
+            return work.seconds_of(
+                lambda: app.invoke(0, durability="sync", **run), count
+            )
 
         yield turn
 
@@ -114,14 +118,19 @@ def langgraph(url: str, count: int) -> Iterator[Callable[[], float]]:
     with PostgresSaver.from_conn_string(url) as saver:
         saver.setup()
         app = pregel.Pregel(
-            nodes={"n": node}, channels={"v": channels.LastValue(int)}, input_channels="v",
-            output_channels="v", checkpointer=saver,
-        )  # fmt: skip
+            nodes={"n": node},
+            channels={"v": channels.LastValue(int)},
+            input_channels="v",
+            output_channels="v",
+            checkpointer=saver,
+        )
 
         def turn() -> float:
             config: Any = {"configurable": {"thread_id": langgraph.new_thread()}}
             config["recursion_limit"] = count + 10
-            return work.seconds_of(lambda: app.invoke(0, config, durability="sync"), count)
+            return work.seconds_of(
+                lambda: app.invoke(0, config, durability="sync"), count
+            )
 
         yield turn
 
@@ -143,16 +152,23 @@ def inserts(url: str, count: int) -> Iterator[Callable[[], float]]:
 
 
 def failover(url: str) -> float:
-    """Return the seconds from the death of a run's process until another has gone on with it."""
+    """Return the seconds from the death of a run's process until another has gone on
+    with it.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "job.py").write_text(PROGRAM % TTL)
-        place: Any = {"cwd": folder, "env": {**os.environ, "URL": url, "PYTHONPATH": os.getcwd()}}
+        place: Any = {
+            "cwd": folder,
+            "env": {**os.environ, "URL": url, "PYTHONPATH": os.getcwd()},
+        }
         command = [sys.executable, "-m", "flowpregel.cli", "recover", "--store", url]
         subprocess.run([sys.executable, "job.py"], check=False, **place)
         died = time.monotonic()
         (folder / "go").touch()
-        with subprocess.Popen([*command, "--every", "0.5", "--quiet"], **place) as standby:
+        with subprocess.Popen(
+            [*command, "--every", "0.5", "--quiet"], **place
+        ) as standby:
             while "4" not in (folder / "made").read_text().split():
                 time.sleep(0.01)
             seconds = time.monotonic() - died

@@ -1,4 +1,6 @@
-"""Where the time of a workload goes: cProfile of ours, in the OS thread that runs it."""
+"""Where the time of a workload goes: cProfile of ours, in the OS thread that runs
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,16 @@ from tests.benchmarks.model import OURS, Side
 from tests.benchmarks.slow_disk import environment
 
 UNFIT = ("W8", "census", "W11 100,000")
-"""Whole programs, which a profiler in the process that starts them does not see; W11 again."""
+"""Whole programs, which a profiler in the process that starts them does not see; W11
+again.
+"""
 
 
-def measure(asked: Sequence[str], *, quick: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Profile the rows that were asked for, or all; yield the name and the profile of each.
+def measure(
+    asked: Sequence[str], *, quick: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Profile the rows that were asked for, or all; yield the name and the profile of
+    each.
 
     Raises:
         LookupError: There is no such row.
@@ -48,8 +55,12 @@ def _profiled(side: Side) -> dict[str, Any]:
 def table(profile: Any) -> str:
     """Return a profile as a table of Markdown."""
     lines = [
-        (f"`{entry['what']}`", f"{entry['calls']:,}", report.figure_of(entry["own"], "seconds"),
-         f"{entry['share']:.0%}")
+        (
+            f"`{entry['what']}`",
+            f"{entry['calls']:,}",
+            report.figure_of(entry["own"], "seconds"),
+            f"{entry['share']:.0%}",
+        )
         for entry in profile["entries"]
-    ]  # fmt: skip
+    ]
     return report.table(("function", "calls", "own time", "share"), lines)

@@ -7,7 +7,12 @@ from typing import Any
 
 from tests.benchmarks.model import OURS
 
-SCALES = ((1e-6, "µs", 1e6), (1e-3, "µs", 1e6), (1.0, "ms", 1e3), (float("inf"), "s", 1.0))
+SCALES = (
+    (1e-6, "µs", 1e6),
+    (1e-3, "µs", 1e6),
+    (1.0, "ms", 1e3),
+    (float("inf"), "s", 1.0),
+)
 
 
 def figure_of(value: float, figure: str) -> str:
@@ -61,11 +66,14 @@ def ratio_of(goal: Mapping[str, Any]) -> str:
 def line(name: str, row: Mapping[str, Any]) -> str:
     """Return a row for the terminal."""
     goals = "; ".join(
-        " ".join(filter(None, (ratio_of(goal), f"(goal {goal_of(goal, row['figure'])})")))
+        " ".join(
+            filter(None, (ratio_of(goal), f"(goal {goal_of(goal, row['figure'])})"))
+        )
         for goal in row["goals"]
     )
     return (
-        f"{name:11} {row['what']}, {row['unit']}: {OURS} {_side(row, OURS)}; {_others(row)} | "
+        f"{name:11} {row['what']}, {row['unit']}: {OURS} {_side(row, OURS)}; "
+        f"{_others(row)} | "
         f"{goals}: {verdict_of(row).upper()}"
     )
 
@@ -87,7 +95,8 @@ def goals_table(rows: Mapping[str, Any]) -> str:
                 f"{row['what']} ({row['unit']})",
                 _side(row, OURS),
                 "; ".join(goal_of(goal, row["figure"]) for goal in row["goals"]),
-                "; ".join(filter(None, (ratio_of(goal) for goal in row["goals"]))) or "-",
+                "; ".join(filter(None, (ratio_of(goal) for goal in row["goals"])))
+                or "-",
                 "holds" if row["holds"] else f"**{verdict_of(row)}**",
             )
             for name, row in rows.items()
@@ -97,7 +106,11 @@ def goals_table(rows: Mapping[str, Any]) -> str:
 
 def _side(row: Mapping[str, Any], name: str) -> str:
     found = row["figures"].get(name)
-    return "-" if found is None else figure_of(found["median"], row["figure"]) + spread(found)
+    return (
+        "-"
+        if found is None
+        else figure_of(found["median"], row["figure"]) + spread(found)
+    )
 
 
 def peers_table(rows: Mapping[str, Any]) -> str:
@@ -113,7 +126,11 @@ def _others(row: Mapping[str, Any]) -> str:
     return (
         ", ".join(
             f"{name} {figure_of(found['median'], row['figure'])}{spread(found)}"
-            + (f" ({found['median'] / ours['median']:.3g} x)" if ours and ours["median"] else "")
+            + (
+                f" ({found['median'] / ours['median']:.3g} x)"
+                if ours and ours["median"]
+                else ""
+            )
             + (f" [{found['note']}]" if found.get("note") else "")
             for name, found in row["figures"].items()
             if name != OURS

@@ -1,4 +1,6 @@
-"""The file of results: rows, growth curves, profiles, and the machine they were measured on."""
+"""The file of results: rows, growth curves, profiles, and the machine they were
+measured on.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,17 @@ ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "docs" / "explanation" / "figures"
 FILE = FIGURES / "benchmarks.json"
 PACKAGES = (
-    "langgraph", "langgraph-checkpoint-sqlite", "dbos", "prefect", "joblib", "distributed", "ray",
-    "loky", "lmdb", "numpy",
-)  # fmt: skip
+    "langgraph",
+    "langgraph-checkpoint-sqlite",
+    "dbos",
+    "prefect",
+    "joblib",
+    "distributed",
+    "ray",
+    "loky",
+    "lmdb",
+    "numpy",
+)
 
 Results = dict[str, Any]
 

@@ -1,8 +1,9 @@
 """The process of one side: ``python -m tests.benchmarks.side MAKER OPTIONS``.
 
-It says ``ready``, and then, for each line that it reads: ``go`` does the work once and answers
-with the figures as JSON, ``profile`` does it under cProfile and answers with where the time went.
-The end of its input ends it. Whatever the work prints goes to standard error.
+It says ``ready``, and then, for each line that it reads: ``go`` does the work once and
+answers with the figures as JSON, ``profile`` does it under cProfile and answers with
+where the time went. The end of its input ends it. Whatever the work prints goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ ENTRIES = 5
 def maker_of(name: str) -> Maker:
     """Return what ``module:function`` names."""
     module, function = name.split(":")
-    found: Maker = getattr(importlib.import_module(f"tests.benchmarks.{module}"), function)
+    found: Maker = getattr(
+        importlib.import_module(f"tests.benchmarks.{module}"), function
+    )
     return found
 
 
@@ -58,7 +61,9 @@ def profile(work: Work) -> dict[str, Any]:
 
 
 def place(path: str, line: int, name: str) -> str:
-    """Return the name of a function in a profile, without the folders of this machine."""
+    """Return the name of a function in a profile, without the folders of this
+    machine.
+    """
     if path in ("~", ""):
         return name.strip("<>")
     parts = path.replace("\\", "/").split("/")

@@ -1,10 +1,12 @@
-"""U1: what it costs to watch a run. ``python -m tests.benchmarks.watching [CALLS]`` prints it.
+"""U1: what it costs to watch a run. ``python -m tests.benchmarks.watching [CALLS]``
+prints it.
 
-Four figures: a poll for changes, by who watches and by the run that is not watched; a refresh
-with very many calls, a hundred of them new; what a run takes to show what it does; and how long
-after its first commit the run of another process is seen by who looks as often as the page.
-All but the last are seconds of CPU of the OS thread that does it, which other work on the machine
-does not stretch as much as the time on the clock.
+Four figures: a poll for changes, by who watches and by the run that is not watched; a
+refresh with very many calls, a hundred of them new; what a run takes to show what it
+does; and how long after its first commit the run of another process is seen by who
+looks as often as the page. All but the last are seconds of CPU of the OS thread that
+does it, which other work on the machine does not stretch as much as the time on the
+clock.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def cpu_of(work: Callable[[], Any]) -> float:
 
 
 def poll(saver: LMDBSaver, path: str) -> tuple[float, float]:
-    """Return the seconds of a poll: by who watches, and by a run that nobody watches."""
+    """Return the seconds of a poll: by who watches, and by a run that nobody
+    watches.
+    """
     file = FileLock(os.path.join(path, "lease"))
     file.acquire(0)
     lease = Lease(1)
@@ -67,7 +71,8 @@ def poll(saver: LMDBSaver, path: str) -> tuple[float, float]:
 
 
 def refresh(saver: LMDBSaver, count: int) -> tuple[float, float, float, float]:
-    """Return the seconds of the first look at *count* calls, of its first page, and of the next.
+    """Return the seconds of the first look at *count* calls, of its first page, and of
+    the next.
 
     Of the next looks it is the median, and the most.
     """
@@ -97,9 +102,11 @@ def refresh(saver: LMDBSaver, count: int) -> tuple[float, float, float, float]:
 
 
 def cost(saver: LMDBSaver, count: int) -> tuple[float, float]:
-    """Return the seconds that a watched run of *count* calls took, and its CPU to show itself.
+    """Return the seconds that a watched run of *count* calls took, and its CPU to show
+    itself.
 
-    The rest of the engine takes no part in it, so no run that nobody watches is compared.
+    The rest of the engine takes no part in it, so no run that nobody watches is
+    compared.
     """
     shown: list[float] = []
     look = LeaseWatch.look
@@ -131,7 +138,9 @@ def _watch(saver: LMDBSaver, over: threading.Event) -> None:
 
 
 def visible() -> list[float]:
-    """Return the seconds from the first commit of another process's run until it is seen."""
+    """Return the seconds from the first commit of another process's run until it is
+    seen.
+    """
     seconds = []
     for _ in range(_TURNS):
         with folder() as path, LMDBSaver(path / "store") as saver, job(path):
@@ -151,19 +160,26 @@ def main(arguments: list[str]) -> None:
     with folder() as path, LMDBSaver(path / "runs.lmdb") as saver:
         ours, its = poll(saver, str(path))
         print(
-            f"U1 change poll: {ours * 1e6:.1f} us; of a run that nobody watches: {its * 1e6:.1f} us"
+            f"U1 change poll: {ours * 1e6:.1f} us; of a run that nobody watches: "
+            f"{its * 1e6:.1f} us"
         )
         seconds, spent = cost(saver, count // 5)
         share = 100 * spent / seconds
-        print(f"U1 cost: {spent * 1e3:.0f} ms of CPU in a run of {seconds:.1f} s ({share:.2f} %)")
+        print(
+            f"U1 cost: {spent * 1e3:.0f} ms of CPU in a run of {seconds:.1f} s "
+            f"({share:.2f} %)"
+        )
         first, page, median, most = refresh(saver, count)
         print(
-            f"U1 refresh with {count:,} calls: first {first:.2f} s (of which the first page "
-            f"{page * 1e3:.0f} ms), then {median * 1e3:.0f} ms (at most {most * 1e3:.0f})"
+            f"U1 refresh with {count:,} calls: first {first:.2f} s (of which the first "
+            "page "
+            f"{page * 1e3:.0f} ms), then {median * 1e3:.0f} ms (at most "
+            f"{most * 1e3:.0f})"
         )
     seconds = visible()
     print(
-        f"U1 another process's run is seen {statistics.median(seconds) * 1e3:.0f} ms after its "
+        f"U1 another process's run is seen {statistics.median(seconds) * 1e3:.0f} ms "
+        "after its "
         f"first commit (at most {max(seconds) * 1e3:.0f})"
     )
 

@@ -1,4 +1,6 @@
-"""What the sides have done, and with which values: plain functions that any process can import."""
+"""What the sides have done, and with which values: plain functions that any process can
+import.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+CORES = (
+    len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity")
+    else os.cpu_count() or 1
+)
 ITEM = "x" * 200
 
 
@@ -102,8 +108,8 @@ def item(_: int) -> list[str]:
 def values(kind: str, count: int, of: Any) -> list[Any]:
     """Return what the calls of a map get.
 
-    Args:
-        kind: ``each`` the value *of*, ``own`` a new array of *of* numbers for each, ``shared``
+    Args: kind: ``each`` the value *of*, ``own`` a new array of *of* numbers for each,
+        ``shared``
             one array for all, ``bytes`` a new string of *of* bytes for each.
         count: How many.
         of: A value or a size.

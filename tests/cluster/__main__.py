@@ -1,8 +1,9 @@
-"""``python -m tests.cluster``: Dask and Ray on three network namespaces, and what can die there.
+"""``python -m tests.cluster``: Dask and Ray on three network namespaces, and what can
+die there.
 
-Needs root, iproute2 and the extras dask and ray; an engine that is not installed is left
-out, and that is printed. First the contract of an executor, then the table of deaths.
-The exit status is 1 if a promise did not hold.
+Needs root, iproute2 and the extras dask and ray; an engine that is not installed is
+left out, and that is printed. First the contract of an executor, then the table of
+deaths. The exit status is 1 if a promise did not hold.
 """
 
 from __future__ import annotations
@@ -33,12 +34,21 @@ def contract(cluster: Any) -> str:
     """the contract of an executor"""
     done = subprocess.run(
         [
-            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
             "tests/contract/test_given_executor.py",
         ],
-        env={**os.environ, "FLOWPREGEL_TEST_CLUSTER": cluster.url}, check=False,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        env={**os.environ, "FLOWPREGEL_TEST_CLUSTER": cluster.url},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         raise AssertionError(done.stdout[-3000:])
     return done.stdout.splitlines()[-1]
@@ -46,7 +56,9 @@ def contract(cluster: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what was asked for, print the table, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.cluster", description=__doc__
+    )
     parser.add_argument("--only", nargs="*", help="names of rows")
     parser.add_argument("--engine", choices=ENGINES, help="one engine alone")
     asked = parser.parse_args(arguments)
@@ -79,8 +91,13 @@ def main(arguments: list[str] | None = None) -> int:
                     traceback.print_exc()
                     found = "NO", f"{type(error).__name__}: {error}"
             what = (step.__doc__ or "").splitlines()[0]
-            rows.append((f"{name}: {what}", found[0], time.monotonic() - began, found[1]))
-            print(f"{rows[-1][1]:4} {rows[-1][2]:5.0f} s  {rows[-1][0]}  {found[1]}", flush=True)
+            rows.append(
+                (f"{name}: {what}", found[0], time.monotonic() - began, found[1])
+            )
+            print(
+                f"{rows[-1][1]:4} {rows[-1][2]:5.0f} s  {rows[-1][0]}  {found[1]}",
+                flush=True,
+            )
     print("\n| engine: what | held | seconds | |\n|---|---|---|---|")
     for what, held, seconds, more in rows:
         print(f"| {what} | {held} | {seconds:.0f} | {more} |")

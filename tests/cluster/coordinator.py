@@ -1,4 +1,6 @@
-"""A program with a flow, to be killed: ``python -m tests.cluster.coordinator EXECUTOR FILE``."""
+"""A program with a flow, to be killed: ``python -m tests.cluster.coordinator EXECUTOR
+FILE``.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ if __name__ == "__main__":
     @entrypoint(executor=executor)
     def flow(count: int) -> int:
         """Keep all machines busy for a long time."""
-        return sum(future.result() for future in [steady(file, n, 600.0) for n in range(count)])
+        return sum(
+            future.result() for future in [steady(file, n, 600.0) for n in range(count)]
+        )
 
     flow.invoke(6)

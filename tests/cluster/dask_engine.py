@@ -22,19 +22,40 @@ class DaskCluster:
         self.folder = folder
         self.url = f"dask://{HOME}:{PORT}"
         self.scheduler: subprocess.Popen[bytes] = start(
-            None, "-m", "distributed.cli.dask_scheduler", "--host", HOME, "--port", str(PORT),
-            "--no-dashboard", "--no-show", log=folder / "scheduler.log",
-        )  # fmt: skip
+            None,
+            "-m",
+            "distributed.cli.dask_scheduler",
+            "--host",
+            HOME,
+            "--port",
+            str(PORT),
+            "--no-dashboard",
+            "--no-show",
+            log=folder / "scheduler.log",
+        )
         self.workers = {name: self.start_worker(name) for name in NAMES}
 
     def start_worker(self, name: str) -> subprocess.Popen[bytes]:
         """Start the worker of a machine."""
         return start(
-            name, "-m", "distributed.cli.dask_worker", f"tcp://{HOME}:{PORT}", "--host",
-            address_of(name), "--nthreads", "1", "--nworkers", "1", "--no-dashboard",
-            "--local-directory", str(self.folder / name), "--no-nanny", "--death-timeout", "60",
+            name,
+            "-m",
+            "distributed.cli.dask_worker",
+            f"tcp://{HOME}:{PORT}",
+            "--host",
+            address_of(name),
+            "--nthreads",
+            "1",
+            "--nworkers",
+            "1",
+            "--no-dashboard",
+            "--local-directory",
+            str(self.folder / name),
+            "--no-nanny",
+            "--death-timeout",
+            "60",
             log=self.folder / f"{name}.log",
-        )  # fmt: skip
+        )
 
     def __enter__(self) -> Self:
         from distributed import Client

@@ -23,7 +23,8 @@ BOUND = 60.0
 def run_steady(
     cluster: Any, count: int, seconds: float, strike: Callable[[], Any]
 ) -> tuple[Path, float]:
-    """Run tasks of some seconds each; check the results; return their notes and the time.
+    """Run tasks of some seconds each; check the results; return their notes and the
+    time.
 
     When one has begun on each of the machines, *strike* is called.
     """
@@ -40,7 +41,10 @@ def run_steady(
 
         @entrypoint(executor=executor, checkpointer=InMemorySaver())
         def flow(count: int) -> list[int]:
-            return [each.result() for each in [steady(str(file), n, seconds) for n in range(count)]]
+            return [
+                each.result()
+                for each in [steady(str(file), n, seconds) for n in range(count)]
+            ]
 
         assert [*range(count)] == flow.invoke(count, thread_id="1")
     return file, time.monotonic() - began
@@ -53,7 +57,9 @@ def begun(file: Path) -> Counter[str]:
 
 
 def worker_process(cluster: Any) -> str:
-    """a worker process dies: its task alone, with a report, is tried again by its policy"""
+    """a worker process dies: its task alone, with a report, is tried again by its
+    policy
+    """
     with cluster.executor() as executor:
 
         @entrypoint(executor=executor)
@@ -75,14 +81,18 @@ def machine(cluster: Any) -> str:
 
 
 def partition(cluster: Any) -> str:
-    """the network of a machine is cut: its tasks begin again elsewhere, none is recorded twice"""
+    """the network of a machine is cut: its tasks begin again elsewhere, none is
+    recorded twice
+    """
 
     def end() -> None:
         network.cut("fp2")
         Timer(25, network.mend, ("fp2",)).start()
 
     file, seconds = run_steady(cluster, 6, 8.0, end)
-    ends = Counter(line for line in file.read_text().splitlines() if line.startswith("end"))
+    ends = Counter(
+        line for line in file.read_text().splitlines() if line.startswith("end")
+    )
     again = sum(begun(file).values()) - 6
     assert again >= 1
     assert seconds < BOUND
@@ -108,10 +118,18 @@ def scheduler(cluster: Any) -> str:
 
 
 def coordinator(cluster: Any) -> str:
-    """the program with the flow is killed: 10 s later nothing of it runs on any machine"""
+    """the program with the flow is killed: 10 s later nothing of it runs on any
+    machine
+    """
     file = cluster.folder / "notes"
     file.touch()
-    command = [sys.executable, "-m", "tests.cluster.coordinator", cluster.url, str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.cluster.coordinator",
+        cluster.url,
+        str(file),
+    ]
     process = subprocess.Popen(command)
     network.wait_for(lambda: len(begun(file)) >= 3, BOUND, "three tasks have begun")
     process.kill()
@@ -157,4 +175,12 @@ def no_machine(cluster: Any) -> str:
     raise AssertionError("nothing was raised")
 
 
-DEATHS = worker_process, machine, partition, scheduler, coordinator, late_machine, no_machine
+DEATHS = (
+    worker_process,
+    machine,
+    partition,
+    scheduler,
+    coordinator,
+    late_machine,
+    no_machine,
+)

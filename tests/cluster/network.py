@@ -1,4 +1,6 @@
-"""Three machines that are none: network namespaces behind a bridge, with a delay on each wire."""
+"""Three machines that are none: network namespaces behind a bridge, with a delay on
+each wire.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def commands_on(name: str) -> list[str]:
     found = []
     for pid in pids_on(name):
         try:
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            line = (
+                Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            )
         except OSError:
             continue
         found.append(f"{pid} {line}")
@@ -105,7 +109,10 @@ def start(name: str | None, *words: str, log: Path) -> subprocess.Popen[bytes]:
     inside = ["ip", "netns", "exec", name] if name else []
     with log.open("ab") as out:
         return subprocess.Popen(
-            [*inside, sys.executable, *words], stdout=out, stderr=out, start_new_session=True
+            [*inside, sys.executable, *words],
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
 
 

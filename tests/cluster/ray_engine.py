@@ -1,4 +1,6 @@
-"""A Ray cluster on the namespaces: the head, without CPUs, here; a raylet on each machine."""
+"""A Ray cluster on the namespaces: the head, without CPUs, here; a raylet on each
+machine.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +28,35 @@ class RayCluster:
         os.environ["RAY_ADDRESS"] = f"{HOME}:{PORT}"
         self.url = "ray://auto"
         self.scheduler = self._start(
-            None, "--head", f"--node-ip-address={HOME}", f"--port={PORT}", "--num-cpus=0",
+            None,
+            "--head",
+            f"--node-ip-address={HOME}",
+            f"--port={PORT}",
+            "--num-cpus=0",
             "--include-dashboard=false",
-        )  # fmt: skip
+        )
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
 
     def _start(self, name: str | None, *words: str) -> subprocess.Popen[bytes]:
         return start(
-            name, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats",
-            *words, log=self.folder / f"{name}.log",
-        )  # fmt: skip
+            name,
+            "-m",
+            "ray.scripts.scripts",
+            "start",
+            "--block",
+            "--disable-usage-stats",
+            *words,
+            log=self.folder / f"{name}.log",
+        )
 
     def start_worker(self, name: str) -> subprocess.Popen[bytes]:
         """Start the raylet of a machine."""
         return self._start(
-            name, f"--address={HOME}:{PORT}", f"--node-ip-address={address_of(name)}",
+            name,
+            f"--address={HOME}:{PORT}",
+            f"--node-ip-address={address_of(name)}",
             "--num-cpus=1",
-        )  # fmt: skip
+        )
 
     def __enter__(self) -> Self:
         import ray
@@ -50,7 +64,8 @@ class RayCluster:
         self._wait_for(None, self.scheduler)
         ray.init(f"{HOME}:{PORT}", log_to_driver=False)
         for name in NAMES:
-            # One by one, and more than once: Ray gives up when a busy machine takes 30 s.
+            # One by one, and more than once: Ray gives up when a busy machine takes 30
+            # s.
             while name not in self.workers or self.workers[name].poll() is not None:
                 self.workers[name] = self.start_worker(name)
                 self._wait_for(name, self.workers[name])
@@ -59,7 +74,9 @@ class RayCluster:
 
     def _wait_for(self, name: str | None, process: subprocess.Popen[bytes]) -> None:
         log, started = self.folder / f"{name}.log", "runtime started"
-        wait_for(lambda: started in log.read_text() or process.poll() is not None, 120, "Ray")
+        wait_for(
+            lambda: started in log.read_text() or process.poll() is not None, 120, "Ray"
+        )
 
     def count(self) -> int:
         """Return how many machines there are."""

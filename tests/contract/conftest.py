@@ -10,6 +10,8 @@ from flowpregel.integrations.langgraph import SaverAdapter
 @pytest.fixture(params=["memory", "lmdb"])
 def adapter(request, tmp_path):
     """Return one of our savers as LangGraph's."""
-    ours = InMemorySaver() if request.param == "memory" else LMDBSaver(tmp_path / "store")
+    ours = (
+        InMemorySaver() if request.param == "memory" else LMDBSaver(tmp_path / "store")
+    )
     with ours:
         yield SaverAdapter(ours)

@@ -137,7 +137,9 @@ def count_down(state: dict[str, Any]) -> int | None:
 
 
 class ExecutorContract:
-    """Tests of an executor. A subclass has the fixture ``executor``: with two places or more."""
+    """Tests of an executor. A subclass has the fixture ``executor``: with two places or
+    more.
+    """
 
     @pytest.fixture
     def run(self, executor: Any) -> Run:
@@ -197,7 +199,9 @@ class ExecutorContract:
 
     def test_what_cannot_be_sent_back_is_named(self, run: Run) -> None:
         """The executor goes on."""
-        assert isinstance(error_of(self.outcome(run, unpicklable)), TaskSerializationError)
+        assert isinstance(
+            error_of(self.outcome(run, unpicklable)), TaskSerializationError
+        )
         assert 1 == value_of(self.outcome(run, same, 1))
 
     def test_chunks_arrive_while_the_task_runs(self, run: Run, tmp_path: Path) -> None:
@@ -232,7 +236,9 @@ class ExecutorContract:
         """Those that wait hold no place."""
         jobs = [run.start(parent, number) for number in range(12)]
 
-        assert [*range(12)] == [value_of(each) for each in run.outcomes(*jobs, seconds=PATIENCE)]
+        assert [*range(12)] == [
+            value_of(each) for each in run.outcomes(*jobs, seconds=PATIENCE)
+        ]
 
     def test_a_task_reaches_the_store(self, run: Run) -> None:
         """The coordinator's."""
@@ -274,7 +280,9 @@ class ExecutorContract:
 
         assert [Withdrawn()] * 20 == run.outcomes(*jobs, seconds=PATIENCE)
 
-    def test_a_task_learns_that_its_run_is_to_end(self, executor: Any, run: Run) -> None:
+    def test_a_task_learns_that_its_run_is_to_end(
+        self, executor: Any, run: Run
+    ) -> None:
         """It decides what it does then."""
         job = run.start(until_told)
         wait_until(lambda: run.some(0.1) or run.chunks, PATIENCE)
@@ -304,7 +312,9 @@ class ExecutorContract:
         assert "[log_something] printed this\n" in capsys.readouterr().out
         assert "logged this" in caplog.messages
 
-    def test_contexts_are_left_when_the_run_has_ended(self, executor: Any, tmp_path: Path) -> None:
+    def test_contexts_are_left_when_the_run_has_ended(
+        self, executor: Any, tmp_path: Path
+    ) -> None:
         """In each process that has entered them, by the time that the run returns."""
         file = tmp_path / "log"
         file.touch()
@@ -328,5 +338,7 @@ class ExecutorContract:
         spare.close()
         spare.close()
 
-        assert isinstance(error_of(self.outcome(Run(spare), same, 1)), ExecutorUnavailableError)
+        assert isinstance(
+            error_of(self.outcome(Run(spare), same, 1)), ExecutorUnavailableError
+        )
         assert spare.is_closed

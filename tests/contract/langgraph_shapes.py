@@ -7,7 +7,9 @@ from typing import Any
 from flowpregel.testing.saver_hooks import nth_id
 
 
-def config(thread_id: str, number: int | None = None, namespace: str | None = "") -> dict[str, Any]:
+def config(
+    thread_id: str, number: int | None = None, namespace: str | None = ""
+) -> dict[str, Any]:
     """Return a config in LangGraph's shape; no namespace for None."""
     configurable: dict[str, Any] = {"thread_id": thread_id}
     if namespace is not None:
@@ -17,7 +19,9 @@ def config(thread_id: str, number: int | None = None, namespace: str | None = ""
     return {"configurable": configurable}
 
 
-def classic(number: int, values: dict[str, Any], versions: dict[str, Any]) -> dict[str, Any]:
+def classic(
+    number: int, values: dict[str, Any], versions: dict[str, Any]
+) -> dict[str, Any]:
     """Return a checkpoint in LangGraph's shape."""
     return {
         "v": 4,

@@ -22,19 +22,31 @@ EVERY = (1, 2, 3, 4, 5, 6)
 FORGET: dict[str, tuple[Callable[[Saver], None], tuple[int, ...], tuple[int, ...]]] = {
     "a thread": (lambda saver: saver.delete_thread("t"), (), EVERY),
     "all of a thread's history": (
-        lambda saver: saver.prune(["t", "unknown"], strategy="delete"), (), EVERY,
+        lambda saver: saver.prune(["t", "unknown"], strategy="delete"),
+        (),
+        EVERY,
     ),
     "all but the newest": (lambda saver: saver.prune(["t"]), (6,), EVERY),
     "the first runs": (
-        lambda saver: saver.delete_for_runs(["r1", "r2", "r3"]), (4, 5, 6), (4, 5, 6),
+        lambda saver: saver.delete_for_runs(["r1", "r2", "r3"]),
+        (4, 5, 6),
+        (4, 5, 6),
     ),
-    "a branch": (lambda saver: saver.delete_for_runs(["r6", "r1"]), (2, 3, 4, 5), (2, 3, 4, 5)),
-    "every run": (lambda saver: saver.delete_for_runs([f"r{n}" for n in EVERY]), (), ()),
+    "a branch": (
+        lambda saver: saver.delete_for_runs(["r6", "r1"]),
+        (2, 3, 4, 5),
+        (2, 3, 4, 5),
+    ),
+    "every run": (
+        lambda saver: saver.delete_for_runs([f"r{n}" for n in EVERY]),
+        (),
+        (),
+    ),
     "an unknown thread": (lambda saver: saver.delete_thread("unknown"), EVERY, EVERY),
     "unknown runs": (lambda saver: saver.delete_for_runs(["unknown"]), EVERY, EVERY),
     "an unknown history": (lambda saver: saver.prune(["unknown"]), EVERY, EVERY),
     "nothing": (lambda saver: saver.copy_thread("unknown", "new"), EVERY, EVERY),
-}  # fmt: skip
+}
 """How to forget what, and which checkpoints of ``t`` and of ``u`` are left."""
 
 
@@ -43,13 +55,17 @@ class ForgettingRules(SaverHooks):
 
     @pytest.fixture
     def grown(self, saver: Saver) -> Saver:
-        """A saver with two namespaces of ``t`` and one of ``u``, as `grow` makes them."""
+        """A saver with two namespaces of ``t`` and one of ``u``, as `grow` makes
+        them.
+        """
         for place in (Address("t"), Address("t", "child"), Address("u")):
             grow(saver, place)
         return saver
 
     @pytest.mark.parametrize("what", FORGET)
-    def test_what_is_left_reads_as_before(self, grown: Saver, what: str, tmp_path: Path) -> None:
+    def test_what_is_left_reads_as_before(
+        self, grown: Saver, what: str, tmp_path: Path
+    ) -> None:
         forget, *left = FORGET[what]
         before = [everything(grown, thread_id) for thread_id in "tu"]
 
@@ -58,7 +74,9 @@ class ForgettingRules(SaverHooks):
 
         for thread_id, numbers, known in zip("tu", left, before, strict=True):
             ids_left = {nth_id(number) for number in numbers}
-            expected = {place: found for place, found in known.items() if place[1] in ids_left}
+            expected = {
+                place: found for place, found in known.items() if place[1] in ids_left
+            }
             assert expected == everything(grown, thread_id)
             assert bool(numbers) == bool([*grown.namespaces(thread_id)])
             if numbers:
@@ -70,7 +88,11 @@ class ForgettingRules(SaverHooks):
         Timeline(grown, "t").commit(1)
         Timeline(grown, "u").commit(1)
 
-        assert Timeline(grown, "t").load(1).writes == Timeline(grown, "u").load().writes == ()
+        assert (
+            Timeline(grown, "t").load(1).writes
+            == Timeline(grown, "u").load().writes
+            == ()
+        )
         assert Timeline(grown, "u").load().checkpoint.values == {}
 
     def test_a_pruned_line_goes_on(self, saver: Saver) -> None:
@@ -90,7 +112,9 @@ class ForgettingRules(SaverHooks):
             grown.prune(["t"], strategy=strategy)
         assert len(ids(grown, "t")) == 6
 
-    def test_a_copy_has_all_that_its_source_had(self, grown: Saver, tmp_path: Path) -> None:
+    def test_a_copy_has_all_that_its_source_had(
+        self, grown: Saver, tmp_path: Path
+    ) -> None:
         before = everything(grown, "t")
 
         grown.copy_thread("t", "copy")
@@ -106,7 +130,9 @@ class ForgettingRules(SaverHooks):
         before = everything(grown, "u")
         line, copy = Timeline(grown, "u"), Timeline(grown, "copy")
         line.versions = copy.versions = dict(line.load(6).checkpoint.channel_versions)
-        batches: list[Any] = [each.batch(7, {"a": each.address}) for each in (line, copy)]
+        batches: list[Any] = [
+            each.batch(7, {"a": each.address}) for each in (line, copy)
+        ]
         for batch in batches:  # of one version, which is known to both
             batch.checkpoint.channel_versions = batches[0].checkpoint.channel_versions
         grown.commit([writes("copy", 6, ("new", 1), task=9), batches[1]])
@@ -147,9 +173,15 @@ class LeaseRules(SaverHooks):
         assert caught.value.owner
 
     def test_other_threads_and_namespaces_are_free(self, saver: Saver) -> None:
-        with saver.lease("t"), saver.lease("t", "ns") as child, saver.lease("u") as last:
+        with (
+            saver.lease("t"),
+            saver.lease("t", "ns") as child,
+            saver.lease("u") as last,
+        ):
             assert last.fence is not None
-            saver.commit([replace(Timeline(saver, "t", "ns").batch(1), fence=child.fence)])
+            saver.commit(
+                [replace(Timeline(saver, "t", "ns").batch(1), fence=child.fence)]
+            )
 
     def test_a_lease_is_free_again_when_its_run_ends(self, saver: Saver) -> None:
         with saver.lease("t") as first:
@@ -210,7 +242,9 @@ class LeaseRules(SaverHooks):
             saver.commit([replace(line.fork().batch(2, {"a": 2}), fence=new.fence)])
         assert line.load().checkpoint.values == {"a": 2}
 
-    def test_a_lost_lease_stays_lost_and_its_end_frees_nothing(self, saver: Saver) -> None:
+    def test_a_lost_lease_stays_lost_and_its_end_frees_nothing(
+        self, saver: Saver
+    ) -> None:
         old = saver.lease("t")
         fence = old.__enter__().fence
         with saver.lease("t", on_conflict="takeover"):
@@ -222,7 +256,9 @@ class LeaseRules(SaverHooks):
         with pytest.raises(LeaseLostError):
             saver.commit([replace(Timeline(saver, "t").batch(1), fence=fence)])
 
-    def test_a_deleted_thread_leaves_its_running_lease_alone(self, saver: Saver) -> None:
+    def test_a_deleted_thread_leaves_its_running_lease_alone(
+        self, saver: Saver
+    ) -> None:
         with saver.lease("t") as lease:
             saver.delete_thread("t")
             with pytest.raises(ThreadBusyError), saver.lease("t"):
@@ -234,7 +270,10 @@ class LeaseRules(SaverHooks):
     def test_an_unknown_answer_to_a_conflict_is_refused(self, saver: Saver) -> None:
         answer: Any = "hope"
 
-        with pytest.raises(ConfigurationError, match="hope"), saver.lease("t", on_conflict=answer):
+        with (
+            pytest.raises(ConfigurationError, match="hope"),
+            saver.lease("t", on_conflict=answer),
+        ):
             pytest.fail("the lease was given")
 
     def test_only_one_of_many_os_threads_gets_the_lease(self, saver: Saver) -> None:
@@ -265,7 +304,9 @@ class LeaseRules(SaverHooks):
         for index in range(8):
             saved = Timeline(saver, f"t{index}").load()
             assert (index, 20) == saved.checkpoint.values["a"]
-            assert tuple((number,) for number in range(1, 21)) == saved.deltas["d"].writes
+            assert (
+                tuple((number,) for number in range(1, 21)) == saved.deltas["d"].writes
+            )
 
 
 def grow(saver: Saver, place: Address) -> None:
@@ -280,16 +321,24 @@ def grow(saver: Saver, place: Address) -> None:
         values = {"a": number} | ({"d": ["snapshot"]} if number == 2 else {})
         deltas = {} if number == 2 else {"d": (number,)}
         at.commit(number, values, deltas, metadata={"run_id": f"r{number}"})
-        pending = writes(place.thread_id, number, ("a", number), namespace=place.namespace)
+        pending = writes(
+            place.thread_id, number, ("a", number), namespace=place.namespace
+        )
         saver.commit([pending])
         if number == 3:
             fork = line.fork()
 
 
 def everything(saver: Saver, thread_id: str) -> dict[tuple[str, str], Any]:
-    """Return all that is kept of a thread, by namespace and checkpoint id, without its name."""
+    """Return all that is kept of a thread, by namespace and checkpoint id, without its
+    name.
+    """
     return {
-        (place.namespace, saved.checkpoint.id): (saved.checkpoint, saved.writes, saved.deltas)
+        (place.namespace, saved.checkpoint.id): (
+            saved.checkpoint,
+            saved.writes,
+            saved.deltas,
+        )
         for place in saver.namespaces(thread_id)
         for saved in saver.history(place)
     }

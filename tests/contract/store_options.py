@@ -1,4 +1,6 @@
-"""Rules of what a store may offer beside its contract: items for a time, ranked finds."""
+"""Rules of what a store may offer beside its contract: items for a time, ranked
+finds.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,33 @@ from flowpregel.testing.store_hooks import NS, Clock, StoreHooks, keys
 class TimeRules(StoreHooks):
     """Items that are kept for a time."""
 
-    def test_an_item_is_gone_when_its_time_is_over(self, store: BaseStore, clock: Clock) -> None:
+    def test_an_item_is_gone_when_its_time_is_over(
+        self, store: BaseStore, clock: Clock
+    ) -> None:
         store.put(NS, "k", {}, ttl=10)
         store.put(("other",), "k", {}, ttl=10)
-        for name, ttl in (("for ever", None), ("long", 10**30), ("endless", float("inf"))):
+        for name, ttl in (
+            ("for ever", None),
+            ("long", 10**30),
+            ("endless", float("inf")),
+        ):
             store.put(NS, name, {}, ttl=ttl)
         clock.move(minutes=9.9)
-        assert keys(store.search(NS, refresh_ttl=False)) == ["k", "for ever", "long", "endless"]
+        assert keys(store.search(NS, refresh_ttl=False)) == [
+            "k",
+            "for ever",
+            "long",
+            "endless",
+        ]
         clock.move(minutes=0.2)
 
         assert store.get(NS, "k") is None
         assert keys(store.search(())) == ["for ever", "long", "endless"]
         assert store.list_namespaces() == [NS]
 
-    @pytest.mark.parametrize(("refresh", "left"), [(None, ["k"]), (True, ["k"]), (False, [])])
+    @pytest.mark.parametrize(
+        ("refresh", "left"), [(None, ["k"]), (True, ["k"]), (False, [])]
+    )
     def test_reading_starts_the_time_again_unless_it_is_not_to(
         self, store: BaseStore, clock: Clock, refresh: bool | None, left: list[str]
     ) -> None:
@@ -45,7 +60,9 @@ class TimeRules(StoreHooks):
             clock.move(minutes=6)
             assert store.search(NS) == []
 
-    def test_a_put_starts_the_time_again_or_ends_it(self, store: BaseStore, clock: Clock) -> None:
+    def test_a_put_starts_the_time_again_or_ends_it(
+        self, store: BaseStore, clock: Clock
+    ) -> None:
         store.put(NS, "again", {}, ttl=10)
         store.put(NS, "ended", {}, ttl=10)
         clock.move(minutes=6)
@@ -57,7 +74,9 @@ class TimeRules(StoreHooks):
 
         assert keys(store.search(NS)) == ["ended"]
 
-    def test_a_store_may_have_a_time_for_all_items(self, tmp_path: Path, clock: Clock) -> None:
+    def test_a_store_may_have_a_time_for_all_items(
+        self, tmp_path: Path, clock: Clock
+    ) -> None:
         ttl = {"default_ttl": 10, "refresh_on_read": False}
         store = self.make_store(tmp_path, clock=clock, ttl=ttl)
         store.put(NS, "k", {})
@@ -70,7 +89,9 @@ class TimeRules(StoreHooks):
         assert keys(store.search(NS)) == ["longer", "for ever"]
 
     @pytest.mark.parametrize("ttl", [0, -1, "1h"])
-    def test_a_time_that_is_no_time_is_refused(self, store: BaseStore, ttl: Any) -> None:
+    def test_a_time_that_is_no_time_is_refused(
+        self, store: BaseStore, ttl: Any
+    ) -> None:
         with pytest.raises(ConfigurationError, match="ttl"):
             store.put(NS, "k", {}, ttl=ttl)
 
@@ -92,7 +113,9 @@ class QueryRules(StoreHooks):
         return self.make_store(tmp_path, clock=clock, index=index)
 
     def ranked(self, store: BaseStore, query: str = "a") -> dict[str, Any]:
-        """Return the scores of what a query finds in namespace ``n``, the best first."""
+        """Return the scores of what a query finds in namespace ``n``, the best
+        first.
+        """
         found = store.search(("n",), query=query)
         return {item.key: item.score and round(item.score, 3) for item in found}
 
@@ -100,11 +123,19 @@ class QueryRules(StoreHooks):
         for key, value in RED.items():
             store.put(("n",), key, value)
         store.put(("n",), "not looked at", {"text": "red car"}, index=False)
-        store.put(("n",), "elsewhere", {"text": "red car", "title": "plain"}, index=["title"])
+        store.put(
+            ("n",), "elsewhere", {"text": "red car", "title": "plain"}, index=["title"]
+        )
 
         ranked = self.ranked(store, "red car")
 
-        expected = {"two": 1.0, "one": 0.5, "none": 0.0, "elsewhere": 0.0, "not looked at": None}
+        expected = {
+            "two": 1.0,
+            "one": 0.5,
+            "none": 0.0,
+            "elsewhere": 0.0,
+            "not looked at": None,
+        }
         assert [*expected.items()] == [*ranked.items()]
         assert {item.score for item in store.search(("n",))} == {None}
 
@@ -127,17 +158,27 @@ class QueryRules(StoreHooks):
 
         ranked = self.ranked(indexed)
 
-        expected = {"a": 1.0, "ab": 0.707, "b": 0.0, "nothing": None, "not looked at": None}
+        expected = {
+            "a": 1.0,
+            "ab": 0.707,
+            "b": 0.0,
+            "nothing": None,
+            "not looked at": None,
+        }
         assert [*expected.items()] == [*ranked.items()]
 
     def test_the_best_of_several_texts_counts(self, indexed: BaseStore) -> None:
         indexed.put(("n",), "b", {"text": "b"})
-        indexed.put(("n",), "parts", {"text": "b", "more": [{"text": "c"}, {"text": "aa"}] * 2})
+        indexed.put(
+            ("n",), "parts", {"text": "b", "more": [{"text": "c"}, {"text": "aa"}] * 2}
+        )
         indexed.put(("n",), "own", {"title": "a", "text": "b"}, index=["title"])
 
         assert self.ranked(indexed) == {"parts": 1.0, "own": 1.0, "b": 0.0}
 
-    def test_vectors_of_another_length_are_refused(self, tmp_path: Path, clock: Clock) -> None:
+    def test_vectors_of_another_length_are_refused(
+        self, tmp_path: Path, clock: Clock
+    ) -> None:
         index = {"embed": count_letters, "dims": 4}
         store = self.make_store(tmp_path, clock=clock, index=index)
 

@@ -1,4 +1,6 @@
-"""LangGraph's own acceptance suite for savers, in full, optional capabilities included."""
+"""LangGraph's own acceptance suite for savers, in full, optional capabilities
+included.
+"""
 
 import asyncio
 

@@ -64,9 +64,13 @@ def test_the_example_runs_unchanged(client: Any) -> None:
     found = set()
     for where in ("processes", client.scheduler.address.replace("tcp://", "dask://")):
         done = subprocess.run(
-            [sys.executable, str(example), where], check=False, capture_output=True, text=True,
-            timeout=300, env={**os.environ, "PYTHONPATH": str(example.parents[1])},
-        )  # fmt: skip
+            [sys.executable, str(example), where],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, "PYTHONPATH": str(example.parents[1])},
+        )
         assert 0 == done.returncode, done.stderr
         found.add(done.stdout.split(",")[0])
 

@@ -37,23 +37,38 @@ def saver(request):
 
 def test_a_committed_checkpoint_reads_back(saver):
     line = Timeline(saver, "t", "ns")
-    batch = line.batch(1, {"a": [1]}, source="input", metadata={"run_id": "r", "parents": {}})
+    batch = line.batch(
+        1, {"a": [1]}, source="input", metadata={"run_id": "r", "parents": {}}
+    )
     saver.commit([batch])
 
     got, given = line.load().checkpoint, batch.checkpoint
 
     assert got.values == {"a": [1]}
-    for name in ("id", "parent_id", "step", "source", "channel_versions", "versions_seen"):
+    for name in (
+        "id",
+        "parent_id",
+        "step",
+        "source",
+        "channel_versions",
+        "versions_seen",
+    ):
         assert getattr(got, name) == getattr(given, name), name
     assert got.metadata == {"run_id": "r", "parents": {}}
     assert got.at == given.at
 
 
 def test_what_is_changed_after_it_was_prepared_is_not_kept(saver):
-    """A run in `async` goes on with the same objects while the batch waits for its commit."""
+    """A run in `async` goes on with the same objects while the batch waits for its
+    commit.
+    """
     line = Timeline(saver, "t")
     line.commit(1)
-    value, written, metadata = {"n": [1]}, [1, {"a": [2]}], {"run_id": "r", "tags": ["x"]}
+    value, written, metadata = (
+        {"n": [1]},
+        [1, {"a": [2]}],
+        {"run_id": "r", "tags": ["x"]},
+    )
     batch = line.batch(2, {"a": value}, metadata=metadata)
     batch = replace(batch, writes=writes("t", 1, ("a", written)).writes)
 
@@ -175,7 +190,9 @@ def test_sends_and_interrupts_come_back_as_ours(saver):
     sends = [Send("node", {"a": 1}), Send("node", 2, timeout=1.5)]
     question = Interrupt("why?", "an id")
     line.commit(1, {"__pregel_tasks": sends})
-    saver.commit([writes("t", 1, ("__interrupt__", [question]), ("__pregel_tasks", sends[0]))])
+    saver.commit(
+        [writes("t", 1, ("__interrupt__", [question]), ("__pregel_tasks", sends[0]))]
+    )
 
     saved = line.load()
 
@@ -189,13 +206,19 @@ def test_what_a_task_wrote_is_kept_in_langgraphs_types(saver):
     line = Timeline(saver, "t")
     line.commit(1)
     written = Overwrite([1]), {"__interrupt__": [Interrupt("why?", "an id")], "a": 1}
-    saver.commit([saver.prepare(writes("t", 1, ("a", written[0]), ("__return__", written[1])))])
+    saver.commit(
+        [saver.prepare(writes("t", 1, ("a", written[0]), ("__return__", written[1])))]
+    )
 
-    theirs = [value for *_, value in saver.saver.get_tuple(config_of(Address("t"))).pending_writes]
+    theirs = [
+        value
+        for *_, value in saver.saver.get_tuple(config_of(Address("t"))).pending_writes
+    ]
 
     assert [types.Overwrite([1]), types.Interrupt("why?", "an id")] == [
-        theirs[0], *theirs[1]["__interrupt__"],
-    ]  # fmt: skip
+        theirs[0],
+        *theirs[1]["__interrupt__"],
+    ]
     assert written == tuple(write.value for write in line.load().writes)
 
 

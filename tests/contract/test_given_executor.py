@@ -1,4 +1,6 @@
-"""The contract of an executor, for the cluster that ``FLOWPREGEL_TEST_CLUSTER`` names."""
+"""The contract of an executor, for the cluster that ``FLOWPREGEL_TEST_CLUSTER``
+names.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ def report(tmp_path_factory):
 
         @checkpointer_test(name="LMDBSaver")
         async def factory():
-            with LMDBSaver(tmp_path_factory.mktemp("conformance") / "store.lmdb") as saver:
+            with LMDBSaver(
+                tmp_path_factory.mktemp("conformance") / "store.lmdb"
+            ) as saver:
                 yield saver
 
         return asyncio.run(validate(factory))

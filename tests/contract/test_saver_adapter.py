@@ -1,4 +1,6 @@
-"""Our savers in LangGraph's shapes: every rule of `get_tuple`, `put` and `put_writes`."""
+"""Our savers in LangGraph's shapes: every rule of `get_tuple`, `put` and
+`put_writes`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,13 @@ def test_a_checkpoint_reads_back_as_it_was_put(adapter):
 
 
 def test_metadata_reads_back_with_what_the_user_gave(adapter):
-    metadata = {"source": "update", "step": 7, "parents": {"": "x"}, "run_id": "r", "mine": [1]}
+    metadata = {
+        "source": "update",
+        "step": 7,
+        "parents": {"": "x"},
+        "run_id": "r",
+        "mine": [1],
+    }
     adapter.put(config("t"), classic(1, {}, {}), metadata, {})
 
     found = adapter.get_tuple(config("t"))
@@ -60,7 +68,12 @@ def test_the_newest_is_the_one_with_the_greatest_id(adapter):
 
 def test_the_config_may_name_any_checkpoint(adapter):
     for number in (1, 2):
-        adapter.put(config("t"), classic(number, {"a": number}, {"a": number}), {}, {"a": number})
+        adapter.put(
+            config("t"),
+            classic(number, {"a": number}, {"a": number}),
+            {},
+            {"a": number},
+        )
 
     found = adapter.get_tuple(config("t", 1))
 
@@ -93,7 +106,12 @@ def test_a_config_without_a_namespace_means_the_root(adapter):
 
 
 def test_only_the_values_of_new_versions_are_kept_again(adapter):
-    adapter.put(config("t"), classic(1, {"a": 1, "b": 1}, {"a": 1, "b": 1}), {}, {"a": 1, "b": 1})
+    adapter.put(
+        config("t"),
+        classic(1, {"a": 1, "b": 1}, {"a": 1, "b": 1}),
+        {},
+        {"a": 1, "b": 1},
+    )
     second = classic(2, {"a": 2, "b": "not looked at"}, {"a": 2, "b": 1})
     adapter.put(config("t", 1), second, {}, {"a": 2})
 
@@ -117,7 +135,9 @@ def test_a_new_version_without_a_value_is_an_empty_channel(adapter):
 
 
 def test_a_new_version_that_the_checkpoint_does_not_name_is_not_read(adapter):
-    adapter.put(config("t"), classic(1, {"a": 1, "b": 1}, {"a": 1}), {}, {"a": 1, "b": 1})
+    adapter.put(
+        config("t"), classic(1, {"a": 1, "b": 1}, {"a": 1}), {}, {"a": 1, "b": 1}
+    )
 
     found = adapter.get(config("t"))
 
@@ -126,7 +146,12 @@ def test_a_new_version_that_the_checkpoint_does_not_name_is_not_read(adapter):
 
 
 def test_a_channel_that_is_gone_has_no_value(adapter):
-    adapter.put(config("t"), classic(1, {"a": 1, "b": 1}, {"a": 1, "b": 1}), {}, {"a": 1, "b": 1})
+    adapter.put(
+        config("t"),
+        classic(1, {"a": 1, "b": 1}, {"a": 1, "b": 1}),
+        {},
+        {"a": 1, "b": 1},
+    )
     adapter.put(config("t", 1), classic(2, {"a": 1}, {"a": 1}), {}, {})
 
     found = adapter.get(config("t"))
@@ -135,7 +160,9 @@ def test_a_channel_that_is_gone_has_no_value(adapter):
     assert found["channel_values"] == {"a": 1}
 
 
-@pytest.mark.parametrize("version", [1, 2**62, 1.5, "00000000000000000000000000000001.0.5"])
+@pytest.mark.parametrize(
+    "version", [1, 2**62, 1.5, "00000000000000000000000000000001.0.5"]
+)
 def test_a_version_may_be_a_number_or_a_text(adapter, version):
     adapter.put(config("t"), classic(1, {"a": "x"}, {"a": version}), {}, {"a": version})
 
@@ -183,7 +210,9 @@ def test_a_new_version_is_greater_than_the_one_before(adapter):
 
 def test_the_async_forms_do_the_same(adapter):
     async def use():
-        stored = await adapter.aput(config("t"), classic(1, {"a": 1}, {"a": 1}), {}, {"a": 1})
+        stored = await adapter.aput(
+            config("t"), classic(1, {"a": 1}, {"a": 1}), {}, {"a": 1}
+        )
         await adapter.aput_writes(stored, [("a", 2)], nth_task_id(1))
         found = await adapter.aget_tuple(config("t"))
         listed = [each async for each in adapter.alist(config("t"))]
@@ -227,7 +256,9 @@ def test_writes_name_their_task_and_channel(adapter):
 def test_a_write_that_is_kept_does_not_change(adapter):
     start(adapter)
     adapter.put_writes(config("t", 1), [("a", "first")], nth_task_id(1), "p")
-    adapter.put_writes(config("t", 1), [("a", "second"), ("b", "new")], nth_task_id(1), "p")
+    adapter.put_writes(
+        config("t", 1), [("a", "second"), ("b", "new")], nth_task_id(1), "p"
+    )
 
     assert [value for _, _, value in pending(adapter)] == ["first", "new"]
 
@@ -236,9 +267,13 @@ def test_a_write_that_is_kept_does_not_change(adapter):
 def test_a_newer_control_write_replaces_the_older(adapter, channel):
     start(adapter)
     adapter.put_writes(config("t", 1), [(channel, "old")], nth_task_id(1), "p")
-    adapter.put_writes(config("t", 1), [("a", 1), (channel, "new")], nth_task_id(1), "p")
+    adapter.put_writes(
+        config("t", 1), [("a", 1), (channel, "new")], nth_task_id(1), "p"
+    )
 
-    assert {(nth_task_id(1), "a", 1), (nth_task_id(1), channel, "new")} == {*pending(adapter)}
+    assert {(nth_task_id(1), "a", 1), (nth_task_id(1), channel, "new")} == {
+        *pending(adapter)
+    }
 
 
 def test_a_failed_try_leaves_the_places_of_the_next_one_free(adapter):
@@ -249,7 +284,12 @@ def test_a_failed_try_leaves_the_places_of_the_next_one_free(adapter):
 
     kept = {channel: value for _, channel, value in pending(adapter)}
 
-    assert kept == {"a": 1, "b": 2, "__error__": "broken", "__error_source_node__": "node"}
+    assert kept == {
+        "a": 1,
+        "b": 2,
+        "__error__": "broken",
+        "__error_source_node__": "node",
+    }
 
 
 def test_writes_are_ordered_by_path_then_task_then_position(adapter):

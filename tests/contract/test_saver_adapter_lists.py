@@ -10,9 +10,15 @@ from tests.contract.langgraph_shapes import config
 
 @pytest.fixture
 def listed(adapter):
-    """A adapter with checkpoints 1, 2, 4 in the root of ``t``, 3 in a child, 5 in ``u``."""
+    """A adapter with checkpoints 1, 2, 4 in the root of ``t``, 3 in a child, 5 in
+    ``u``.
+    """
     ours = adapter.saver
-    root, child, other = Timeline(ours, "t"), Timeline(ours, "t", "child"), Timeline(ours, "u")
+    root, child, other = (
+        Timeline(ours, "t"),
+        Timeline(ours, "t", "child"),
+        Timeline(ours, "u"),
+    )
     root.commit(1, {"a": 1}, source="input", metadata={"run_id": "r1", "score": 42})
     root.commit(2, {"a": 2}, metadata={"run_id": "r1"})
     child.commit(3, {"a": 3}, source="input", metadata={"run_id": "r1"})
@@ -23,7 +29,9 @@ def listed(adapter):
 
 def numbers(adapter, of, **options):
     """Return the numbers of the checkpoints that `list` yields."""
-    return [int(each.checkpoint["id"][-12:], 16) for each in adapter.list(of, **options)]
+    return [
+        int(each.checkpoint["id"][-12:], 16) for each in adapter.list(of, **options)
+    ]
 
 
 def test_the_newest_comes_first_over_all_namespaces(listed):
@@ -76,7 +84,9 @@ def test_before_takes_smaller_ids_only(listed):
     assert numbers(listed, of, before=config("t")) == [4, 3, 2, 1]
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(0, []), (1, [4]), (3, [4, 3, 2]), (9, 4)])
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(0, []), (1, [4]), (3, [4, 3, 2]), (9, 4)]
+)
 def test_a_limit_counts_over_all_namespaces(listed, limit, expected):
     got = numbers(listed, config("t", namespace=None), limit=limit)
 

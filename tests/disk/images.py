@@ -98,7 +98,8 @@ class Disk:
         self._luck = luck
         self._samples = samples
         self._files = {
-            inode: File(path, True, bytearray(content)) for inode, (path, content) in before.items()
+            inode: File(path, True, bytearray(content))
+            for inode, (path, content) in before.items()
         }
         self._renamed: list[tuple[str, str]] = []
         """Renames that may be lost."""
@@ -131,7 +132,9 @@ class Disk:
         elif call.op == SYNC and call.inode in self._files:
             self._files[call.inode].sync()
         elif call.op == SYNC:  # of a folder
-            for rename in [r for r in self._renamed if os.path.dirname(r[1]) == call.path]:
+            for rename in [
+                r for r in self._renamed if os.path.dirname(r[1]) == call.path
+            ]:
                 self._renamed.remove(rename)
                 self._apply(rename)
             for file in self._files.values():
@@ -147,7 +150,9 @@ class Disk:
     def _apply(self, rename: tuple[str, str]) -> None:
         old, new = rename
         if any(file.path == old for file in self._files.values()):
-            self._files = {inode: f for inode, f in self._files.items() if f.path != new}
+            self._files = {
+                inode: f for inode, f in self._files.items() if f.path != new
+            }
         for file in self._files.values():
             file.path = _renamed(file.path, rename)
 
@@ -163,7 +168,9 @@ class Disk:
             yield self._image(self._luck.choice([0.05, 0.5, 0.95]), unit)
 
     def _image(self, share: float, unit: int) -> Image:
-        """Return one image: of what is pending, *share* is there, each *unit* by luck."""
+        """Return one image: of what is pending, *share* is there, each *unit* by
+        luck.
+        """
         luck = self._luck
         renames = [rename for rename in self._renamed if luck.random() < share]
         files = {}

@@ -118,7 +118,9 @@ class Nursery:
         assert self._process.stdout is not None
         self._process.stdin.write(_LENGTH.pack(len(data)) + data)
         status, calls = struct.unpack("<qq", self._process.stdout.read(16))
-        result = pickle.loads(self._result.read_bytes()) if self._result.exists() else None
+        result = (
+            pickle.loads(self._result.read_bytes()) if self._result.exists() else None
+        )
         return Ended(status, calls, result)
 
     def ok(self, function: Callable[..., Any], *arguments: Any, **disk: Any) -> Ended:
@@ -129,17 +131,35 @@ class Nursery:
 
 
 def build(folder: Path) -> Path:
-    """Return the library, built in *folder*; skip the test where that is not possible."""
+    """Return the library, built in *folder*; skip the test where that is not
+    possible.
+    """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if sys.platform != "linux" or compiler is None:
-        pytest.skip("calls to the disk are recorded by a library that needs Linux and a C compiler")
+        pytest.skip(
+            "calls to the disk are recorded by a library that needs Linux and a C "
+            "compiler"
+        )
     library = folder / "shim.so"
     done = subprocess.run(
-        [*compiler.split(), "-shared", "-fPIC", "-O1", str(SOURCE), "-o", str(library), "-ldl"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            *compiler.split(),
+            "-shared",
+            "-fPIC",
+            "-O1",
+            str(SOURCE),
+            "-o",
+            str(library),
+            "-ldl",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
-        pytest.skip(f"the library that records calls to the disk cannot be built: {done.stderr}")
+        pytest.skip(
+            f"the library that records calls to the disk cannot be built: {done.stderr}"
+        )
     return library
 
 

@@ -1,8 +1,10 @@
-"""A store whose file is damaged: the right value or a named error, never a wrong value or a crash.
+"""A store whose file is damaged: the right value or a named error, never a wrong value
+or a crash.
 
-Bits of the file are flipped, and the file is cut off, in one place after the other; each
-time a process opens the store and reads all of it. What a damage to a *record* does is
-in `test_store_damage`; here it is any byte, those of LMDB's own pages among them.
+Bits of the file are flipped, and the file is cut off, in one place after the other;
+each time a process opens the store and reads all of it. What a damage to a *record*
+does is in `test_store_damage`; here it is any byte, those of LMDB's own pages among
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ PAGE = 4096
 STRIDE = 16 if ALL else 384
 """A bit in so many bytes is flipped: one after the other, at any place of them."""
 HEADER = 96
-"""Bytes at the start of a page, of which more are flipped: its header, where its records lie."""
+"""Bytes at the start of a page, of which more are flipped: its header, where its
+records lie.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +49,18 @@ def flips(data: bytes) -> list[tuple[int, bytes]]:
         for at in used
         for offset in range(0, PAGE, STRIDE)
     ]
-    places += [at + luck.randrange(HEADER) for at in used for _ in range(HEADER * 8 // STRIDE)]
+    places += [
+        at + luck.randrange(HEADER) for at in used for _ in range(HEADER * 8 // STRIDE)
+    ]
     return [(at, bytes([data[at] ^ 1 << luck.randrange(8)])) for at in places]
 
 
 def judged(
     nursery: Nursery, path: Path, damages: list[tuple[int, bytes]], *, check_pages: bool
 ) -> tuple[Counter[str], list[str]]:
-    """Count what the damages come to, and return those after which something is wrong."""
+    """Count what the damages come to, and return those after which something is
+    wrong.
+    """
     right, log = workloads.read_all(str(path)), Path(f"{path}.looked")
     file = path / "data.mdb"
     whole = file.read_bytes()
@@ -60,16 +68,21 @@ def judged(
     bad = []
     while damages:
         log.write_text("")
-        ended = nursery.run(workloads.look_at_damage, str(path), damages, right, check_pages)
+        ended = nursery.run(
+            workloads.look_at_damage, str(path), damages, right, check_pages
+        )
         outcomes = log.read_text().splitlines()
         if ended.status:
-            outcomes.append(f"ended with {ended.status} {str(ended.result or '')[-200:]}")
+            outcomes.append(
+                f"ended with {ended.status} {str(ended.result or '')[-200:]}"
+            )
             file.write_bytes(whole)
         for (at, data), outcome in zip(damages, outcomes, strict=False):
             counts[outcome] += 1
             if outcome not in (RIGHT, NAMED):
                 bad.append(
-                    f"page {at // PAGE}, byte {at % PAGE}, {whole[at]} -> {data!r}: {outcome}"
+                    f"page {at // PAGE}, byte {at % PAGE}, {whole[at]} -> {data!r}: "
+                    f"{outcome}"
                 )
         damages = damages[len(outcomes) :]
     print(dict(counts))
@@ -80,15 +93,21 @@ def test_a_flipped_bit_anywhere_gives_the_right_value_or_a_named_error(
     nursery: Nursery, store: Path
 ) -> None:
     """With every page looked at before it is trusted."""
-    counts, bad = judged(nursery, store, flips((store / "data.mdb").read_bytes()), check_pages=True)
+    counts, bad = judged(
+        nursery, store, flips((store / "data.mdb").read_bytes()), check_pages=True
+    )
 
     assert [] == bad
     assert counts[NAMED] > 20
     assert counts[RIGHT] > 20  # in what is free, or was written over
 
 
-def test_what_is_wrong_without_that_is_told_by_verify(nursery: Nursery, store: Path) -> None:
-    """LMDB trusts its pages: without the look some damages mislead it, or end the process."""
+def test_what_is_wrong_without_that_is_told_by_verify(
+    nursery: Nursery, store: Path
+) -> None:
+    """LMDB trusts its pages: without the look some damages mislead it, or end the
+    process.
+    """
     data = (store / "data.mdb").read_bytes()
     luck = random.Random(11)
     used = [at for at in range(2 * PAGE, len(data), PAGE) if any(data[at : at + PAGE])]
@@ -104,7 +123,9 @@ def test_what_is_wrong_without_that_is_told_by_verify(nursery: Nursery, store: P
     assert 0 == counts[WRONG]
 
 
-def test_a_file_cut_off_anywhere_is_refused_or_right(nursery: Nursery, store: Path) -> None:
+def test_a_file_cut_off_anywhere_is_refused_or_right(
+    nursery: Nursery, store: Path
+) -> None:
     """Also within a page, and without the look at every page."""
     size = (store / "data.mdb").stat().st_size
     cuts = [(at, b"") for at in range(0, size, 64 if ALL else 2048)]
@@ -122,8 +143,12 @@ def test_a_number_in_the_newer_meta_page_that_was_changed_is_named(
     data = (store / "data.mdb").read_bytes()
     metas = [int.from_bytes(data[at : at + 8], "little") for at in (144, PAGE + 144)]
     at = 144 + PAGE * metas.index(max(metas))
-    # By two, which one flipped bit can do, it would be in turn again: that cannot be told.
-    places = [(at + bit // 8, bytes([data[at + bit // 8] ^ 1 << bit % 8])) for bit in range(64)]
+    # By two, which one flipped bit can do, it would be in turn again: that cannot be
+    # told.
+    places = [
+        (at + bit // 8, bytes([data[at + bit // 8] ^ 1 << bit % 8]))
+        for bit in range(64)
+    ]
     damages = [each for bit, each in enumerate(places) if bit != 1]
 
     counts, bad = judged(nursery, store, damages, check_pages=False)

@@ -27,7 +27,9 @@ EVERY = 1 if os.environ.get("FLOWPREGEL_CRASH_ALL") else 3
 def test_a_call_that_fails_costs_no_acknowledged_commit(
     nursery: Nursery, tmp_path: Path, act: int, times: int
 ) -> None:
-    """An error says what is so: nothing of that commit is there, and it can be tried again."""
+    """An error says what is so: nothing of that commit is there, and it can be tried
+    again.
+    """
     log = tmp_path / "log"
     LMDBSaver(tmp_path / "clean").close()
     clean = str(tmp_path / "clean")
@@ -38,11 +40,16 @@ def test_a_call_that_fails_costs_no_acknowledged_commit(
         LMDBSaver(path).close()
         disk = {"act": act, "first": number, "last": number + times - 1}
 
-        ended = nursery.ok(workloads.go_on, str(path), str(log), STEPS, folder=str(path), **disk)
+        ended = nursery.ok(
+            workloads.go_on, str(path), str(log), STEPS, folder=str(path), **disk
+        )
 
         failures += ended.result
         assert STEPS - 1 == workloads.acknowledged(log)
         assert STEPS - 1 == workloads.newest(str(path))
-    print(f"{calls} calls to the disk, {failures} commits that failed and were tried again")
+    print(
+        f"{calls} calls to the disk, {failures} commits that failed and were tried "
+        "again"
+    )
     # A write that was cut short is only gone on with.
     assert failures > 0 or act == SHORT

@@ -98,7 +98,9 @@ def test_what_is_kept_survives_a_kill(
     assert count >= min(calls, SOME)
 
 
-@pytest.mark.parametrize("work", [workloads.retain, workloads.grow], ids=lambda work: work.__name__)
+@pytest.mark.parametrize(
+    "work", [workloads.retain, workloads.grow], ids=lambda work: work.__name__
+)
 def test_what_was_acknowledged_survives_a_kill(
     nursery: Nursery, store: Path, tmp_path: Path, work: Callable[[str, str], None]
 ) -> None:
@@ -128,11 +130,16 @@ def test_what_was_acknowledged_survives_a_kill(
 
 
 def test_a_store_is_made_whole_or_not_at_all(nursery: Nursery, tmp_path: Path) -> None:
-    """Killed at each call of its creation and of its first commits, it opens and goes on."""
+    """Killed at each call of its creation and of its first commits, it opens and goes
+    on.
+    """
     done, log = tmp_path / "done", tmp_path / "log"
     (tmp_path / "0").mkdir()
     calls = nursery.ok(
-        workloads.create, str(tmp_path / "0" / "store"), str(done), folder=str(tmp_path / "0")
+        workloads.create,
+        str(tmp_path / "0" / "store"),
+        str(done),
+        folder=str(tmp_path / "0"),
     ).calls
     for number, act in kills(calls):
         folder = tmp_path / f"{number}-{act}"

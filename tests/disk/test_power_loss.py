@@ -1,4 +1,5 @@
-"""Power cuts: whatever of the unsynced is lost, what was acknowledged in `sync` is there.
+"""Power cuts: whatever of the unsynced is lost, what was acknowledged in `sync` is
+there.
 
 LMDB's calls are recorded while a process commits, and the file is rebuilt as it could
 be after a power cut at every sync and every acknowledgement, with any (sampled) subset
@@ -30,7 +31,9 @@ SAMPLES = 60 if ALL else 5
 """Subsets at each moment."""
 STEPS = 24 if ALL else 6
 THINNED = 1 if ALL else 4
-"""Of the images of a store that is being made, every so many-th: most have to make it anew."""
+"""Of the images of a store that is being made, every so many-th: most have to make it
+anew.
+"""
 KEPT = ("data.mdb",)
 """The file that a store is made of."""
 AT_ONCE = 40
@@ -40,7 +43,9 @@ AT_ONCE = 40
 def recorded(
     nursery: Nursery, folder: Path, work: Callable[..., Any], *arguments: Any
 ) -> Iterator[Image]:
-    """Run *work* on the store in *folder*, and yield what a power cut may leave of it."""
+    """Run *work* on the store in *folder*, and yield what a power cut may leave of
+    it.
+    """
     log = folder.parent / "calls"
     log.unlink(missing_ok=True)
     before = {
@@ -50,7 +55,9 @@ def recorded(
     }
     nursery.ok(work, *arguments, folder=str(folder), log=str(log))
     # Locks and the like are made anew by whoever opens the store.
-    calls = [c for c in calls_of(log) if c.op != WRITE or os.path.basename(c.path) in KEPT]
+    calls = [
+        c for c in calls_of(log) if c.op != WRITE or os.path.basename(c.path) in KEPT
+    ]
     assert any(call.op == MARK for call in calls)
     return Disk(random.Random(7), SAMPLES, before).images(iter(calls))
 
@@ -73,11 +80,17 @@ def outcomes(
         shutil.rmtree(place)
 
 
-def one_by_one(nursery: Nursery, paths: list[str], look: Callable[..., Any]) -> Iterator[Any]:
+def one_by_one(
+    nursery: Nursery, paths: list[str], look: Callable[..., Any]
+) -> Iterator[Any]:
     """Yield what each image comes to, in a process of its own."""
     for path in paths:
         ended = nursery.run(workloads.look_at_all, [path], look.__name__)
-        yield ended.result[0] if ended.status == 0 else f"the process ended with {ended.status}"
+        yield (
+            ended.result[0]
+            if ended.status == 0
+            else f"the process ended with {ended.status}"
+        )
 
 
 def judged(found: Iterator[tuple[Image, Any]]) -> Counter[str]:
@@ -102,7 +115,9 @@ def place(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_acknowledged_commit_survives_a_power_cut(nursery: Nursery, place: Path) -> None:
+def test_every_acknowledged_commit_survives_a_power_cut(
+    nursery: Nursery, place: Path
+) -> None:
     """In LMDB's file with its own flags, which `sync` means."""
     images = recorded(nursery, place, workloads.tell, str(place / "store"), STEPS)
 
@@ -113,7 +128,9 @@ def test_every_acknowledged_commit_survives_a_power_cut(nursery: Nursery, place:
 
 
 @pytest.mark.parametrize("weakness", ["metasync", "sync"])
-def test_without_a_sync_commits_are_lost(nursery: Nursery, place: Path, weakness: str) -> None:
+def test_without_a_sync_commits_are_lost(
+    nursery: Nursery, place: Path, weakness: str
+) -> None:
     """What the test above is worth: it sees what weaker flags lose."""
     path = str(place / "store")
     images = recorded(nursery, place, workloads.tell, path, STEPS, weakness)
@@ -123,25 +140,35 @@ def test_without_a_sync_commits_are_lost(nursery: Nursery, place: Path, weakness
     assert counts["lost"] + counts["broken"] > STEPS
 
 
-def test_a_store_that_is_made_survives_a_power_cut(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_store_that_is_made_survives_a_power_cut(
+    nursery: Nursery, tmp_path: Path
+) -> None:
     """There is none, or it is whole; what was acknowledged in it is there."""
     folder = tmp_path / "disk"
     folder.mkdir()
     work = workloads.create
-    images = recorded(nursery, folder, work, str(folder / "store"), str(tmp_path / "log"))
+    images = recorded(
+        nursery, folder, work, str(folder / "store"), str(tmp_path / "log")
+    )
 
-    counts = judged(outcomes(nursery, islice(images, 0, None, THINNED), folder, workloads.newest))
+    counts = judged(
+        outcomes(nursery, islice(images, 0, None, THINNED), folder, workloads.newest)
+    )
 
     assert {"held"} == set(counts), counts
 
 
-def test_a_store_made_in_its_place_may_be_broken(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_store_made_in_its_place_may_be_broken(
+    nursery: Nursery, tmp_path: Path
+) -> None:
     """What the draft and its rename are worth."""
     folder = tmp_path / "disk"
     folder.mkdir()
     images = recorded(nursery, folder, workloads.create_in_place, str(folder / "store"))
 
-    counts = judged(outcomes(nursery, islice(images, 0, None, THINNED), folder, workloads.newest))
+    counts = judged(
+        outcomes(nursery, islice(images, 0, None, THINNED), folder, workloads.newest)
+    )
 
     assert counts["broken"] > 0
 
@@ -158,7 +185,9 @@ def test_a_store_written_anew_survives_a_power_cut(
     assert {"held"} == set(counts), counts
 
 
-def test_the_record_has_the_syncs_of_every_commit(nursery: Nursery, place: Path) -> None:
+def test_the_record_has_the_syncs_of_every_commit(
+    nursery: Nursery, place: Path
+) -> None:
     """LMDB's two: the data, and the meta page, written through."""
     log = place.parent / "calls"
     path = str(place / "store")

@@ -24,7 +24,9 @@ STEPS = 12
 
 
 def acknowledge(log: str, what: Any) -> None:
-    """Note that *what* was acknowledged, where no kill and no power cut takes it away."""
+    """Note that *what* was acknowledged, where no kill and no power cut takes it
+    away.
+    """
     file = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
     os.write(file, f"{what}\n".encode())
     os.close(file)
@@ -59,7 +61,9 @@ def opened(path: str) -> LMDBSaver:
 
 
 def everything(path: str) -> dict[str, list[Any]]:
-    """Return all that can be read of a store, by thread; refuse one that does not hold."""
+    """Return all that can be read of a store, by thread; refuse one that does not
+    hold.
+    """
     with opened(path) as saver:
         found = saver.verify()
         assert found.ok, found.problems
@@ -127,7 +131,9 @@ def seal_anew(path: str) -> None:
 def encrypt(path: str) -> None:
     """Turn encryption on, under other keys, and off again."""
     for seal, options in (OTHER_KEY, ENCRYPTED), (KEY, StoreOptions()):
-        opened(path).change_keys(encryption_key=options.encryption_key, key=seal.encode())
+        opened(path).change_keys(
+            encryption_key=options.encryption_key, key=seal.encode()
+        )
 
 
 # ---------------------------------------------------------------- commits
@@ -170,7 +176,10 @@ def tell(path: str, steps: int, weakness: str = "") -> None:
     saver = (weak(weakness) if weakness else LMDBSaver)(path)
     with saver:
         for number in range(steps):
-            values = {"n": number, "pad": bytes([number]) * (300 + 1_900 * (number % 3))}
+            values = {
+                "n": number,
+                "pad": bytes([number]) * (300 + 1_900 * (number % 3)),
+            }
             commit(saver, number, values)
             mark(str(number))
 
@@ -183,10 +192,17 @@ def weak(weakness: str) -> type[LMDBSaver]:
 
     def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
         return lmdb.open(
-            path, map_size=map_size, max_dbs=16, max_readers=files.READERS, mode=0o600,
-            create=False, lock=lock, readonly=readonly, lib_version=files.ENGINE,
+            path,
+            map_size=map_size,
+            max_dbs=16,
+            max_readers=files.READERS,
+            mode=0o600,
+            create=False,
+            lock=lock,
+            readonly=readonly,
+            lib_version=files.ENGINE,
             **{weakness: False},
-        )  # fmt: skip
+        )
 
     files.connect = connect  # this process is a fork that ends with the workload
     return LMDBSaver
@@ -210,9 +226,13 @@ def go_on(path: str, log: str, steps: int) -> int:
             failures += 1
             if failures > 50:
                 raise
-            # What the error says must be so: nothing of it is there, it can be tried again.
+            # What the error says must be so: nothing of it is there, it can be tried
+            # again.
             found = saver.load(Address("t"))
-            assert (found.checkpoint.step if found else -1) == number - 1, (found, number)
+            assert (found.checkpoint.step if found else -1) == number - 1, (
+                found,
+                number,
+            )
             continue
         acknowledge(log, number)
         number += 1
@@ -299,8 +319,12 @@ def small(path: str) -> None:
         for number in range(1, 5):
             deltas = {"d": Delta(number, (f"more {number}",))}
             made = step(number, {"n": number}, deltas=deltas, also={"text": 1})
-            writes = TaskWrites(id_of(number - 1), "task", "path", (("n", number), ("x", "y")))
-            saver.commit([Batch(address=Address("t"), checkpoint=made, writes=(writes,))])
+            writes = TaskWrites(
+                id_of(number - 1), "task", "path", (("n", number), ("x", "y"))
+            )
+            saver.commit(
+                [Batch(address=Address("t"), checkpoint=made, writes=(writes,))]
+            )
         commit(saver, 0, {"big": bytes(range(256)) * 40}, thread="u")
 
 

@@ -33,7 +33,9 @@ def module_name(file: Path) -> str:
 
 
 def code_lines(source: str) -> int:
-    """Return the lines of *source* that hold code: no blanks, comments or docstrings."""
+    """Return the lines of *source* that hold code: no blanks, comments or
+    docstrings.
+    """
     lines: set[int] = set()
     for token in _code_tokens(source):
         lines.update(range(token.start[0], token.end[0] + 1))
@@ -56,7 +58,9 @@ def _code_tokens(source: str) -> Iterator[tokenize.TokenInfo]:
 def _lines_of_strings(tree: ast.Module) -> Iterator[int]:
     """Yield the lines of docstrings, those of attributes included."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if not isinstance(
+            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        ):
             continue
         for statement in node.body:
             match statement:
@@ -66,4 +70,8 @@ def _lines_of_strings(tree: ast.Module) -> Iterator[int]:
 
 def classes(source: str) -> list[str]:
     """Return the names of all classes that *source* defines, inner ones too."""
-    return [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    return [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+    ]

@@ -1,4 +1,6 @@
-"""The docs are true: each page's code runs, its links lead somewhere, no error is left out."""
+"""The docs are true: each page's code runs, its links lead somewhere, no error is left
+out.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +42,34 @@ def code_of(text: str) -> str:
 
 
 def missing_modules(text: str) -> list[str]:
-    """Return what a page says it needs (``<!-- needs: a, b -->``) and is not built yet."""
-    needed = [module.strip() for found in NEEDS.findall(text) for module in found.split(",")]
+    """Return what a page says it needs (``<!-- needs: a, b -->``) and is not built
+    yet.
+    """
+    needed = [
+        module.strip() for found in NEEDS.findall(text) for module in found.split(",")
+    ]
     return [module for module in needed if importlib.util.find_spec(module) is None]
 
 
 def run(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a page's program as a reader would: a script of its own, in its own folder."""
+    """Run a page's program as a reader would: a script of its own, in its own
+    folder.
+    """
     script = folder / "page.py"
     script.write_text(code_of(text), encoding="utf-8")
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(
+        os.pathsep
+    )
     return subprocess.run(
         [sys.executable, "-W", "error", script.name],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+    )
 
 
 WITH_CODE = [page for page in PAGES if code_of(page.read_text("utf-8")).strip()]
@@ -63,14 +78,19 @@ WITH_CODE = [page for page in PAGES if code_of(page.read_text("utf-8")).strip()]
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_the_code_of_a_page_runs(
-    page: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its Python blocks, in order and in one program, end without an error."""
     text = page.read_text("utf-8")
     if "DATABASE_URL" in text:
         monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("postgres_url"))
     if missing := missing_modules(text):
-        pytest.skip(f"{name_of(page)} needs {', '.join(missing)}, which is not built yet")
+        pytest.skip(
+            f"{name_of(page)} needs {', '.join(missing)}, which is not built yet"
+        )
 
     result = run(text, tmp_path)
 
@@ -80,7 +100,9 @@ def test_the_code_of_a_page_runs(
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     """Every relative link names a file that is there."""
-    links = [link for link in LINK.findall(page.read_text("utf-8")) if "://" not in link]
+    links = [
+        link for link in LINK.findall(page.read_text("utf-8")) if "://" not in link
+    ]
 
     assert [] == [link for link in links if not (page.parent / link).exists()]
 
@@ -104,7 +126,9 @@ def error_names() -> list[str]:
     return [
         name
         for name, value in vars(errors).items()
-        if isinstance(value, type) and issubclass(value, BaseException) and name[0] != "_"
+        if isinstance(value, type)
+        and issubclass(value, BaseException)
+        and name[0] != "_"
     ]
 
 
@@ -132,14 +156,22 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 def test_every_error_is_in_the_tree_of_its_module() -> None:
     """The drawing that opens the module leaves nobody out."""
-    tree = "".join(line for line in (errors.__doc__ or "").splitlines() if "── " in line)
-    assert [] == [name for name in error_names() if name not in re.findall(r"\w+", tree)]
+    tree = "".join(
+        line for line in (errors.__doc__ or "").splitlines() if "── " in line
+    )
+    assert [] == [
+        name for name in error_names() if name not in re.findall(r"\w+", tree)
+    ]
 
 
 def test_the_reading_list_is_short_and_says_how_long_it_is() -> None:
-    """What a newcomer reads first is under 2,000 lines of code, and about what the page says."""
+    """What a newcomer reads first is under 2,000 lines of code, and about what the page
+    says.
+    """
     page = (ROOT / "docs" / "contributing.md").read_text("utf-8")
-    section = page.partition("## Read the code in this order")[2].partition("After that")[0]
+    section = page.partition("## Read the code in this order")[2].partition(
+        "After that"
+    )[0]
     stated = re.search(r"about ([\d,]+) lines", section)
 
     files = [ROOT / name for name in re.findall(r"`(flowpregel/[\w/]+\.py)`", section)]
@@ -151,7 +183,9 @@ def test_the_reading_list_is_short_and_says_how_long_it_is() -> None:
 
 
 def test_a_failing_block_is_found_at_its_line(tmp_path: Path) -> None:
-    """The check itself works: blocks share names, and an error shows the page's line."""
+    """The check itself works: blocks share names, and an error shows the page's
+    line.
+    """
     page = "# Page\n\n```python\nn = 1\n```\n\ntext\n\n```python\nassert n == 2\n```\n"
 
     result = run(page, tmp_path)
@@ -162,6 +196,9 @@ def test_a_failing_block_is_found_at_its_line(tmp_path: Path) -> None:
 
 def test_blocks_of_other_languages_are_not_run() -> None:
     """Shell lines and plain text between Python blocks stay out of the program."""
-    page = "```sh\nrm -rf x\n```\n```python\na = 1\n```\n```\nplain\n```\n```python\nb = 2\n```\n"
+    page = (
+        "```sh\nrm -rf x\n```\n```python\na = 1\n```\n```\nplain\n```\n```python\nb = "
+        "2\n```\n"
+    )
 
     assert ["a = 1", "b = 2"] == [line for line in code_of(page).splitlines() if line]

@@ -21,7 +21,9 @@ CLASSES = [
 
 
 def sample(name: str, hint: Any) -> Any:
-    """Return an argument for a parameter *name* of type *hint* that no other class uses."""
+    """Return an argument for a parameter *name* of type *hint* that no other class
+    uses.
+    """
     if get_origin(hint) is Literal:
         return get_args(hint)[-1]
     if get_origin(hint) is Sequence:
@@ -37,7 +39,9 @@ def sample(name: str, hint: Any) -> Any:
 
 
 def sample_arguments(cls: type[BaseException]) -> tuple[Any, ...]:
-    """Return one argument for each parameter of *cls*, or a message if it takes anything."""
+    """Return one argument for each parameter of *cls*, or a message if it takes
+    anything.
+    """
     if not inspect.isfunction(cls.__init__):  # a built-in error's, which takes anything
         return ("some message",)
     hints = get_type_hints(cls.__init__)
@@ -68,8 +72,12 @@ def test_an_error_survives_a_pickle(cls: type[BaseException]) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_the_args_of_an_error_are_its_constructors_arguments(cls: type[BaseException]) -> None:
-    """So that a pickle, which calls the constructor with ``args``, makes the same error."""
+def test_the_args_of_an_error_are_its_constructors_arguments(
+    cls: type[BaseException],
+) -> None:
+    """So that a pickle, which calls the constructor with ``args``, makes the same
+    error.
+    """
     arguments = sample_arguments(cls)
 
     assert arguments == cls(*arguments).args

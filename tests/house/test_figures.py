@@ -1,4 +1,6 @@
-"""Figures in README and docs are what the benchmarks wrote, and every goal has its row."""
+"""Figures in README and docs are what the benchmarks wrote, and every goal has its
+row.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,42 @@ import pytest
 from tests.benchmarks import charts, order, pages, results
 
 GOALS = [
-    "W1a", "W1b", "W1c", "W2a", "W2b", "W2c", "W2d", "W3a", "W3b", "W4", "W5a", "W5b", "W5c",
-    "W6a", "W6b", "W6c", "W7", "W8", "W9", "W10", "W11",
-    "G1a", "G1b", "G1c", "G2a", "G2b", "G2c", "G3a", "G3b", "G3c", "G4a", "G4b", "G4c",
-    "census", "RT",
-]  # fmt: skip
+    "W1a",
+    "W1b",
+    "W1c",
+    "W2a",
+    "W2b",
+    "W2c",
+    "W2d",
+    "W3a",
+    "W3b",
+    "W4",
+    "W5a",
+    "W5b",
+    "W5c",
+    "W6a",
+    "W6b",
+    "W6c",
+    "W7",
+    "W8",
+    "W9",
+    "W10",
+    "W11",
+    "G1a",
+    "G1b",
+    "G1c",
+    "G2a",
+    "G2b",
+    "G2c",
+    "G3a",
+    "G3b",
+    "G3c",
+    "G4a",
+    "G4b",
+    "G4c",
+    "census",
+    "RT",
+]
 """The names of the goals that were set; a row may add a word to its name."""
 
 COMMITTED = results.load(results.FILE)
@@ -47,20 +80,28 @@ def test_the_figures_of_a_page_are_those_of_the_file(page: Path) -> None:
 def test_the_charts_show_the_figures_of_the_file() -> None:
     """Each chart carries the digest of what it was drawn from."""
     drawn = {
-        chart.name: "".join(re.findall("figures ([0-9a-f]{16})", chart.read_text("utf-8")))
+        chart.name: "".join(
+            re.findall("figures ([0-9a-f]{16})", chart.read_text("utf-8"))
+        )
         for chart in results.FIGURES.glob("*.svg")
     }
 
-    assert {name: charts.digest(data) for name, data in charts.shown(COMMITTED).items()} == drawn
+    assert {
+        name: charts.digest(data) for name, data in charts.shown(COMMITTED).items()
+    } == drawn
 
 
 def test_another_figure_is_noticed() -> None:
     """The check itself works: a block that was changed by hand is put right."""
-    page = "a\n<!-- figures: verdict -->\n99 of 99 rows hold.\n<!-- figures end -->\nb\n"
+    page = (
+        "a\n<!-- figures: verdict -->\n99 of 99 rows hold.\n<!-- figures end -->\nb\n"
+    )
 
-    text = pages.rewritten(page, {"rows": {"W1a": {"holds": True}, "W1b": {"holds": False}}})
+    text = pages.rewritten(
+        page, {"rows": {"W1a": {"holds": True}, "W1b": {"holds": False}}}
+    )
 
     assert (
-        "a\n<!-- figures: verdict -->\n1 of 2 rows hold. Missed: W1b.\n<!-- figures end -->\nb\n"
-        == text
-    )
+        "a\n<!-- figures: verdict -->\n1 of 2 rows hold. Missed: W1b.\n<!-- figures "
+        "end -->\nb\n"
+    ) == text

@@ -1,4 +1,6 @@
-"""No two files import each other, at whatever time: not lazily, not for type checkers alone."""
+"""No two files import each other, at whatever time: not lazily, not for type checkers
+alone.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ def imports_of(module: str, source: str, modules: Mapping[str, str]) -> Iterator
                 wanted = [alias.name for alias in names]
             case ast.ImportFrom(module=str(parent), names=names, level=0):
                 children = [f"{parent}.{alias.name}" for alias in names]
-                # `from package import module` needs the module, any other name the package.
+                # `from package import module` needs the module, any other name the
+                # package.
                 wanted = [child if child in modules else parent for child in children]
             case _:
                 continue
@@ -28,7 +31,9 @@ def imports_of(module: str, source: str, modules: Mapping[str, str]) -> Iterator
 
 def cycle_in(modules: Mapping[str, str]) -> list[str]:
     """Return modules that import each other in a circle; none: there is no circle."""
-    graph = {name: set(imports_of(name, source, modules)) for name, source in modules.items()}
+    graph = {
+        name: set(imports_of(name, source, modules)) for name, source in modules.items()
+    }
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -40,7 +45,9 @@ def test_no_files_import_each_other() -> None:
     """Each file can be read after those that it imports."""
     files = package_files()
 
-    assert [] == cycle_in({module_name(file): file.read_text("utf-8") for file in files})
+    assert [] == cycle_in(
+        {module_name(file): file.read_text("utf-8") for file in files}
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,21 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CHECK = (
-    "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    "import sys; from importlinter.cli import lint_imports; "
+    "sys.exit(lint_imports(no_cache=True))"
 )
 
 
 def check(house: Path) -> subprocess.CompletedProcess[str]:
-    """Check the copy of the package in the folder *house* against the contract in it."""
+    """Check the copy of the package in the folder *house* against the contract in
+    it.
+    """
     return subprocess.run(
-        [sys.executable, "-c", CHECK], cwd=house, capture_output=True, text=True, check=False
+        [sys.executable, "-c", CHECK],
+        cwd=house,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -43,7 +50,9 @@ def test_imports_point_down() -> None:
 def test_an_upward_import_is_found_inside_a_function_too(copy: Path) -> None:
     """The check itself works: a lazy import of a higher floor breaks the contract."""
     with (copy / "flowpregel" / "policies.py").open("a") as module:
-        module.write("\n\ndef sneak() -> None:\n    import flowpregel.checkpoint.base\n")
+        module.write(
+            "\n\ndef sneak() -> None:\n    import flowpregel.checkpoint.base\n"
+        )
 
     result = check(copy)
 

@@ -1,4 +1,6 @@
-"""The tree works on any machine: no file names a folder of one, nor where packages come from."""
+"""The tree works on any machine: no file names a folder of one, nor where packages come
+from.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,25 @@ MACHINE_PATH = re.compile(
     re.VERBOSE,
 )
 REGISTRIES = ["pypi", "pythonhosted", "npmjs", "anaconda", "crates"]
-REGISTRY = re.compile(rf"\b(?:{'|'.join(REGISTRIES)})\.(?:org|com|io)\b|--(?:extra-)?index-url")
+REGISTRY = re.compile(
+    rf"\b(?:{'|'.join(REGISTRIES)})\.(?:org|com|io)\b|--(?:extra-)?index-url"
+)
 
 
 def tracked() -> list[Path]:
     """Return the files of the repository, those not yet committed included."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return [ROOT / name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [
+        ROOT / name
+        for name in listing.stdout.split("\0")
+        if name and (ROOT / name).is_file()
+    ]
 
 
 def findings(name: str, text: str) -> Iterator[str]:
@@ -46,7 +57,9 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
     found = [
         line
         for file in files
-        for line in findings(str(file.relative_to(ROOT)), file.read_text("utf-8", "replace"))
+        for line in findings(
+            str(file.relative_to(ROOT)), file.read_text("utf-8", "replace")
+        )
     ]
 
     assert [] == found
@@ -65,13 +78,22 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
     ],
 )
 def test_a_machine_path_is_found(parts: tuple[str, ...]) -> None:
-    """The check itself works. (The parts are joined here so that this file passes it.)"""
+    """The check itself works. (The parts are joined here so that this file passes
+    it.)
+    """
     assert 1 == len(list(findings("f", "".join(parts))))
 
 
 @pytest.mark.parametrize(
     "line",
-    ["tests/work/file.py", "#!/usr/bin/env bash", "a/home/b", "$HOME/work", "either/or", "~/opt/x"],
+    [
+        "tests/work/file.py",
+        "#!/usr/bin/env bash",
+        "a/home/b",
+        "$HOME/work",
+        "either/or",
+        "~/opt/x",
+    ],
 )
 def test_other_paths_are_left_alone(line: str) -> None:
     """Relative paths, those below a variable, and those every system has are fine."""

@@ -12,7 +12,9 @@ from tests.house.measure import classes, code_lines, package_files
 def test_no_two_classes_have_the_same_name() -> None:
     """One word, one class: whoever searches for it finds one."""
     owners = Counter(
-        name for file in package_files() for name in classes(file.read_text(encoding="utf-8"))
+        name
+        for file in package_files()
+        for name in classes(file.read_text(encoding="utf-8"))
     )
 
     assert [] == [name for name, count in owners.items() if count > 1]
@@ -23,11 +25,20 @@ def test_no_two_classes_have_the_same_name() -> None:
     [
         ("", 0),
         ('"""Says what."""\n\n# why\nX = 1\n', 1),
-        ("def f():\n    '''One.\n\n    Two.\n    '''\n    return (\n        1\n    )\n", 4),
+        (
+            (
+                "def f():\n    '''One.\n\n    Two.\n    '''\n    return (\n        1\n "
+                "   "
+                ")\n"
+            ),
+            4,
+        ),
         ('class A:\n    x: int\n    """What x is."""\n', 2),
         ('TEXT = """One\ntwo"""\n', 2),
     ],
 )
 def test_code_lines_are_those_with_code(source: str, lines: int) -> None:
-    """The measure itself: layout, comments and docstrings are free; text that is data is not."""
+    """The measure itself: layout, comments and docstrings are free; text that is data
+    is not.
+    """
     assert lines == code_lines(source)

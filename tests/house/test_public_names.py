@@ -46,19 +46,24 @@ BUILT = [module for module in PUBLIC if importlib.util.find_spec(module) is not 
 
 
 def order(name: str) -> tuple[int, str]:
-    """Return the sort key of *name*: constants, then classes, then the rest (ruff's RUF022)."""
+    """Return the sort key of *name*: constants, then classes, then the rest (ruff's
+    RUF022).
+    """
     if name.isupper():
         return 0, name
     return (1 if name[0].isupper() else 2), name
 
 
 def public_names(module: str) -> list[str]:
-    """Return what *module* says it offers; a package that is still empty offers nothing."""
+    """Return what *module* says it offers; a package that is still empty offers
+    nothing.
+    """
     loaded = importlib.import_module(module)
     defined = [
         name
         for name, value in vars(loaded).items()
-        # A submodule that was imported hangs on its package without being offered by it.
+        # A submodule that was imported hangs on its package without being offered by
+        # it.
         if not name.startswith("_") and not isinstance(value, ModuleType)
     ]
     if not defined and not hasattr(loaded, "__all__"):
@@ -90,4 +95,6 @@ def test_the_version_has_one_place() -> None:
 
     assert ["version"] == project["project"]["dynamic"]
     assert "version" not in project["project"]
-    assert f'__version__ = "{flowpregel.__version__}"' in (ROOT / source).read_text("utf-8")
+    assert f'__version__ = "{flowpregel.__version__}"' in (ROOT / source).read_text(
+        "utf-8"
+    )

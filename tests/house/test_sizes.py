@@ -25,7 +25,9 @@ def sources() -> list[Path]:
 
 
 def length(function: Function, source: str) -> int:
-    """Return the code lines of *function*: its comments, docstrings and blank lines are free."""
+    """Return the code lines of *function*: its comments, docstrings and blank lines are
+    free.
+    """
     first, last = function.lineno - 1, function.end_lineno or function.lineno
     return code_lines(textwrap.dedent("\n".join(source.split("\n")[first:last])))
 
@@ -38,7 +40,10 @@ def oversized(name: str, source: str) -> Iterator[str]:
         if not isinstance(node, Function):
             continue
         if (lines := length(node, source)) > FUNCTION_LINES:
-            yield f"{name}:{node.lineno} {node.name}: {lines} lines (limit {FUNCTION_LINES})"
+            yield (
+                f"{name}:{node.lineno} {node.name}: {lines} lines (limit "
+                f"{FUNCTION_LINES})"
+            )
 
 
 def test_files_and_functions_are_small() -> None:
@@ -49,7 +54,9 @@ def test_files_and_functions_are_small() -> None:
     found = [
         line
         for file in files
-        for line in oversized(str(file.relative_to(ROOT)), file.read_text(encoding="utf-8"))
+        for line in oversized(
+            str(file.relative_to(ROOT)), file.read_text(encoding="utf-8")
+        )
     ]
 
     assert [] == found
@@ -63,9 +70,14 @@ def test_files_and_functions_are_small() -> None:
         ("def f():\n" + "    pass\n" * 49, []),
         ("async def f():\n" + "    pass\n" * 50, ["m:1 f: 51 lines (limit 50)"]),
         ('def f():\n    """One.\n\n    Two.\n    """\n' + "    pass\n" * 49, []),
-        ("class C:\n    def f(self):\n" + "        pass\n" * 50, ["m:2 f: 51 lines (limit 50)"]),
+        (
+            "class C:\n    def f(self):\n" + "        pass\n" * 50,
+            ["m:2 f: 51 lines (limit 50)"],
+        ),
     ],
 )
 def test_what_is_over_its_limit_is_found(source: str, found: list[str]) -> None:
-    """The measure itself: limits are inclusive; comments, docstrings and blank lines are free."""
+    """The measure itself: limits are inclusive; comments, docstrings and blank lines
+    are free.
+    """
     assert found == list(oversized("m", source))

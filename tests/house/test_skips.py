@@ -22,8 +22,12 @@ def test_that_is_left_out():
 
 
 def test_each_pattern_is_a_regular_expression_under_a_known_condition() -> None:
-    """A typing error in the list would let a skip pass, or refuse one, without a word."""
-    for pattern in skips.expected_patterns(dict.fromkeys(skips.CONDITIONS, lambda: True)):
+    """A typing error in the list would let a skip pass, or refuse one, without a
+    word.
+    """
+    for pattern in skips.expected_patterns(
+        dict.fromkeys(skips.CONDITIONS, lambda: True)
+    ):
         re.compile(pattern)
 
 
@@ -49,7 +53,15 @@ def test_only_ci_refuses_a_skip_that_is_not_listed(
     """A developer without a browser still gets a green run; CI does not."""
     program = tmp_path / "test_program.py"
     program.write_text(PROGRAM.format(reason=reason), "utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", "pyproject.toml"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "-c",
+        "pyproject.toml",
+    ]
 
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider", "-o", "pythonpath=.", str(program)],

@@ -1,4 +1,6 @@
-"""The three trips a newcomer reads: how many functions and files each passes through."""
+"""The three trips a newcomer reads: how many functions and files each passes
+through.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ from tests.house import trips
 @pytest.mark.parametrize(
     ("make", "functions", "files"),
     [
-        # A tenth above what they were when the gate was set, so that a change is made for a layer
-        # and not for a digit. What a call passes through beside its work: its code is compared at
-        # both ends, what it sends is read by its run, and its worker restores its process.
+        # A tenth above what they were when the gate was set, so that a change is made
+        # for a layer and not for a digit. What a call passes through beside its work:
+        # its code is compared at both ends, what it sends is read by its run, and its
+        # worker restores its process.
         (trips.task_call, 120, 34),
         # What a node wrote has the digest of its code beside it.
         (trips.superstep_commit, 115, 29),
@@ -32,7 +35,8 @@ def test_a_trip_is_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Layers are what a reader pays for first, and the machine too."""
-    # What another test has imported, or a plugin of pytest's, travels to workers: not on this trip.
+    # What another test has imported, or a plugin of pytest's, travels to workers: not
+    # on this trip.
     monkeypatch.setattr("flowpregel.carried._OBSERVED", frozenset[str]())
     trip = make(tmp_path)
 

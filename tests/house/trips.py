@@ -1,11 +1,12 @@
 """Prints through how many functions and files of the package three everyday trips go.
 
-Run ``python -m tests.house.trips`` (``-v`` lists the functions). The numbers are what a newcomer
-has to read to understand one call, one commit or one question; `test_trips.py` holds them down.
+Run ``python -m tests.house.trips`` (``-v`` lists the functions). The numbers are what a
+newcomer has to read to understand one call, one commit or one question; `test_trips.py`
+holds them down.
 
-A trip is a window of time. Everything of the package that is entered in it, on any OS thread of
-the coordinator and in its worker, counts once; but not what looks after leases now and then, which
-a slow machine would meet on the way::
+A trip is a window of time. Everything of the package that is entered in it, on any OS
+thread of the coordinator and in its worker, counts once; but not what looks after
+leases now and then, which a slow machine would meet on the way::
 
     one @task call         from the call in the body to its result, in a worker process, no saver
     one superstep's commit from one node's return to the next node's call, LMDB, durability="sync"
@@ -58,7 +59,9 @@ class Trip:
     @property
     def functions(self) -> list[str]:
         """The functions of the package in the window, ``file:line name`` each."""
-        return sorted({where for at, where in self.entered if self.first <= at <= self.last})
+        return sorted(
+            {where for at, where in self.entered if self.first <= at <= self.last}
+        )
 
     @property
     def files(self) -> list[str]:
@@ -126,7 +129,9 @@ def task_call(folder: Path) -> Trip:
 
     with (
         _traced(trip),
-        ProcessExecutor(max_workers=1, initializer=trace_worker, initargs=(str(log),)) as executor,
+        ProcessExecutor(
+            max_workers=1, initializer=trace_worker, initargs=(str(log),)
+        ) as executor,
     ):
         flow.executor = executor
         flow.invoke(1)
@@ -173,11 +178,14 @@ def interrupt_and_resume(folder: Path) -> Trip:
     with flowpregel.LMDBSaver(folder / "questions.lmdb") as saver:
         graph = StateGraph(dict).add_node("ask", ask).add_edge("__start__", "ask")
         program = graph.compile(checkpointer=saver, executor="inline")
-        # It is kept with the question, and read once a process, here as beside a result.
+        # It is kept with the question, and read once a process, here as beside a
+        # result.
         code_of_node(program.program.nodes["ask"])
         with _traced(trip):
             program.invoke({}, thread_id="question", durability="sync")
-            program.invoke(Command(resume="yes"), thread_id="question", durability="sync")
+            program.invoke(
+                Command(resume="yes"), thread_id="question", durability="sync"
+            )
     return trip
 
 
@@ -193,7 +201,9 @@ def main(arguments: list[str]) -> None:
     for make in TRIPS:
         with tempfile.TemporaryDirectory() as folder:
             trip = make(Path(folder))
-        print(f"{trip.name}: {len(trip.functions)} functions in {len(trip.files)} files")
+        print(
+            f"{trip.name}: {len(trip.functions)} functions in {len(trip.files)} files"
+        )
         if "-v" in arguments:
             print(*("    " + where for where in trip.functions), sep="\n")
 

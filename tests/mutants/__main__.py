@@ -1,9 +1,10 @@
 """Change the code in one place at a time, and count how many changes no test notices.
 
-``python -m tests.mutants`` (``tox -e mutants``) copies the tree, draws a sample of mutants of each
-room at random, and runs the room's tests against each. Mutants are made by Cosmic Ray. A room of
-which more than a tenth of the mutants live fails the command. A line whose mutants all mean the
-same as the line itself is left out by a comment ``# no mutant: REASON``.
+``python -m tests.mutants`` (``tox -e mutants``) copies the tree, draws a sample of
+mutants of each room at random, and runs the room's tests against each. Mutants are made
+by Cosmic Ray. A room of which more than a tenth of the mutants live fails the command.
+A line whose mutants all mean the same as the line itself is left out by a comment ``#
+no mutant: REASON``.
 """
 
 from __future__ import annotations
@@ -67,23 +68,37 @@ OPERATORS: Final = frozenset(
         "ZeroIterationForLoop",
     }
 )
-"""The operators whose mutants mean something else; most others of a comparison mean the same."""
+"""The operators whose mutants mean something else; most others of a comparison mean the
+same.
+"""
 MOST: Final = 9
-"""Greater numbers are bounds that were chosen: the program is as good with the next one."""
+"""Greater numbers are bounds that were chosen: the program is as good with the next
+one.
+"""
 
 
 def main() -> int:
     """Run the command; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description=__doc__
+    )
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help=", ".join(ROOMS))
     parser.add_argument("--sample", type=int, default=40, help="mutants of each room")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    parser.add_argument("--floor", type=float, default=0.9, help="the least share to be noticed")
-    parser.add_argument("--quick", action="store_true", help="run the quick tests alone")
-    parser.add_argument("--only", default="", help="mutate only files whose path holds this")
+    parser.add_argument(
+        "--floor", type=float, default=0.9, help="the least share to be noticed"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="run the quick tests alone"
+    )
+    parser.add_argument(
+        "--only", default="", help="mutate only files whose path holds this"
+    )
     options = parser.parse_args()
     if unknown := set(options.rooms) - set(ROOMS):
-        parser.error(f"unknown rooms: {', '.join(sorted(unknown))}; there are {', '.join(ROOMS)}")
+        parser.error(
+            f"unknown rooms: {', '.join(sorted(unknown))}; there are {', '.join(ROOMS)}"
+        )
     print(f"--seed {options.seed}")
     is_good = True
     with tempfile.TemporaryDirectory(prefix="flowpregel-mutants-") as folder:
@@ -91,21 +106,30 @@ def main() -> int:
         with chdir(folder):
             os.environ["PYTHONPATH"] = folder
             for name in options.rooms or ROOMS:
-                # A generator of its own: the sample of a room does not depend on the others.
+                # A generator of its own: the sample of a room does not depend on the
+                # others.
                 chance = random.Random(f"{options.seed} {name}")
-                mutants = [m for m in mutants_of(ROOMS[name]) if options.only in str(m.module_path)]
+                mutants = [
+                    m
+                    for m in mutants_of(ROOMS[name])
+                    if options.only in str(m.module_path)
+                ]
                 sample = chance.sample(mutants, min(options.sample, len(mutants)))
                 is_good &= examine(name, sample, options.floor, is_quick=options.quick)
     return not is_good
 
 
 def copy_tree(folder: Path) -> None:
-    """Copy what the tests need to *folder*, so that no mutant is ever in the checkout."""
+    """Copy what the tests need to *folder*, so that no mutant is ever in the
+    checkout.
+    """
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(
-                source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
+                source,
+                folder / name,
+                ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
             )
         else:
             shutil.copy(source, folder / name)
@@ -113,7 +137,9 @@ def copy_tree(folder: Path) -> None:
 
 def mutants_of(room: MutatedRoom) -> list[MutationSpec]:
     """Return the mutants of the files of *room*, in the order of their places."""
-    files = sorted(path for pattern in room.files for path in Path("flowpregel").glob(pattern))
+    files = sorted(
+        path for pattern in room.files for path in Path("flowpregel").glob(pattern)
+    )
     with (
         tempfile.TemporaryDirectory() as folder,
         use_db(Path(folder, "mutants.sqlite")) as database,
@@ -122,16 +148,25 @@ def mutants_of(room: MutatedRoom) -> list[MutationSpec]:
         specs = [spec for item in database.work_items for spec in item.mutations]
     lines = {path: path.read_text("utf-8").splitlines() for path in files}
     chosen = [spec for spec in specs if is_meant(spec, lines[spec.module_path])]
-    return sorted(chosen, key=lambda spec: (spec.module_path, spec.start_pos, spec.operator_name))
+    return sorted(
+        chosen, key=lambda spec: (spec.module_path, spec.start_pos, spec.operator_name)
+    )
 
 
 def is_meant(spec: MutationSpec, lines: Sequence[str]) -> bool:
-    """Return whether a test can be asked to notice a mutant of a file with these *lines*."""
+    """Return whether a test can be asked to notice a mutant of a file with these
+    *lines*.
+    """
     operator = spec.operator_name.removeprefix("core/")
     row, start = spec.start_pos
     line = lines[row - 1]
-    # What the decorator of a record says prevents mistakes: it changes no program that works.
-    if operator not in OPERATORS or NO_MUTANT in line or line.lstrip().startswith("@dataclass("):
+    # What the decorator of a record says prevents mistakes: it changes no program that
+    # works.
+    if (
+        operator not in OPERATORS
+        or NO_MUTANT in line
+        or line.lstrip().startswith("@dataclass(")
+    ):
         return False
     number = line[start : spec.end_pos[1]]
     return operator != "NumberReplacer" or (number.isdigit() and int(number) <= MOST)
@@ -178,7 +213,8 @@ def examine(
 def commands_of(room: MutatedRoom) -> Iterator[list[str]]:
     """Yield the commands that run the tests of *room*, the quickest first."""
     pytest = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider"]
-    # Most mutants are decided here in less time than other processes would take to start.
+    # Most mutants are decided here in less time than other processes would take to
+    # start.
     yield [*pytest, "-p", "no:xdist", "-m", "not slow", *paths_of(room.quick)]
     if room.slow:
         yield [*pytest, "-n2", *paths_of(room.slow)]
@@ -198,7 +234,9 @@ class Stage(NamedTuple):
 
     @classmethod
     def of(cls, command: list[str]) -> Stage | None:
-        """Run *command* without a mutant; None: its tests fail, and their output is printed."""
+        """Run *command* without a mutant; None: its tests fail, and their output is
+        printed.
+        """
         began = time.monotonic()
         baseline = subprocess.run(command, capture_output=True, text=True)
         if baseline.returncode:
@@ -208,12 +246,16 @@ class Stage(NamedTuple):
 
     @property
     def timeout(self) -> float:
-        """Seconds after which a mutant counts as noticed: it has made the tests hang."""
+        """Seconds after which a mutant counts as noticed: it has made the tests
+        hang.
+        """
         return 30 + 3 * self.seconds
 
 
 def tested(spec: MutationSpec, stages: Iterable[Stage]) -> WorkResult:
-    """Return the result of the first of *stages* that notices a mutant, or of the last."""
+    """Return the result of the first of *stages* that notices a mutant, or of the
+    last.
+    """
     for stage in stages:
         result = mutate_and_test([spec], stage.command, stage.timeout)
         if result.test_outcome != TestOutcome.SURVIVED:

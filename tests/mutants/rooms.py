@@ -8,14 +8,20 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True)
 class MutatedRoom:
-    """Files of the package, and the tests that decide whether a mutant of them lives."""
+    """Files of the package, and the tests that decide whether a mutant of them
+    lives.
+    """
 
     files: tuple[str, ...]
     """Patterns of paths below ``flowpregel/``."""
     quick: tuple[str, ...]
-    """Paths below ``tests/``: the tests there that are not slow are run against each mutant."""
+    """Paths below ``tests/``: the tests there that are not slow are run against each
+    mutant.
+    """
     slow: tuple[str, ...] = ()
-    """Paths below ``tests/``: all tests there are run against the mutants that live then."""
+    """Paths below ``tests/``: all tests there are run against the mutants that live
+    then.
+    """
 
 
 ROOMS: Final[dict[str, MutatedRoom]] = {

@@ -1,4 +1,6 @@
-"""Drives a real browser: headless Chromium, by its DevTools protocol over a websocket."""
+"""Drives a real browser: headless Chromium, by its DevTools protocol over a
+websocket.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,21 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 PICTURES = os.environ.get("FLOWPREGEL_PICTURES")
 """Where the pictures of the docs are written."""
 _FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--hide-scrollbars", "--force-color-profile=srgb", "--font-render-hinting=none",
-    "--no-first-run", "--disable-features=IsolateSandboxedIframes", "--mute-audio",
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+    "--font-render-hinting=none",
+    "--no-first-run",
+    "--disable-features=IsolateSandboxedIframes",
+    "--mute-audio",
     "--remote-debugging-port=0",
-)  # fmt: skip
+)
 _NETWORK = "ERR_NETWORK_CHANGED"
 _PATIENCE = 120.0
 """Seconds until something is taken to have failed: a busy machine is no failure."""
@@ -48,7 +59,9 @@ class Tab:
         self._numbers = count(1_000)
         self._is_lost = False
         self.messages: list[str] = []
-        """What the page has written to its console, errors and violations of its policy too."""
+        """What the page has written to its console, errors and violations of its policy
+        too.
+        """
 
     def send(self, method: str, **params: Any) -> Any:
         """Send a command of the protocol, and return its result."""
@@ -82,13 +95,18 @@ class Tab:
         """Go to an address, and wait until its page is loaded."""
         self._is_lost = True
         while self._is_lost:
-            self._is_lost = _NETWORK in self.send("Page.navigate", url=address).get("errorText", "")
+            self._is_lost = _NETWORK in self.send("Page.navigate", url=address).get(
+                "errorText", ""
+            )
             self.until("document.readyState === 'complete'")
 
     def run(self, expression: str) -> Any:
         """Return what an expression of JavaScript, or its promise, comes to."""
         told = self.send(
-            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+            "Runtime.evaluate",
+            expression=expression,
+            awaitPromise=True,
+            returnByValue=True,
         )
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
@@ -120,37 +138,55 @@ class Tab:
     def look(self, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
         """Set the size of the window, and whether the person likes dark pages."""
         self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height,
-            deviceScaleFactor=1, mobile=width < 600,
-        )  # fmt: skip
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
 
     def picture(self, path: Path) -> None:
         """Write what is seen as a PNG."""
         # Two frames later what was changed is drawn.
-        self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.run(
+            "new Promise(done => requestAnimationFrame(() => "
+            "requestAnimationFrame(done)))"
+        )
         data = self.send("Page.captureScreenshot", format="png")["data"]
         path.write_bytes(base64.b64decode(data))
 
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Tab]:
-    """Give a page of a new browser, whose profile is in *folder*, and end the browser."""
+    """Give a page of a new browser, whose profile is in *folder*, and end the
+    browser.
+    """
     assert CHROMIUM is not None
     command = [CHROMIUM, *_FLAGS, f"--user-data-dir={folder}", "about:blank"]
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
-    ) as process:  # fmt: skip
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
         try:
             assert process.stderr is not None
-            lines = (line.partition("listening on ")[2].strip() for line in process.stderr)
+            lines = (
+                line.partition("listening on ")[2].strip() for line in process.stderr
+            )
             address = next(filter(None, lines))
             with connect(address, max_size=None, proxy=None) as link:
                 start = Tab(link, "")
-                target = start.send("Target.createTarget", url="about:blank")["targetId"]
-                session = start.send("Target.attachToTarget", targetId=target, flatten=True)
+                target = start.send("Target.createTarget", url="about:blank")[
+                    "targetId"
+                ]
+                session = start.send(
+                    "Target.attachToTarget", targetId=target, flatten=True
+                )
                 tab = Tab(link, session["sessionId"])
                 for domain in ("Page", "Runtime", "Log"):
                     tab.send(f"{domain}.enable")

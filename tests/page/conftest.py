@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-missing = [name for name in ("starlette", "uvicorn", "websockets") if find_spec(name) is None]
+missing = [
+    name for name in ("starlette", "uvicorn", "websockets") if find_spec(name) is None
+]
 collect_ignore_glob = ["test_*.py"] if missing else []
 if missing:
     print(f"the tests of the page are left out: {', '.join(missing)} not installed")

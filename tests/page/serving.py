@@ -1,4 +1,6 @@
-"""The page's server on an OS thread, and a client that sends what it is told, however odd."""
+"""The page's server on an OS thread, and a client that sends what it is told, however
+odd.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,19 @@ class Served:
     def ask(
         self, path: str, method: str = "GET", body: bytes = b"", **headers: str | None
     ) -> Answer:
-        """Send a request as the page would, but for the headers that are given; None: without."""
-        usual: Mapping[str, str | None] = {"host": f"127.0.0.1:{self.port}", "cookie": self.cookie}
+        """Send a request as the page would, but for the headers that are given; None:
+        without.
+        """
+        usual: Mapping[str, str | None] = {
+            "host": f"127.0.0.1:{self.port}",
+            "cookie": self.cookie,
+        }
         if method == "POST":
             usual = {**usual, "origin": self.origin, "content-type": "application/json"}
-        told = {**usual, **{key.replace("_", "-"): value for key, value in headers.items()}}
+        told = {
+            **usual,
+            **{key.replace("_", "-"): value for key, value in headers.items()},
+        }
         client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         client.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         for name, value in told.items():
@@ -69,7 +79,9 @@ class Served:
 
 @contextmanager
 def served(store: str, *, actions: bool = False, **options: Any) -> Iterator[Served]:
-    """Serve the page of a store, as `flowpregel ui` does, until the end of the block."""
+    """Serve the page of a store, as `flowpregel ui` does, until the end of the
+    block.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     guard = RequestGuard(

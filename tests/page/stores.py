@@ -1,4 +1,6 @@
-"""What the page is to show: a plain store, one full of what must not be obeyed, a census."""
+"""What the page is to show: a plain store, one full of what must not be obeyed, a
+census.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from flowpregel.errors import UnansweredError
 from flowpregel.graph import END, START, StateGraph
 
 ROOT = Path(__file__).parents[2]
-MARKUP = '<script>window.hit = 1</script><img src=x onerror="window.hit = 1"> </script><!--'
+MARKUP = (
+    '<script>window.hit = 1</script><img src=x onerror="window.hit = 1"> </script><!--'
+)
 ESCAPES = "\x1b]0;title\x07\x1b[2J \u202egpj.exe \x00"
 HOSTILE = f"{MARKUP} {ESCAPES} ${{7*7}} {{{{7*7}}}} javascript:alert(1)"
 
@@ -109,7 +113,9 @@ def long_store(path: Path, count: int) -> str:
         return {"sum": state["sum"] + 1}
 
     graph = StateGraph(dict[str, int]).add_node(add).add_edge(START, "add")
-    graph.add_conditional_edges("add", lambda state: "add" if state["sum"] < count else END)
+    graph.add_conditional_edges(
+        "add", lambda state: "add" if state["sum"] < count else END
+    )
     with LMDBSaver(path) as saver:
         program = graph.compile(checkpointer=saver)
         program.invoke({"sum": 0}, thread_id="long", recursion_limit=count + 1)
@@ -117,7 +123,8 @@ def long_store(path: Path, count: int) -> str:
 
 
 def hostile_store(path: Path, canary: Path) -> str:
-    """Make a store with two runs whose names, values, question and error are to be obeyed.
+    """Make a store with two runs whose names, values, question and error are to be
+    obeyed.
 
     Args:
         path: Where to.
@@ -137,12 +144,18 @@ def hostile_store(path: Path, canary: Path) -> str:
 
 @contextmanager
 def census(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the census of what is in ``folder/source``, and kill it and all that it started."""
+    """Run the census of what is in ``folder/source``, and kill it and all that it
+    started.
+    """
     command = [sys.executable, str(ROOT / "examples" / "census.py"), "source"]
     with subprocess.Popen(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
         try:
             yield process
         finally:

@@ -48,7 +48,11 @@ def question_of(server: Served, thread: str) -> str:
 
 def test_a_question_is_answered_through_the_server(store: str) -> None:
     with served(store, actions=True) as server:
-        asked = {"thread": "asks", "question": question_of(server, "asks"), "value": "yes"}
+        asked = {
+            "thread": "asks",
+            "question": question_of(server, "asks"),
+            "value": "yes",
+        }
         body = json.dumps({**asked, "text": True}).encode()
         answer = server.ask("/api/actions/answer", "POST", body)
         assert 202 == answer.status, answer.body
@@ -120,7 +124,9 @@ def test_a_failure_of_a_command_is_told(store: str) -> None:
     assert [] == actions.told("another")
 
 
-@pytest.mark.parametrize("action", ["run", "rm", "encrypt", "", "answer --help", "../cancel"])
+@pytest.mark.parametrize(
+    "action", ["run", "rm", "encrypt", "", "answer --help", "../cancel"]
+)
 def test_no_other_command_can_be_started(store: str, action: str) -> None:
     assert action not in ACTIONS
     with pytest.raises(ConfigurationError, match="not complete"):
@@ -130,11 +136,14 @@ def test_no_other_command_can_be_started(store: str, action: str) -> None:
 @pytest.mark.parametrize(
     ("action", "asked"),
     [
-        ("answer", {}), ("answer", {"question": "a", "value": 1, "text": False}),
-        ("answer", {"question": "a", "value": "\0", "text": False}), ("redo", {"call": ["a"]}),
-        ("cancel", {"wait": "--trust"}), ("fork", {"checkpoint": "a"}),
+        ("answer", {}),
+        ("answer", {"question": "a", "value": 1, "text": False}),
+        ("answer", {"question": "a", "value": "\0", "text": False}),
+        ("redo", {"call": ["a"]}),
+        ("cancel", {"wait": "--trust"}),
+        ("fork", {"checkpoint": "a"}),
     ],
-)  # fmt: skip
+)
 def test_a_request_that_is_not_complete_starts_nothing(
     store: str, action: str, asked: dict[str, Any]
 ) -> None:

@@ -56,7 +56,9 @@ def quiet(tab: Tab) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The page of a store with a run that is done, one that failed and one that waits."""
+    """The page of a store with a run that is done, one that failed and one that
+    waits.
+    """
     with served(plain_store(tmp_path_factory.mktemp("plain") / "store")) as server:
         yield server
 
@@ -82,10 +84,14 @@ def test_the_list_shows_each_run_and_the_secret_is_gone_from_the_address(
     assert "" == tab.run("document.cookie")
     tab.run("document.querySelector('input').value = 'div'")
     tab.run("document.querySelector('input').dispatchEvent(new Event('input'))")
-    assert ["divides"] == tab.run("[...document.querySelectorAll('tbody a')].map(a => a.text)")
+    assert ["divides"] == tab.run(
+        "[...document.querySelectorAll('tbody a')].map(a => a.text)"
+    )
 
 
-def test_a_failed_call_is_shown_with_its_arguments_and_traceback(tab: Tab, server: Served) -> None:
+def test_a_failed_call_is_shown_with_its_arguments_and_traceback(
+    tab: Tab, server: Served
+) -> None:
     open_run(tab, server, "divides")
     tab.until("document.querySelector('.row a[title=\"invert(0)\"]')")
     tab.run("document.querySelector('.row a[title=\"invert(0)\"]').click()")
@@ -101,7 +107,9 @@ def test_the_graph_has_a_node_for_each_task(tab: Tab, server: Served) -> None:
     open_run(tab, server, "divides", "graph")
     tab.until("document.querySelectorAll('.node').length === 3")
 
-    names = "[...document.querySelectorAll('.node .title')].map(each => each.textContent)"
+    names = (
+        "[...document.querySelectorAll('.node .title')].map(each => each.textContent)"
+    )
     assert ["double", "invert", "shares"] == sorted(tab.run(names))
     assert 2 == tab.run("document.querySelectorAll('.edge').length")
     # Of a run that goes on it has what that has not come to as well.
@@ -122,22 +130,33 @@ def test_the_slider_travels_in_time(tab: Tab, server: Served) -> None:
     assert "12" in tab.run("document.querySelector('.travel').innerText")
 
     tab.run("document.querySelector('input[type=range]').value = 0")
-    tab.run("document.querySelector('input[type=range]').dispatchEvent(new Event('input'))")
+    tab.run(
+        "document.querySelector('input[type=range]').dispatchEvent(new Event('input'))"
+    )
     tab.until("document.querySelector('.travel h2').textContent === 'Input'")
     tab.until("document.querySelector('.channel').innerText.includes('list of 3')")
 
 
-def test_of_many_supersteps_the_older_ones_are_a_button_away(tab: Tab, tmp_path: Path) -> None:
+def test_of_many_supersteps_the_older_ones_are_a_button_away(
+    tab: Tab, tmp_path: Path
+) -> None:
     with served(long_store(tmp_path / "store", 300)) as server:
         open_run(tab, server, "long", "steps")
-        tab.until("document.querySelector('.bar').innerText.includes('newest 200 of 302')")
+        tab.until(
+            "document.querySelector('.bar').innerText.includes('newest 200 of 302')"
+        )
         tab.run("document.querySelector('.bar button').click()")
         tab.until("document.querySelectorAll('.steps li').length === 302")
 
 
-def test_the_timeline_of_100_000_calls_is_drawn_by_pixels(tab: Tab, server: Served) -> None:
+def test_the_timeline_of_100_000_calls_is_drawn_by_pixels(
+    tab: Tab, server: Served
+) -> None:
     open_run(tab, server, "adds", "timeline")
-    tab.until("document.querySelector('canvas').getAttribute('aria-label')?.includes('4 calls')")
+    tab.until(
+        "document.querySelector('canvas').getAttribute('aria-label')?.includes('4 "
+        "calls')"
+    )
     told = tab.run(
         """import('/static/timeline.js').then(async ({ timelineView }) => {
             const rows = Array.from({ length: 100_000 }, (_, at) => ({
@@ -165,7 +184,8 @@ def test_the_timeline_of_100_000_calls_is_drawn_by_pixels(tab: Tab, server: Serv
     )
     seen, bars, most = told
     assert seen
-    assert 100 < bars <= 5 * most  # a bar is as wide as a pixel at least: not 100,000 of them
+    # a bar is as wide as a pixel at least: not 100,000 of them
+    assert 100 < bars <= 5 * most
 
 
 # ------------------------------------------------ keys, and those who do not see it
@@ -199,7 +219,9 @@ def test_the_first_key_leads_past_the_head(tab: Tab, server: Served) -> None:
 
 @pytest.mark.parametrize("view", ["", "calls", "timeline", "graph", "steps"])
 def test_a_screen_reader_finds_its_way(tab: Tab, server: Served, view: str) -> None:
-    """Landmarks, one title, names of all that is pressed or typed into, news that are spoken."""
+    """Landmarks, one title, names of all that is pressed or typed into, news that are
+    spoken.
+    """
     tab.open(server.address)
     tab.until("document.querySelector('tbody a')")
     if view:
@@ -209,10 +231,14 @@ def test_a_screen_reader_finds_its_way(tab: Tab, server: Served, view: str) -> N
         "['main', 'header', 'h1'].map(name => document.querySelectorAll(name).length)"
     )
     assert "en" == tab.run("document.documentElement.lang")
-    assert "polite" == tab.run("document.querySelector('#said').getAttribute('aria-live')")
+    assert "polite" == tab.run(
+        "document.querySelector('#said').getAttribute('aria-live')"
+    )
     named = "each.getAttribute('aria-label') || each.innerText || each.closest('label')"
     nameless = f"each => !({named})"
-    every = "[...document.querySelectorAll('button, a, input, select, canvas, nav, aside')]"
+    every = (
+        "[...document.querySelectorAll('button, a, input, select, canvas, nav, aside')]"
+    )
     assert [] == tab.run(f"{every}.filter({nameless}).map(each => each.outerHTML)")
     tree = tab.send("Accessibility.getFullAXTree")["nodes"]
     assert "asks" in {node.get("name", {}).get("value") for node in tree} or not view
@@ -255,7 +281,9 @@ def test_a_dark_page_for_those_who_like_it(tab: Tab, server: Served) -> None:
 
 
 @pytest.mark.parametrize("view", ["", "calls", "timeline", "graph", "steps"])
-def test_a_phone_needs_no_scrolling_sideways(tab: Tab, server: Served, view: str) -> None:
+def test_a_phone_needs_no_scrolling_sideways(
+    tab: Tab, server: Served, view: str
+) -> None:
     tab.look(width=360, height=740)
     tab.open(server.address)
     tab.until("document.querySelector('tbody a')")
@@ -270,7 +298,9 @@ def test_a_phone_needs_no_scrolling_sideways(tab: Tab, server: Served, view: str
 
 
 def test_markup_and_escapes_are_seen_and_not_obeyed(tab: Tab, tmp_path: Path) -> None:
-    """In names of runs and calls, arguments, results, errors, questions; also in a report."""
+    """In names of runs and calls, arguments, results, errors, questions; also in a
+    report.
+    """
     canary = tmp_path / "hit"
     store = hostile_store(tmp_path / "store", canary)
     with served(store) as server:
@@ -289,7 +319,9 @@ def test_markup_and_escapes_are_seen_and_not_obeyed(tab: Tab, tmp_path: Path) ->
 
 
 def see_all_calls(tab: Tab) -> None:
-    """Open each call of the run that is shown, and see that markup is text wherever it is."""
+    """Open each call of the run that is shown, and see that markup is text wherever it
+    is.
+    """
     tab.until("document.querySelector('.content').innerText.length > 0")
     printed = "[...document.querySelectorAll('.panel section')].at(-1).innerText"
     assert "<script>" in tab.run(TITLE)
@@ -298,7 +330,9 @@ def see_all_calls(tab: Tab) -> None:
     for number in range(tab.run("document.querySelectorAll('.window .row a').length")):
         tab.run(f"document.querySelectorAll('.window .row a')[{number}].click()")
         tab.until("document.querySelector('.panel h2')")
-        if tab.run("document.querySelector('.panel h2').textContent.startsWith('chatter')"):
+        if tab.run(
+            "document.querySelector('.panel h2').textContent.startsWith('chatter')"
+        ):
             tab.until(f"{printed}.includes('x1b]0;title')")
     assert tab.run("window.hit") is None
     assert 0 == tab.run("document.querySelectorAll('img, iframe, #main script').length")
@@ -315,8 +349,15 @@ def test_a_report_works_alone_and_in_the_frame_of_a_notebook(
     (tmp_path / "run.html").write_text(text, encoding="utf-8")
     tab.open(f"file://{tmp_path / 'run.html'}")
     tab.until("document.querySelector('.row a')")
-    for view, what in (("Timeline", "canvas"), ("Graph", ".node"), ("Supersteps", ".channel")):
-        tab.run(f"[...document.querySelectorAll('.tabs a')].find(a => a.text === '{view}').click()")
+    for view, what in (
+        ("Timeline", "canvas"),
+        ("Graph", ".node"),
+        ("Supersteps", ".channel"),
+    ):
+        tab.run(
+            "[...document.querySelectorAll('.tabs a')].find(a => a.text === "
+            f"'{view}').click()"
+        )
         tab.until(f"document.querySelector('.content {what}')")
     tab.run("[...document.querySelectorAll('.tabs a')][0].click()")
     tab.until("document.querySelector('.row a')")
@@ -324,9 +365,13 @@ def test_a_report_works_alone_and_in_the_frame_of_a_notebook(
     tab.until("document.querySelector('.panel pre')")
     with LMDBSaver(server.store, readonly=True) as saver:
         frame = notebook_report(saver, "divides")
-    (tmp_path / "notebook.html").write_text(f"<h1>A notebook</h1>{frame}", encoding="utf-8")
+    (tmp_path / "notebook.html").write_text(
+        f"<h1>A notebook</h1>{frame}", encoding="utf-8"
+    )
     tab.open(f"file://{tmp_path / 'notebook.html'}")
-    while "invert(0)" not in (seen := str(tab.send("DOM.getDocument", depth=-1, pierce=True))):
+    while "invert(0)" not in (
+        seen := str(tab.send("DOM.getDocument", depth=-1, pierce=True))
+    ):
         tab.until("document.querySelector('iframe')")
     assert "Report of a run" in seen
 
@@ -373,7 +418,9 @@ def test_a_census_is_watched_while_it_is_killed_and_run_again(
         picture("done")
 
 
-def test_a_question_is_answered_in_the_page(tab: Tab, tmp_path: Path, picture: Picture) -> None:
+def test_a_question_is_answered_in_the_page(
+    tab: Tab, tmp_path: Path, picture: Picture
+) -> None:
     """The run goes on in a process of its own, and the page shows its end."""
     with served(plain_store(tmp_path / "store"), actions=True) as server:
         tab.look(dark=True)
@@ -397,4 +444,6 @@ def test_without_actions_there_are_no_buttons(tab: Tab, server: Served) -> None:
     open_run(tab, server, "asks")
     tab.until("document.querySelector('.question')")
 
-    assert tab.run("[...document.querySelectorAll('.needs-actions')].every(e => !e.offsetParent)")
+    assert tab.run(
+        "[...document.querySelectorAll('.needs-actions')].every(e => !e.offsetParent)"
+    )

@@ -32,10 +32,12 @@ def store(tmp_path: Path) -> str:
 def test_the_page_is_served_until_a_signal(store: str, end: signal.Signals) -> None:
     """Also while a page is open: its stream of news ends with the server."""
     with subprocess.Popen(
-        [sys.executable, "-m", "flowpregel.cli", "ui", store], text=True,
+        [sys.executable, "-m", "flowpregel.cli", "ui", store],
+        text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
         assert address.startswith("http://127.0.0.1:")
@@ -81,7 +83,10 @@ def test_without_a_store_there_is_no_page(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["starlette", "uvicorn"])
 def test_without_the_extra_the_command_names_it(
-    store: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: str,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for module in [*sys.modules]:
         if module.startswith(("flowpregel.ui", f"{name}.")):

@@ -1,4 +1,6 @@
-"""What the server answers and what a report holds is inert, whatever the store holds."""
+"""What the server answers and what a report holds is inert, whatever the store
+holds.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,15 @@ from flowpregel.cli.app import app
 from flowpregel.ui.pages import MODULES, STATIC, Pages, json_text, report
 from flowpregel.watching.inert import InertCodec
 from tests.page.serving import served
-from tests.page.stores import HOSTILE, MARKUP, allow, hostile_store, long_store, plain_store, sums
+from tests.page.stores import (
+    HOSTILE,
+    MARKUP,
+    allow,
+    hostile_store,
+    long_store,
+    plain_store,
+    sums,
+)
 
 ASKS, FAILS = f"asks {HOSTILE}", f"fails {HOSTILE}"
 
@@ -67,7 +77,11 @@ def test_each_answer_is_ascii_without_markup_and_no_pickle_is_obeyed(
         asked = ["runs"]
         for thread in (ASKS, FAILS):
             name = quote(thread)
-            asked += [f"run?thread={name}", f"calls?thread={name}", f"steps?thread={name}"]
+            asked += [
+                f"run?thread={name}",
+                f"calls?thread={name}",
+                f"steps?thread={name}",
+            ]
             rows = json.loads(server.ask(f"/api/calls?thread={name}").body)["rows"]
             for what in ("call", "logs"):
                 asked += [f"{what}?thread={name}&call={cells[0]}" for cells in rows]
@@ -100,7 +114,9 @@ def test_a_report_holds_nothing_that_ends_an_element_or_asks_for_something(
     assert 1 == page.count("<style") == page.count("</style>")
     assert not re.search(r"(?:src|href)=\"(?!#)", page)
     assert "https:" not in page
-    policy = re.search(r"http-equiv=\"content-security-policy\" content=\"([^\"]+)\"", page)
+    policy = re.search(
+        r"http-equiv=\"content-security-policy\" content=\"([^\"]+)\"", page
+    )
     assert policy is not None
     assert "default-src 'none'" in policy[1]
     assert "unsafe" not in policy[1]
@@ -121,7 +137,9 @@ def test_the_command_writes_a_report(plain: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("was_there", [False, True])
-def test_nobody_else_may_read_a_report(plain: str, tmp_path: Path, was_there: bool) -> None:
+def test_nobody_else_may_read_a_report(
+    plain: str, tmp_path: Path, was_there: bool
+) -> None:
     """It shows arguments and results; one that was there is closed to others."""
     output = tmp_path / "run.html"
     if was_there:
@@ -139,7 +157,9 @@ def test_nobody_else_may_read_a_report(plain: str, tmp_path: Path, was_there: bo
     assert 0o600 == output.stat().st_mode & 0o777
 
 
-@pytest.mark.parametrize("words", [["nobody"], ["adds", "--output", "/no/such/folder/run.html"]])
+@pytest.mark.parametrize(
+    "words", [["nobody"], ["adds", "--output", "/no/such/folder/run.html"]]
+)
 def test_a_report_that_cannot_be_written_is_told(plain: str, words: list[str]) -> None:
     assert 2 == CliRunner().invoke(app, ["report", *words, "--store", plain]).exit_code
 
@@ -149,13 +169,19 @@ def test_a_report_has_all_modules_and_no_name_twice() -> None:
     names: list[str] = []
     for file in STATIC.glob("*.js"):
         text = file.read_text(encoding="utf-8")
-        found = re.findall(r"(?m)^(?:export )?(?:async )?(?:const|let|function|class) (.+)", text)
+        found = re.findall(
+            r"(?m)^(?:export )?(?:async )?(?:const|let|function|class) (.+)", text
+        )
         for each in found:
-            names += re.findall(r"\w+", each.partition("=")[0] if "[" in each else each)[:1]
+            names += re.findall(
+                r"\w+", each.partition("=")[0] if "[" in each else each
+            )[:1]
     assert [*sorted({*names})] == sorted(names)
 
 
-def test_a_handle_shows_itself_in_a_notebook_in_a_frame_of_its_own(tmp_path: Path) -> None:
+def test_a_handle_shows_itself_in_a_notebook_in_a_frame_of_its_own(
+    tmp_path: Path,
+) -> None:
     with LMDBSaver(tmp_path / "store") as saver:
         handle = sums.copy({"checkpointer": saver}).start([1, 2], id="adds <b>")
         handle.result()
@@ -200,8 +226,12 @@ def test_a_question_is_told_with_its_id(pages: Pages) -> None:
 def test_a_superstep_is_told_with_what_it_changed(pages: Pages) -> None:
     newest, *_, first = pages.steps("adds")
 
-    after = {each["name"]: each for each in pages.step("adds", newest["id"])["channels"]}
-    before = {each["name"]: each for each in pages.step("adds", first["id"])["channels"]}
+    after = {
+        each["name"]: each for each in pages.step("adds", newest["id"])["channels"]
+    }
+    before = {
+        each["name"]: each for each in pages.step("adds", first["id"])["channels"]
+    }
 
     assert [1, 2, 3] == before["input"]["value"]
     assert {"name": "result", "changed": True, "value": 12} == after["result"]
@@ -209,7 +239,9 @@ def test_a_superstep_is_told_with_what_it_changed(pages: Pages) -> None:
     assert [1, 2, 3] == after["input"]["before"]
 
 
-def test_the_newest_of_many_supersteps_are_told_and_more_if_asked_for(tmp_path: Path) -> None:
+def test_the_newest_of_many_supersteps_are_told_and_more_if_asked_for(
+    tmp_path: Path,
+) -> None:
     with served(long_store(tmp_path / "store", 300)) as server:
         told, more = (
             json.loads(server.ask(f"/api/steps?thread=long{most}").body)
@@ -240,17 +272,21 @@ def test_a_report_looks_up_each_call_at_its_own_checkpoint(
         counts.append(len(looked_up))
 
     few, many = counts
-    # Were each looked up at all checkpoints, twice as many would take four times as much.
+    # Were each looked up at all checkpoints, twice as many would take four times as
+    # much.
     assert many <= 2 * few
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "run?thread=x", "calls", "call?thread=adds&call=x", "step?thread=adds&checkpoint=x",
+        "run?thread=x",
+        "calls",
+        "call?thread=adds&call=x",
+        "step?thread=adds&checkpoint=x",
         "calls?thread=adds&since=x",
     ],
-)  # fmt: skip
+)
 def test_what_is_not_there_is_an_error_in_words(plain: str, path: str) -> None:
     with served(plain) as server:
         answer = server.ask(f"/api/{path}")

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage
+from langchain_core.messages import (
+    AIMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+)
 from langchain_core.prompts import ChatPromptTemplate
 
 from tests.parity.chat_tools import add, final, tools_of
@@ -13,7 +18,11 @@ from tests.parity.langchain import ChatSide, ScriptedModel, asks, call
 
 MIXED = [
     asks(call("add", "1", a=1, b=2), call("describe", "2", word="w")),
-    asks(call("add", "3", a="x", b=2), call("nothing", "4"), call("update", "5", topic="tea")),
+    asks(
+        call("add", "3", a="x", b=2),
+        call("nothing", "4"),
+        call("update", "5", topic="tea"),
+    ),
     asks(call("remember", "6", word="one")),
     asks(call("remember", "7", word="two"), call("look", "8", word="w")),
     asks(call("ask", "9", question="one?")),
@@ -59,11 +68,20 @@ async def choose_later(state: Any, runtime: Any) -> Any:
 
 
 def agents() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Yield for each agent a name, the options of `create_react_agent` and those of the run."""
-    ends = [asks(call("final", "1", text="a"), call("add", "2", a=1, b=1)), AIMessage("never")]
+    """Yield for each agent a name, the options of `create_react_agent` and those of the
+    run.
+    """
+    ends = [
+        asks(call("final", "1", text="a"), call("add", "2", a=1, b=1)),
+        AIMessage("never"),
+    ]
     yield "mixed", {"prompt": "Be good.", "name": "ann"}, {}
     yield "form", {"response_format": {"title": "Form"}}, {}
-    yield "form with a prompt", {"response_format": ("Now fill in.", {"title": "Form"})}, {}
+    yield (
+        "form with a prompt",
+        {"response_format": ("Now fill in.", {"title": "Form"})},
+        {},
+    )
     yield "message", {"prompt": SystemMessage("Be good.")}, {}
     yield "function", {"prompt": speak}, {}
     yield (
@@ -78,15 +96,26 @@ def agents() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         {},
     )
     yield "chosen", {"model": choose}, {"context": "in context"}
-    yield "advised", {"pre_model_hook": advise, "model": ScriptedModel(script=MIXED[:2])}, {}
+    yield (
+        "advised",
+        {"pre_model_hook": advise, "model": ScriptedModel(script=MIXED[:2])},
+        {},
+    )
     yield "forgetful", {"pre_model_hook": forget, "model": ScriptedModel(script=[])}, {}
     yield "signed", {"post_model_hook": sign}, {}
-    yield "signed form", {"post_model_hook": sign, "response_format": {"title": "Form"}}, {}
+    yield (
+        "signed form",
+        {"post_model_hook": sign, "response_format": {"title": "Form"}},
+        {},
+    )
     yield "no tools", {"tools": [], "prompt": "Be good."}, {}
     yield "no tools, signed", {"tools": [], "post_model_hook": sign}, {}
     yield (
         "bound",
-        {"model": ScriptedModel(script=[]).bind_tools([add, final]), "tools": [add, final]},
+        {
+            "model": ScriptedModel(script=[]).bind_tools([add, final]),
+            "tools": [add, final],
+        },
         {},
     )
     yield (
@@ -95,7 +124,11 @@ def agents() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         {},
     )
     yield "short of steps", {}, {"recursion_limit": 5}
-    yield "short of steps, direct", {"model": ScriptedModel(script=ends)}, {"recursion_limit": 2}
+    yield (
+        "short of steps, direct",
+        {"model": ScriptedModel(script=ends)},
+        {"recursion_limit": 2},
+    )
 
 
 def build(side: ChatSide, options: dict[str, Any], **compiled: Any) -> Any:
@@ -118,15 +151,21 @@ def schema_of(side: ChatSide, options: dict[str, Any]) -> Any:
     annotations: dict[str, Any] = {"topic": str}
     if "response_format" in options:
         annotations["structured_response"] = Any
-    base = side.prebuilt.chat_agent_executor if side.name == "langgraph" else side.prebuilt
-    return type(base.AgentState)("Talk", (base.AgentState,), {"__annotations__": annotations})
+    base = (
+        side.prebuilt.chat_agent_executor if side.name == "langgraph" else side.prebuilt
+    )
+    return type(base.AgentState)(
+        "Talk", (base.AgentState,), {"__annotations__": annotations}
+    )
 
 
 def team(side: ChatSide, saver: Any) -> Any:
     """Return a graph of two agents, of which one hands over to the other."""
     tools = tools_of(side)
     handing = ScriptedModel(script=[asks(call("hand_over", "1", to="second"))])
-    taking = ScriptedModel(script=[AIMessage("one"), asks(call("ask", "2", question="why?"))])
+    taking = ScriptedModel(
+        script=[AIMessage("one"), asks(call("ask", "2", question="why?"))]
+    )
     builder = side.graph.StateGraph(side.messages_state)
     for name, model in (("first", handing), ("second", taking)):
         agent = side.prebuilt.create_react_agent(
@@ -145,7 +184,9 @@ def loop(side: ChatSide, saver: Any) -> Any:
     )
     chain = prompt | model | as_update
     builder = side.graph.StateGraph(side.messages_state)
-    builder.add_node("model", chain).add_node(side.prebuilt.ToolNode([tools["add"], tools["ask"]]))
+    builder.add_node("model", chain).add_node(
+        side.prebuilt.ToolNode([tools["add"], tools["ask"]])
+    )
     builder.add_edge("__start__", "model").add_edge("tools", "model")
     builder.add_conditional_edges("model", side.prebuilt.tools_condition)
     return builder.compile(saver, **side.options)
@@ -165,7 +206,10 @@ def graphs() -> dict[str, tuple[Callable[[ChatSide, Any], Any], Any]]:
     )
 
     def asking(version: str) -> Callable[[ChatSide, Any], Any]:
-        options = {"model": ScriptedModel(script=[several, several]), "version": version}
+        options = {
+            "model": ScriptedModel(script=[several, several]),
+            "version": version,
+        }
         return lambda side, saver: build(side, options, checkpointer=saver)
 
     return {

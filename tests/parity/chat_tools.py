@@ -1,6 +1,7 @@
 """Tools that the parity tests let a scripted model ask for; made for either engine."""
 
-# No annotations from the future: LangChain reads those of the tools, which name local variables.
+# No annotations from the future: LangChain reads those of the tools, which name local
+# variables.
 from typing import Annotated, Any
 
 from langchain_core.messages import ToolMessage
@@ -40,7 +41,8 @@ async def later(text: str) -> str:
 def tools_of(side: ChatSide) -> dict[str, Any]:
     """Return the tools that import something of the engine, by name."""
     state, store, runtime = (
-        getattr(side.prebuilt, name) for name in ("InjectedState", "InjectedStore", "ToolRuntime")
+        getattr(side.prebuilt, name)
+        for name in ("InjectedState", "InjectedStore", "ToolRuntime")
     )
     types = side.types
 
@@ -83,7 +85,10 @@ def tools_of(side: ChatSide) -> dict[str, Any]:
         """Look at what the run offers."""
         runtime.stream_writer({"seen": word})
         names = [tool.name for tool in runtime.tools]
-        return f"{word} {runtime.tool_call_id} {runtime.context} {runtime.state['topic']} {names}"
+        return (
+            f"{word} {runtime.tool_call_id} {runtime.context} "
+            f"{runtime.state['topic']} {names}"
+        )
 
     describe.__annotations__["runtime"] = runtime
     found = [look, remember, ask, update, hand_over, tool(describe)]

@@ -1,4 +1,6 @@
-"""Either library behind the names that programs import, so that one test body runs on both."""
+"""Either library behind the names that programs import, so that one test body runs on
+both.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class Library:
     name: str
 
     def of(self, path: str) -> Any:
-        """Return the module or the attribute at *path*: ``graph``, ``graph.StateGraph``."""
+        """Return the module or the attribute at *path*: ``graph``,
+        ``graph.StateGraph``.
+        """
         try:
             return import_module(f"{self.name}.{path}")
         except ModuleNotFoundError:
@@ -42,7 +46,10 @@ class Library:
 
     def compile(self, builder: Any, **options: Any) -> Any:
         """Compile *builder*, with a saver unless *options* name another."""
-        options = {"checkpointer": self.of("checkpoint.memory.InMemorySaver")(), **options}
+        options = {
+            "checkpointer": self.of("checkpoint.memory.InMemorySaver")(),
+            **options,
+        }
         own = {"executor": "inline"} if self.is_ours else {}
         return builder.compile(**own, **options)
 

@@ -27,7 +27,9 @@ class Loop:
         """Return what *coroutine* returns."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    def read(self, app: Any, given: Any, config: Any, asked: dict[str, Any], note: Note) -> None:
+    def read(
+        self, app: Any, given: Any, config: Any, asked: dict[str, Any], note: Note
+    ) -> None:
         """Run *app*, and *note* each item of its stream."""
 
         async def stream() -> None:

@@ -34,12 +34,15 @@ class NodePlan:
     overwrites: bool = False
     """Whether it replaces the list instead of adding to it."""
     nested: str = ""
-    """Whether a graph does all this, after a node of its own: the node ``is`` that graph, or a
-    function that calls it, on the ``caller's`` thread or on its ``own``."""
+    """Whether a graph does all this, after a node of its own: the node ``is`` that
+    graph, or a function that calls it, on the ``caller's`` thread or on its ``own``.
+    """
     remembers: bool = False
     """Whether that graph remembers its earlier runs (``checkpointer=True``)."""
     handled: str = ""
-    """If it fails, who is asked: its ``own`` handler, one that ``goes`` on to the first node."""
+    """If it fails, who is asked: its ``own`` handler, one that ``goes`` on to the first
+    node.
+    """
     tries: int = 1
     """How many attempts it has; it fails in all but the last."""
 
@@ -110,7 +113,8 @@ def graphs(draw: Any) -> GraphPlan:
     defers = not fails and draw(st.booleans())
     nests = not fails and draw(st.booleans())
     memories = nests and draw(st.booleans())
-    # Listed as different: of two tasks side by side that share a memory one is forgotten.
+    # Listed as different: of two tasks side by side that share a memory one is
+    # forgotten.
     sends = not (fails or defers or memories)
     kinds = ["", "is", "is", "caller's", *(["own"] if memories else [])]
     questions = st.sampled_from(draw(st.sampled_from([[0, 0, 0, 0, 1, 2], [0, 1, 2]])))
@@ -129,7 +133,8 @@ def graphs(draw: Any) -> GraphPlan:
             nested=draw(st.sampled_from(kinds)) if nests else "",
             remembers=memories and draw(st.booleans()),
             handled=draw(handlers) if not (fails or nests) and draw(rare) else "",
-            # Listed as different: a nested graph that is tried again goes on where it was.
+            # Listed as different: a nested graph that is tried again goes on where it
+            # was.
             tries=draw(st.integers(2, 3)) if not nests and draw(rare) else 1,
         )
         for name in names
@@ -163,10 +168,14 @@ def _mesh(draw: Any, names: list[str], sends: bool) -> Ways:
     edges = [("__start__", name) for name in first]
     # An edge leads to a later node, so that edges alone make no endless cycle.
     later = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
-    edges += draw(st.lists(st.sampled_from(later), max_size=5, unique=True)) if later else []
+    edges += (
+        draw(st.lists(st.sampled_from(later), max_size=5, unique=True)) if later else []
+    )
     joins = []
     if len(names) > 2 and draw(st.booleans()):
-        starts = draw(st.lists(st.sampled_from(names[:-1]), min_size=2, max_size=3, unique=True))
+        starts = draw(
+            st.lists(st.sampled_from(names[:-1]), min_size=2, max_size=3, unique=True)
+        )
         joins.append((tuple(starts), names[-1]))
     branches = []
     for source in subset(draw, ["__start__", *names], 2):
@@ -189,7 +198,9 @@ def plans(draw: Any) -> Plan:
         Action,
         kind=st.sampled_from(KINDS),
         number=st.integers(0, 7),
-        values=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True).map(tuple),
+        values=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True).map(
+            tuple
+        ),
     )
     first = Action("input", draw(st.integers(0, 3)))
     return Plan(draw(graphs()), (first, *draw(st.lists(actions, max_size=7))))

@@ -41,7 +41,9 @@ class Side:
     """What `compile` is given beside."""
 
     def __reduce__(self) -> Any:
-        """Leave the saver behind: what a node needs of it travels to worker processes."""
+        """Leave the saver behind: what a node needs of it travels to worker
+        processes.
+        """
         return (flowpregel if self.name == "flowpregel" else langgraph), ()
 
 
@@ -113,7 +115,10 @@ def options_of(side: Side, plan: GraphPlan, node: NodePlan) -> dict[str, Any]:
     options: dict[str, Any] = {"defer": node.defer}
     if node.tries > 1:
         options["retry_policy"] = side.types.RetryPolicy(
-            initial_interval=0.0, max_attempts=node.tries, jitter=False, retry_on=NodeFailed
+            initial_interval=0.0,
+            max_attempts=node.tries,
+            jitter=False,
+            retry_on=NodeFailed,
         )
     if node.handled:
         options["error_handler"] = handler_of(side, plan, node)
@@ -138,7 +143,9 @@ def nested(side: Side, state: Any, node: NodePlan) -> Any:
     """Return a graph that does what *node* says in its second superstep."""
     inner = replace(node, goto=(), sends=(), name=f"{node.name}_inner")
     builder = side.graph.StateGraph(state)
-    builder.add_sequence([("first", lambda _: {"total": 1}), ("inner", action_of(side, inner))])
+    builder.add_sequence(
+        [("first", lambda _: {"total": 1}), ("inner", action_of(side, inner))]
+    )
     builder.add_edge("__start__", "first")
     if node.nested == "own":
         graph = builder.compile(checkpointer=side.saver())
@@ -180,7 +187,12 @@ def update_of(side: Side, node: NodePlan, said: list[Any]) -> dict[str, Any]:
     items: Any = [node.name, *said]
     if node.overwrites:
         items = side.types.Overwrite(items)
-    values = {"items": items, "total": 1, "last": node.name, "log": [f"log {node.name}"]}
+    values = {
+        "items": items,
+        "total": 1,
+        "last": node.name,
+        "log": [f"log {node.name}"],
+    }
     return {key: value for key, value in values.items() if key in node.writes}
 
 
@@ -189,7 +201,9 @@ def packet(source: str, state: dict[str, Any]) -> dict[str, Any]:
     return {"sent": [f"from {source}"], "total": state.get("total", 0) + 2}
 
 
-def path_of(side: Side, branch: BranchPlan) -> tuple[Callable[..., Any], dict[str, str] | None]:
+def path_of(
+    side: Side, branch: BranchPlan
+) -> tuple[Callable[..., Any], dict[str, str] | None]:
     """Return the path function of a branch, and its path map."""
     letters = {chr(97 + i): name for i, name in enumerate(branch.targets)}
     answers = list(letters) if branch.mapped else list(branch.targets)

@@ -1,4 +1,6 @@
-"""Programs whose nodes have models speak, on both engines; and what their streams show."""
+"""Programs whose nodes have models speak, on both engines; and what their streams
+show.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ LABELLED = {"tags": ["run"], "metadata": {"user": "Ada"}}
 
 def model(text: str, **options: Any) -> Any:
     """Return a model that says *text*, word for word."""
-    return GenericFakeChatModel(messages=iter([AIMessage(text, id=f"id {text}")]), **options)
+    return GenericFakeChatModel(
+        messages=iter([AIMessage(text, id=f"id {text}")]), **options
+    )
 
 
 def speak(state: Any) -> Any:
@@ -50,11 +54,17 @@ def speak_in_a_chain(state: Any, config: RunnableConfig) -> Any:
 
 def speak_whole(state: Any) -> Any:
     """Have a model speak that does not stream."""
-    return {"messages": [model("all of it", disable_streaming=True).invoke(state["messages"])]}
+    return {
+        "messages": [
+            model("all of it", disable_streaming=True).invoke(state["messages"])
+        ]
+    }
 
 
 def whisper(state: Any) -> Any:
-    """Have one speak that is not to be heard, and one whose answer is written all the same."""
+    """Have one speak that is not to be heard, and one whose answer is written all the
+    same.
+    """
     model("not heard", tags=["nostream"]).invoke(state["messages"])
     return {"messages": [model("read", tags=["nostream"]).invoke(state["messages"])]}
 
@@ -73,7 +83,10 @@ def write(state: Any) -> Any:
 def command(state: Any, *, types: Any) -> Any:
     """Write messages in commands."""
     update = {"messages": [AIMessage("commanded", id="id commanded")]}
-    return [types.Command(update=update), {"messages": HumanMessage("updated", id="id updated")}]
+    return [
+        types.Command(update=update),
+        {"messages": HumanMessage("updated", id="id updated")},
+    ]
 
 
 def line(side: ChatSide, *nodes: Any) -> Any:
@@ -92,11 +105,17 @@ def functions(side: ChatSide) -> Any:
     """Return a workflow of tasks."""
     func = import_module(f"{side.name}.func")
     ask = func.task(name="ask")(lambda text: model(text).invoke("hi"))
-    give = func.task(name="give")(lambda: {"messages": [AIMessage("given", id="id given")]})
+    give = func.task(name="give")(
+        lambda: {"messages": [AIMessage("given", id="id given")]}
+    )
 
     @func.entrypoint(**side.options)
     def flow(given: Any) -> Any:
-        return [ask("seven eight").result(), give().result(), AIMessage("end", id="id end")][::2]
+        return [
+            ask("seven eight").result(),
+            give().result(),
+            AIMessage("end", id="id end"),
+        ][::2]
 
     return flow
 
@@ -109,9 +128,13 @@ def programs() -> dict[str, Callable[[ChatSide], Any]]:
         "not streamed": lambda side: line(side, speak_whole, whisper),
         "written": lambda side: line(side, write, partial(command, types=side.types)),
         "subgraph": lambda side: line(side, line(side, speak, write), think),
-        "called graph": lambda side: line(side, partial(called, inner=line(side, speak))),
+        "called graph": lambda side: line(
+            side, partial(called, inner=line(side, speak))
+        ),
         "tasks": functions,
-        "agent": lambda side: build(side, {"model": ScriptedModel(script=MIXED[:1])}, version="v1"),
+        "agent": lambda side: build(
+            side, {"model": ScriptedModel(script=MIXED[:1])}, version="v1"
+        ),
     }
 
 
@@ -136,4 +159,10 @@ def _shown(item: Any) -> Any:
     names = ("langgraph_node", "langgraph_step", "ls_provider", "tags", "user")
     known_id = message.id if message.id.startswith("id ") else "made up"
     kind = type(message).__name__
-    return place, kind, message.content, known_id, [metadata.get(name) for name in names]
+    return (
+        place,
+        kind,
+        message.content,
+        known_id,
+        [metadata.get(name) for name in names],
+    )

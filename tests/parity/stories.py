@@ -23,13 +23,17 @@ Note = Callable[[Any], None]
 Read = Callable[[Any, Any, Any, dict[str, Any], Note], None]
 
 
-def read_stream(app: Any, given: Any, config: Any, asked: dict[str, Any], note: Note) -> None:
+def read_stream(
+    app: Any, given: Any, config: Any, asked: dict[str, Any], note: Note
+) -> None:
     """Run *app*, and *note* each item of its stream."""
     for event in app.stream(given, config, **asked):
         note(event)
 
 
-def read_async_stream(app: Any, given: Any, config: Any, asked: dict[str, Any], note: Note) -> None:
+def read_async_stream(
+    app: Any, given: Any, config: Any, asked: dict[str, Any], note: Note
+) -> None:
     """Do the same on an event loop."""
 
     async def read() -> None:
@@ -42,11 +46,17 @@ def read_async_stream(app: Any, given: Any, config: Any, asked: dict[str, Any], 
 def saved_of(app: Any, config: Any) -> Any:
     """Return the checkpoint that *config* names in LangGraph's shape, or None."""
     saver = app.checkpointer
-    return (SaverAdapter(saver) if isinstance(saver, OurSaver) else saver).get_tuple(config)
+    return (SaverAdapter(saver) if isinstance(saver, OurSaver) else saver).get_tuple(
+        config
+    )
 
 
-def told(side: Side, plan: Plan, read: Read = read_stream, durability: str = "sync") -> list[Any]:
-    """Return everything that can be seen while the story of *plan* happens on *side*."""
+def told(
+    side: Side, plan: Plan, read: Read = read_stream, durability: str = "sync"
+) -> list[Any]:
+    """Return everything that can be seen while the story of *plan* happens on
+    *side*.
+    """
     teller = Teller(side, plan, read, durability)
     return [seen for action in plan.actions for seen in teller.does(action)]
 
@@ -65,7 +75,10 @@ class Teller:
         }
         self.plan = plan
         self.app = build(side, plan.graph, side.saver())
-        self.config = {"configurable": {"thread_id": "1"}, "recursion_limit": RECURSION_LIMIT}
+        self.config = {
+            "configurable": {"thread_id": "1"},
+            "recursion_limit": RECURSION_LIMIT,
+        }
         self.handled = [node.name for node in plan.graph.nodes if node.handled]
         self.torn = False
         """Whether a superstep failed of which LangGraph keeps a part."""
@@ -108,17 +121,22 @@ class Teller:
         if action.kind == "wrong" and self._has_company():
             return True
         nodes = self.plan.graph.nodes
-        # A node that is led to beside the one that is answered may fail before that has ended.
+        # A node that is led to beside the one that is answered may fail before that has
+        # ended.
         if action.kind == "answer and go" and any(node.fails for node in nodes):
             return True
-        # It asks a handler again when it resumes; after a command that sees another state.
-        return action.kind == "command" and any(node.fails or node.handled for node in nodes)
+        # It asks a handler again when it resumes; after a command that sees another
+        # state.
+        return action.kind == "command" and any(
+            node.fails or node.handled for node in nodes
+        )
 
     def _has_company(self) -> bool:
         """Return whether more than the task that asks has to do with a wrong answer.
 
         Listed as different: LangGraph hands it to an error handler. And which other
-        tasks, also those that a command leads to, have ended by then is a matter of luck.
+        tasks, also those that a command leads to, have ended by then is a matter of
+        luck.
         """
         if self.handled or self._holds_command(self.config):
             return True
@@ -130,13 +148,17 @@ class Teller:
     def _act(self, action: Action) -> Any:
         if action.kind == "input":
             start = action.number
-            return self._run({"items": ["in"], "total": start, "log": ["in"]}, self.config)
+            return self._run(
+                {"items": ["in"], "total": start, "log": ["in"]}, self.config
+            )
         if action.kind == "go":
             return self._run(None, self.config)
         if action.kind == "command":
             name = self.names[action.number % len(self.names)]
             update = self._values(action, "command")
-            return self._run(self.side.types.Command(update=update, goto=name), self.config)
+            return self._run(
+                self.side.types.Command(update=update, goto=name), self.config
+            )
         if action.kind in ANSWERS:
             return self._answer(action)
         return getattr(self, f"_{action.kind}")(action)
@@ -146,9 +168,12 @@ class Teller:
         waiting = self._waiting()
         if not waiting:
             return "nothing to answer"
-        resume: Any = {"text": 5 if action.kind == "wrong" else f"answer {action.number}"}
+        resume: Any = {
+            "text": 5 if action.kind == "wrong" else f"answer {action.number}"
+        }
         if len(waiting) > 1 or action.number > 3 or action.kind == "answer and go":
-            # By its id: an answer for any is also one for what a task asks that is sent now.
+            # By its id: an answer for any is also one for what a task asks that is sent
+            # now.
             asked = waiting[action.number % len(waiting)].value
             resume = {item.id: resume for item in waiting if item.value == asked}
         goto: Any = ()
@@ -160,7 +185,9 @@ class Teller:
 
     def _waiting(self) -> list[Any]:
         found = _caught(lambda: self.app.get_state(self.config).interrupts)
-        return [] if isinstance(found, str) else sorted(found, key=lambda item: item.value)
+        return (
+            [] if isinstance(found, str) else sorted(found, key=lambda item: item.value)
+        )
 
     def _update(self, action: Action, config: Any = None) -> Any:
         config = config or self.config
@@ -183,7 +210,8 @@ class Teller:
         if isinstance(state, str):
             return True
         return any(
-            task.result is not None or (task.error is not None and task.name in self.handled)
+            task.result is not None
+            or (task.error is not None and task.name in self.handled)
             for task in state.tasks
             if name in (None, task.name)
         )
@@ -191,7 +219,8 @@ class Teller:
     def _none_has_run(self, config: Any) -> bool:
         saved = saved_of(self.app, config)
         seen = {} if saved is None else saved.checkpoint["versions_seen"]
-        # LangGraph notes snapshots of DeltaChannels there, too: no node was triggered by them.
+        # LangGraph notes snapshots of DeltaChannels there, too: no node was triggered
+        # by them.
         return not any(
             channel not in KEYS
             for name in ("__start__", *self.names)
@@ -211,12 +240,18 @@ class Teller:
         if config is None:
             return "no past"
         # Listed as different: LangGraph has no place for the results of the second try.
-        return "not compared" if self._is_tried_edit(config) else self._run(None, config)
+        return (
+            "not compared" if self._is_tried_edit(config) else self._run(None, config)
+        )
 
     def _inside(self, action: Action) -> Any:
         """Replay from a checkpoint of a graph inside that waits."""
         shown = _caught(lambda: self.app.get_state(self.config, subgraphs=True))
-        tasks = [] if isinstance(shown, str) else sorted(shown.tasks, key=lambda task: task.name)
+        tasks = (
+            []
+            if isinstance(shown, str)
+            else sorted(shown.tasks, key=lambda task: task.name)
+        )
         states = [task.state for task in tasks if getattr(task.state, "metadata", None)]
         if not states:
             return "nothing inside"
@@ -229,7 +264,9 @@ class Teller:
         return self._run(None, {**config, "recursion_limit": RECURSION_LIMIT})
 
     def _is_tried_edit(self, config: Any) -> bool:
-        """Return whether an edit or a fork made a checkpoint, and tasks have ended on it since."""
+        """Return whether an edit or a fork made a checkpoint, and tasks have ended on
+        it since.
+        """
         saved = saved_of(self.app, config)
         return saved.metadata["source"] in ("update", "fork") and any(
             task_id != RUN_TASK_ID and channel != "__interrupt__"
@@ -258,15 +295,22 @@ class Teller:
 
         def note(event: Any) -> None:
             namespace, mode, payload = event
-            if mode == "updates" and any(payload.get(name, "") is None for name in self.handled):
-                # Listed as different: LangGraph may tell that a task ended which has failed.
+            if mode == "updates" and any(
+                payload.get(name, "") is None for name in self.handled
+            ):
+                # Listed as different: LangGraph may tell that a task ended which has
+                # failed.
                 return
             where = tuple(part.split(":")[0] for part in namespace)
             events.append((where, mode, plain(payload)))
 
         end = _caught(lambda: self.read(self.app, given, config, self.asked, note))
         shown = in_any_order(events)
-        if end == "raised InvalidUpdateError" and events and _tells_of_a_task(events[-1]):
+        if (
+            end == "raised InvalidUpdateError"
+            and events
+            and _tells_of_a_task(events[-1])
+        ):
             # Listed as different: LangGraph may not show what led to the error.
             shown.pop()
         return shown, end
@@ -278,7 +322,9 @@ class Teller:
 
     def _history(self) -> Any:
         return _caught(
-            lambda: [self._seen(item) for item in self.app.get_state_history(self.config)]
+            lambda: [
+                self._seen(item) for item in self.app.get_state_history(self.config)
+            ]
         )
 
     def _seen(self, state: Any) -> dict[str, Any]:
@@ -292,7 +338,8 @@ class Teller:
             "tasks": sorted(
                 (
                     task.name,
-                    # Listed as different: a task that is done shows its old failure no more.
+                    # Listed as different: a task that is done shows its old failure no
+                    # more.
                     task.error is not None and task.result is None,
                     sorted(item.value for item in task.interrupts),
                     str(plain(task.result)),
@@ -313,7 +360,9 @@ def _caught(do: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return *value* without what differs between the engines by nature: ids and classes."""
+    """Return *value* without what differs between the engines by nature: ids and
+    classes.
+    """
     if isinstance(value, dict):
         found = {key: plain(item) for key, item in sorted(value.items())}
         if any(str(key).startswith("__error_handler__") for key in found):
@@ -332,7 +381,9 @@ def plain(value: Any) -> Any:
 
 
 def in_any_order(events: list[Any]) -> list[Any]:
-    """Return events with those of tasks that run side by side sorted: they end in any order."""
+    """Return events with those of tasks that run side by side sorted: they end in any
+    order.
+    """
     found: list[Any] = []
     for of_tasks, group in itertools.groupby(events, key=_tells_of_a_task):
         together = list(group)

@@ -1,4 +1,6 @@
-"""A graph that a node calls is a subgraph: its state and its place are shown as LangGraph's."""
+"""A graph that a node calls is a subgraph: its state and its place are shown as
+LangGraph's.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def around(library: Library, called: Any) -> Any:
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_the_state_of_a_called_graph_is_shown(library: Library, checkpointer: Any) -> None:
+def test_the_state_of_a_called_graph_is_shown(
+    library: Library, checkpointer: Any
+) -> None:
     """In the task that calls it, and under its namespace."""
     called = inner(library, checkpointer)
     app = around(library, called)
@@ -63,7 +67,9 @@ def test_the_state_of_a_called_graph_is_shown(library: Library, checkpointer: An
     assert {"bar": "foo"} == task.state.values == own.values
     assert ("ask",) == task.state.next == own.next
     assert [("node", called)] == [*app.get_subgraphs()]
-    assert {"foo": "foobaz"} == app.invoke(library.of("types.Command")(resume="baz"), CONFIG)
+    assert {"foo": "foobaz"} == app.invoke(
+        library.of("types.Command")(resume="baz"), CONFIG
+    )
 
 
 def test_the_stream_says_where_the_state_of_a_called_graph_is(library: Library) -> None:
@@ -116,5 +122,9 @@ def test_several_levels_are_named_by_their_path(library: Library) -> None:
     app = around(library, middle)
 
     assert [("node", middle)] == [*app.get_subgraphs()]
-    assert [("node", middle), ("node|node", innermost)] == [*app.get_subgraphs(recurse=True)]
-    assert [("node|node", innermost)] == [*app.get_subgraphs(namespace="node|node", recurse=True)]
+    assert [("node", middle), ("node|node", innermost)] == [
+        *app.get_subgraphs(recurse=True)
+    ]
+    assert [("node|node", innermost)] == [
+        *app.get_subgraphs(namespace="node|node", recurse=True)
+    ]

@@ -1,4 +1,6 @@
-"""The program that runs a folder of documentation on both engines finds what differs."""
+"""The program that runs a folder of documentation on both engines finds what
+differs.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,22 @@ class State(TypedDict):
 graph = StateGraph(State).add_node("say", lambda state: {"word": state["word"].upper()})
 graph.add_edge(START, "say").compile().invoke({"word": "hi"})
 """
-DIFFERENT = "import langgraph.graph\nlanggraph.graph.StateGraph.__name__ + langgraph.__name__[:4]\n"
+DIFFERENT = (
+    "import langgraph.graph\nlanggraph.graph.StateGraph.__name__ + "
+    "langgraph.__name__[:4]\n"
+)
 BROKEN = "import a_package_that_nobody_has\n"
 
 
 def test_examples_are_found_in_pages_notebooks_and_docstrings(tmp_path: Path) -> None:
     """Indented ones too; cells that are commands of a notebook are left out."""
-    (tmp_path / "page.md").write_text("# Page\n\n  ```python\n  one = 1\n  ```\n```text\nno\n```\n")
-    cells = [{"cell_type": "code", "source": [text]} for text in ("two = 2", "%pip install it")]
+    (tmp_path / "page.md").write_text(
+        "# Page\n\n  ```python\n  one = 1\n  ```\n```text\nno\n```\n"
+    )
+    cells = [
+        {"cell_type": "code", "source": [text]}
+        for text in ("two = 2", "%pip install it")
+    ]
     (tmp_path / "book.ipynb").write_text(json.dumps({"cells": cells}))
     (tmp_path / "code.py").write_text(
         'def f():\n    """F.\n\n    ```python\n    f()\n    ```\n    """\n'
@@ -34,12 +44,18 @@ def test_examples_are_found_in_pages_notebooks_and_docstrings(tmp_path: Path) ->
 
     found = dict(pages_of(tmp_path))
 
-    assert {"page.md": ["one = 1\n"], "book.ipynb": ["two = 2"], "code.py:f": ["f()\n"]} == found
+    assert {
+        "page.md": ["one = 1\n"],
+        "book.ipynb": ["two = 2"],
+        "code.py:f": ["f()\n"],
+    } == found
 
 
 def test_imports_are_swapped_as_the_guide_says() -> None:
     """Module paths stay, but for what concerns LangChain."""
-    assert "from flowpregel.types import Send" == swapped("from langgraph.types import Send")
+    assert "from flowpregel.types import Send" == swapped(
+        "from langgraph.types import Send"
+    )
     theirs = "from langgraph.prebuilt.chat_agent_executor import AgentState"
     assert "from flowpregel.integrations.langchain import AgentState" == swapped(theirs)
 
@@ -47,7 +63,8 @@ def test_imports_are_swapped_as_the_guide_says() -> None:
 def test_what_changes_from_run_to_run_is_left_out() -> None:
     """Ids, times and addresses."""
     assert "id='ID' TIME <f at ADDRESS>" == plain(
-        "id='0a1b2c3d-0000-1111-2222-0123456789ab' 2026-01-01T10:00:00+00:00 <f at 0x7f>"
+        "id='0a1b2c3d-0000-1111-2222-0123456789ab' 2026-01-01T10:00:00+00:00 <f at "
+        "0x7f>"
     )
 
 

@@ -39,11 +39,16 @@ def test_a_graph_takes_what_the_step_before_it_gives(graph: Any) -> None:
 
 def test_a_chain_begins_with_a_graph(graph: Any) -> None:
     """The bar is LangChain's."""
-    assert 5 == (graph | runnables.RunnableLambda(lambda state: state["x"])).invoke({"x": 4})
+    assert 5 == (graph | runnables.RunnableLambda(lambda state: state["x"])).invoke(
+        {"x": 4}
+    )
 
 
 def test_a_graph_is_one_of_several_steps_side_by_side(graph: Any) -> None:
     """As in a dict of steps."""
-    both = runnables.RunnablePassthrough() | {"more": graph, "same": lambda state: state}
+    both = runnables.RunnablePassthrough() | {
+        "more": graph,
+        "same": lambda state: state,
+    }
 
     assert {"more": {"x": 2}, "same": {"x": 1}} == both.invoke({"x": 1})

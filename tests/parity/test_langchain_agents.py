@@ -9,7 +9,14 @@ import pytest
 
 from flowpregel.errors import ConfigurationError
 from flowpregel.integrations.langchain import create_react_agent
-from tests.parity.chat_agents import HELLO, agents, build, choose_later, graphs, speak_later
+from tests.parity.chat_agents import (
+    HELLO,
+    agents,
+    build,
+    choose_later,
+    graphs,
+    speak_later,
+)
 from tests.parity.langchain import (
     ChatSide,
     ScriptedModel,
@@ -25,7 +32,9 @@ from tests.parity.langchain import (
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* has been moved to `langchain.agents`"),
     # Its `ToolRuntime` has no context unless its annotation names one.
-    pytest.mark.filterwarnings("ignore:(?s)Pydantic serializer warnings.*field_name='context'"),
+    pytest.mark.filterwarnings(
+        "ignore:(?s)Pydantic serializer warnings.*field_name='context'"
+    ),
 ]
 
 AGENTS = {name: (options, asked) for name, options, asked in agents()}
@@ -37,17 +46,24 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-# Each agent in both versions, and driven both ways; each version is driven both ways by others.
+# Each agent in both versions, and driven both ways; each version is driven both ways by
+# others.
 @pytest.mark.parametrize(
     ("name", "version", "is_async"),
     [
         # LangGraph has the hook in one version.
-        (name, "v2" if "post_model_hook" in options else version, (number + index) % 2 == 1)
+        (
+            name,
+            "v2" if "post_model_hook" in options else version,
+            (number + index) % 2 == 1,
+        )
         for number, (name, (options, _)) in enumerate(AGENTS.items())
         for index, version in enumerate(["v1", "v2"])
     ],
 )
-def test_an_agent_says_what_langgraphs_says(name: str, version: str, is_async: bool) -> None:
+def test_an_agent_says_what_langgraphs_says(
+    name: str, version: str, is_async: bool
+) -> None:
     """Whatever it was made of; its model is asked the same, and so is its user."""
     options, asked = AGENTS[name]
     said = []
@@ -71,9 +87,15 @@ def test_async_parts_of_an_agent_are_awaited(options: dict[str, Any]) -> None:
 
 # Of tools that ask in one task, LangGraph gives either the other's answer now and then.
 @pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("name", [name for name in graphs() if name != "asking, one task"])
-def test_a_graph_of_tools_and_agents_does_what_langgraphs_does(name: str, is_async: bool) -> None:
-    """Agents that hand over to each other, a loop by hand, tools that ask side by side."""
+@pytest.mark.parametrize(
+    "name", [name for name in graphs() if name != "asking, one task"]
+)
+def test_a_graph_of_tools_and_agents_does_what_langgraphs_does(
+    name: str, is_async: bool
+) -> None:
+    """Agents that hand over to each other, a loop by hand, tools that ask side by
+    side.
+    """
     make, given = graphs()[name]
     said = [
         talk(side, make(side, side.saver()), given, is_async)
@@ -101,9 +123,13 @@ def test_an_agent_streams_what_langgraphs_streams(mode: str, version: str) -> No
     """Updates, values and what tools write to the stream."""
     streams = []
     for side in (langgraph(), flowpregel()):
-        app = build(side, AGENTS["mixed"][0], version=version, checkpointer=side.saver())
+        app = build(
+            side, AGENTS["mixed"][0], version=version, checkpointer=side.saver()
+        )
         config = {"configurable": {"thread_id": "1"}}
-        items = [shown(item) for item in app.stream(HELLO, config, stream_mode=mode) if item]
+        items = [
+            shown(item) for item in app.stream(HELLO, config, stream_mode=mode) if item
+        ]
         # Tools that run side by side end in any order.
         streams.append(sorted(items, key=repr) if mode == "updates" else items)
 
@@ -119,7 +145,9 @@ def test_an_agent_stops_at_its_nodes_as_langgraphs() -> None:
         config = {"configurable": {"thread_id": "1"}}
         first = drive(app, HELLO, False, config=config)
         waiting = app.get_state(config).next
-        states.append([shown(first), waiting, shown(drive(app, None, False, config=config))])
+        states.append(
+            [shown(first), waiting, shown(drive(app, None, False, config=config))]
+        )
 
     assert states[0] == states[1]
 
@@ -135,7 +163,10 @@ def test_an_agent_runs_in_worker_processes_as_inline(name: str, tmp_path: Path) 
         return graphs()[name][0](side, saver)
 
     given = HELLO if name == "mixed" else graphs()[name][1]
-    inline, apart = flowpregel(), flowpregel("processes", str(tmp_path / "threads.lmdb"))
+    inline, apart = (
+        flowpregel(),
+        flowpregel("processes", str(tmp_path / "threads.lmdb")),
+    )
     with apart.saver() as saver:
         said = talk(apart, make(apart, saver), given)
 

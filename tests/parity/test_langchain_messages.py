@@ -1,4 +1,6 @@
-"""LangChain's messages in a state: `add_messages` makes of them what LangGraph's does."""
+"""LangChain's messages in a state: `add_messages` makes of them what LangGraph's
+does.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ LISTS: list[tuple[Any, Any]] = [
     (OLD, [AIMessageChunk("in parts", id="3"), SystemMessage("new")]),
     (OLD, RemoveMessage("1")),
     (OLD, [RemoveMessage("1"), HumanMessage("back", id="1")]),
-    (OLD, [HumanMessage("gone"), RemoveMessage("__remove_all__"), HumanMessage("kept")]),
+    (
+        OLD,
+        [HumanMessage("gone"), RemoveMessage("__remove_all__"), HumanMessage("kept")],
+    ),
     (OLD, RemoveMessage("9")),
     (OLD, None),
     (OLD, {"role": "nobody", "content": "x"}),
@@ -53,8 +58,13 @@ def test_messages_are_merged_as_langgraph_merges_them(
 
 @pytest.mark.parametrize(("left", "right"), LISTS)
 def test_beside_langchains_messages_all_become_such(left: Any, right: Any) -> None:
-    """The reducer that knows nothing of LangChain merges as well what has one of its messages."""
-    left = [*(left if isinstance(left, list) else [left]), HumanMessage("one", id="one")]
+    """The reducer that knows nothing of LangChain merges as well what has one of its
+    messages.
+    """
+    left = [
+        *(left if isinstance(left, list) else [left]),
+        HumanMessage("one", id="one"),
+    ]
     theirs = outcome(lambda: langgraph.graph.add_messages(left, right))
 
     assert theirs == outcome(lambda: plain_add_messages(left, right))

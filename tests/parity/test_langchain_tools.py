@@ -12,7 +12,15 @@ from langchain_core.messages import AIMessage, HumanMessage
 
 from flowpregel.integrations import langchain
 from tests.parity.chat_tools import OddError, fail, tools_of
-from tests.parity.langchain import ChatSide, asks, call, drive, flowpregel, langgraph, outcome
+from tests.parity.langchain import (
+    ChatSide,
+    asks,
+    call,
+    drive,
+    flowpregel,
+    langgraph,
+    outcome,
+)
 
 SIDES = (langgraph, flowpregel)
 
@@ -46,7 +54,9 @@ def side_and_tools(make: Callable[[], ChatSide]) -> tuple[ChatSide, list[Any]]:
     return side, [*tools_of(side).values()]
 
 
-def run(make: Callable[[], ChatSide], given: Any, *, is_async: bool = False, **options: Any) -> Any:
+def run(
+    make: Callable[[], ChatSide], given: Any, *, is_async: bool = False, **options: Any
+) -> Any:
     """Return what a graph of one `ToolNode` makes of *given*."""
     side, tools = side_and_tools(make)
     node = side.prebuilt.ToolNode(tools, **options)
@@ -71,10 +81,17 @@ def both(given: Any, **options: Any) -> Any:
         {"messages": [HumanMessage("hi"), asks(call("add", "1", a=1, b=2))]},
         {"messages": [asks(call("add", "1", a=1, b=2), call("add", "2", a=3, b=4))]},
         {"messages": [asks(call("nothing", "1"), call("add", "2", a="x", b=4))]},
-        {"messages": [asks(call("look", "1", word="w", topic="forged"))], "topic": "tea"},
+        {
+            "messages": [asks(call("look", "1", word="w", topic="forged"))],
+            "topic": "tea",
+        },
         {"messages": [asks(call("describe", "1", word="w"))], "topic": "tea"},
         {"messages": [asks(call("remember", "1", word="w"))]},
-        {"messages": [asks(call("update", "7", topic="x"), call("add", "2", a=3, b=4))]},
+        {
+            "messages": [
+                asks(call("update", "7", topic="x"), call("add", "2", a=3, b=4))
+            ]
+        },
         {"messages": [asks()]},
         {"messages": [HumanMessage("nobody asks")]},
         {"messages": []},
@@ -82,23 +99,37 @@ def both(given: Any, **options: Any) -> Any:
     ],
 )
 def test_a_tool_node_answers_as_langgraphs(given: Any, is_async: bool) -> None:
-    """Calls, unknown tools, wrong arguments, what the run fills in, commands, no calls."""
+    """Calls, unknown tools, wrong arguments, what the run fills in, commands, no
+    calls.
+    """
     both(given, is_async=is_async)
 
 
 @pytest.mark.parametrize(
     "handling",
-    [True, False, "in one's own words", ValueError, (ValueError, TypeError), tell, tell_two],
+    [
+        True,
+        False,
+        "in one's own words",
+        ValueError,
+        (ValueError, TypeError),
+        tell,
+        tell_two,
+    ],
 )
 @pytest.mark.parametrize("kind", ["value", "type", "odd"])
 def test_the_same_errors_are_told_to_the_model(handling: Any, kind: str) -> None:
     """All others fail the node."""
-    both({"messages": [asks(call("fail", "1", kind=kind))]}, handle_tool_errors=handling)
+    both(
+        {"messages": [asks(call("fail", "1", kind=kind))]}, handle_tool_errors=handling
+    )
 
 
 def test_an_object_may_word_an_error() -> None:
     """Any callable, of which no annotation is known, is told of all errors."""
-    node = langchain.ToolNode([fail], handle_tool_errors=partial("{} went wrong".format))
+    node = langchain.ToolNode(
+        [fail], handle_tool_errors=partial("{} went wrong".format)
+    )
 
     [answer] = node.invoke([asks(call("fail", "1", kind="odd"))])
 
@@ -107,7 +138,9 @@ def test_an_object_may_word_an_error() -> None:
 
 def test_an_async_tool_is_awaited() -> None:
     """Beside sync ones."""
-    given = {"messages": [asks(call("later", "1", text="a"), call("add", "2", a=1, b=1))]}
+    given = {
+        "messages": [asks(call("later", "1", text="a"), call("add", "2", a=1, b=1))]
+    }
 
     _, *answers = both(given, is_async=True)["messages"]
 
@@ -150,6 +183,8 @@ def test_another_key_may_hold_the_messages() -> None:
 def test_the_condition_leads_where_langgraphs_does(state: Any) -> None:
     """To the tools, to the end, or to an error."""
     sides = (make() for make in SIDES)
-    theirs, ours = (outcome(partial(side.prebuilt.tools_condition, state)) for side in sides)
+    theirs, ours = (
+        outcome(partial(side.prebuilt.tools_condition, state)) for side in sides
+    )
 
     assert theirs == ours

@@ -1,4 +1,6 @@
-"""The stream mode ``messages`` on both engines: what models say, and what nodes write."""
+"""The stream mode ``messages`` on both engines: what models say, and what nodes
+write.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from tests.parity.speakers import (
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* has been moved to `langchain.agents`"),
-    pytest.mark.filterwarnings("ignore:(?s)Pydantic serializer warnings.*field_name='context'"),
+    pytest.mark.filterwarnings(
+        "ignore:(?s)Pydantic serializer warnings.*field_name='context'"
+    ),
 ]
 Make = Callable[[ChatSide], Any]
 CONFIG = {"configurable": {"thread_id": "1"}}
@@ -39,8 +43,12 @@ def ours(request: pytest.FixtureRequest) -> ChatSide:
 
 @pytest.mark.parametrize("subgraphs", [False, True])
 @pytest.mark.parametrize("make", programs().values(), ids=programs())
-def test_a_stream_shows_what_langgraphs_shows(make: Make, ours: ChatSide, subgraphs: bool) -> None:
-    """Each word and message once, in order, with its node, step and tags, among the updates."""
+def test_a_stream_shows_what_langgraphs_shows(
+    make: Make, ours: ChatSide, subgraphs: bool
+) -> None:
+    """Each word and message once, in order, with its node, step and tags, among the
+    updates.
+    """
     expected = told(make(langgraph()), subgraphs=subgraphs)
 
     assert expected == told(make(ours), subgraphs=subgraphs)
@@ -48,7 +56,10 @@ def test_a_stream_shows_what_langgraphs_shows(make: Make, ours: ChatSide, subgra
 
 def test_a_model_that_is_awaited_is_streamed(ours: ChatSide) -> None:
     """On the event loop of an async node; sync nodes beside it too."""
-    streams = [told(line(side, speak_later, speak), is_async=True) for side in (langgraph(), ours)]
+    streams = [
+        told(line(side, speak_later, speak), is_async=True)
+        for side in (langgraph(), ours)
+    ]
 
     assert streams[0] == streams[1]
 
@@ -58,7 +69,9 @@ def test_messages_are_in_the_state_with_the_ids_that_were_shown(ours: ChatSide) 
     app = line(ours, lambda _: {"messages": [AIMessage("without an id")]}, speak)
     app.checkpointer = InMemorySaver()
 
-    streamed = [said.id for said, _ in app.stream(HELLO, CONFIG, stream_mode="messages")]
+    streamed = [
+        said.id for said, _ in app.stream(HELLO, CONFIG, stream_mode="messages")
+    ]
 
     state = [message.id for message in app.get_state(CONFIG).values["messages"]]
     assert state == ["id hi", *dict.fromkeys(streamed)]
@@ -67,7 +80,9 @@ def test_messages_are_in_the_state_with_the_ids_that_were_shown(ours: ChatSide) 
 
 def test_what_was_shown_before_a_question_is_not_shown_again(ours: ChatSide) -> None:
     """A run that goes on shows what is new."""
-    app = line(ours, speak, lambda _: {"messages": [AIMessage(interrupt("what?"), id="id a")]})
+    app = line(
+        ours, speak, lambda _: {"messages": [AIMessage(interrupt("what?"), id="id a")]}
+    )
     app.checkpointer = InMemorySaver()
     asked = {"stream_mode": "messages", "version": "v2"}
 
@@ -75,7 +90,9 @@ def test_what_was_shown_before_a_question_is_not_shown_again(ours: ChatSide) -> 
     then = [*app.stream(Command(resume="that"), CONFIG, **asked)]
 
     assert ["one", " ", "two"] == first
-    assert [("messages", "that")] == [(part["type"], part["data"][0].content) for part in then]
+    assert [("messages", "that")] == [
+        (part["type"], part["data"][0].content) for part in then
+    ]
 
 
 def test_nobody_listens_to_a_run_that_did_not_ask(ours: ChatSide) -> None:

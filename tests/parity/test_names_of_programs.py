@@ -1,4 +1,6 @@
-"""The names that stand in the first lines of LangGraph's programs, at their import paths."""
+"""The names that stand in the first lines of LangGraph's programs, at their import
+paths.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,12 @@ def library(request: pytest.FixtureRequest) -> Any:
         "pregel.protocol.StreamProtocol",
     ],
 )
-def test_a_program_finds_the_name_where_it_looks_for_it(library: Library, path: str) -> None:
-    """Seed documents and programs import from the file that defines a name in LangGraph."""
+def test_a_program_finds_the_name_where_it_looks_for_it(
+    library: Library, path: str
+) -> None:
+    """Seed documents and programs import from the file that defines a name in
+    LangGraph.
+    """
     assert isinstance(library.of(path), object)
 
 
@@ -71,7 +77,9 @@ def test_a_graph_built_with_types_runs(library: Library) -> None:
     assert {"number": 2} == app.invoke({"number": 1})
 
 
-def test_a_compiled_graph_has_the_models_of_its_input_and_output(library: Library) -> None:
+def test_a_compiled_graph_has_the_models_of_its_input_and_output(
+    library: Library,
+) -> None:
     """`input_schema` and `output_schema` are pydantic models."""
     app = library.compile(library.graph(Number, ("add", lambda state: state)))
 
@@ -85,7 +93,9 @@ def test_a_node_can_ask_for_the_server_that_is_not_there(library: Library) -> No
 
     def look(state: State) -> State:
         runtime = library.of("runtime.get_runtime")()
-        found.extend((runtime.server_info, runtime.execution_info.patch(task_id="x").task_id))
+        found.extend(
+            (runtime.server_info, runtime.execution_info.patch(task_id="x").task_id)
+        )
         return state
 
     library.compile(library.graph(State, look), checkpointer=None).invoke({"number": 1})

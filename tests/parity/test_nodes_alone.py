@@ -45,7 +45,9 @@ def test_a_node_returns_what_its_function_returns(library: Library) -> None:
     nodes = library.compile(builder, checkpointer=None).nodes
 
     assert {"x": 2} == nodes["by_config"].invoke({"x": 1})
-    assert {"x": 6} == nodes["by_config"].invoke({"x": 1}, {"configurable": {"more": 5}})
+    assert {"x": 6} == nodes["by_config"].invoke(
+        {"x": 1}, {"configurable": {"more": 5}}
+    )
     assert {"x": 2} == asyncio.run(nodes["by_config"].ainvoke({"x": 1}))
     assert {"x": 4} == asyncio.run(nodes["alone"].ainvoke({"x": 2}))
     assert {"x": 3} == nodes["inner"].invoke({"x": 2})
@@ -57,7 +59,9 @@ def test_a_node_built_by_hand_calls_its_steps_in_order(library: Library) -> None
     node = library.of("pregel.NodeBuilder")().subscribe_only("a")
 
     assert 3 == node.build().invoke(3)
-    assert 8 == node.do(lambda x: x + 1).do(lambda x: 2 * x).write_to("b").build().invoke(3)
+    assert 8 == node.do(lambda x: x + 1).do(lambda x: 2 * x).write_to(
+        "b"
+    ).build().invoke(3)
 
 
 def test_what_a_node_raises_is_raised(library: Library) -> None:

@@ -1,4 +1,6 @@
-"""Savers as LangGraph's programs use them: subclassed, looked into, with durability="exit"."""
+"""Savers as LangGraph's programs use them: subclassed, looked into, with
+durability="exit".
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def library(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(params=["own", "theirs"])
 def base(request: pytest.FixtureRequest, library: Library) -> Any:
-    """Return the class of savers that a program extends: its library's, and LangGraph's."""
+    """Return the class of savers that a program extends: its library's, and
+    LangGraph's.
+    """
     home = library if request.param == "own" else BOTH[0]
     return home.of("checkpoint.memory.InMemorySaver")
 
@@ -43,11 +47,15 @@ def test_what_a_subclass_overrides_is_called(library: Library, base: Any) -> Non
     written: list[str] = []
 
     class Noting(base):
-        def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        def put(
+            self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any
+        ) -> Any:
             puts.append((metadata["step"], checkpoint["channel_values"].get("x")))
             return super().put(config, checkpoint, metadata, new_versions)
 
-        def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+        def put_writes(
+            self, config: Any, writes: Any, task_id: str, task_path: str = ""
+        ) -> None:
             written.extend(name for name, _ in writes)
             super().put_writes(config, writes, task_id, task_path)
 
@@ -58,15 +66,21 @@ def test_what_a_subclass_overrides_is_called(library: Library, base: Any) -> Non
     assert {"x": 5} == app.invoke(command, CONFIG, durability="sync")
     assert [(-1, None), (0, 0), (1, 1), (2, 5)] == puts
     assert {"x", "__interrupt__", "__resume__"} <= {*written}
-    assert [5, 1, 0, None] == [each.values.get("x") for each in app.get_state_history(CONFIG)]
+    assert [5, 1, 0, None] == [
+        each.values.get("x") for each in app.get_state_history(CONFIG)
+    ]
 
 
-def test_an_async_method_that_a_subclass_overrides_is_called(library: Library, base: Any) -> None:
+def test_an_async_method_that_a_subclass_overrides_is_called(
+    library: Library, base: Any
+) -> None:
     """`aput` alone, in an async run."""
     puts: list[int] = []
 
     class Noting(base):
-        async def aput(self, config: Any, checkpoint: Any, metadata: Any, versions: Any) -> Any:
+        async def aput(
+            self, config: Any, checkpoint: Any, metadata: Any, versions: Any
+        ) -> Any:
             puts.append(metadata["step"])
             return await super().aput(config, checkpoint, metadata, versions)
 
@@ -102,9 +116,15 @@ def test_a_saver_can_be_looked_into(library: Library) -> None:
         ]
 
     newest = saver.get_tuple(CONFIG)
-    assert 1 == newest.checkpoint["channel_values"]["x"] == saver.get(CONFIG)["channel_values"]["x"]
+    assert (
+        1
+        == newest.checkpoint["channel_values"]["x"]
+        == saver.get(CONFIG)["channel_values"]["x"]
+    )
     assert ["__interrupt__"] == [name for _, name, _ in newest.pending_writes]
-    assert [0] == [each.metadata["step"] for each in saver.list(CONFIG, before=newest.config)][:1]
+    assert [0] == [
+        each.metadata["step"] for each in saver.list(CONFIG, before=newest.config)
+    ][:1]
     assert (1, [1, 0, -1]) == asyncio.run(looked())
     saver.delete_thread("1")
     assert saver.get_tuple(CONFIG) is None
@@ -120,7 +140,9 @@ def test_exit_keeps_no_checkpoint_of_a_nested_graph_that_is_over(
     app = library.compile(library.graph(State, ("inner", inner)), checkpointer=saver)
 
     def kept() -> list[str]:
-        places = (each.config["configurable"]["checkpoint_ns"] for each in saver.list(CONFIG))
+        places = (
+            each.config["configurable"]["checkpoint_ns"] for each in saver.list(CONFIG)
+        )
         return sorted(place.split(":")[0] for place in places)
 
     app.invoke({"x": 0}, CONFIG, durability="exit")
@@ -132,7 +154,9 @@ def test_exit_keeps_no_checkpoint_of_a_nested_graph_that_is_over(
 
 
 @pytest.mark.parametrize("library", BOTH[1:], ids=["flowpregel"], indirect=True)
-def test_a_stream_shows_what_is_recorded_only_if_it_is_asked_for(library: Library) -> None:
+def test_a_stream_shows_what_is_recorded_only_if_it_is_asked_for(
+    library: Library,
+) -> None:
     """LangGraph never does."""
     func, interrupt = library.of("func"), library.of("types.interrupt")
 

@@ -1,4 +1,6 @@
-"""A model for examples that have none of their own: it tries its tools, then answers."""
+"""A model for examples that have none of their own: it tries its tools, then
+answers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import BaseModel
 
-SAMPLES = {"string": "x", "integer": 2, "number": 2.0, "boolean": True, "array": [], "object": {}}
+SAMPLES = {
+    "string": "x",
+    "integer": 2,
+    "number": 2.0,
+    "boolean": True,
+    "array": [],
+    "object": {},
+}
 
 
 class ToolboxModel(BaseChatModel):
@@ -36,13 +45,23 @@ class ToolboxModel(BaseChatModel):
             lambda _: schema(**sample(described)) if is_model else sample(described)
         )
 
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **_: Any) -> Any:
+    def _generate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **_: Any
+    ) -> Any:
         answered = any(isinstance(message, ToolMessage) for message in messages)
         calls = [
-            {"name": tool["name"], "args": sample(tool["parameters"]), "id": f"call {index}"}
+            {
+                "name": tool["name"],
+                "args": sample(tool["parameters"]),
+                "id": f"call {index}",
+            }
             for index, tool in enumerate(() if answered else self.toolbox)
         ]
-        text = "" if calls else f"I was told {len(messages)} messages, last {messages[-1].content}"
+        text = (
+            ""
+            if calls
+            else f"I was told {len(messages)} messages, last {messages[-1].content}"
+        )
         message = AIMessage(text, tool_calls=calls)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
@@ -51,7 +70,9 @@ def sample(schema: dict[str, Any]) -> dict[str, Any]:
     """Return arguments that fit *schema*."""
     properties = schema.get("properties", {})
     return {
-        name: field["enum"][0] if "enum" in field else SAMPLES.get(field.get("type", ""), "x")
+        name: field["enum"][0]
+        if "enum" in field
+        else SAMPLES.get(field.get("type", ""), "x")
         for name, field in properties.items()
         if name in schema.get("required", ())
     }

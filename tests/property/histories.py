@@ -1,4 +1,6 @@
-"""What two runs of a program must have in common, whatever happened to them on the way."""
+"""What two runs of a program must have in common, whatever happened to them on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,13 @@ from tests.strategies import Down, Faults, Recipe
 
 
 class Thread:
-    """One thread of a recipe's program, run to its end through crashes, failures and questions."""
+    """One thread of a recipe's program, run to its end through crashes, failures and
+    questions.
+    """
 
-    def __init__(self, recipe: Recipe, durability: Durability, seed: int | None) -> None:
+    def __init__(
+        self, recipe: Recipe, durability: Durability, seed: int | None
+    ) -> None:
         self.recipe = recipe
         self.faults = Faults(down=set(recipe.down))
         self.saver = InMemorySaver()
@@ -57,7 +63,9 @@ class Thread:
             else:
                 if not result.paused:
                     return self
-                asked = Command(resume={item.id: item.value["index"] for item in result.interrupts})
+                asked = Command(
+                    resume={item.id: item.value["index"] for item in result.interrupts}
+                )
             finally:
                 self.performed += len(self.driver.effects)
 
@@ -66,16 +74,24 @@ class Thread:
         return history_of(self.program, self.saver)
 
 
-def history_of(program: Program, saver: BaseCheckpointSaver, thread_id: str = "t") -> list[Any]:
-    """Return what every checkpoint of a thread holds, newest first, without ids and times."""
+def history_of(
+    program: Program, saver: BaseCheckpointSaver, thread_id: str = "t"
+) -> list[Any]:
+    """Return what every checkpoint of a thread holds, newest first, without ids and
+    times.
+    """
     return [shape_of(program, saved) for saved in saver.history(Address(thread_id))]
 
 
 def shape_of(program: Program, saved: Saved) -> dict[str, Any]:
-    """Return what one checkpoint holds, without ids and times: versions by rank alone."""
+    """Return what one checkpoint holds, without ids and times: versions by rank
+    alone.
+    """
     checkpoint = saved.checkpoint
     versions = checkpoint.channel_versions
-    ranks = {version: rank for rank, version in enumerate(sorted(set(versions.values())))}
+    ranks = {
+        version: rank for rank, version in enumerate(sorted(set(versions.values())))
+    }
     return {
         "step": checkpoint.step,
         "source": checkpoint.source,

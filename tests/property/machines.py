@@ -12,7 +12,9 @@ class LMDBMachine(SaverMachine):
     """An `LMDBSaver` beside plain dicts."""
 
     def make_saver(self):
-        """Return a store on a disk in memory: nothing here cuts the power, and it is faster."""
+        """Return a store on a disk in memory: nothing here cuts the power, and it is
+        faster.
+        """
         place = "/dev/shm" if os.path.isdir("/dev/shm") else None
         self.folder = tempfile.mkdtemp(dir=place)
         return LMDBSaver(os.path.join(self.folder, "store.lmdb"), map_size=1)

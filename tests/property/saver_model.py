@@ -80,7 +80,9 @@ class ModelThreadData:
     """One thread and namespace."""
 
     checkpoints: dict[str, ModelCheckpoint] = field(default_factory=dict)
-    writes: dict[str, dict[tuple[str, str, int], PendingWrite]] = field(default_factory=dict)
+    writes: dict[str, dict[tuple[str, str, int], PendingWrite]] = field(
+        default_factory=dict
+    )
     """By checkpoint, then by (path, task, index)."""
 
     def note(self, written: TaskWrites) -> None:
@@ -106,13 +108,17 @@ def next_state(
         if kind == "value":
             values[name] = what
         elif kind == "delta":
-            seed, writes = (value, ()) if history is None else (history.seed, history.writes)
+            seed, writes = (
+                (value, ()) if history is None else (history.seed, history.writes)
+            )
             deltas[name] = DeltaHistory(seed, (*writes, what))
     return values, deltas, versions
 
 
 class SaverMachine(RuleBasedStateMachine):
-    """Does the same to a saver and to plain dicts, and compares all that can be read."""
+    """Does the same to a saver and to plain dicts, and compares all that can be
+    read.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +142,11 @@ class SaverMachine(RuleBasedStateMachine):
 
     @rule(place=_places, changes=_changes, run_id=st.sampled_from(RUNS), data=st.data())
     def commit(
-        self, place: StepId, changes: dict[str, Change], run_id: str, data: st.DataObject
+        self,
+        place: StepId,
+        changes: dict[str, Change],
+        run_id: str,
+        data: st.DataObject,
     ) -> None:
         """Commit a checkpoint as a child of any one: a line that goes on, or a fork."""
         known = self.model.get(place, ModelThreadData()).checkpoints
@@ -149,14 +159,18 @@ class SaverMachine(RuleBasedStateMachine):
         batches = []
         for place in places:
             known = self.model.get(place, ModelThreadData()).checkpoints
-            batches.append(self._checkpoint(place, max(known, default=None), changes, "r1"))
+            batches.append(
+                self._checkpoint(place, max(known, default=None), changes, "r1")
+            )
         self.saver.commit(batches)
 
     @rule(place=_places, changes=_changes)
     def commit_nothing(self, place: StepId, changes: dict[str, Change]) -> None:
         """Fail to commit: the last of the batches holds what cannot be kept."""
         batch = self._checkpoint(place, None, changes, "r1", keep=False)
-        bad = self._checkpoint(place, None, {"a": ("value", iter_forever())}, "r1", keep=False)
+        bad = self._checkpoint(
+            place, None, {"a": ("value", iter_forever())}, "r1", keep=False
+        )
         try:
             self.saver.commit([batch, bad])
         except ValueEncodingError:
@@ -175,7 +189,9 @@ class SaverMachine(RuleBasedStateMachine):
         space = self.model.get(place)
         if space is None or not space.checkpoints:
             return
-        checkpoint_id = data.draw(st.sampled_from([*space.checkpoints]), label="checkpoint")
+        checkpoint_id = data.draw(
+            st.sampled_from([*space.checkpoints]), label="checkpoint"
+        )
         written = TaskWrites(checkpoint_id, task, f"path of {task}", pairs)
         space.note(written)
         self.saver.commit([Batch(address=Address(*place), writes=(written,))])
@@ -183,7 +199,9 @@ class SaverMachine(RuleBasedStateMachine):
     @rule(
         place=_places,
         tasks=st.lists(st.tuples(st.sampled_from(TASKS), _pairs), max_size=3),
-        kinds=st.dictionaries(st.sampled_from(CHANNELS), st.sampled_from(["value", "delta"])),
+        kinds=st.dictionaries(
+            st.sampled_from(CHANNELS), st.sampled_from(["value", "delta"])
+        ),
         data=st.data(),
     )
     def end_superstep(
@@ -199,13 +217,19 @@ class SaverMachine(RuleBasedStateMachine):
             return
         choice = st.just(max(known)) | st.sampled_from([*known])
         parent: str = data.draw(choice, label="parent")
-        written = [TaskWrites(parent, task, f"path of {task}", pairs) for task, pairs in tasks]
+        written = [
+            TaskWrites(parent, task, f"path of {task}", pairs) for task, pairs in tasks
+        ]
         changes: dict[str, Change] = {}
         for channel, kind in kinds.items():
-            values = [value for _, pairs in tasks for name, value in pairs if name == channel]
+            values = [
+                value for _, pairs in tasks for name, value in pairs if name == channel
+            ]
             if values:
                 is_value = kind == "value"
-                changes[channel] = ("value", values[-1]) if is_value else ("delta", tuple(values))
+                changes[channel] = (
+                    ("value", values[-1]) if is_value else ("delta", tuple(values))
+                )
         batch = self._checkpoint(place, parent, changes, "r2")
         for each in written:
             self.model[place].note(each)
@@ -222,10 +246,15 @@ class SaverMachine(RuleBasedStateMachine):
         """Forget what some runs made."""
         self.saver.delete_for_runs([*run_ids])
         for space in self.model.values():
-            gone = [id for id, each in space.checkpoints.items() if each.run_id in run_ids]
+            gone = [
+                id for id, each in space.checkpoints.items() if each.run_id in run_ids
+            ]
             self._forget(space, gone)
 
-    @rule(thread_id=st.sampled_from(THREADS), strategy=st.sampled_from(["keep_latest", "delete"]))
+    @rule(
+        thread_id=st.sampled_from(THREADS),
+        strategy=st.sampled_from(["keep_latest", "delete"]),
+    )
     def prune(self, thread_id: str, strategy: Literal["keep_latest", "delete"]) -> None:
         """Forget a thread's history."""
         self.saver.prune([thread_id], strategy=strategy)
@@ -266,7 +295,9 @@ class SaverMachine(RuleBasedStateMachine):
     def the_same_places_are_there(self) -> None:
         """`namespaces` yields those with a checkpoint."""
         expected = {place for place, space in self.model.items() if space.checkpoints}
-        assert expected == {(each.thread_id, each.namespace) for each in self.saver.namespaces()}
+        assert expected == {
+            (each.thread_id, each.namespace) for each in self.saver.namespaces()
+        }
 
     @invariant()
     def every_checkpoint_reads_the_same(self) -> None:
@@ -291,7 +322,9 @@ class SaverMachine(RuleBasedStateMachine):
         assert expected.values == checkpoint.values
         assert expected.deltas == saved.deltas
         assert {"run_id": expected.run_id} == checkpoint.metadata
-        ordered = sorted(space.writes.get(checkpoint.id, {}).items(), key=lambda item: item[0])
+        ordered = sorted(
+            space.writes.get(checkpoint.id, {}).items(), key=lambda item: item[0]
+        )
         assert tuple(write for _, write in ordered) == saved.writes
         assert (checkpoint.id == newest) == saved.is_latest
 
@@ -306,7 +339,11 @@ class SaverMachine(RuleBasedStateMachine):
         keep: bool = True,
     ) -> Batch:
         self.count += 1
-        space = self.model.setdefault(place, ModelThreadData()) if keep else ModelThreadData()
+        space = (
+            self.model.setdefault(place, ModelThreadData())
+            if keep
+            else ModelThreadData()
+        )
         before = space.checkpoints[parent_id] if parent_id else None
         values, deltas, versions = next_state(before, changes, self.count)
         checkpoint_id = f"1f0a0000-0000-6000-8000-{self.count:012x}"
@@ -325,7 +362,11 @@ class SaverMachine(RuleBasedStateMachine):
                 channel_versions=versions,
                 versions_seen={},
                 changed=tuple(changes),
-                values={name: what for name, (kind, what) in changes.items() if kind == "value"},
+                values={
+                    name: what
+                    for name, (kind, what) in changes.items()
+                    if kind == "value"
+                },
                 deltas={
                     name: Delta(seen.get(name), what)
                     for name, (kind, what) in changes.items()

@@ -1,7 +1,8 @@
 """Programs that change all they were given or returned: no record notices.
 
-A batch is encoded when the run hands it over. What a background writer commits at the very latest
-is that batch when the program has ended, so that is what is committed here, into a new saver.
+A batch is encoded when the run hands it over. What a background writer commits at the
+very latest is that batch when the program has ended, so that is what is committed here,
+into a new saver.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ AT_ONCE = RetryPolicy(initial_interval=0.0, retry_on=OSError)
 Change = Callable[[Any], None]
 values = st.recursive(
     st.integers(0, 9),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner)
+    ),
     max_leaves=4,
 ).map(lambda value: {"of": [value]})
 """Values that can be changed in more than one place."""
@@ -66,7 +69,9 @@ class CopyingSaver(InMemorySaver):
 
 
 class LatestSaver(LMDBSaver):
-    """Keeps what it is to commit, and copies of what was in it when it was handed over."""
+    """Keeps what it is to commit, and copies of what was in it when it was handed
+    over.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -87,16 +92,22 @@ def commit(saver: BaseCheckpointSaver, batches: Sequence[Batch]) -> None:
     saver.commit([replace(batch, fence=None) for batch in batches])
 
 
-def to_the_end(drive: Drive, app: Any, given: Any, durability: str, change: Change) -> None:
+def to_the_end(
+    drive: Drive, app: Any, given: Any, durability: str, change: Change
+) -> None:
     """Run *app*, answer whatever it asks, and change all that comes and goes."""
     while True:
-        result = drive.invoke(app, given, thread_id="t", run_id="r", durability=durability)
+        result = drive.invoke(
+            app, given, thread_id="t", run_id="r", durability=durability
+        )
         change(given.resume if isinstance(given, Command) else given)
         questions = result.get("__interrupt__") if isinstance(result, dict) else None
         if not questions:
             change(result)
             return
-        given = Command(resume={each.id: {"answer": deepcopy(each.value)} for each in questions})
+        given = Command(
+            resume={each.id: {"answer": deepcopy(each.value)} for each in questions}
+        )
         change([each.value for each in questions])
 
 
@@ -104,7 +115,10 @@ def to_the_end(drive: Drive, app: Any, given: Any, durability: str, change: Chan
 
 actions = st.lists(
     st.tuples(
-        st.sampled_from(["wait", "gather", "map", "nest", "fail", "ask", "emit", "trip"]), values
+        st.sampled_from(
+            ["wait", "gather", "map", "nest", "fail", "ask", "emit", "trip"]
+        ),
+        values,
     ),
     min_size=1,
     max_size=5,
@@ -139,7 +153,11 @@ class Actions:
         yield give_same(first).result()
 
     def gather(self, first: Any, second: Any) -> Iterator[Any]:
-        futures = [self.give_back(first), give_same(second), self.give_back({"one": [1]})]
+        futures = [
+            self.give_back(first),
+            give_same(second),
+            self.give_back({"one": [1]}),
+        ]
         yield from (future.result() for future in futures)
 
     def map(self, first: Any, second: Any) -> Iterator[Any]:
@@ -181,7 +199,9 @@ def fail_with(value: Any) -> Any:
     raise LookupError(value)
 
 
-def functional(plan: Sequence[tuple[str, Any]], saver: Any, executor: Any, change: Change) -> Any:
+def functional(
+    plan: Sequence[tuple[str, Any]], saver: Any, executor: Any, change: Change
+) -> Any:
     """Make an entrypoint that does what *plan* says, and changes all that it meets."""
     actions = Actions(change)
 
@@ -207,7 +227,8 @@ Make = Callable[[Any, Change], Any]
 def check_every_resume(drive: Drive, make: Make, given: Any, durability: str) -> None:
     """See that a run that changes things leaves what one does that changes nothing.
 
-    And that it ends like that one when it is resumed from whatever a kill has left of it.
+    And that it ends like that one when it is resumed from whatever a kill has left of
+    it.
     """
     undisturbed, saver = CopyingSaver(), CopyingSaver()
     to_the_end(drive, make(undisturbed, leave), deepcopy(given), durability, leave)
@@ -219,16 +240,28 @@ def check_every_resume(drive: Drive, make: Make, given: Any, durability: str) ->
         left = CopyingSaver()
         commit(left, saver.batches[:count])
         begun = [*record(left)]
-        to_the_end(drive, make(left, spoil), None if begun else deepcopy(given), durability, spoil)
+        to_the_end(
+            drive,
+            make(left, spoil),
+            None if begun else deepcopy(given),
+            durability,
+            spoil,
+        )
         assert expected == [*record(left)], count
 
 
 @few
 @given(actions, values, st.sampled_from(["inline", "threads"]), drives, durabilities)
 def test_a_body_that_changes_what_it_gets_records_and_resumes_as_one_that_does_not(
-    plan: list[tuple[str, Any]], given: Any, executor: str, drive: Drive, durability: str
+    plan: list[tuple[str, Any]],
+    given: Any,
+    executor: str,
+    drive: Drive,
+    durability: str,
 ) -> None:
-    """Its input, arguments, results, failures, questions, answers; in a second attempt too."""
+    """Its input, arguments, results, failures, questions, answers; in a second attempt
+    too.
+    """
 
     def make(saver: Any, change: Change) -> Any:
         return functional(plan, saver, executor, change)
@@ -246,7 +279,11 @@ def pool() -> Iterator[ProcessExecutor]:
 @fewest
 @given(plan=actions, given=values, drive=drives, durability=durabilities)
 def test_so_does_one_whose_tasks_run_in_worker_processes(
-    plan: list[tuple[str, Any]], given: Any, drive: Drive, durability: str, pool: ProcessExecutor
+    plan: list[tuple[str, Any]],
+    given: Any,
+    drive: Drive,
+    durability: str,
+    pool: ProcessExecutor,
 ) -> None:
     """The same programs."""
 
@@ -274,7 +311,11 @@ class State(TypedDict, total=False):
 
 nodes = st.lists(
     st.tuples(
-        st.lists(st.sampled_from(["last", "other", "added", "deltas"]), unique=True, max_size=3),
+        st.lists(
+            st.sampled_from(["last", "other", "added", "deltas"]),
+            unique=True,
+            max_size=3,
+        ),
         st.sampled_from(["dict", "command", "send"]),
         st.sampled_from(["", "", "asks", "emits"]),
         values,
@@ -310,14 +351,19 @@ class Nodes:
             elif more == "emits":
                 get_stream_writer()(mine)
             lists = {"added", "deltas"}
-            update = {key: [mine, saw] if key in lists else {"saw": saw, "v": mine} for key in keys}
+            update = {
+                key: [mine, saw] if key in lists else {"saw": saw, "v": mine}
+                for key in keys
+            }
             self.returned.append(update)
             self.given_away += [(key, repr(each)) for key, each in update.items()]
             if form == "dict":
                 return update
             argument = {"sent": [index, mine]}
             self.returned.append(argument)
-            return Command(update=update, goto=[Send("extra", argument)] * (form == "send"))
+            return Command(
+                update=update, goto=[Send("extra", argument)] * (form == "send")
+            )
 
         return run
 
@@ -330,7 +376,9 @@ class Nodes:
         return update
 
 
-def graph(plans: Sequence[tuple[Any, ...]], saver: Any, executor: Any, nodes: Nodes) -> Any:
+def graph(
+    plans: Sequence[tuple[Any, ...]], saver: Any, executor: Any, nodes: Nodes
+) -> Any:
     """Make a chain of nodes, which may send things to one more."""
     built = StateGraph(State)
     built.add_node("extra", nodes.extra)
@@ -362,7 +410,9 @@ def test_nodes_in_worker_processes_that_change_their_state_record_and_resume_as_
 def test_nodes_that_share_the_state_with_the_run_record_what_they_returned_at_the_time(
     plans: list[tuple[Any, ...]], executor: str, drive: Drive, durability: str
 ) -> None:
-    """As in LangGraph, the nodes after them see what they changed in it; no record does."""
+    """As in LangGraph, the nodes after them see what they changed in it; no record
+    does.
+    """
     if executor == "threads":
         # What two nodes change that run side by side is a race of theirs.
         plans = [(keys, "command", more, value) for keys, _, more, value in plans]
@@ -379,7 +429,15 @@ def test_nodes_that_share_the_state_with_the_run_record_what_they_returned_at_th
     assert [*record(undisturbed)] == found
     if durability == "exit":
         return  # it keeps the state alone, as it is at the end
-    returned = [*nodes.given_away, *((key, repr(value)) for key, value in GIVEN.items())]
-    writes = [write for batch in saver.copies for each in batch.writes for write in each.writes]
+    returned = [
+        *nodes.given_away,
+        *((key, repr(value)) for key, value in GIVEN.items()),
+    ]
+    writes = [
+        write
+        for batch in saver.copies
+        for each in batch.writes
+        for write in each.writes
+    ]
     for channel, value in writes:
         assert channel not in GIVEN or (channel, repr(value)) in returned

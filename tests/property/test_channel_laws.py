@@ -26,8 +26,12 @@ from flowpregel.channels import (
 from flowpregel.testing.channels import ChannelLaws
 
 numbers = st.integers(-3, 3)
-values = st.one_of(numbers, st.none(), st.lists(numbers, max_size=2), st.text(max_size=1))
-overwrites = st.one_of(numbers.map(Overwrite), numbers.map(lambda value: {"__overwrite__": value}))
+values = st.one_of(
+    numbers, st.none(), st.lists(numbers, max_size=2), st.text(max_size=1)
+)
+overwrites = st.one_of(
+    numbers.map(Overwrite), numbers.map(lambda value: {"__overwrite__": value})
+)
 list_overwrites = st.one_of(st.none(), st.lists(numbers, max_size=2)).map(Overwrite)
 
 
@@ -53,12 +57,24 @@ def extend_in_place(value: list[int], write: list[int]) -> list[int]:
 
 KINDS: dict[str, tuple[ChannelLaws, st.SearchStrategy[Any]]] = {
     "LastValue": (ChannelLaws(make=lambda: LastValue(int)), values),
-    "LastValueAfterFinish": (ChannelLaws(make=lambda: LastValueAfterFinish(int)), values),
+    "LastValueAfterFinish": (
+        ChannelLaws(make=lambda: LastValueAfterFinish(int)),
+        values,
+    ),
     "EphemeralValue": (ChannelLaws(make=lambda: EphemeralValue(int)), values),
-    "EphemeralValue-unguarded": (ChannelLaws(make=lambda: EphemeralValue(int, False)), values),
+    "EphemeralValue-unguarded": (
+        ChannelLaws(make=lambda: EphemeralValue(int, False)),
+        values,
+    ),
     "AnyValue": (ChannelLaws(make=lambda: AnyValue(int)), values),
-    "AnyValue-equal": (ChannelLaws(make=lambda: AnyValue(int), any_order=True), st.just(1)),
-    "UntrackedValue": (ChannelLaws(make=lambda: UntrackedValue(int), is_saved=False), values),
+    "AnyValue-equal": (
+        ChannelLaws(make=lambda: AnyValue(int), any_order=True),
+        st.just(1),
+    ),
+    "UntrackedValue": (
+        ChannelLaws(make=lambda: UntrackedValue(int), is_saved=False),
+        values,
+    ),
     "UntrackedValue-unguarded": (
         ChannelLaws(make=lambda: UntrackedValue(int, guard=False), is_saved=False),
         values,
@@ -66,9 +82,14 @@ KINDS: dict[str, tuple[ChannelLaws, st.SearchStrategy[Any]]] = {
     "Topic": (ChannelLaws(make=lambda: Topic(int)), values),
     "Topic-unique": (ChannelLaws(make=lambda: Topic(int, unique=True)), values),
     "Topic-accumulate": (ChannelLaws(make=lambda: Topic(int, accumulate=True)), values),
-    "Topic-unique-accumulate": (ChannelLaws(make=lambda: Topic(int, True, True)), values),
+    "Topic-unique-accumulate": (
+        ChannelLaws(make=lambda: Topic(int, True, True)),
+        values,
+    ),
     "Binary-sum": (
-        ChannelLaws(make=lambda: BinaryOperatorAggregate(int, operator.add), any_order=True),
+        ChannelLaws(
+            make=lambda: BinaryOperatorAggregate(int, operator.add), any_order=True
+        ),
         numbers,
     ),
     "Binary-overwrite": (
@@ -81,14 +102,17 @@ KINDS: dict[str, tuple[ChannelLaws, st.SearchStrategy[Any]]] = {
     ),
     "Binary-in-place": (
         ChannelLaws(make=lambda: BinaryOperatorAggregate(list, extend_in_place)),
-        st.lists(numbers, max_size=2) | list_overwrites.filter(lambda o: o.value is not None),
+        st.lists(numbers, max_size=2)
+        | list_overwrites.filter(lambda o: o.value is not None),
     ),
     "NamedBarrierValue": (
         ChannelLaws(make=lambda: NamedBarrierValue(int, {0, 1, 2}), any_order=True),
         numbers | st.just([0]),
     ),
     "NamedBarrierValueAfterFinish": (
-        ChannelLaws(make=lambda: NamedBarrierValueAfterFinish(int, {0, 1}), any_order=True),
+        ChannelLaws(
+            make=lambda: NamedBarrierValueAfterFinish(int, {0, 1}), any_order=True
+        ),
         numbers,
     ),
     "DeltaChannel": (
@@ -104,15 +128,25 @@ KINDS: dict[str, tuple[ChannelLaws, st.SearchStrategy[Any]]] = {
 def test_every_kind_keeps_the_laws(kind: str, data: st.DataObject) -> None:
     """Whatever is written, consumed and finished, in whatever order."""
     laws, writes = KINDS[kind]
-    actions = st.one_of(st.lists(writes, max_size=4), st.sampled_from(["consume", "finish"]))
+    actions = st.one_of(
+        st.lists(writes, max_size=4), st.sampled_from(["consume", "finish"])
+    )
 
     laws.check(data.draw(st.lists(actions, max_size=6)))
 
 
-@given(batches=st.lists(st.lists(numbers.filter(lambda n: n < 3) | list_overwrites, max_size=4)))
+@given(
+    batches=st.lists(
+        st.lists(numbers.filter(lambda n: n < 3) | list_overwrites, max_size=4)
+    )
+)
 def test_a_replay_gives_what_the_updates_gave(batches: list[list[Any]]) -> None:
-    """A delta is applied as one batch of many supersteps, and ends in the same value."""
-    batches = [batch for batch in batches if sum(isinstance(w, Overwrite) for w in batch) < 2]
+    """A delta is applied as one batch of many supersteps, and ends in the same
+    value.
+    """
+    batches = [
+        batch for batch in batches if sum(isinstance(w, Overwrite) for w in batch) < 2
+    ]
     live, rebuilt = (DeltaChannel(extend).from_checkpoint([0]) for _ in range(2))
 
     for batch in batches:

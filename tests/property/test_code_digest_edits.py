@@ -1,4 +1,6 @@
-"""Random edits: those that change nothing keep the digest of a function, all others change it."""
+"""Random edits: those that change nothing keep the digest of a function, all others
+change it.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,16 @@ CONSTANTS = st.integers(0, 3) | st.sampled_from(["x", 1.5, None, True, b"x"])
 def combined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     """Return expressions that are made of others."""
     return st.one_of(
-        st.builds("({} {} {})".format, inner, st.sampled_from(["+", "-", "@", "and", "<"]), inner),
+        st.builds(
+            "({} {} {})".format,
+            inner,
+            st.sampled_from(["+", "-", "@", "and", "<"]),
+            inner,
+        ),
         st.builds("{}({})".format, st.sampled_from(["len", "print", "str"]), inner),
-        st.builds("[{0} for {1} in {2} if {1}]".format, inner, st.sampled_from(LOCALS), inner),
+        st.builds(
+            "[{0} for {1} in {2} if {1}]".format, inner, st.sampled_from(LOCALS), inner
+        ),
         st.builds("(lambda {}, /: {})".format, st.sampled_from(LOCALS), inner),
         st.builds("f'{{{}!r}} and {{{}}}'".format, NAMES, NAMES),
         st.builds("{}.{}".format, NAMES, st.sampled_from(["real", "imag"])),
@@ -42,14 +51,26 @@ def nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     """Return statements that are made of others."""
     return st.one_of(
         st.builds("if {}:\n{}".format, EXPRESSIONS, inner.map(indented)),
-        st.builds("for {} in {}:\n{}".format, st.sampled_from(LOCALS), EXPRESSIONS,
-                  inner.map(indented)),
-        st.builds("def {0}({1}, /):\n{2}\n    return {1}".format, st.sampled_from(LOCALS),
-                  st.sampled_from(LOCALS), inner.map(indented)),
-        st.builds("try:\n{}\nexcept ValueError as {}:\n{}".format, inner.map(indented),
-                  st.sampled_from(LOCALS), inner.map(indented)),
+        st.builds(
+            "for {} in {}:\n{}".format,
+            st.sampled_from(LOCALS),
+            EXPRESSIONS,
+            inner.map(indented),
+        ),
+        st.builds(
+            "def {0}({1}, /):\n{2}\n    return {1}".format,
+            st.sampled_from(LOCALS),
+            st.sampled_from(LOCALS),
+            inner.map(indented),
+        ),
+        st.builds(
+            "try:\n{}\nexcept ValueError as {}:\n{}".format,
+            inner.map(indented),
+            st.sampled_from(LOCALS),
+            inner.map(indented),
+        ),
         st.builds("{}\n{}".format, inner, inner),
-    )  # fmt: skip
+    )
 
 
 STATEMENTS = st.recursive(
@@ -65,7 +86,9 @@ SOURCES = STATEMENTS.map(
 
 
 def digest(source: str) -> str:
-    """Return the digest of the function *source* defines; it is a cell of a notebook."""
+    """Return the digest of the function *source* defines; it is a cell of a
+    notebook.
+    """
     name = "<cell>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     space: dict[str, Any] = {"__name__": "__main__"}
@@ -91,7 +114,9 @@ class Renamed(ast.NodeTransformer):
 
 
 def with_comments(source: str, chance: random.Random) -> str:
-    """Return *source* with comments and empty lines in between, and at the ends of lines."""
+    """Return *source* with comments and empty lines in between, and at the ends of
+    lines.
+    """
     lines = []
     for line in source.splitlines():
         lines += chance.choice([[], [""], ["# why"], ["        # why not"]])
@@ -104,7 +129,9 @@ def test_names_layout_and_comments_do_not_count(
     source: str, names: list[str], chance: random.Random
 ) -> None:
     """Whatever the function: it is renamed, laid out again, commented, described."""
-    new_names = dict(zip(LOCALS, chance.choice([names, ["one", "two", "three"]]), strict=True))
+    new_names = dict(
+        zip(LOCALS, chance.choice([names, ["one", "two", "three"]]), strict=True)
+    )
     tree: Any = Renamed(new_names).visit(ast.parse(source))
     body = tree.body[0].body
     body.insert(0, ast.Expr(ast.Constant("Say what it does.")))
@@ -118,7 +145,9 @@ def change(node: Any, chance: random.Random) -> None:
     """Make *node* mean something else."""
     match node:
         case ast.Constant():
-            node.value = (node.value, "changed")[1] if node.value != "changed" else "other"
+            node.value = (
+                (node.value, "changed")[1] if node.value != "changed" else "other"
+            )
         case ast.BinOp():
             node.op = ast.Mult()
         case ast.Attribute():
@@ -136,9 +165,20 @@ def change(node: Any, chance: random.Random) -> None:
 def test_every_other_edit_counts(source: str, chance: random.Random) -> None:
     """A constant, an operator, an attribute, a call, a statement."""
     tree = ast.parse(source)
-    kinds = ast.Constant | ast.BinOp | ast.Attribute | ast.Call | ast.FunctionDef | ast.If | ast.For
+    kinds = (
+        ast.Constant
+        | ast.BinOp
+        | ast.Attribute
+        | ast.Call
+        | ast.FunctionDef
+        | ast.If
+        | ast.For
+    )
     edited = copy.deepcopy(tree)
-    change(chance.choice([node for node in ast.walk(edited) if isinstance(node, kinds)]), chance)
+    change(
+        chance.choice([node for node in ast.walk(edited) if isinstance(node, kinds)]),
+        chance,
+    )
     text = ast.unparse(ast.fix_missing_locations(edited))
 
     assert digest(source) != digest(text)

@@ -1,4 +1,6 @@
-"""Programs that change what they call between two calls: the same values, wherever it runs."""
+"""Programs that change what they call between two calls: the same values, wherever it
+runs.
+"""
 
 from __future__ import annotations
 
@@ -93,13 +95,17 @@ NAMES = [a_name, a_name_of_a_helper, a_helper]
 
 def an_item() -> Pair:
     table = {"w": [1]}
-    return lambda x: (table["w"][0], x), functools.partial(operator.setitem, table["w"], 0)
+    return lambda x: (table["w"][0], x), functools.partial(
+        operator.setitem, table["w"], 0
+    )
 
 
 def a_buffer() -> Pair:
     """It can change and remain the same object."""
     table = bytearray(2)
-    return lambda x: (bytes(table), x), lambda value: table.__setitem__(0, len(str(value)))
+    return lambda x: (bytes(table), x), lambda value: table.__setitem__(
+        0, len(str(value))
+    )
 
 
 def a_method() -> Pair:
@@ -147,8 +153,15 @@ def a_local_class() -> Pair:
 
 
 OBJECTS = [
-    an_item, a_buffer, a_method, an_instance, a_partial, a_default, an_attribute, a_local_class,
-]  # fmt: skip
+    an_item,
+    a_buffer,
+    a_method,
+    an_instance,
+    a_partial,
+    a_default,
+    an_attribute,
+    a_local_class,
+]
 """What is changed itself: in this process it is the caller's own."""
 
 
@@ -209,8 +222,8 @@ def shown(results: Sequence[Any]) -> list[str]:
 class AtOnce:
     """Is pickled by value when it is made, and becomes that again in another process.
 
-    Args:
-        code: A callable that plain pickle may refuse, or that changes before it is pickled.
+    Args: code: A callable that plain pickle may refuse, or that changes before it is
+        pickled.
     """
 
     def __init__(self, code: Code) -> None:
@@ -259,7 +272,9 @@ def test_functions_of_a_pool_return_what_those_of_the_standard_library_do(
 def test_tasks_return_what_the_plain_functions_would_have(
     program: list[Any], in_chunks: bool, pool: ProcessExecutor
 ) -> None:
-    """Inline, on OS threads and in processes. A call is waited for where objects are shared."""
+    """Inline, on OS threads and in processes. A call is waited for where objects are
+    shared.
+    """
     kinds = [*NAMES, *OBJECTS]
 
     def run(executor: Any) -> list[Any]:
@@ -273,7 +288,9 @@ def test_tasks_return_what_the_plain_functions_would_have(
                     pairs[kind][1](value)
                     continue
                 made = (
-                    tasks[kind].map([value] * 2, chunksize=2) if in_chunks else [tasks[kind](value)]
+                    tasks[kind].map([value] * 2, chunksize=2)
+                    if in_chunks
+                    else [tasks[kind](value)]
                 )
                 calls.append(made[-1])
                 if executor is not pool and kind >= len(NAMES):

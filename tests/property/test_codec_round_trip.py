@@ -6,14 +6,22 @@ from hypothesis import strategies as st
 from flowpregel._lmdb.codec import PythonCodec
 
 leaves = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.binary(),
-    st.text(st.characters(exclude_categories=())), st.complex_numbers(allow_nan=False),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.binary(),
+    st.text(st.characters(exclude_categories=())),
+    st.complex_numbers(allow_nan=False),
+)
 keys = st.one_of(st.integers(), st.text(), st.tuples(st.integers()), st.booleans())
 values = st.recursive(
     leaves,
     lambda inner: st.one_of(
-        st.lists(inner), st.tuples(inner, inner), st.dictionaries(keys, inner), st.frozensets(keys)
+        st.lists(inner),
+        st.tuples(inner, inner),
+        st.dictionaries(keys, inner),
+        st.frozensets(keys),
     ),
     max_leaves=20,
 )

@@ -12,7 +12,9 @@ from tests.property.histories import Thread
 from tests.strategies import Recipe, recipes
 
 APART = 8 if settings.default.max_examples < 100 else 1
-"""Each crash is a run of its own: the daily tests crash at one effect in eight of each program."""
+"""Each crash is a run of its own: the daily tests crash at one effect in eight of each
+program.
+"""
 some = settings(max_examples=max(20, settings.default.max_examples // 10))
 MODES = [Durability.SYNC, Durability.ASYNC]
 
@@ -22,7 +24,9 @@ MODES = [Durability.SYNC, Durability.ASYNC]
 def test_a_crash_at_any_effect_then_a_resume_ends_as_if_nothing_had_happened(
     recipe: Recipe, durability: Durability, seed: int, first: int
 ) -> None:
-    """The output, every checkpoint, and the order of versions are those of the undisturbed run."""
+    """The output, every checkpoint, and the order of versions are those of the
+    undisturbed run.
+    """
     whole = Thread(recipe, durability, seed)
     history = whole.to_its_end().history()
 
@@ -33,7 +37,9 @@ def test_a_crash_at_any_effect_then_a_resume_ends_as_if_nothing_had_happened(
         assert [] == thread.driver.seen.run_again(), effect
 
 
-@given(recipes(), st.lists(st.integers(0, 12), min_size=2, max_size=5), st.integers(0, 7))
+@given(
+    recipes(), st.lists(st.integers(0, 12), min_size=2, max_size=5), st.integers(0, 7)
+)
 def test_crashes_during_the_recovery_from_crashes_change_nothing_either(
     recipe: Recipe, gaps: list[int], seed: int
 ) -> None:

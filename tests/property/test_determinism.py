@@ -1,4 +1,6 @@
-"""What a run leaves depends on its program and its input, never on which task ends first."""
+"""What a run leaves depends on its program and its input, never on which task ends
+first.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tests.strategies import Recipe, recipes
 def test_any_order_of_completions_gives_the_same_checkpoints(
     recipe: Recipe, seeds: list[int]
 ) -> None:
-    """Values, the order of versions and what was seen are those of tasks that end in turn."""
+    """Values, the order of versions and what was seen are those of tasks that end in
+    turn.
+    """
     in_turn = Thread(recipe, Durability.SYNC, None).to_its_end().history()
 
     for seed in seeds:
@@ -24,7 +28,9 @@ def test_any_order_of_completions_gives_the_same_checkpoints(
 
 @settings(max_examples=settings.default.max_examples)
 @given(recipes(), st.integers(0, 1_000))
-def test_every_durability_mode_ends_with_the_same_values(recipe: Recipe, seed: int) -> None:
+def test_every_durability_mode_ends_with_the_same_values(
+    recipe: Recipe, seed: int
+) -> None:
     """What is kept when differs between the modes; what comes out does not."""
     ends = [
         Thread(recipe, durability, seed).to_its_end().history()[0]["values"]

@@ -1,4 +1,6 @@
-"""A drawing shows exactly the nodes and edges of its graph: they are read off it again."""
+"""A drawing shows exactly the nodes and edges of its graph: they are read off it
+again.
+"""
 
 import re
 
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 
 from flowpregel.pregel.drawing import Edge, Graph, NodeShape
 
-LINE = re.compile(r"  [├└+][─┄.-](?: (?P<label>\w+) (?P<line>[─┄.-]))?> (?P<target>\w+)")
+LINE = re.compile(
+    r"  [├└+][─┄.-](?: (?P<label>\w+) (?P<line>[─┄.-]))?> (?P<target>\w+)"
+)
 MERMAID = re.compile(r'    (\w+) (-->|-\.->|-- "(\w+)" -->|-\. "(\w+)" \.->) (\w+)')
 DOT = re.compile(r'  "(\w+)" -> "(\w+)" \[(?:label="(\w+)")?(?:, )?(style=dashed)?\];')
 
@@ -18,7 +22,10 @@ def graphs(draw: st.DrawFn) -> Graph:
     ids = st.integers(0, count - 1)
     pairs = draw(st.sets(st.tuples(ids, ids), max_size=14))
     label = st.sampled_from([None, "a", "label"])
-    edges = [Edge(f"n{a}", f"n{b}", draw(label), draw(st.booleans())) for a, b in sorted(pairs)]
+    edges = [
+        Edge(f"n{a}", f"n{b}", draw(label), draw(st.booleans()))
+        for a, b in sorted(pairs)
+    ]
     return Graph({f"n{index}": NodeShape(f"n{index}") for index in range(count)}, edges)
 
 
@@ -28,7 +35,11 @@ def read(listed: str) -> tuple[list[str], list[Edge]]:
     edges = []
     for line in listed.splitlines():
         if found := LINE.fullmatch(line):
-            label, target, conditional = found["label"], found["target"], line[3] in "┄."
+            label, target, conditional = (
+                found["label"],
+                found["target"],
+                line[3] in "┄.",
+            )
             edges.append(Edge(nodes[-1], target, label, conditional))
             assert label is None or line[3] == found["line"]
         else:

@@ -1,4 +1,6 @@
-"""Bodies that are edited between a failure and the next run: every call gets its own result."""
+"""Bodies that are edited between a failure and the next run: every call gets its own
+result.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ def histories(draw: st.DrawFn) -> list[list[Group]]:
 class Laboratory:
     """Runs bodies under one id, and notes which calls are executed.
 
-    The result of an execution is its own: what was asked, and a number that no other has.
+    The result of an execution is its own: what was asked, and a number that no other
+    has.
     """
 
     def __init__(self) -> None:
@@ -79,7 +82,11 @@ class Laboratory:
         # The code of the tasks stays the same; that of the body has its calls in it.
         options: Any = {"executor": "inline", "version": "1"}
         tasks = {
-            name: task(lambda argument, name=name: execute(name, argument), name=name, **options)
+            name: task(
+                lambda argument, name=name: execute(name, argument),
+                name=name,
+                **options,
+            )
             for name in "abc"
         }
 
@@ -94,7 +101,9 @@ class Laboratory:
         return laboratory
 
     def run(self, body: list[Group], left: int) -> list[Any] | None:
-        """Run *body* until *left* calls were executed; return its results if it came to its end."""
+        """Run *body* until *left* calls were executed; return its results if it came to
+        its end.
+        """
         self.left, self.executed = left, []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

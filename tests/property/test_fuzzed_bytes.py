@@ -1,4 +1,6 @@
-"""Bytes that nobody of ours has written: an error, in bounded memory, and nothing is run."""
+"""Bytes that nobody of ours has written: an error, in bounded memory, and nothing is
+run.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def table_with(payload: bytes) -> tuple[Table, StepId]:
 
 @st.composite
 def changed(draw: st.DrawFn, data: bytes) -> bytes:
-    """Return *data* with something changed, cut off, put in, or taken from elsewhere."""
+    """Return *data* with something changed, cut off, put in, or taken from
+    elsewhere.
+    """
     at = draw(st.integers(0, len(data)))
     end = draw(st.integers(at, min(len(data), at + 40)))
     found = data[:at] + draw(st.binary(max_size=40)) + data[end:]
@@ -81,7 +85,9 @@ def changed(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 @given(st.data(), st.binary(max_size=300))
-def test_a_record_that_was_changed_is_refused(data: st.DataObject, payload: bytes) -> None:
+def test_a_record_that_was_changed_is_refused(
+    data: st.DataObject, payload: bytes
+) -> None:
     """Whatever was done to it; its pickle is not looked at."""
     table, place = table_with(b"p" + pickle.dumps(Canary()) + payload)
     place.records[KEY] = data.draw(changed(place.records[KEY]))
@@ -143,7 +149,9 @@ def test_a_value_that_is_no_pickle_is_refused(kind: bytes, rest: bytes) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=100))
-def test_buffers_that_are_not_there_cost_no_memory(count: int, size: int, rest: bytes) -> None:
+def test_buffers_that_are_not_there_cost_no_memory(
+    count: int, size: int, rest: bytes
+) -> None:
     """A count and sizes beyond the end of the record."""
     assume(count * 8 > len(rest) or size > len(rest))
     data = b"m\0\0" + count.to_bytes(4, "big") + size.to_bytes(8, "big") + rest
@@ -161,15 +169,21 @@ def test_buffers_that_are_not_there_cost_no_memory(count: int, size: int, rest: 
 
 @st.composite
 def nearly_frames(draw: st.DrawFn) -> bytes:
-    """Return frames of which something was changed, in the header more often than not."""
+    """Return frames of which something was changed, in the header more often than
+    not.
+    """
     sent = draw(
         st.lists(
-            st.tuples(st.sampled_from(sorted(UP)), st.integers(0, 9), st.binary(max_size=60)),
-            min_size=1, max_size=6,
+            st.tuples(
+                st.sampled_from(sorted(UP)), st.integers(0, 9), st.binary(max_size=60)
+            ),
+            min_size=1,
+            max_size=6,
         )
-    )  # fmt: skip
+    )
     data = b"".join(
-        HEADER.pack(MARK, kind, 0, 0, number, len(body)) + body for kind, number, body in sent
+        HEADER.pack(MARK, kind, 0, 0, number, len(body)) + body
+        for kind, number, body in sent
     )
     if draw(st.booleans()):
         at = draw(st.integers(0, HEADER.size - 1))
@@ -178,7 +192,9 @@ def nearly_frames(draw: st.DrawFn) -> bytes:
 
 
 @given(nearly_frames(), st.integers(1, 64))
-def test_frames_that_were_changed_are_frames_or_garbage(data: bytes, piece: int) -> None:
+def test_frames_that_were_changed_are_frames_or_garbage(
+    data: bytes, piece: int
+) -> None:
     """Nothing else is raised, and no more memory is used than arrived."""
     parser = Parser(MARK, UP)
     given_back = 0
@@ -198,7 +214,9 @@ def test_frames_that_were_changed_are_frames_or_garbage(data: bytes, piece: int)
 
 
 @given(st.binary(max_size=120).filter(lambda body: body[4:12] != bytes(8)))
-def test_a_message_of_any_bytes_names_no_shared_memory_that_is_not_there(body: bytes) -> None:
+def test_a_message_of_any_bytes_names_no_shared_memory_that_is_not_there(
+    body: bytes,
+) -> None:
     """At an end that has none: an error, before anything is unpickled."""
     with pytest.raises((ValueError, Exception)) as raised:
         serialization.unpack(body)

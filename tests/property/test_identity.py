@@ -1,7 +1,9 @@
-"""Random pairs of values, classes and closures: what behaves differently has another digest.
+"""Random pairs of values, classes and closures: what behaves differently has another
+digest.
 
-A program is a few lines that make an object, written from a recipe. Two objects of equal recipes
-have equal digests, wherever they stand; objects of other recipes have others, or are refused.
+A program is a few lines that make an object, written from a recipe. Two objects of
+equal recipes have equal digests, wherever they stand; objects of other recipes have
+others, or are refused.
 """
 
 from __future__ import annotations
@@ -44,20 +46,26 @@ def default_of(value):
         return n
     return made
 """
-ATOMS = st.sampled_from(["0", "1", "True", "1.0", "'a'", "b'a'", "None", "()", "[]", "(1, 'a')"])
+ATOMS = st.sampled_from(
+    ["0", "1", "True", "1.0", "'a'", "b'a'", "None", "()", "[]", "(1, 'a')"]
+)
 NAMES = st.sampled_from(["a", "b"])
 CLASSES = st.one_of(
     st.builds("pydantic.create_model('Out', {0}=(object, {1}))".format, NAMES, ATOMS),
-    st.builds("collections.namedtuple('Out', '{0}', defaults=[{1}])".format, NAMES, ATOMS),
+    st.builds(
+        "collections.namedtuple('Out', '{0}', defaults=[{1}])".format, NAMES, ATOMS
+    ),
     st.builds("enum.Enum('Out', {{'{0}': {1}}})".format, NAMES, ATOMS),
     st.builds(
         "dataclasses.make_dataclass('Out', [('{0}', object, dataclasses.field("
-        "default_factory=lambda: {1}))])".format, NAMES, ATOMS,
+        "default_factory=lambda: {1}))])".format,
+        NAMES,
+        ATOMS,
     ),
     st.builds("type('Out', (), {{'{0}': {1}}})".format, NAMES, ATOMS),
     st.builds("class_of({0})".format, ATOMS),
     st.builds("class_closing_over({0})".format, ATOMS),
-)  # fmt: skip
+)
 
 
 def containers(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -93,7 +101,9 @@ RECIPES = st.recursive(LEAVES, containers, max_leaves=3)
 
 
 def made(recipe: str) -> dict[str, Any]:
-    """Return the variables of a notebook cell that makes the object of *recipe*, and uses it."""
+    """Return the variables of a notebook cell that makes the object of *recipe*, and
+    uses it.
+    """
     source = f"{HEAD}\nDATA = {recipe}\ndef work():\n    return DATA\n"
     name = f"<cell {next(_numbers)}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
@@ -103,7 +113,9 @@ def made(recipe: str) -> dict[str, Any]:
 
 
 def identities(recipe: str) -> list[Any]:
-    """Return how an object is known: as an argument, in a cache's key, in code, in a closure."""
+    """Return how an object is known: as an argument, in a cache's key, in code, in a
+    closure.
+    """
     space = made(recipe)
     data, work = space["DATA"], space["work"]
     closure = space["function_of"](data)
@@ -112,9 +124,13 @@ def identities(recipe: str) -> list[Any]:
     except ConfigurationError:
         key = "refused"
     return [
-        arguments_digest((data,), {}, "the data"), key, code_digest(work).digest,
-        space_of("task", [work]), space_of("task", [closure]), code_digest(closure).digest,
-    ]  # fmt: skip
+        arguments_digest((data,), {}, "the data"),
+        key,
+        code_digest(work).digest,
+        space_of("task", [work]),
+        space_of("task", [closure]),
+        code_digest(closure).digest,
+    ]
 
 
 @given(RECIPES, RECIPES)
@@ -128,7 +144,9 @@ def test_what_behaves_differently_is_known_apart(one: str, other: str) -> None:
 
 
 @given(ATOMS, ATOMS)
-def test_what_cannot_be_looked_into_is_refused_for_a_cache(one: str, other: str) -> None:
+def test_what_cannot_be_looked_into_is_refused_for_a_cache(
+    one: str, other: str
+) -> None:
     """Beside what it stands with, whatever that is."""
     for recipe in (one, other):
         space = made(f"(n for n in [{recipe}])")

@@ -25,7 +25,9 @@ from tests.runs.stores import step
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 
-_places = st.tuples(st.sampled_from(saver_model.THREADS), st.sampled_from(saver_model.NAMESPACES))
+_places = st.tuples(
+    st.sampled_from(saver_model.THREADS), st.sampled_from(saver_model.NAMESPACES)
+)
 _changes = st.dictionaries(
     st.sampled_from(saver_model.CHANNELS),
     st.tuples(st.just("value"), st.integers(0, 9))
@@ -47,7 +49,9 @@ class KilledMachine(LMDBMachine):
         act=st.sampled_from([KILL, TEAR]),
     )
     def commit_and_be_killed(self, places, changes, with_writes, call, act):
-        """Commit to several places at once in another process, which dies on the way."""
+        """Commit to several places at once in another process, which dies on the
+        way.
+        """
         before = copy.deepcopy(self.model)
         batches = []
         for place in places:
@@ -62,7 +66,13 @@ class KilledMachine(LMDBMachine):
         path = self.saver.path
         self.saver.close()
         ended = self.nursery.run(
-            workloads.commit_batches, path, batches, folder=path, act=act, first=call, last=call
+            workloads.commit_batches,
+            path,
+            batches,
+            folder=path,
+            act=act,
+            first=call,
+            last=call,
         )
         self.saver = LMDBSaver(path)
         assert ended.killed or ended.status == 0, ended
@@ -83,11 +93,15 @@ def _nursery(tmp_path_factory):
 
 
 TestKilledSaverModel = KilledMachine.TestCase
-TestKilledSaverModel.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+TestKilledSaverModel.settings = settings(
+    max_examples=15, stateful_step_count=20, deadline=None
+)
 
 
 def test_a_kill_meets_a_commit_before_and_after_it_counts(tmp_path):
-    """Of the calls that a commit makes, the last one decides: both outcomes are met above."""
+    """Of the calls that a commit makes, the last one decides: both outcomes are met
+    above.
+    """
     path = str(tmp_path / "store")
     outcomes = set()
     for call in range(1, 30):
@@ -96,7 +110,13 @@ def test_a_kill_meets_a_commit_before_and_after_it_counts(tmp_path):
             pass
         batch = Batch(address=Address("t"), checkpoint=step(0))
         ended = KilledMachine.nursery.run(
-            workloads.commit_batches, path, [batch], folder=path, act=KILL, first=call, last=call
+            workloads.commit_batches,
+            path,
+            [batch],
+            folder=path,
+            act=KILL,
+            first=call,
+            last=call,
         )
         with LMDBSaver(path) as saver:
             outcomes.add((ended.killed, saver.load(Address("t")) is not None))

@@ -1,4 +1,6 @@
-"""`InMemorySaver` does what plain dicts do, whatever is done to it in whatever order."""
+"""`InMemorySaver` does what plain dicts do, whatever is done to it in whatever
+order.
+"""
 
 import pytest
 from hypothesis import settings

@@ -41,7 +41,9 @@ def check(plan: Plan, got: list[Any], durability: str = "sync") -> None:
 @settings(suppress_health_check=SLOW)
 @given(plan=plans())
 def test_a_thread_looks_the_same_as_on_langgraph(plan: Plan) -> None:
-    """Outputs, streams, what is next, questions, states and history are equal after each step."""
+    """Outputs, streams, what is next, questions, states and history are equal after
+    each step.
+    """
     check(plan, told(sides.flowpregel(), plan))
 
 
@@ -51,7 +53,9 @@ def test_a_thread_looks_the_same_as_on_langgraph(plan: Plan) -> None:
     executor=st.sampled_from(["inline", "threads"]),
     read=st.sampled_from([read_stream, read_async_stream]),
 )
-def test_it_does_so_on_threads_and_on_an_event_loop(plan: Plan, executor: str, read: Read) -> None:
+def test_it_does_so_on_threads_and_on_an_event_loop(
+    plan: Plan, executor: str, read: Read
+) -> None:
     """Where its nodes run, and how it is driven, makes no difference."""
     check(plan, told(sides.flowpregel(executor), plan, read))
 
@@ -63,24 +67,33 @@ def test_it_does_so_when_it_keeps_its_state_at_the_end_alone(plan: Plan) -> None
     check(plan, told(sides.flowpregel(), plan, durability="exit"), "exit")
 
 
-@settings(suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10))
+@settings(
+    suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10)
+)
 @given(plan=plans())
 def test_it_does_so_with_its_state_on_disk(plan: Plan) -> None:
     """LangGraph keeps its own in memory, and the two are still the same."""
     from flowpregel.checkpoint.lmdb import LMDBSaver
 
-    with tempfile.TemporaryDirectory() as folder, closing(LMDBSaver(f"{folder}/store")) as saver:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(LMDBSaver(f"{folder}/store")) as saver,
+    ):
         check(plan, told(replace(sides.flowpregel(), saver=lambda: saver), plan))
 
 
-@settings(suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10))
+@settings(
+    suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10)
+)
 @given(plan=plans())
 def test_it_does_so_with_a_saver_of_langgraph(plan: Plan) -> None:
     """Its checkpoints are LangGraph's own."""
     check(plan, told(replace(sides.flowpregel(), saver=InMemorySaver), plan))
 
 
-@settings(suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10))
+@settings(
+    suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10)
+)
 @given(plan=plans())
 def test_it_does_so_with_an_async_saver_of_langgraph(plan: Plan) -> None:
     """One that waits for the event loop on which the graph runs."""
@@ -92,12 +105,19 @@ def test_it_does_so_with_an_async_saver_of_langgraph(plan: Plan) -> None:
         check(plan, told(side, plan, loop.read))
 
 
-@settings(suppress_health_check=SLOW, max_examples=max(10, settings().max_examples // 25))
+@settings(
+    suppress_health_check=SLOW, max_examples=max(10, settings().max_examples // 25)
+)
 @given(plan=plans(), read=st.sampled_from([read_stream, read_async_stream]))
-def test_it_does_so_in_worker_processes_with_its_state_on_disk(plan: Plan, read: Read) -> None:
+def test_it_does_so_in_worker_processes_with_its_state_on_disk(
+    plan: Plan, read: Read
+) -> None:
     """What crosses a border or is read back from a file is what it was."""
     from flowpregel.checkpoint.lmdb import LMDBSaver
 
-    with tempfile.TemporaryDirectory() as folder, closing(LMDBSaver(f"{folder}/store")) as saver:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(LMDBSaver(f"{folder}/store")) as saver,
+    ):
         side = replace(sides.flowpregel("processes"), saver=lambda: saver)
         check(plan, told(side, plan, read))

@@ -1,4 +1,6 @@
-"""`PostgresSaver` does what plain dicts do, whatever is done to it, reopened in between."""
+"""`PostgresSaver` does what plain dicts do, whatever is done to it, reopened in
+between.
+"""
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -36,7 +36,9 @@ def their_channel(kind: str) -> Any:
         "gather": lambda: theirs.Topic(int, accumulate=True),
         "sum": lambda: theirs.BinaryOperatorAggregate(int, operator.add),
         "most": lambda: theirs.BinaryOperatorAggregate(int, max),
-        "log": lambda: theirs.BinaryOperatorAggregate(list, lambda log, item: [*log, item]),
+        "log": lambda: theirs.BinaryOperatorAggregate(
+            list, lambda log, item: [*log, item]
+        ),
         "finish": lambda: theirs.LastValueAfterFinish(int),
     }
     return made[kind]()
@@ -52,7 +54,9 @@ def their_node(recipe: NodeRecipe) -> Any:
     def sent(output: Any) -> list[tuple[str, Any]] | None:
         if output is None:
             return None
-        found = [(TASKS, TheirSend(name, {"sent": output + 1})) for name in recipe.sends]
+        found = [
+            (TASKS, TheirSend(name, {"sent": output + 1})) for name in recipe.sends
+        ]
         return [*((name, output) for name in recipe.writes), *found]
 
     node.writers.append(TheirWrite([ChannelWriteTupleEntry(mapper=sent)]))
@@ -85,7 +89,9 @@ def comparable(recipe: Recipe) -> Recipe:
     """
     if "finish" not in recipe.channels.values():
         return recipe
-    return replace(recipe, nodes=tuple(replace(node, sends=()) for node in recipe.nodes))
+    return replace(
+        recipe, nodes=tuple(replace(node, sends=()) for node in recipe.nodes)
+    )
 
 
 def unordered(events: list[Any]) -> list[Any]:
@@ -136,7 +142,9 @@ def test_a_run_returns_the_same(recipe: Recipe) -> None:
     second = our_graph(recipe, checkpointer=InMemorySaver())
 
     for given_now in (recipe.given, recipe.given + 1):
-        assert first.invoke(given_now, CONFIG, durability=SYNC) == second.invoke(given_now, CONFIG)
+        assert first.invoke(given_now, CONFIG, durability=SYNC) == second.invoke(
+            given_now, CONFIG
+        )
 
 
 @some
@@ -168,9 +176,13 @@ def test_a_run_that_stops_before_every_node_goes_on_the_same(recipe: Recipe) -> 
     given_now: Any = recipe.given
 
     for _ in range(6):
-        expected = first.invoke(given_now, CONFIG, interrupt_before="*", durability=SYNC)
+        expected = first.invoke(
+            given_now, CONFIG, interrupt_before="*", durability=SYNC
+        )
         found = second.invoke(given_now, CONFIG, interrupt_before="*")
         given_now = None
 
         assert expected == found
-        assert sorted(first.get_state(CONFIG).next) == sorted(second.get_state(CONFIG).next)
+        assert sorted(first.get_state(CONFIG).next) == sorted(
+            second.get_state(CONFIG).next
+        )

@@ -1,4 +1,6 @@
-"""Random programs on the pure table of resources: nothing is exceeded, and nothing hangs."""
+"""Random programs on the pure table of resources: nothing is exceeded, and nothing
+hangs.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,10 @@ class Worker:
 
     def load(self) -> WorkerLoad:
         """Return what it is doing."""
-        task, state = self.task, WorkerState.IDLE if self.is_ready else WorkerState.STARTING
+        task, state = (
+            self.task,
+            WorkerState.IDLE if self.is_ready else WorkerState.STARTING,
+        )
         if task is None:
             return WorkerLoad(state, kind=self.kind)
         state = WorkerState.WAITING if task.calls else WorkerState.BUSY
@@ -164,11 +169,17 @@ class Machine:
         """See that nothing is exceeded."""
         running = [each for each in self.workers if each.task is not None]
         for name, there in AMOUNTS.items():
-            needs = [each.task.needs for each in running if each.task and each.task.needs]
-            sure = [each for each in needs if not (name == "memory" and each.is_measured)]
+            needs = [
+                each.task.needs for each in running if each.task and each.task.needs
+            ]
+            sure = [
+                each for each in needs if not (name == "memory" and each.is_measured)
+            ]
             held = sum(each.amounts.get(name, 0) for each in sure)
             assert name == "cpus" or held <= there, f"{held} of {name}"
-        gpus = [gpu for each in running if self.of(each, "gpus") for gpu in each.kind.gpus]
+        gpus = [
+            gpu for each in running if self.of(each, "gpus") for gpu in each.kind.gpus
+        ]
         assert len(gpus) == len({*gpus}), "a GPU is one task's"
         for each in running:
             assert self.of(each, "gpus") == len(each.kind.gpus) or each.kind == PLAIN
@@ -215,9 +226,15 @@ def _size(plans: list[Plan]) -> int:
     return sum(1 + sum(_size(group) for group in plan.groups) for plan in plans)
 
 
-@given(st.lists(st.lists(PLANS, min_size=1, max_size=4), min_size=1, max_size=3), st.data())
-def test_nothing_is_exceeded_and_everything_ends(runs: list[list[Plan]], data: Any) -> None:
-    """Whatever calls whatever: a task ends, or it is refused with an error that says why."""
+@given(
+    st.lists(st.lists(PLANS, min_size=1, max_size=4), min_size=1, max_size=3), st.data()
+)
+def test_nothing_is_exceeded_and_everything_ends(
+    runs: list[list[Plan]], data: Any
+) -> None:
+    """Whatever calls whatever: a task ends, or it is refused with an error that says
+    why.
+    """
     machine = Machine(lambda count: data.draw(st.integers(0, count - 1)))
     for number, plans in enumerate(runs):
         for plan in plans:
@@ -235,7 +252,9 @@ def test_nothing_is_exceeded_and_everything_ends(runs: list[list[Plan]], data: A
 
 @given(st.data())
 def test_small_tasks_never_starve_a_large_one(data: Any) -> None:
-    """However many of them there always are: those before it, and those that run, come first."""
+    """However many of them there always are: those before it, and those that run, come
+    first.
+    """
     machine = Machine(lambda count: data.draw(st.integers(0, count - 1)))
     small = Plan(Resources(cpus=1, memory=1), [])
     for _ in range(4):

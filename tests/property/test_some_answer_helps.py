@@ -1,4 +1,6 @@
-"""Whatever a thread was told before, right answers to what it asks bring it to its end."""
+"""Whatever a thread was told before, right answers to what it asks bring it to its
+end.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Asker:
     questions: tuple[bool, ...]
     """For each of its questions, whether it has a schema."""
     nested: bool | None = None
-    """Whether it is a graph, and with which checkpointer: True, or False for its parent's."""
+    """Whether it is a graph, and with which checkpointer: True, or False for its
+    parent's.
+    """
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,9 @@ def graph_of(askers: Sequence[Asker]) -> Any:
     for asker in askers:
         action: Any = body_of(asker)
         if asker.nested is not None:
-            inner = StateGraph(Items).add_node("ask", action).add_edge("__start__", "ask")
+            inner = (
+                StateGraph(Items).add_node("ask", action).add_edge("__start__", "ask")
+            )
             action = inner.compile(checkpointer=asker.nested or None)
         builder.add_node(asker.name, action).add_edge("__start__", asker.name)
     return builder.compile(InMemorySaver(), executor="inline")
@@ -96,7 +102,9 @@ def said(app: Any, move: Move, askers: Sequence[Asker]) -> Command[Any] | None:
     resume: Any = None
     if waiting and move.answers:
         chosen = {waiting[index % len(waiting)]: right for index, right in move.answers}
-        answers = {asked.id: answer_to(asked, right=right) for asked, right in chosen.items()}
+        answers = {
+            asked.id: answer_to(asked, right=right) for asked, right in chosen.items()
+        }
         resume = next(iter(answers.values())) if move.by_value else answers
     goto: Any = ()
     if move.goto is not None:
@@ -123,7 +131,9 @@ def stories(draw: Any) -> tuple[list[Asker], list[Move]]:
     )
     askers = [
         Asker(f"n{index}", made.questions, made.nested)
-        for index, made in enumerate(draw(st.lists(asker, min_size=count, max_size=count)))
+        for index, made in enumerate(
+            draw(st.lists(asker, min_size=count, max_size=count))
+        )
     ]
     answers = st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=3)
     goto = st.one_of(st.none(), st.none(), st.integers(0, 2))
@@ -133,7 +143,9 @@ def stories(draw: Any) -> tuple[list[Asker], list[Move]]:
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(story=stories())
-def test_right_answers_bring_a_thread_to_its_end(story: tuple[list[Asker], list[Move]]) -> None:
+def test_right_answers_bring_a_thread_to_its_end(
+    story: tuple[list[Asker], list[Move]],
+) -> None:
     """Also after wrong ones, by value or by id, with a goto or without."""
     askers, moves = story
     app = graph_of(askers)

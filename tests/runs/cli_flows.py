@@ -96,7 +96,12 @@ def ask(state: State) -> State:
     return {"log": str(interrupt("go on?"))}
 
 
-asking = StateGraph(State).add_node("ask", ask).add_edge(START, "ask").compile(executor="inline")
+asking = (
+    StateGraph(State)
+    .add_node("ask", ask)
+    .add_edge(START, "ask")
+    .compile(executor="inline")
+)
 
 
 def ask_in_a_graph(name: str, form: str, store: str) -> None:

@@ -1,4 +1,6 @@
-"""A job that comes half-way until it is let go on, run by the command in a process of its own."""
+"""A job that comes half-way until it is let go on, run by the command in a process of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def job(numbers):
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the environment in which the command finds the package, with *more* in it."""
+    """Return the environment in which the command finds the package, with *more* in
+    it.
+    """
     kept = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
     return {**kept, "PYTHONPATH": str(ROOT), **more}
 
@@ -62,9 +66,14 @@ def half_way(
     (folder / "job.py").write_text(JOB)
     hold(folder / "go")
     with subprocess.Popen(
-        [*RUN, *more], cwd=folder, env=environment(), text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        [*RUN, *more],
+        cwd=folder,
+        env=environment(),
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         try:
             assert process.stderr is not None
             awaited = {*told}

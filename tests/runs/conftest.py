@@ -1,4 +1,6 @@
-"""The two ways to drive a run, so that every test of it is a sync and an async test; stores."""
+"""The two ways to drive a run, so that every test of it is a sync and an async test;
+stores.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,23 @@ class Drive:
             return app.invoke(given, config, **asked)
         return self.wait_for(lambda: app.ainvoke(given, config, **asked))
 
-    def stream(self, app: Any, given: Any, config: Any = None, **asked: Any) -> list[Any]:
+    def stream(
+        self, app: Any, given: Any, config: Any = None, **asked: Any
+    ) -> list[Any]:
         """Run *app* to its end, and return everything it streams."""
         return self.stream_until(lambda _: False, app, given, config, **asked)
 
     def stream_until(
-        self, enough: Callable[[Any], bool], app: Any, given: Any, config: Any = None, **asked: Any
+        self,
+        enough: Callable[[Any], bool],
+        app: Any,
+        given: Any,
+        config: Any = None,
+        **asked: Any,
     ) -> list[Any]:
-        """Return what *app* streams, up to an item that is *enough*; then close the stream."""
+        """Return what *app* streams, up to an item that is *enough*; then close the
+        stream.
+        """
         if not self.is_async:
             stream = app.stream(given, config, **asked)
             found = []
@@ -106,7 +117,9 @@ def store(tmp_path: Path) -> Iterator[LMDBSaver]:
 
 
 @pytest.fixture(params=["memory", "lmdb"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseCheckpointSaver]:
+def saver(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[BaseCheckpointSaver]:
     """Return a saver of each kind in turn."""
     if request.param == "memory":
         yield InMemorySaver()

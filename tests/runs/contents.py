@@ -14,9 +14,21 @@ from tests.runs.stores import id_of, step
 LARGE = bytes(range(256)) * 4_200
 """Two chunks."""
 PLAIN: list[Any] = [
-    None, True, -1, 2**70, 1.5, 2 + 1j, "text \ud800 ü", b"\0\xff", (1, (2,)), [3, []],
-    {"a": {1, 2}, "b": frozenset({3})}, ValueError("an error"), range(3), Ellipsis,
-]  # fmt: skip
+    None,
+    True,
+    -1,
+    2**70,
+    1.5,
+    2 + 1j,
+    "text \ud800 ü",
+    b"\0\xff",
+    (1, (2,)),
+    [3, []],
+    {"a": {1, 2}, "b": frozenset({3})},
+    ValueError("an error"),
+    range(3),
+    Ellipsis,
+]
 
 
 def fill(path: Path, options: StoreOptions | None = None) -> None:
@@ -30,7 +42,9 @@ def fill(path: Path, options: StoreOptions | None = None) -> None:
             made = step(number, {"n": number}, deltas=deltas, also=also)
             pairs = (("n", number), ("__interrupt__", "?"))
             writes = TaskWrites(id_of(number - 1), "task", "path", pairs)
-            saver.commit([Batch(address=Address("t"), checkpoint=made, writes=(writes,))])
+            saver.commit(
+                [Batch(address=Address("t"), checkpoint=made, writes=(writes,))]
+            )
         nested = Address("t \u00fc " + "long " * 200, "child:1")
         saver.commit([Batch(address=nested, checkpoint=step(0, {"n": "nested"}))])
         saver.pin(Address("t", "", id_of(1)))
@@ -46,7 +60,8 @@ def everything(path: Path, options: StoreOptions | None = None) -> dict[str, Any
         assert saver.verify().ok
         found: dict[str, Any] = {
             f"{place.thread_id} {place.namespace}": [
-                (each.checkpoint, each.deltas, each.writes) for each in saver.history(place)
+                (each.checkpoint, each.deltas, each.writes)
+                for each in saver.history(place)
             ]
             for place in saver.namespaces()
         }

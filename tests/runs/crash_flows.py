@@ -1,4 +1,6 @@
-"""Workflows that the crash harness kills; a module of its own, so that a run imports little."""
+"""Workflows that the crash harness kills; a module of its own, so that a run imports
+little.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,17 @@ def square(n: int) -> int:
 
 
 def run(saver: Any, executor: Any, durability: Any = "sync", tasks: int = TASKS) -> int:
-    """Run the workflow on *saver*: its tasks two by two, so that there are several commits."""
+    """Run the workflow on *saver*: its tasks two by two, so that there are several
+    commits.
+    """
 
     @entrypoint(checkpointer=saver, executor=executor)
     def flow(n: int) -> int:
         total = 0
         for first in range(0, n, 2):
-            total += sum(future.result() for future in square.map(range(first, first + 2)))
+            total += sum(
+                future.result() for future in square.map(range(first, first + 2))
+            )
         return total
 
     result: int = flow.invoke(tasks, thread_id="1", run_id="one", durability=durability)
@@ -77,7 +83,9 @@ def at_exit(folder: Path) -> int:
 
 
 class EarlySaver(LMDBSaver):
-    """Says that pending writes are committed, and commits them with the next superstep."""
+    """Says that pending writes are committed, and commits them with the next
+    superstep.
+    """
 
     waiting: tuple[Batch, ...] = ()
 
@@ -130,7 +138,9 @@ def asking(folder: Path) -> Any:
 
         result = flow.invoke(3, thread_id="1", run_id="one", durability="sync")
         if "__interrupt__" in result:
-            result = flow.invoke(Command(resume="yes"), thread_id="1", durability="sync")
+            result = flow.invoke(
+                Command(resume="yes"), thread_id="1", durability="sync"
+            )
         return result
 
 
@@ -167,7 +177,9 @@ def graph(folder: Path) -> Any:
     outer.add_edge(["left", "right"], "last")
     with LMDBSaver(folder / "store") as saver:
         app = outer.compile(checkpointer=saver)
-        return app.invoke({"n": 1, "notes": []}, thread_id="1", run_id="one", durability="sync")
+        return app.invoke(
+            {"n": 1, "notes": []}, thread_id="1", run_id="one", durability="sync"
+        )
 
 
 HUNDRED = 100
@@ -188,7 +200,9 @@ def hundred(folder: Path) -> int:
         def flow(n: int) -> int:
             return sum(future.result() for future in one_of_many.map(range(n)))
 
-        result: int = flow.invoke(HUNDRED, thread_id="1", run_id="one", durability="sync")
+        result: int = flow.invoke(
+            HUNDRED, thread_id="1", run_id="one", durability="sync"
+        )
         return result
 
 

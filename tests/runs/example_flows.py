@@ -1,4 +1,5 @@
-"""The five examples as workflows of a folder, on small real input, with their effects told.
+"""The five examples as workflows of a folder, on small real input, with their effects
+told.
 
 Each goes on when it is called again with the same folder: the crash harness needs
 that, and the examples promise it. They are the examples' own programs; only the
@@ -102,7 +103,9 @@ def words(folder: Path, executor: str, durability: Any) -> Any:
     with place_of(folder, executor) as (saver, where):
         app = pipeline.pipeline(saver, where)
         given = {"paths": texts}
-        return app.invoke(given, thread_id="1", run_id="one", durability=durability)["report"]
+        return app.invoke(given, thread_id="1", run_id="one", durability=durability)[
+            "report"
+        ]
 
 
 def loop(folder: Path, executor: str, durability: Any) -> Any:
@@ -110,7 +113,9 @@ def loop(folder: Path, executor: str, durability: Any) -> Any:
     given = {"history": [("goal", "27")], "turns": 0, "limit": TURNS}
     with place_of(folder, executor) as (saver, where):
         app = agent_loop.agent(saver, where)
-        return app.invoke(given, thread_id="1", run_id="one", durability=durability)["history"]
+        return app.invoke(given, thread_id="1", run_id="one", durability=durability)[
+            "history"
+        ]
 
 
 def files(folder: Path, executor: str, durability: Any) -> Any:
@@ -119,7 +124,9 @@ def files(folder: Path, executor: str, durability: Any) -> Any:
     os.environ[census.LOG] = str(log)
     with place_of(folder, executor) as (saver, where):
         flow = census.census(saver, where)
-        found = flow.invoke([str(EXAMPLES)], thread_id="1", run_id="one", durability=durability)
+        found = flow.invoke(
+            [str(EXAMPLES)], thread_id="1", run_id="one", durability=durability
+        )
     # A line when a file is begun, and one with how long it took.
     measured = {line.partition("\t")[0] for line in log.read_text().splitlines()}
     assert found["files"] == len(measured)

@@ -1,4 +1,6 @@
-"""Workflows whose calls fail, found by the name of this module: see `test_failed_calls`."""
+"""Workflows whose calls fail, found by the name of this module: see
+`test_failed_calls`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Values whose unpickling, and whose other methods, wait until a test lets them go on."""
+"""Values whose unpickling, and whose other methods, wait until a test lets them go
+on.
+"""
 
 from __future__ import annotations
 

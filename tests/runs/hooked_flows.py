@@ -16,7 +16,9 @@ NOTES = "HOOKED_NOTES"
 
 
 def killed(place: str) -> None:
-    """Kill the program the first time that it comes to *place*, if that is asked for."""
+    """Kill the program the first time that it comes to *place*, if that is asked
+    for.
+    """
     mark = Path(os.environ[NOTES] + "." + place)
     if os.environ.get("HOOKED_KILL") == place and not mark.exists():
         mark.touch()
@@ -26,7 +28,9 @@ def killed(place: str) -> None:
 def note(kind: str, end: RunEnd) -> None:
     """Append a line to the notes."""
     with open(os.environ[NOTES], "a") as notes:
-        notes.write(f"{kind} {end.flow} {end.id} {end.result} {type(end.error).__name__}\n")
+        notes.write(
+            f"{kind} {end.flow} {end.id} {end.result} {type(end.error).__name__}\n"
+        )
     killed("hook")
 
 

@@ -156,7 +156,9 @@ def import_slowly(folder: Path) -> tuple[list[str], int]:
 
 
 def print_until_the_alarm(kind: type[Exception]) -> int:
-    """Print much, until a signal's handler raises an error of that *kind*; return how much."""
+    """Print much, until a signal's handler raises an error of that *kind*; return how
+    much.
+    """
 
     def ring(*_: Any) -> None:
         raise kind
@@ -256,10 +258,18 @@ def send_nonsense(seed: int) -> int:
     """Send frames that carry the link's mark, and nonsense in their bodies."""
     luck = random.Random(seed)
     (link,) = [each for each in gc.get_objects() if type(each) is WorkerLink]
-    kinds = [protocol.EMITTED, protocol.CALLED, protocol.ASKED, protocol.LOGGED, protocol.PRINTED]
+    kinds = [
+        protocol.EMITTED,
+        protocol.CALLED,
+        protocol.ASKED,
+        protocol.LOGGED,
+        protocol.PRINTED,
+    ]
     for _ in range(5):
         # Without the opcodes by which a pickle asks for any amount of memory.
-        body = bytes(luck.choice(b"\0\1\2abcXYZ.)]}") for _ in range(luck.randrange(80)))
+        body = bytes(
+            luck.choice(b"\0\1\2abcXYZ.)]}") for _ in range(luck.randrange(80))
+        )
         link.send(luck.choice(kinds), luck.randrange(8), body)
     return seed
 
@@ -271,7 +281,9 @@ def end_with_nonsense(_: Any) -> None:
 
 
 def end_another_task(_: Any) -> None:
-    """Send how a task has ended that this worker was never sent, just before its own end."""
+    """Send how a task has ended that this worker was never sent, just before its own
+    end.
+    """
     (link,) = [each for each in gc.get_objects() if type(each) is WorkerLink]
     link.send(protocol.ENDED, link.task + 1000)
 

@@ -1,4 +1,6 @@
-"""A list that every process appends to, so that calls can be counted wherever they are made."""
+"""A list that every process appends to, so that calls can be counted wherever they are
+made.
+"""
 
 from __future__ import annotations
 

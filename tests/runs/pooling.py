@@ -1,4 +1,6 @@
-"""What the tests of worker processes share: jobs, a mailbox, and looking at processes."""
+"""What the tests of worker processes share: jobs, a mailbox, and looking at
+processes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ from typing import Any
 
 from flowpregel._core.commands import Callee, callee_of
 from flowpregel._core.effects import Call, Emitted, Ended, StepContext
-from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned, Task
+from flowpregel._core.records import (
+    RETURN,
+    Arguments,
+    Kind,
+    Node,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+)
 from flowpregel._engine.nested import RunInbox
 from flowpregel.context import Job, RunInfo, current
 from flowpregel.executors.processes import ProcessExecutor
@@ -25,9 +36,16 @@ def node_of(function: Callable[..., Any]) -> Node:
 
 
 def job_of(
-    function: Any, given: Any = None, *, timeout: Any = None, depth: int = 0, **of_run: Any
+    function: Any,
+    given: Any = None,
+    *,
+    timeout: Any = None,
+    depth: int = 0,
+    **of_run: Any,
 ) -> Job:
-    """Return a job for a function or node; *depth* tasks wait for it, each for the next."""
+    """Return a job for a function or node; *depth* tasks wait for it, each for the
+    next.
+    """
     node = function if isinstance(function, Node) else node_of(function)
     task = Task(f"task-{next(_numbers)}", node, Kind.CALL, given, "")
     task.depth = depth
@@ -119,7 +137,9 @@ def call_task(function: Callable[..., Any], *args: Any) -> Any:
     """Call a task from inside a task; return its future."""
     scope = current.get()
     assert scope is not None
-    node = Node(name=function.__name__, steps=(Callee(function, None, (), function.__name__),))
+    node = Node(
+        name=function.__name__, steps=(Callee(function, None, (), function.__name__),)
+    )
     return scope.ends.call(node, Arguments(args, {}), None)
 
 

@@ -1,4 +1,6 @@
-"""A terminal for tests: a program runs in it, and its lines are read as a person would."""
+"""A terminal for tests: a program runs in it, and its lines are read as a person
+would.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ class Screen:
                 if self._row == len(self.lines):
                     self.lines.append("")
             elif part[2] is not None:
-                self._obey(part[2], int(part[1] or 1) if part[1].isdigit() or not part[1] else 0)
+                self._obey(
+                    part[2],
+                    int(part[1] or 1) if part[1].isdigit() or not part[1] else 0,
+                )
             else:
                 line = self.lines[self._row].ljust(self._column)
                 end = self._column + len(part[0])
@@ -52,13 +57,20 @@ class Screen:
 
 
 def run_on_terminal(program: str, folder: Path) -> list[str]:
-    """Run a Python *program* in *folder* on a terminal of its own; return the lines it shows."""
+    """Run a Python *program* in *folder* on a terminal of its own; return the lines it
+    shows.
+    """
     script = folder / "program.py"
     script.write_text(program)
     ours, its = pty.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"}
     process = subprocess.Popen(
-        [sys.executable, str(script)], stdin=its, stdout=its, stderr=its, cwd=folder, env=env
+        [sys.executable, str(script)],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        cwd=folder,
+        env=env,
     )
     os.close(its)
     parts = []

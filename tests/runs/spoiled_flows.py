@@ -1,4 +1,6 @@
-"""Flows that change whatever they are given, right after they got it: no record may notice."""
+"""Flows that change whatever they are given, right after they got it: no record may
+notice.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from flowpregel.func import entrypoint, task
 from flowpregel.types import Command
 
 _ID = re.compile(r"\b([0-9a-f]{16}\.)?[0-9a-f]{32}\b")
-"""Of an interrupt; and the digests of a call, which are of the code too: that is another."""
+"""Of an interrupt; and the digests of a call, which are of the code too: that is
+another.
+"""
 _LATE = 0.1
 Change = Callable[[Any], None]
 
@@ -65,7 +69,9 @@ def late_saver(path: Any) -> LateSaver:
     return saver
 
 
-def ask_and_answer(invoke: Callable[..., Any], app: Any, given: Any, change: Change) -> Any:
+def ask_and_answer(
+    invoke: Callable[..., Any], app: Any, given: Any, change: Change
+) -> Any:
     """Run *app* until it asks, answer, and change all that came and went."""
     asked: dict[str, Any] = {"thread_id": "t", "run_id": "one", "durability": "async"}
     found = invoke(app, given, **asked)
@@ -78,7 +84,9 @@ def ask_and_answer(invoke: Callable[..., Any], app: Any, given: Any, change: Cha
 
 
 def functional(saver: Any, executor: Any, change: Change) -> Any:
-    """Tasks whose results, and an input, an answer and a question, are changed by the body."""
+    """Tasks whose results, and an input, an answer and a question, are changed by the
+    body.
+    """
 
     @task
     def pair(n: int, more: list[int]) -> dict[str, Any]:
@@ -131,7 +139,9 @@ def graph(saver: Any, executor: Any, change: Change) -> Any:
                 change(each)
             if name == "second":
                 change(interrupt({"name": [name]}))
-            update: dict[str, Any] = {name: {"of": [name, [1]]} if name == "first" else [name]}
+            update: dict[str, Any] = {
+                name: {"of": [name, [1]]} if name == "first" else [name]
+            }
             if name == "first":
                 # Not `added`: its reducer would fold the state that was changed.
                 update |= {"deltas": [{"by": [name]}]}
@@ -147,15 +157,21 @@ def graph(saver: Any, executor: Any, change: Change) -> Any:
 
 
 def record(saver: BaseCheckpointSaver) -> Iterator[Any]:
-    """Yield what is kept of thread ``t``, oldest first, without ids, times and digests of code.
+    """Yield what is kept of thread ``t``, oldest first, without ids, times and digests
+    of code.
 
     The flows that are compared differ in what they change, so their code differs too.
     """
     for saved in reversed([*saver.history(Address("t"))]):
         checkpoint = saved.checkpoint
-        values = {name: each for name, each in checkpoint.values.items() if name != CALLED}
+        values = {
+            name: each for name, each in checkpoint.values.items() if name != CALLED
+        }
         deltas = {name: [*each.writes] for name, each in saved.deltas.items()}
-        writes = [(each.channel, _ID.sub("id", repr(_comparable(each)))) for each in saved.writes]
+        writes = [
+            (each.channel, _ID.sub("id", repr(_comparable(each))))
+            for each in saved.writes
+        ]
         writes.sort()
         yield checkpoint.step, checkpoint.source, repr(values), repr(deltas), writes
 
@@ -170,7 +186,11 @@ def _comparable(write: PendingWrite) -> Any:
 FLOWS = {"functional": functional, "graph": graph}
 INPUTS: dict[str, Any] = {
     "functional": {"numbers": [1, 2]},
-    "graph": {"first": {"given": [0]}, "added": [["given"]], "deltas": [{"given": [0]}]},
+    "graph": {
+        "first": {"given": [0]},
+        "added": [["given"]],
+        "deltas": [{"given": [0]}],
+    },
 }
 
 

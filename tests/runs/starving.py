@@ -1,8 +1,10 @@
-"""A program that invokes a flow while the system gives it few OS threads, and then again.
+"""A program that invokes a flow while the system gives it few OS threads, and then
+again.
 
-Prints for each try: the workers that are left, how the run ended, and how it ended when it was
-resumed with as many threads as it wants. Linux only. Root is not held to the limit, so root becomes
-another user. A process is an OS thread to the system, so workers cannot be started either.
+Prints for each try: the workers that are left, how the run ended, and how it ended when
+it was resumed with as many threads as it wants. Linux only. Root is not held to the
+limit, so root becomes another user. A process is an OS thread to the system, so workers
+cannot be started either.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def flow(count: int) -> int:
 
 
 def run(saver: LMDBSaver, executor: str, thread: str, durability: str) -> Any:
-    """Invoke the flow, kept by *saver*; in new worker processes if it is to run in some."""
+    """Invoke the flow, kept by *saver*; in new worker processes if it is to run in
+    some.
+    """
     with ExitStack() as stack:
         where: Any = executor
         if executor == "processes":
@@ -62,7 +66,9 @@ def threads_now() -> int:
 
 
 def become_somebody_else() -> None:
-    """Become another user, who may read what root may: so may the processes that it starts."""
+    """Become another user, who may read what root may: so may the processes that it
+    starts.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     keep_capabilities, ambient, add = 8, 47, 2
     libc.prctl(keep_capabilities, 1, 0, 0, 0)
@@ -78,7 +84,10 @@ def become_somebody_else() -> None:
 
 def main(folder: str, executor: str, durability: str) -> None:
     """Try with no more OS threads than there are, then with one more, and so on."""
-    with tempfile.TemporaryDirectory() as first, LMDBSaver(Path(first) / "store.lmdb") as saver:
+    with (
+        tempfile.TemporaryDirectory() as first,
+        LMDBSaver(Path(first) / "store.lmdb") as saver,
+    ):
         # All is imported now: another user may not be able to read it.
         run(saver, executor, "first", durability)
     if os.getuid() == 0:
@@ -96,7 +105,10 @@ def main(folder: str, executor: str, durability: str) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
         left = len(workers_of(os.getpid()))
-        print(f"{left}\t{ended!r}\t{run(saver, executor, str(more), durability)}", flush=True)
+        print(
+            f"{left}\t{ended!r}\t{run(saver, executor, str(more), durability)}",
+            flush=True,
+        )
     saver.close()
 
 

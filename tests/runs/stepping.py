@@ -28,7 +28,9 @@ def _built(nodes: tuple[str, ...], **options: Any) -> Any:
         graph.add_node(name, lambda _, name=name: {"nodes": [name]})
     for before, after in zip((START, *nodes), (*nodes, END), strict=True):
         graph.add_edge(before, after)
-    return graph.compile(checkpointer=os.environ.get(STORE), executor="inline", **options)
+    return graph.compile(
+        checkpointer=os.environ.get(STORE), executor="inline", **options
+    )
 
 
 def walked() -> Any:

@@ -22,7 +22,9 @@ def id_of(number):
 
 
 def step(number, values=None, *, parent=True, also=(), **more):
-    """Return the checkpoint of a superstep that writes *values*; *also* are other versions."""
+    """Return the checkpoint of a superstep that writes *values*; *also* are other
+    versions.
+    """
     values = {"n": number} if values is None else values
     version = number + 1
     return Checkpoint(
@@ -48,7 +50,14 @@ def commit(saver, number, values=None, *, thread="t", fence=None):
         writes = (TaskWrites(id_of(number - 1), "task", "path", (("n", number),)),)
     checkpoint = step(number, values)
     saver.commit(
-        [Batch(address=Address(thread), checkpoint=checkpoint, writes=writes, fence=fence)]
+        [
+            Batch(
+                address=Address(thread),
+                checkpoint=checkpoint,
+                writes=writes,
+                fence=fence,
+            )
+        ]
     )
 
 
@@ -58,7 +67,9 @@ def environment_of(path):
 
 
 def newest(path, thread="t"):
-    """Return the number of a thread's newest superstep as a fresh process would see it."""
+    """Return the number of a thread's newest superstep as a fresh process would see
+    it.
+    """
     with LMDBSaver(path) as saver:
         found = saver.load(Address(thread))
         return None if found is None else found.checkpoint.step

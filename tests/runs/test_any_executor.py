@@ -65,7 +65,9 @@ def test_a_call_from_a_task_is_refused_where_it_cannot_be_carried(adapted: Any) 
 def test_the_store_is_refused_where_it_cannot_be_reached() -> None:
     """With what to do instead."""
     with engine_of("threads") as engine:
-        error = error_of(Run(FuturesExecutor(engine)).outcome(jobs.put, store=InMemoryStore()))
+        error = error_of(
+            Run(FuturesExecutor(engine)).outcome(jobs.put, store=InMemoryStore())
+        )
 
     assert isinstance(error, ExecutorUnavailableError)
     assert "store" in str(error)
@@ -106,7 +108,9 @@ def test_plain_functions_run_in_workers(pool: ProcessExecutor) -> None:
     assert 2 == len(done)
     assert 4 == first.result()
     assert [0, 2, 4] == list(pool.map(jobs.double, range(3)))
-    assert {1} == {each.result() for each in concurrent.futures.as_completed([pool.submit(int, 1)])}
+    assert {1} == {
+        each.result() for each in concurrent.futures.as_completed([pool.submit(int, 1)])
+    }
 
 
 def test_a_plain_function_raises_its_own_error(pool: ProcessExecutor) -> None:
@@ -140,7 +144,9 @@ def test_a_job_for_a_closed_pool_fails() -> None:
     pool = ProcessExecutor(1)
     pool.close()
 
-    assert isinstance(error_of(Run(pool).outcome(jobs.double, 1)), ExecutorUnavailableError)
+    assert isinstance(
+        error_of(Run(pool).outcome(jobs.double, 1)), ExecutorUnavailableError
+    )
 
 
 def test_the_default_pool_is_one_and_is_made_anew_after_it_was_closed() -> None:

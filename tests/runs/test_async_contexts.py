@@ -1,4 +1,6 @@
-"""A `Context` whose context manager is async: entered and left on the event loop of the run."""
+"""A `Context` whose context manager is async: entered and left on the event loop of the
+run.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,21 @@ def graph(client: Client, *functions: Any, **options: Any) -> Pregel:
     """Return *functions* as nodes that run side by side, and are given the client."""
     names = [f"out{index}" for index, _ in enumerate(functions)]
     nodes = {
-        name: NodeBuilder().subscribe_to("given").read_from("client").do(function).write_to(name)
+        name: NodeBuilder()
+        .subscribe_to("given")
+        .read_from("client")
+        .do(function)
+        .write_to(name)
         for name, function in zip(names, functions, strict=True)
     }
     channels = {name: LastValue(Any) for name in ("given", *names)}
     channels["client"] = Context(client.opened)
     return Pregel(
-        nodes=nodes, channels=channels, input_channels="given", output_channels=names, **options
+        nodes=nodes,
+        channels=channels,
+        input_channels="given",
+        output_channels=names,
+        **options,
     )
 
 

@@ -106,7 +106,9 @@ def scratch(seen: Notes) -> None:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_each_attempt_has_a_scratch_folder_of_its_own(drive: Any, executor: str) -> None:
+def test_each_attempt_has_a_scratch_folder_of_its_own(
+    drive: Any, executor: str
+) -> None:
     """Empty at first, and gone afterwards."""
     seen = Notes()
 
@@ -193,9 +195,12 @@ def test_the_scratch_of_a_killed_program_is_removed(tmp_path: Path) -> None:
     temporary.mkdir()
 
     done = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, env=environment(TMPDIR=str(temporary)),
-        check=False, timeout=LONG,
-    )  # fmt: skip
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env=environment(TMPDIR=str(temporary)),
+        check=False,
+        timeout=LONG,
+    )
 
     assert -signal.SIGKILL == done.returncode
     wait_until(lambda: not [*temporary.glob("flowpregel-*")], LONG)

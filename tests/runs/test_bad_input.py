@@ -122,7 +122,9 @@ def test_an_interrupt_without_a_saver_names_the_node_and_the_remedy(
     drive: Any, executor: str
 ) -> None:
     """The question could never be answered."""
-    with pytest.raises(ConfigurationError, match=r"'n0' called interrupt\(\).*checkpointer="):
+    with pytest.raises(
+        ConfigurationError, match=r"'n0' called interrupt\(\).*checkpointer="
+    ):
         drive.invoke(fan_out(ask, executor=executor), 1)
 
 
@@ -184,7 +186,9 @@ def test_a_reducer_that_raises_keeps_what_the_tasks_did(drive: Any) -> None:
         return total + item
 
     channels = {"out": BinaryOperatorAggregate(int, fold)}
-    app = fan_out(lambda x: runs.append(x) or x, channels=channels, checkpointer=InMemorySaver())
+    app = fan_out(
+        lambda x: runs.append(x) or x, channels=channels, checkpointer=InMemorySaver()
+    )
     with pytest.raises(ZeroDivisionError):
         drive.invoke(app, 3, thread_id="t")
     broken.clear()
@@ -221,7 +225,9 @@ def test_a_node_that_writes_what_nobody_takes_fails_by_name(
 
 def test_a_channel_that_a_node_writes_is_looked_for_when_the_graph_is_built() -> None:
     """Long before it runs."""
-    with pytest.raises(ConfigurationError, match=r"'n' writes to channel 'nowhere'.*'out'"):
+    with pytest.raises(
+        ConfigurationError, match=r"'n' writes to channel 'nowhere'.*'out'"
+    ):
         graph({"n": on_input(same, "nowhere")})
 
 
@@ -241,10 +247,16 @@ def test_a_send_is_not_written_by_an_entry() -> None:
 # -------------------------------------------------------------------- limits
 
 
-def test_a_cycle_that_hits_the_limit_keeps_its_last_state(drive: Any, executor: str) -> None:
-    """The error says how many supersteps there were to be, and a larger limit goes on."""
+def test_a_cycle_that_hits_the_limit_keeps_its_last_state(
+    drive: Any, executor: str
+) -> None:
+    """The error says how many supersteps there were to be, and a larger limit goes
+    on.
+    """
     app = Pregel(
-        nodes={"n": NodeBuilder().subscribe_only("a").do(lambda n: n + 1).write_to("a")},
+        nodes={
+            "n": NodeBuilder().subscribe_only("a").do(lambda n: n + 1).write_to("a")
+        },
         channels={"a": LastValue(int)},
         input_channels="a",
         output_channels="a",
@@ -288,12 +300,16 @@ def test_a_timeout_that_cannot_be_kept_is_refused(drive: Any, executor: str) -> 
     """Nothing can stop an OS thread."""
     app = graph({"n": on_input(same).set_timeout(1)}, executor=executor)
 
-    with pytest.raises(ConfigurationError, match=r"'n' has a timeout.*executor='processes'"):
+    with pytest.raises(
+        ConfigurationError, match=r"'n' has a timeout.*executor='processes'"
+    ):
         drive.invoke(app, 1)
 
 
 @pytest.mark.parametrize("executor", ["process", 3, object()])
-def test_an_executor_that_nobody_knows_is_refused_with_those_there_are(executor: Any) -> None:
+def test_an_executor_that_nobody_knows_is_refused_with_those_there_are(
+    executor: Any,
+) -> None:
     """For a graph, and for a node."""
     with pytest.raises(ConfigurationError, match="'processes', 'threads', 'inline'"):
         fan_out(same, executor=executor)
@@ -315,14 +331,26 @@ def test_a_run_with_a_saver_needs_a_thread_id(drive: Any) -> None:
 @pytest.mark.parametrize(
     ("asked", "error", "message"),
     [
-        ({"stream_mode": "valuse"}, ConfigurationError, "'valuse' is unknown.*values, updates"),
+        (
+            {"stream_mode": "valuse"},
+            ConfigurationError,
+            "'valuse' is unknown.*values, updates",
+        ),
         ({"stream_mode": ["values", "x"]}, ConfigurationError, "'x' is unknown"),
         ({"durability": "always"}, ConfigurationError, "'sync', 'async' or 'exit'"),
         ({"threadid": "t"}, TypeError, "'threadid'.*thread_id"),
         ({"run_id": 7}, ConfigurationError, "run_id must be text or a UUID, not 7"),
         ({"run_id": ""}, ConfigurationError, "run_id must be text or a UUID, not ''"),
-        ({"recursion_limit": 0}, ConfigurationError, "recursion_limit must be at least 1"),
-        ({"max_concurrency": True}, ConfigurationError, "max_concurrency must be at least 1"),
+        (
+            {"recursion_limit": 0},
+            ConfigurationError,
+            "recursion_limit must be at least 1",
+        ),
+        (
+            {"max_concurrency": True},
+            ConfigurationError,
+            "max_concurrency must be at least 1",
+        ),
         ({"tags": "one"}, ConfigurationError, "tags must be a list"),
         ({"tags": 5}, ConfigurationError, "tags must be a list of texts, not 5"),
         ({"thread_id": 3.5}, ConfigurationError, "thread_id must be text"),
@@ -351,9 +379,13 @@ def test_a_checkpoint_that_is_not_there_is_named(drive: Any) -> None:
         drive.invoke(app, None, thread_id="t", checkpoint_id="x")
 
 
-def test_an_outermost_graph_has_no_graph_around_to_borrow_a_saver_from(drive: Any) -> None:
+def test_an_outermost_graph_has_no_graph_around_to_borrow_a_saver_from(
+    drive: Any,
+) -> None:
     """``checkpointer=True`` is for nested graphs."""
-    with pytest.raises(ConfigurationError, match="checkpointer=True cannot be used for root"):
+    with pytest.raises(
+        ConfigurationError, match="checkpointer=True cannot be used for root"
+    ):
         drive.invoke(fan_out(same, checkpointer=True), 1, thread_id="t")
 
 
@@ -363,7 +395,10 @@ def test_an_outermost_graph_has_no_graph_around_to_borrow_a_saver_from(drive: An
         ({"input_channels": "b"}, "the input channel 'b'"),
         ({"output_channels": ["b"]}, "the output channel 'b'"),
         ({"stream_channels": "b"}, "the output channel 'b'"),
-        ({"channels": {"b": EphemeralValue(int)}, "input_channels": "b"}, "not subscribed to"),
+        (
+            {"channels": {"b": EphemeralValue(int)}, "input_channels": "b"},
+            "not subscribed to",
+        ),
         ({"interrupt_before_nodes": ["x"]}, "breakpoint names node 'x'.*n0"),
         ({"channels": {"__return__": LastValue(int)}}, "'__return__' is reserved"),
         ({"channels": {TASKS: LastValue(int)}}, "reserved and must be a Topic"),

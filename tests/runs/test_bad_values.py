@@ -54,5 +54,7 @@ def test_a_command_that_updates_what_has_no_name_is_refused(drive: Any) -> None:
     """A number is no channel."""
     app = fan_out(str, checkpointer=InMemorySaver())
 
-    with pytest.raises(InvalidUpdateError, match="wrote to channel 1, which does not exist"):
+    with pytest.raises(
+        InvalidUpdateError, match="wrote to channel 1, which does not exist"
+    ):
         drive.invoke(app, Command(update={1: 2}), thread_id="1")

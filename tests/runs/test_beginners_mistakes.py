@@ -88,24 +88,48 @@ async def _result_on_a_loop() -> Any:
 
 FUTURES: dict[str, Mistake] = {
     "adds to a future": (lambda: inside(lambda: double(1) + 1), TypeError, RESULT),
-    "sums futures": (lambda: inside(lambda: sum(double.map([1, 2]))), TypeError, RESULT),
+    "sums futures": (
+        lambda: inside(lambda: sum(double.map([1, 2]))),
+        TypeError,
+        RESULT,
+    ),
     "loops over a future": (lambda: inside(lambda: [*double([1])]), TypeError, RESULT),
-    "asks a future a question": (lambda: inside(lambda: 1 if double(1) else 2), TypeError, RESULT),
+    "asks a future a question": (
+        lambda: inside(lambda: 1 if double(1) else 2),
+        TypeError,
+        RESULT,
+    ),
     "compares a future": (lambda: inside(lambda: double(1) > 1), TypeError, RESULT),
-    "puts a future into text": (lambda: inside(lambda: f"got {double(1)}"), TypeError, RESULT),
-    "takes a part of a future": (lambda: inside(lambda: double([1])[0]), TypeError, RESULT),
+    "puts a future into text": (
+        lambda: inside(lambda: f"got {double(1)}"),
+        TypeError,
+        RESULT,
+    ),
+    "takes a part of a future": (
+        lambda: inside(lambda: double([1])[0]),
+        TypeError,
+        RESULT,
+    ),
     "calls a method of the result": (
         lambda: inside(lambda: double("a").upper()),
         AttributeError,
         "write future.result().upper",
     ),
-    "returns a future": (lambda: inside(lambda: double(1)), TypeError, "return future.result()"),
+    "returns a future": (
+        lambda: inside(lambda: double(1)),
+        TypeError,
+        "return future.result()",
+    ),
     "returns a list of futures": (
         lambda: inside(lambda: double.map([1])),
         TypeError,
         "return [future.result() for future in futures]",
     ),
-    "waits on an event loop": (lambda: inside_async(_result_on_a_loop), RuntimeError, "use await"),
+    "waits on an event loop": (
+        lambda: inside_async(_result_on_a_loop),
+        RuntimeError,
+        "use await",
+    ),
 }
 
 # ---------------------------------------------------------------- tasks
@@ -128,18 +152,38 @@ def _lock(n: int) -> Any:
 
 
 TASKS: dict[str, Mistake] = {
-    "calls a task outside of a run": (lambda: double(1), RuntimeError, "double.func(...)"),
-    "maps outside of a run": (lambda: double.map([1]), RuntimeError, "double.func(...)"),
+    "calls a task outside of a run": (
+        lambda: double(1),
+        RuntimeError,
+        "double.func(...)",
+    ),
+    "maps outside of a run": (
+        lambda: double.map([1]),
+        RuntimeError,
+        "double.func(...)",
+    ),
     "mistypes an option of a task": (lambda: task(timeou=3), TypeError, "timeout"),
-    "makes a task of a number": (lambda: task(3), ConfigurationError, "takes a function"),
+    "makes a task of a number": (
+        lambda: task(3),
+        ConfigurationError,
+        "takes a function",
+    ),
     "yields in a task": (lambda: task(_yields), ConfigurationError, "return a list"),
-    "gives a number of tries": (lambda: task(retry_policy=3), ConfigurationError, "RetryPolicy("),
+    "gives a number of tries": (
+        lambda: task(retry_policy=3),
+        ConfigurationError,
+        "RetryPolicy(",
+    ),
     "mistypes an executor": (
         lambda: task(executor="process"),
         ConfigurationError,
         "'processes', 'threads', 'inline'",
     ),
-    "gives a negative timeout": (lambda: task(timeout=-1), ConfigurationError, "timeout"),
+    "gives a negative timeout": (
+        lambda: task(timeout=-1),
+        ConfigurationError,
+        "timeout",
+    ),
     "makes chunks of nothing": (
         lambda: inside(lambda: double.map([1], chunksize=0)),
         ConfigurationError,
@@ -150,7 +194,11 @@ TASKS: dict[str, Mistake] = {
         ValueError,
         "all of the same length",
     ),
-    "maps over a number": (lambda: inside(lambda: double.map(3)), TypeError, "range(3)"),
+    "maps over a number": (
+        lambda: inside(lambda: double.map(3)),
+        TypeError,
+        "range(3)",
+    ),
     "mistypes errors=": (
         lambda: inside(lambda: double.map([1], errors="retrun")),
         ConfigurationError,
@@ -181,7 +229,11 @@ TASKS: dict[str, Mistake] = {
         ConfigurationError,
         "checkpointer",
     ),
-    "asks outside of a run": (lambda: interrupt("?"), RuntimeError, "call it from a node, a task"),
+    "asks outside of a run": (
+        lambda: interrupt("?"),
+        RuntimeError,
+        "call it from a node, a task",
+    ),
 }
 
 # ---------------------------------------------------------------- workflows
@@ -220,14 +272,22 @@ def _a_file_for_a_store() -> None:
 
 WORKFLOWS: dict[str, Mistake] = {
     "calls a workflow": (lambda: plain(1), TypeError, "write plain.run(...)"),
-    "leaves out an argument": (lambda: plain.run(), TypeError, "missing a required argument: 'n'"),
+    "leaves out an argument": (
+        lambda: plain.run(),
+        TypeError,
+        "missing a required argument: 'n'",
+    ),
     "gives too many arguments": (
         lambda: plain.run(1, 2),
         TypeError,
         "too many positional arguments",
     ),
     "mistypes an argument": (lambda: plain.run(1, scales=2), TypeError, "scale"),
-    "gives run a thread_id": (lambda: kept().run(1, thread_id="1"), TypeError, "id='...'"),
+    "gives run a thread_id": (
+        lambda: kept().run(1, thread_id="1"),
+        TypeError,
+        "id='...'",
+    ),
     "gives an id without a checkpointer": (
         lambda: plain.run(1, id="1"),
         ConfigurationError,
@@ -245,8 +305,16 @@ WORKFLOWS: dict[str, Mistake] = {
         EmptyInputError,
         "pass",
     ),
-    "forgets the thread": (lambda: kept().invoke(1), ConfigurationError, "thread_id='...'"),
-    "mistypes a setting": (lambda: kept().invoke(1, thread="1"), TypeError, "thread_id"),
+    "forgets the thread": (
+        lambda: kept().invoke(1),
+        ConfigurationError,
+        "thread_id='...'",
+    ),
+    "mistypes a setting": (
+        lambda: kept().invoke(1, thread="1"),
+        TypeError,
+        "thread_id",
+    ),
     "mistypes on_conflict": (
         lambda: kept().run(1, id="1", on_conflict="waits"),
         ConfigurationError,
@@ -262,7 +330,11 @@ WORKFLOWS: dict[str, Mistake] = {
         ConfigurationError,
         "values",
     ),
-    "runs what waits for an answer": (_unanswered, UnansweredError, "Command(resume=...)"),
+    "runs what waits for an answer": (
+        _unanswered,
+        UnansweredError,
+        "Command(resume=...)",
+    ),
     "answers what nobody asked": (
         lambda: kept().invoke(Command(resume=1), thread_id="1"),
         UnknownInterruptError,

@@ -1,4 +1,6 @@
-"""The benchmarks work: each workload does ours and the machine's limits once, with tiny sizes."""
+"""The benchmarks work: each workload does ours and the machine's limits once, with tiny
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def test_our_side_of_a_workload_gives_the_figures_of_its_rows(module: str) -> No
 
 
 def test_every_side_names_a_maker_that_takes_its_options() -> None:
-    """A workload cannot name work that nobody can do (those whose peer is not here aside)."""
+    """A workload cannot name work that nobody can do (those whose peer is not here
+    aside).
+    """
     sides = [
         side
         for quick in (True, False)
@@ -53,7 +57,9 @@ def test_every_side_names_a_maker_that_takes_its_options() -> None:
         for side in each.sides.values()
     ]
 
-    assert all(callable(maker_of(side.maker)) for side in sides if harness.is_there(side))
+    assert all(
+        callable(maker_of(side.maker)) for side in sides if harness.is_there(side)
+    )
 
 
 @pytest.mark.slow
@@ -66,12 +72,15 @@ def test_sides_in_processes_of_their_own_take_turns() -> None:
             "other": Side(maker="peers.futures:ideal", options=limit, repeats=1),
             "absent": Side(maker="peers.nobody:nothing", needs=("no_such_module",)),
         },
-        rows=(), repeats=2,
-    )  # fmt: skip
+        rows=(),
+        repeats=2,
+    )
 
     samples = harness.measure(workload)
 
-    assert {OURS: 2, "other": 1} == {name: len(turns) for name, turns in samples.items()}
+    assert {OURS: 2, "other": 1} == {
+        name: len(turns) for name, turns in samples.items()
+    }
     assert {"wall", "seconds"} <= {*samples[OURS][0]}
 
 
@@ -80,7 +89,9 @@ def test_a_side_that_fails_says_why_and_the_others_go_on(capsys: Any) -> None:
     """One peer that is broken does not cost the figures of the rest."""
     sides = {
         OURS: Side(maker="peers.futures:ideal", options={"seconds": 1.0}),
-        "broken": Side(maker="peers.futures:gather", options={"count": 1, "kind": 1, "x": 2}),
+        "broken": Side(
+            maker="peers.futures:gather", options={"count": 1, "kind": 1, "x": 2}
+        ),
     }
 
     samples = harness.measure(Workload(sides=sides, rows=(), repeats=1))
@@ -110,7 +121,10 @@ def test_a_side_that_ends_is_an_error_with_what_it_said() -> None:
         child.ready()
 
 
-TURNS = {OURS: [{"seconds": 1.0}, {"seconds": 2.0}, {"seconds": 9.0}], "peer": [{"seconds": 4.0}]}
+TURNS = {
+    OURS: [{"seconds": 1.0}, {"seconds": 2.0}, {"seconds": 9.0}],
+    "peer": [{"seconds": 4.0}],
+}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +138,9 @@ TURNS = {OURS: [{"seconds": 1.0}, {"seconds": 2.0}, {"seconds": 9.0}], "peer": [
         ((Goal(most=0.4, against="peer"), Goal(most=1, against="nobody")), False),
     ],
 )
-def test_a_row_holds_if_its_median_meets_every_goal(goals: Any, holds: bool | None) -> None:
+def test_a_row_holds_if_its_median_meets_every_goal(
+    goals: Any, holds: bool | None
+) -> None:
     """A goal without its peer is not compared, and one that is missed decides."""
     row = Row(name="r", what="work", goals=goals)
     sides = {name: Side(maker="m:f") for name in TURNS}
@@ -132,7 +148,9 @@ def test_a_row_holds_if_its_median_meets_every_goal(goals: Any, holds: bool | No
     found = harness.result_of(row, Workload(sides=sides, rows=(row,)), TURNS)
 
     assert holds is found["holds"]
-    assert {"median": 2.0, "low": 1.5, "high": 5.5, "turns": 3} == found["figures"][OURS]
+    assert {"median": 2.0, "low": 1.5, "high": 5.5, "turns": 3} == found["figures"][
+        OURS
+    ]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +163,9 @@ def test_a_row_holds_if_its_median_meets_every_goal(goals: Any, holds: bool | No
         ("census", ["census", "census CPU"]),
     ],
 )
-def test_a_short_name_asks_for_all_rows_that_begin_with_it(asked: str, found: list[str]) -> None:
+def test_a_short_name_asks_for_all_rows_that_begin_with_it(
+    asked: str, found: list[str]
+) -> None:
     """But W1 is not W10."""
     assert found == [name for name in order.names() if order.is_asked(name, [asked])]
 

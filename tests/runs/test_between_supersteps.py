@@ -29,37 +29,54 @@ EVERY = ["one", "two", "three"]
 
 
 @pytest.fixture(params=["lmdb", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
     """The path or the URL of a store without runs."""
     is_folder = request.param == "lmdb"
-    location = str(tmp_path / "store") if is_folder else request.getfixturevalue("postgres_url")
+    location = (
+        str(tmp_path / "store")
+        if is_folder
+        else request.getfixturevalue("postgres_url")
+    )
     monkeypatch.setenv(stepping.STORE, location)
     return location
 
 
 def run(flow: str, thread: str, fault: str = "", trace: Path | None = None) -> int:
-    """Run a graph in a process of its own, which may be killed; return its exit code."""
+    """Run a graph in a process of its own, which may be killed; return its exit
+    code.
+    """
     code = (
         "from flowpregel.cli.targets import load_flow\n"
-        f"load_flow('{MODULE}:{flow}').invoke({{}}, thread_id={thread!r}, durability='sync')"
+        f"load_flow('{MODULE}:{flow}').invoke({{}}, thread_id={thread!r}, "
+        "durability='sync')"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), _fault.FAULT: fault}
     if trace is not None:
         env[_fault.TRACE] = str(trace)
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=env, capture_output=True, cwd=ROOT, timeout=60, check=False,
-    )  # fmt: skip
+        env=env,
+        capture_output=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
     return done.returncode
 
 
 def end_leases(store: str) -> None:
-    """Let the leases of killed processes be out now, which in PostgreSQL takes their seconds."""
+    """Let the leases of killed processes be out now, which in PostgreSQL takes their
+    seconds.
+    """
     if store.startswith("postgresql:"):
         import psycopg
 
         with psycopg.connect(store) as connection:
-            connection.execute("UPDATE flowpregel.leases SET expires = now() - interval '1 s'")
+            connection.execute(
+                "UPDATE flowpregel.leases SET expires = now() - interval '1 s'"
+            )
 
 
 def status(store: str, thread: str) -> str:
@@ -82,7 +99,11 @@ def printed(store: str, *words: str) -> Any:
 def walked(store: str, flow: str, thread: str) -> tuple[list[str], tuple[str, ...]]:
     """Return the nodes that ran, and those that are due."""
     with opened(store) as saver:
-        state = getattr(stepping, flow).copy({"checkpointer": saver}).get_state(thread_id=thread)
+        state = (
+            getattr(stepping, flow)
+            .copy({"checkpointer": saver})
+            .get_state(thread_id=thread)
+        )
     return state.values.get("nodes", []), state.next
 
 
@@ -115,7 +136,9 @@ def test_a_run_killed_after_any_commit_is_stopped_if_nodes_are_due(
 
 @pytest.mark.parametrize("flow", ["look", "check"])
 def test_a_run_at_a_breakpoint_waits_for_a_person(store: str, flow: str) -> None:
-    """Also if it was killed there: neither `wake` nor `recover` goes past it, `resume` does."""
+    """Also if it was killed there: neither `wake` nor `recover` goes past it, `resume`
+    does.
+    """
     assert 0 == run(flow, "paused")
     commits = 0
     while True:
@@ -132,7 +155,9 @@ def test_a_run_at_a_breakpoint_waits_for_a_person(store: str, flow: str) -> None
     assert 2 < len(paused)  # one of them was killed there
     assert {"waiting"} == {status(store, thread) for thread in paused}
 
-    for command in ("wake", "recover") if store.startswith("postgresql:") else ("wake",):
+    for command in (
+        ("wake", "recover") if store.startswith("postgresql:") else ("wake",)
+    ):
         assert Code.OK == CliRunner().invoke(app, [command, "--store", store]).exit_code
     for thread in paused:
         assert (["one"], ("two",)) == walked(store, flow, thread)
@@ -148,7 +173,12 @@ def test_a_breakpoint_that_only_one_run_has_is_kept(store: str) -> None:
     with opened(store) as saver:
         graph = stepping.walk.copy({"checkpointer": saver})
         for durability in ("sync", "async", "exit"):
-            graph.invoke({}, thread_id=durability, durability=durability, interrupt_before=["two"])
+            graph.invoke(
+                {},
+                thread_id=durability,
+                durability=durability,
+                interrupt_before=["two"],
+            )
             assert "waiting" == saver.thread(durability).status
             graph.invoke(None, thread_id=durability, durability=durability)
             assert "done" == saver.thread(durability).status
@@ -161,7 +191,10 @@ def test_a_run_that_has_used_up_its_supersteps_has_failed(store: str) -> None:
         for durability in ("sync", "exit"):
             with pytest.raises(GraphRecursionError):
                 graph.invoke(
-                    {}, {"recursion_limit": 2}, thread_id=durability, durability=durability
+                    {},
+                    {"recursion_limit": 2},
+                    thread_id=durability,
+                    durability=durability,
                 )
             assert "failed" == saver.thread(durability).status
 
@@ -169,7 +202,9 @@ def test_a_run_that_has_used_up_its_supersteps_has_failed(store: str) -> None:
 def test_an_edited_thread_waits_for_a_person_to_go_on(store: str) -> None:
     with opened(store) as saver:
         graph = stepping.walk.copy({"checkpointer": saver})
-        graph.update_state({"configurable": {"thread_id": "a"}}, {"nodes": ["one"]}, as_node="one")
+        graph.update_state(
+            {"configurable": {"thread_id": "a"}}, {"nodes": ["one"]}, as_node="one"
+        )
         assert "waiting" == saver.thread("a").status
 
         graph.invoke(None, thread_id="a")

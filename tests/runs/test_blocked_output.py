@@ -1,4 +1,6 @@
-"""What tasks print and log is written aside: a screen or handler that blocks costs nobody else."""
+"""What tasks print and log is written aside: a screen or handler that blocks costs
+nobody else.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ double = task(gated.double)
 
 
 def unrelated(pool: ProcessExecutor) -> None:
-    """Run another flow, whose tasks print too: a result, a timeout, a death and a cancel."""
+    """Run another flow, whose tasks print too: a result, a timeout, a death and a
+    cancel.
+    """
 
     @entrypoint(executor=pool)
     def flow(number: int) -> Any:
@@ -119,7 +123,9 @@ def unrelated(pool: ProcessExecutor) -> None:
 def test_a_screen_that_takes_nothing_holds_up_nobody_else(
     pool: ProcessExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who prints much is held back by its own socket; when the screen takes it, nothing is lost."""
+    """Who prints much is held back by its own socket; when the screen takes it, nothing
+    is lost.
+    """
     screen = BlockedPipe()
     screen.fill()
     monkeypatch.setattr(sys, "stdout", screen)
@@ -139,7 +145,9 @@ def test_a_screen_that_takes_nothing_holds_up_nobody_else(
     screen.end()
     reader.join(LONG)
     printed = [line for line in lines if line.startswith("[flood]")]
-    assert [f"[flood] {number:07} {'x' * 1015}" for number in range(12 * 1024)] == printed
+    assert [
+        f"[flood] {number:07} {'x' * 1015}" for number in range(12 * 1024)
+    ] == printed
     assert {"[say] other", "[say_and_die] dead"} <= {*lines}
 
 
@@ -207,7 +215,9 @@ def log_event(event: str) -> int:
 def test_what_a_task_has_printed_is_written_before_its_run_returns(
     pool: ProcessExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as the screen takes it: who reads the program's output sees it in its order."""
+    """As long as the screen takes it: who reads the program's output sees it in its
+    order.
+    """
 
     class Screen(io.StringIO):
         """Gives other OS threads every chance to be first."""
@@ -224,7 +234,9 @@ def test_what_a_task_has_printed_is_written_before_its_run_returns(
         screen.write(f"before {number}\n")
         flow.invoke(f"said {number}")
     with pytest.raises(WorkerDiedError):
-        entrypoint(executor=pool)(lambda text: say_and_die(text).result()).invoke("last words")
+        entrypoint(executor=pool)(lambda text: say_and_die(text).result()).invoke(
+            "last words"
+        )
 
     expected = [each for n in range(100) for each in (f"before {n}", f"[say] said {n}")]
     assert [*expected, "[say_and_die] last words"] == screen.getvalue().splitlines()
@@ -257,9 +269,14 @@ def test_nothing_that_was_printed_is_lost_when_the_program_ends(tmp_path: Path) 
     words = [sys.executable, "program.py", "2000"]
 
     done = subprocess.run(
-        words, capture_output=True, text=True, cwd=tmp_path, env=environment(), timeout=LONG,
+        words,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        timeout=LONG,
         check=True,
-    )  # fmt: skip
+    )
 
     lines = done.stdout.splitlines()
     assert 4_000 == sum(line.startswith("[speak] line") for line in lines)
@@ -267,13 +284,19 @@ def test_nothing_that_was_printed_is_lost_when_the_program_ends(tmp_path: Path) 
     assert ["[speak] to stderr"] * 2 == done.stderr.splitlines()
 
 
-def test_a_program_ends_though_nobody_reads_what_its_tasks_have_printed(tmp_path: Path) -> None:
+def test_a_program_ends_though_nobody_reads_what_its_tasks_have_printed(
+    tmp_path: Path,
+) -> None:
     """In a bounded time, and in good order: what cannot be written by then is lost."""
     (tmp_path / "program.py").write_text(PROGRAM.replace('print("returned", ', "("))
     words = [sys.executable, "program.py", "50000"]
 
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment()
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env=environment(),
     ) as program:
         assert program.stdout is not None
         assert program.stderr is not None

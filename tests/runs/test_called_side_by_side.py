@@ -20,15 +20,25 @@ class Items(TypedDict, total=False):
 
 def calling(name: str, checkpointer: Any, config: Any) -> Callable[[Items], Items]:
     """Return a node that calls a graph of two supersteps."""
-    steps = [("first", lambda _: {"items": [name]}), ("second", lambda _: {"items": [name]})]
-    graph = StateGraph(Items).add_sequence(steps).add_edge(START, "first").compile(checkpointer)
+    steps = [
+        ("first", lambda _: {"items": [name]}),
+        ("second", lambda _: {"items": [name]}),
+    ]
+    graph = (
+        StateGraph(Items)
+        .add_sequence(steps)
+        .add_edge(START, "first")
+        .compile(checkpointer)
+    )
     return lambda _: {"items": graph.invoke({"items": []}, config)["items"]}
 
 
 def test_one_that_waits_for_its_saver_is_not_forgotten(
     drive: Drive, executor: str, saver: BaseCheckpointSaver
 ) -> None:
-    """While one calls its graph, another one's ends, with a commit of a third under way."""
+    """While one calls its graph, another one's ends, with a commit of a third under
+    way.
+    """
     own = {"configurable": {"thread_id": "own"}}
     builder = StateGraph(Items)
     for name in ("a", "b", "c"):
@@ -40,4 +50,6 @@ def test_one_that_waits_for_its_saver_is_not_forgotten(
 
     ended = drive.invoke(app, {"items": []}, thread_id="1")
 
-    assert ["a", "a", "a", "a", "b", "b", "b", "b", "c", "c", "c", "c"] == ended["items"]
+    assert ["a", "a", "a", "a", "b", "b", "b", "b", "c", "c", "c", "c"] == ended[
+        "items"
+    ]

@@ -103,7 +103,9 @@ def test_a_run_that_cannot_be_told_yet_is_told_when_it_can(tmp_path: Path) -> No
 def test_the_command_stops_the_run_of_another_process(tmp_path: Path) -> None:
     """Its workers too; both processes say that what finished is kept."""
     with half_way(tmp_path) as process:
-        asked = CliRunner().invoke(command, ["cancel", "job", "--store", str(tmp_path / "store")])
+        asked = CliRunner().invoke(
+            command, ["cancel", "job", "--store", str(tmp_path / "store")]
+        )
         _, told = process.communicate(timeout=30)
 
     assert Code.OK == asked.exit_code, asked.output
@@ -118,7 +120,15 @@ def test_the_command_stops_the_run_of_another_process(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_stopped_owner_is_asked_and_stops_when_it_goes_on(tmp_path: Path) -> None:
     """The command does not claim what has not happened."""
-    line = ["cancel", "job", "--store", str(tmp_path / "store"), "--json", "--wait", "0.3"]
+    line = [
+        "cancel",
+        "job",
+        "--store",
+        str(tmp_path / "store"),
+        "--json",
+        "--wait",
+        "0.3",
+    ]
 
     with half_way(tmp_path, "--quiet") as process:
         process.send_signal(signal.SIGSTOP)

@@ -41,7 +41,9 @@ def quick(value: Any) -> Any:
 
 
 def next_after(pool: ProcessExecutor, called: Any, seen: Notes) -> str:
-    """Run a workflow that cancels a call of *called* once it has begun, and makes another."""
+    """Run a workflow that cancels a call of *called* once it has begun, and makes
+    another.
+    """
 
     @entrypoint(executor=pool)
     def flow(_: int) -> str:
@@ -317,7 +319,9 @@ async def begin(value: str, seen: Notes) -> str:
 
 
 def edited(saver: Any, seen: Notes, is_edited: bool) -> Any:
-    """Return a workflow that gives a call up and fails, or after an edit waits for that call."""
+    """Return a workflow that gives a call up and fails, or after an edit waits for that
+    call.
+    """
     if is_edited:
 
         @entrypoint(checkpointer=saver)

@@ -1,4 +1,6 @@
-"""What travels with a task: context variables, trace context, what structlog has bound."""
+"""What travels with a task: context variables, trace context, what structlog has
+bound.
+"""
 
 from __future__ import annotations
 
@@ -101,10 +103,14 @@ def name_of_tenant(_: int) -> str:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_node_sees_the_variables_of_who_started_the_run(drive: Any, executor: str) -> None:
+def test_a_node_sees_the_variables_of_who_started_the_run(
+    drive: Any, executor: str
+) -> None:
     """There is no other caller."""
     app = Pregel(
-        nodes={"n": NodeBuilder().subscribe_only("in").do(name_of_tenant).write_to("out")},
+        nodes={
+            "n": NodeBuilder().subscribe_only("in").do(name_of_tenant).write_to("out")
+        },
         channels={"in": LastValue(int), "out": LastValue(str)},
         input_channels="in",
         output_channels="out",
@@ -127,7 +133,9 @@ def test_a_variable_that_is_not_declared_says_how_it_would_be(drive: Any) -> Non
     def flow(number: int) -> Any:
         return peek(number).result()
 
-    with pytest.raises(TaskSerializationError, match=r"closure local.*flowpregel\.carry\(\)"):
+    with pytest.raises(
+        TaskSerializationError, match=r"closure local.*flowpregel\.carry\(\)"
+    ):
         drive.invoke(flow, 0)
 
 
@@ -177,7 +185,9 @@ def test_variables_of_the_main_program_travel(tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)
 
-    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, file], capture_output=True, text=True, timeout=60
+    )
 
     assert "('ada', 'default')\n" == done.stdout, done.stderr
 
@@ -213,9 +223,13 @@ def spanned(_: int = 0) -> tuple[str, str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_current_span_of_opentelemetry_is_a_tasks_parent(drive: Any, executor: str) -> None:
+def test_the_current_span_of_opentelemetry_is_a_tasks_parent(
+    drive: Any, executor: str
+) -> None:
     """In the body, and in other processes."""
-    trace = pytest.importorskip("opentelemetry.trace", reason="the extra otel is not installed")
+    trace = pytest.importorskip(
+        "opentelemetry.trace", reason="the extra otel is not installed"
+    )
     from opentelemetry.trace.propagation import tracecontext
 
     @entrypoint(executor=executor)
@@ -223,7 +237,9 @@ def test_the_current_span_of_opentelemetry_is_a_tasks_parent(drive: Any, executo
         from opentelemetry import context as tracing
 
         carrier = {"traceparent": PARENT, "tracestate": "a=b"}
-        token = tracing.attach(tracecontext.TraceContextTextMapPropagator().extract(carrier))
+        token = tracing.attach(
+            tracecontext.TraceContextTextMapPropagator().extract(carrier)
+        )
         found = spanned().result()
         tracing.detach(token)
         return found
@@ -255,8 +271,15 @@ def test_a_workers_log_record_says_whose_it_is(
     drive.invoke(flow, 0, thread_id="t", run_id="3b2c4a4e-9f67-4f8e-bd64-5a3d5b6a7c01")
 
     record: Any = caplog.records[-1]
-    assert ("t", "3b2c4a4e-9f67-4f8e-bd64-5a3d5b6a7c01") == (record.thread_id, record.run_id)
-    assert ("log_plainly", 1, record.process) == (record.task, record.attempt, record.pid)
+    assert ("t", "3b2c4a4e-9f67-4f8e-bd64-5a3d5b6a7c01") == (
+        record.thread_id,
+        record.run_id,
+    )
+    assert ("log_plainly", 1, record.process) == (
+        record.task,
+        record.attempt,
+        record.pid,
+    )
 
 
 def log_quietly(_: int) -> None:
@@ -264,13 +287,17 @@ def log_quietly(_: int) -> None:
     logging.getLogger("user.other").debug("nobody asked")
 
 
-def test_a_worker_logs_at_the_levels_of_the_program(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_logs_at_the_levels_of_the_program(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """As they are when the worker starts, each logger's own."""
     caplog.set_level(logging.DEBUG, "user.quiet")
     with ProcessExecutor(1) as pool:
         pool.submit(log_quietly, 1).result()
 
-    assert ["a detail"] == [each.message for each in caplog.records if each.name[:5] == "user."]
+    assert ["a detail"] == [
+        each.message for each in caplog.records if each.name[:5] == "user."
+    ]
 
 
 @task
@@ -293,7 +320,8 @@ def test_structlogs_events_arrive_with_the_runs_fields(drive: Any) -> None:
     @entrypoint(executor="processes")
     def flow(number: int) -> None:
         structlog.contextvars.bind_contextvars(request="r1", live=drive)
-        # Twice: a worker that imports structlog in a task knows it from the next one on.
+        # Twice: a worker that imports structlog in a task knows it from the next one
+        # on.
         log_structured(number).result()
         log_structured(number).result()
 
@@ -302,9 +330,16 @@ def test_structlogs_events_arrive_with_the_runs_fields(drive: Any) -> None:
 
     event, failed = events[-2:]
     assert ("at work", 7, "r1", "info") == (
-        event["event"], event["number"], event["request"], event["log_level"],
-    )  # fmt: skip
-    assert ("log_structured", "t", 1) == (event["task"], event["thread_id"], event["attempt"])
+        event["event"],
+        event["number"],
+        event["request"],
+        event["log_level"],
+    )
+    assert ("log_structured", "t", 1) == (
+        event["task"],
+        event["thread_id"],
+        event["attempt"],
+    )
     assert event["live"] == repr(drive)
     assert "ValueError: boom" in failed["exception"]
 

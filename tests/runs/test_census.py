@@ -28,16 +28,21 @@ EVERYTHING = "FLOWPREGEL_CRASH_ALL" in os.environ
 KILLS, FOLDERS = (20, [str(STDLIB)]) if EVERYTHING else (2, SOME)
 """``tox -e crash`` kills the census of the whole standard library 20 times."""
 MOST = 1.1
-"""How much of the time of an undisturbed census the measuring may take, where it is long."""
+"""How much of the time of an undisturbed census the measuring may take, where it is
+long.
+"""
 
 
 class Log:
-    """A pipe that the census logs to: what was written is here, whoever was killed since."""
+    """A pipe that the census logs to: what was written is here, whoever was killed
+    since.
+    """
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
         self.path = path
-        # Open for both ends, so that neither a missing reader nor a missing writer ends it.
+        # Open for both ends, so that neither a missing reader nor a missing writer ends
+        # it.
         self._file = os.open(path, os.O_RDWR)
         self.lines: list[str] = []
         self._changed = threading.Condition()
@@ -71,11 +76,23 @@ class Log:
 def started(folder: Path, log: Path, executor: str) -> subprocess.Popen[str]:
     """Start the census as a user does."""
     return subprocess.Popen(
-        [sys.executable, str(EXAMPLES / "census.py"), *FOLDERS, "--executor", executor,
-         "--log", str(log), "--page", "page.html"],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        [
+            sys.executable,
+            str(EXAMPLES / "census.py"),
+            *FOLDERS,
+            "--executor",
+            executor,
+            "--log",
+            str(log),
+            "--page",
+            "page.html",
+        ],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
 
 
 def report(output: str) -> str:
@@ -110,7 +127,9 @@ def test_the_report_for_a_terminal_has_the_same_figures(
     import census_terminal
     from rich.console import Console
 
-    (tmp_path / "[red]x.py").write_text("def f(a):\n    if a and 1 or 2:\n        return 1\n")
+    (tmp_path / "[red]x.py").write_text(
+        "def f(a):\n    if a and 1 or 2:\n        return 1\n"
+    )
     found = census_report.Census()
     for package, path in census_measure.python_files([str(tmp_path)]):
         found.add(census_measure.measure_file(package, path))
@@ -119,7 +138,10 @@ def test_the_report_for_a_terminal_has_the_same_figures(
     console.print(census_terminal.report(found.summary()))
 
     text = console.export_text()
-    assert all(part in text for part in ("files", "functions by complexity", "[red]x.py:1", "  4 "))
+    assert all(
+        part in text
+        for part in ("files", "functions by complexity", "[red]x.py:1", "  4 ")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +163,10 @@ def test_a_census_that_is_killed_goes_on_and_reports_the_same(
     """No file whose result was kept is measured again."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     expected, lines = undisturbed
-    files, seconds = begun(lines), dict(line.split("\t") for line in lines if "\t" in line)
+    files, seconds = (
+        begun(lines),
+        dict(line.split("\t") for line in lines if "\t" in line),
+    )
     assert len(files) == len(set(files)) == len(seconds) > 100
 
     log, luck = Log(tmp_path / "log"), random.Random(7)
@@ -150,13 +175,18 @@ def test_a_census_that_is_killed_goes_on_and_reports_the_same(
         for left in range(KILLS, 0, -1):
             before = len(log.lines)
             process = started(tmp_path, log.path, executor)
-            # Each file is two lines: on the average the kills share what there is to do.
+            # Each file is two lines: on the average the kills share what there is to
+            # do.
             most = 4 * (len(files) - len(done)) // (left + 1)
             log.wait_for(before + luck.randrange(1, most), process)
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=60)
-            assert process.returncode == -signal.SIGKILL, "it had ended before it was killed"
-            assert not done & {*begun(log.lines[before:])}, "a committed file was measured again"
+            assert process.returncode == -signal.SIGKILL, (
+                "it had ended before it was killed"
+            )
+            assert not done & {*begun(log.lines[before:])}, (
+                "a committed file was measured again"
+            )
             done = committed(tmp_path)
         before = len(log.lines)
         found, _ = started(tmp_path, log.path, executor).communicate(timeout=120)
@@ -170,10 +200,15 @@ def test_a_census_that_is_killed_goes_on_and_reports_the_same(
     spent = sum(float(seconds[path]) * times for path, times in measured.items())
     share = spent / sum(map(float, seconds.values()))
     again = sum(measured.values()) - len(files)
-    print(f"{executor}: {KILLS} kills, {len(files)} files, {again} measured again, {share:.3f} x")
-    # On OS threads the coordinator waits for the GIL, and finds many that have ended meanwhile:
-    # how many a commit keeps is up to them.
+    print(
+        f"{executor}: {KILLS} kills, {len(files)} files, {again} measured again, "
+        f"{share:.3f} x"
+    )
+    # On OS threads the coordinator waits for the GIL, and finds many that have ended
+    # meanwhile: how many a commit keeps is up to them.
     if executor == "processes":
         running = os.cpu_count() or 1
-        assert again <= KILLS * (MOST_BEHIND + running), "more than what was on its way to the disk"
+        assert again <= KILLS * (MOST_BEHIND + running), (
+            "more than what was on its way to the disk"
+        )
         assert share < MOST or not EVERYTHING

@@ -23,7 +23,9 @@ class Numbers(TypedDict, total=False):
     made: Any
 
 
-def graph_in_a_graph(node: Any, retry_on: type[Exception], **options: Any) -> CompiledStateGraph:
+def graph_in_a_graph(
+    node: Any, retry_on: type[Exception], **options: Any
+) -> CompiledStateGraph:
     """Return a graph that tries one with a cached *node* until it does not fail."""
     inner = StateGraph(Numbers).add_node("make", node, cache_policy=CachePolicy())
     inner.add_edge(START, "make")
@@ -41,7 +43,9 @@ RELEASED = threading.Event()
 
 @pytest.fixture(autouse=True)
 def anew() -> None:
-    """Let no test find what another has left here: a cached function may not close over it."""
+    """Let no test find what another has left here: a cached function may not close over
+    it.
+    """
     BEGAN.clear()
     RELEASED.clear()
 
@@ -62,10 +66,14 @@ def unkeepable_at_first(state: Numbers) -> Numbers:
 
 
 @pytest.mark.parametrize("has_saver", [True, False])
-def test_a_result_is_computed_anew_after_a_step_timeout(drive: Drive, has_saver: bool) -> None:
+def test_a_result_is_computed_anew_after_a_step_timeout(
+    drive: Drive, has_saver: bool
+) -> None:
     """The task that was given up on still runs."""
     saver = InMemorySaver() if has_saver else None
-    app = graph_in_a_graph(slow_at_first, TimeoutError, checkpointer=saver, step_timeout=0.3)
+    app = graph_in_a_graph(
+        slow_at_first, TimeoutError, checkpointer=saver, step_timeout=0.3
+    )
 
     assert 2 == drive.invoke(app, {"given": 1}, thread_id="1")["made"]
     assert [1, 1] == BEGAN
@@ -73,7 +81,9 @@ def test_a_result_is_computed_anew_after_a_step_timeout(drive: Drive, has_saver:
 
 def test_a_result_is_computed_anew_after_a_commit_that_failed(drive: Drive) -> None:
     """What the first try made could not be kept."""
-    app = graph_in_a_graph(unkeepable_at_first, ValueEncodingError, checkpointer=InMemorySaver())
+    app = graph_in_a_graph(
+        unkeepable_at_first, ValueEncodingError, checkpointer=InMemorySaver()
+    )
 
     assert 2 == drive.invoke(app, {"given": 1}, thread_id="1")["made"]
     assert [1, 1] == BEGAN

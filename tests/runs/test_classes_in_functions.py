@@ -16,7 +16,9 @@ from tests.runs.conftest import Drive
 def test_a_local_pydantic_class_is_kept_and_sent(
     drive: Drive, saver: BaseCheckpointSaver, where: str
 ) -> None:
-    """Pydantic notes the function's variables in the class; a lock among them is left out."""
+    """Pydantic notes the function's variables in the class; a lock among them is left
+    out.
+    """
     lock = threading.Lock()
 
     class Part(BaseModel):
@@ -29,7 +31,12 @@ def test_a_local_pydantic_class_is_kept_and_sent(
     def find(state: State) -> dict[str, Any]:
         return {"found": [state.part.size]}
 
-    app = StateGraph(State).add_node(find).add_edge(START, "find").compile(saver, executor=where)
+    app = (
+        StateGraph(State)
+        .add_node(find)
+        .add_edge(START, "find")
+        .compile(saver, executor=where)
+    )
 
     with lock:
         ended = drive.invoke(app, State(part=Part(size=3)), thread_id="1")

@@ -75,7 +75,9 @@ def id_of(file: str, cli: Cli) -> str:
 
 
 def test_debug_makes_the_call_that_failed_again(cli: Cli, study: Path) -> None:
-    """With its arguments, and as the program is now; the tasks it calls are called too."""
+    """With its arguments, and as the program is now; the tasks it calls are called
+    too.
+    """
     (study / "c.txt").write_text("ccc")
     before = records(study)
 
@@ -113,17 +115,27 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_debug_of_a_program_in_pdb(tmp_path: Path) -> None:
-    """In the frame that raised it; the program opens the same store when it is imported."""
+    """In the frame that raised it; the program opens the same store when it is
+    imported.
+    """
     (tmp_path / "program.py").write_text(PROGRAM)
 
     def told(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, *words], input="p 'is', n\nquit\n", env=environment(), cwd=tmp_path,
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            [sys.executable, *words],
+            input="p 'is', n\nquit\n",
+            env=environment(),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
 
     failed = told("program.py")
-    debugged = told("-m", "flowpregel.cli", "debug", "x", "invert(", "--pdb", "--store", "store")
+    debugged = told(
+        "-m", "flowpregel.cli", "debug", "x", "invert(", "--pdb", "--store", "store"
+    )
 
     assert "invert(0) (attempt 1, worker " in failed.stderr
     assert Code.FAILED == debugged.returncode, debugged.stderr
@@ -140,7 +152,9 @@ def test_debug_makes_each_call_of_a_chunk(cli: Cli, run: Callable[..., Any]) -> 
     assert ": invert(0) (attempt 1)" in result.stderr
 
 
-def test_debug_says_which_argument_was_not_kept(cli: Cli, run: Callable[..., Any]) -> None:
+def test_debug_says_which_argument_was_not_kept(
+    cli: Cli, run: Callable[..., Any]
+) -> None:
     with pytest.raises(PermissionError):
         run(flows.session, None)
 
@@ -159,7 +173,9 @@ def test_debug_needs_a_call_that_failed(cli: Cli, study: Path) -> None:
     assert "  parse('" in result.stderr
 
 
-def test_debug_of_a_run_without_failures(cli: Cli, study: Path, run: Callable[..., Any]) -> None:
+def test_debug_of_a_run_without_failures(
+    cli: Cli, study: Path, run: Callable[..., Any]
+) -> None:
     (study / "c.txt").write_text("c")
     run(flows.study, str(study))
 
@@ -218,7 +234,9 @@ def test_retry_tries_what_the_flow_has_dealt_with(
     assert "15\n" == result.stdout
 
 
-def test_redo_takes_a_result_back(cli: Cli, files: Path, run: Callable[..., Any]) -> None:
+def test_redo_takes_a_result_back(
+    cli: Cli, files: Path, run: Callable[..., Any]
+) -> None:
     """The call is made again, and those that are given its result."""
     run(flows.lenient, str(files))
     (files / "a.txt").write_text("aaaa")

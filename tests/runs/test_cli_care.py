@@ -27,7 +27,9 @@ def store(tmp_path: Path) -> str:
     with LMDBSaver(path) as saver:
         for thread_id in ("a", "b"):
             graph = steps.copy({"checkpointer": saver})
-            graph.invoke({"n": 1}, thread_id=thread_id, metadata={"flow": f"{FLOWS}:steps"})
+            graph.invoke(
+                {"n": 1}, thread_id=thread_id, metadata={"flow": f"{FLOWS}:steps"}
+            )
     return path
 
 
@@ -110,7 +112,9 @@ def test_gc_may_compact_alone(cli: Invoke, store: str) -> None:
 
 
 @pytest.mark.parametrize("bounds", [(), ("--max-age", "soon"), ("--max-bytes", "5q")])
-def test_gc_must_be_told_what_to_keep(cli: Invoke, store: str, bounds: tuple[str, ...]) -> None:
+def test_gc_must_be_told_what_to_keep(
+    cli: Invoke, store: str, bounds: tuple[str, ...]
+) -> None:
     assert Code.USAGE == cli("gc", *bounds).exit_code
     assert [2, 1, 0, -1] == kept(store, "a")
 
@@ -172,7 +176,9 @@ def test_a_store_is_not_encrypted_without_a_key(
 
 def test_the_manual_has_every_command_and_no_other() -> None:
     """Each has a row in a table of its page."""
-    page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text(
+        "utf-8"
+    )
     rows = re.findall(r"^\| `([a-z]+)\b", page, re.MULTILINE)
     statuses = {"running", "waiting", "failed", "stopped", "done"}
 

@@ -1,4 +1,6 @@
-"""The command goes on with work that is kept: by its id alone, over changes of code and input."""
+"""The command goes on with work that is kept: by its id alone, over changes of code and
+input.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def test_a_run_that_is_done_shows_its_result_again(cli: Invoke, folder: Path) ->
     assert (0, "6\n", "") == (again.exit_code, again.stdout, ran(folder))
 
 
-def test_defaults_that_are_spelt_out_are_the_same_input(cli: Invoke, folder: Path) -> None:
+def test_defaults_that_are_spelt_out_are_the_same_input(
+    cli: Invoke, folder: Path
+) -> None:
     """As for `flow.run`."""
     run(cli, folder, [1])
     flow = f"{folder / 'work.py'}:renamed_variable"
@@ -108,15 +112,22 @@ def test_defaults_that_are_spelt_out_are_the_same_input(cli: Invoke, folder: Pat
     assert (0, "2\n") == (again.exit_code, again.stdout)
 
 
-def test_an_input_that_does_not_fit_the_function_is_explained(cli: Invoke, folder: Path) -> None:
+def test_an_input_that_does_not_fit_the_function_is_explained(
+    cli: Invoke, folder: Path
+) -> None:
     flow = f"{folder / 'work.py'}:renamed_variable"
     result = cli("run", flow, "--input", '{"number": 1}')
 
     assert Code.USAGE == result.exit_code
-    assert "error: --input: study() missing a required argument: 'numbers'" in result.stderr
+    assert (
+        "error: --input: study() missing a required argument: 'numbers'"
+        in result.stderr
+    )
 
 
-def test_another_input_is_refused_and_the_way_out_is_named(cli: Invoke, folder: Path) -> None:
+def test_another_input_is_refused_and_the_way_out_is_named(
+    cli: Invoke, folder: Path
+) -> None:
     run(cli, folder, [1, 2])
     result = run(cli, folder, [1, 3])
 
@@ -124,7 +135,9 @@ def test_another_input_is_refused_and_the_way_out_is_named(cli: Invoke, folder: 
     assert "--adopt" in result.stderr
 
 
-def test_with_adopt_only_what_is_new_runs_and_a_note_counts_it(cli: Invoke, folder: Path) -> None:
+def test_with_adopt_only_what_is_new_runs_and_a_note_counts_it(
+    cli: Invoke, folder: Path
+) -> None:
     """A notice is one line on stderr, and no warning."""
     run(cli, folder, [1, 2])
     ran(folder)
@@ -135,7 +148,9 @@ def test_with_adopt_only_what_is_new_runs_and_a_note_counts_it(cli: Invoke, fold
     assert f"note: code or input has changed; {note}\n" == result.stderr
 
 
-def test_results_of_other_code_are_used_or_not_as_one_says(cli: Invoke, folder: Path) -> None:
+def test_results_of_other_code_are_used_or_not_as_one_says(
+    cli: Invoke, folder: Path
+) -> None:
     (folder / "bad").touch()
     assert Code.FAILED == run(cli, folder, [1, 2]).exit_code
     (folder / "bad").unlink()
@@ -147,7 +162,10 @@ def test_results_of_other_code_are_used_or_not_as_one_says(cli: Invoke, folder: 
 
     assert "CodeChangedError" in refused.stderr
     assert (0, "8\n", "2") == (kept.exit_code, kept.stdout, ran(folder))
-    assert "note: double: 1 result was made by other code, and used as recorded" in kept.stderr
+    assert (
+        "note: double: 1 result was made by other code, and used as recorded"
+        in kept.stderr
+    )
 
 
 def test_resume_needs_the_id_alone_from_any_folder(cli: Invoke, folder: Path) -> None:
@@ -165,13 +183,20 @@ def test_resume_needs_the_id_alone_from_any_folder(cli: Invoke, folder: Path) ->
     assert "go on with: flowpregel resume s --store" in failed.stderr
 
 
-def test_resume_finds_a_workflow_that_adopts_its_old_name(cli: Invoke, folder: Path) -> None:
+def test_resume_finds_a_workflow_that_adopts_its_old_name(
+    cli: Invoke, folder: Path
+) -> None:
     (folder / "bad").touch()
     run(cli, folder, [1, 2])
     (folder / "bad").unlink()
-    program = STUDY.replace("def study", "def renamed").replace("= study\ndel study", "= renamed")
+    program = STUDY.replace("def study", "def renamed").replace(
+        "= study\ndel study", "= renamed"
+    )
     adopting = '@entrypoint(executor="threads", adopts="study")\ndef renamed'
-    written(folder, program.replace('@entrypoint(executor="threads")\ndef renamed', adopting))
+    written(
+        folder,
+        program.replace('@entrypoint(executor="threads")\ndef renamed', adopting),
+    )
     ran(folder)
 
     result = cli("resume", "s")
@@ -179,7 +204,9 @@ def test_resume_finds_a_workflow_that_adopts_its_old_name(cli: Invoke, folder: P
     assert (0, "6\n", "2") == (result.exit_code, result.stdout, ran(folder))
 
 
-def test_a_run_from_a_program_is_resumed_by_its_id_alone(cli: Invoke, folder: Path) -> None:
+def test_a_run_from_a_program_is_resumed_by_its_id_alone(
+    cli: Invoke, folder: Path
+) -> None:
     """`flow.run` records what the command does."""
     program = _imported(folder)
     (folder / "bad").touch()
@@ -188,11 +215,18 @@ def test_a_run_from_a_program_is_resumed_by_its_id_alone(cli: Invoke, folder: Pa
             program.renamed_variable.copy({"checkpointer": saver}).run([1, 2], id="s")
         saved = saver.load(Address("s"))
     assert saved is not None
-    assert {FLOW: "work:study", FOLDER: str(folder)}.items() <= saved.checkpoint.metadata.items()
+    assert {
+        FLOW: "work:study",
+        FOLDER: str(folder),
+    }.items() <= saved.checkpoint.metadata.items()
     (folder / "bad").unlink()
     ran(folder)
 
-    assert (0, "6\n", "2") == ((again := cli("resume", "s")).exit_code, again.stdout, ran(folder))
+    assert (0, "6\n", "2") == (
+        (again := cli("resume", "s")).exit_code,
+        again.stdout,
+        ran(folder),
+    )
     assert "6\n" == run(cli, folder, [1, 2]).stdout
 
 
@@ -202,7 +236,8 @@ def test_another_flow_under_the_id_is_refused(cli: Invoke, folder: Path) -> None
 
     assert Code.USAGE == result.exit_code
     assert (
-        "error: the run 's' is one of workflow 'work:study', not of 'work:other'" in result.stderr
+        "error: the run 's' is one of workflow 'work:study', not of 'work:other'"
+        in result.stderr
     )
 
 
@@ -241,7 +276,10 @@ def test_again_starts_over_and_the_earlier_run_stays(cli: Invoke, folder: Path) 
 
     assert (0, "6\n") == (kept.exit_code, kept.stdout)
     assert "note: kept result of 20" in kept.stderr
-    assert "; the code of `double` changed since; on_code_change='rerun' or again" in kept.stderr
+    assert (
+        "; the code of `double` changed since; on_code_change='rerun' or again"
+        in kept.stderr
+    )
     assert (0, "9\n", "1 2") == (again.exit_code, again.stdout, ran(folder))
     history = json.loads(cli("history", "s", "--json").stdout)
     assert 4 == len(history)

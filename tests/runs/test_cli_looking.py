@@ -64,12 +64,18 @@ def test_ls_can_be_narrowed_to_a_status(cli: Invoke) -> None:
     assert ["THREAD", "failed"] == [line.split()[0] for line in lines]
 
 
-def test_a_thread_that_a_run_holds_is_running(store: str, shown: Callable[..., Any]) -> None:
+def test_a_thread_that_a_run_holds_is_running(
+    store: str, shown: Callable[..., Any]
+) -> None:
     with LMDBSaver(store) as saver, saver.lease("finished"):
-        assert ["finished"] == [each["thread_id"] for each in shown("ls", "--status", "running")]
+        assert ["finished"] == [
+            each["thread_id"] for each in shown("ls", "--status", "running")
+        ]
 
 
-def test_show_tells_of_a_thread_that_a_run_holds(store: str, shown: Callable[..., Any]) -> None:
+def test_show_tells_of_a_thread_that_a_run_holds(
+    store: str, shown: Callable[..., Any]
+) -> None:
     with LMDBSaver(store) as saver, saver.lease("waits"):
         assert "running" == shown("show", "waits")["status"]
 
@@ -106,7 +112,9 @@ def test_show_names_nodes_if_it_may_import_the_flow(shown: Callable[..., Any]) -
     assert "shares" in [task["name"] for task in facts["tasks"]]
 
 
-def test_show_says_how_long_and_how_often_each_task_ran(shown: Callable[..., Any]) -> None:
+def test_show_says_how_long_and_how_often_each_task_ran(
+    shown: Callable[..., Any],
+) -> None:
     tasks = shown("show", "finished")["tasks"]
 
     assert [(1, "add"), (2, "tell")] == [(task["step"], task["name"]) for task in tasks]
@@ -125,17 +133,25 @@ def test_show_has_columns_for_it(cli: Invoke) -> None:
     assert ["2", "tell", "done"] == lines[-1].split()[:3]
 
 
-def test_show_can_be_limited_to_the_newest_supersteps(shown: Callable[..., Any]) -> None:
-    assert ["tell"] == [task["name"] for task in shown("show", "finished", "--limit", "2")["tasks"]]
+def test_show_can_be_limited_to_the_newest_supersteps(
+    shown: Callable[..., Any],
+) -> None:
+    assert ["tell"] == [
+        task["name"] for task in shown("show", "finished", "--limit", "2")["tasks"]
+    ]
 
 
-def test_show_names_the_process_that_runs_a_thread(store: str, shown: Callable[..., Any]) -> None:
+def test_show_names_the_process_that_runs_a_thread(
+    store: str, shown: Callable[..., Any]
+) -> None:
     with LMDBSaver(store) as saver, saver.lease("waits"):
         assert f"process {os.getpid()} on " in shown("show", "waits")["run by"]
 
 
 def test_a_threads_run_is_drawn(cli: Invoke) -> None:
-    lines = cli("graph", f"{FLOWS}:steps", "--thread", "finished", "--ascii").stdout.splitlines()
+    lines = cli(
+        "graph", f"{FLOWS}:steps", "--thread", "finished", "--ascii"
+    ).stdout.splitlines()
 
     assert ["step 1  + add", "step 2  + tell"] == [line[:14].rstrip() for line in lines]
 
@@ -174,8 +190,12 @@ def test_history_lists_checkpoints_newest_first(shown: Callable[..., Any]) -> No
     assert found[1]["checkpoint"] == found[0]["parent"]
 
 
-def test_what_is_the_engines_is_shown_if_it_is_asked_for(shown: Callable[..., Any]) -> None:
-    """Its channels and steps, under its own names; otherwise under a user's, or not at all."""
+def test_what_is_the_engines_is_shown_if_it_is_asked_for(
+    shown: Callable[..., Any],
+) -> None:
+    """Its channels and steps, under its own names; otherwise under a user's, or not at
+    all.
+    """
     for command, engines in (("ls", STEP), ("history", STEP), ("state", "__start__")):
         words = [command] if command == "ls" else [command, "waits"]
         assert engines not in json.dumps(shown(*words))
@@ -199,7 +219,9 @@ def test_what_an_entrypoint_returned_is_shown_as_it_is(
     assert tasks["shares"] == shown("state", "divided")["values"]["result"]
 
 
-def test_a_channel_of_the_users_keeps_its_name(store: str, shown: Callable[..., Any]) -> None:
+def test_a_channel_of_the_users_keeps_its_name(
+    store: str, shown: Callable[..., Any]
+) -> None:
     """Also where it is the name that the engine's would be given."""
     with LMDBSaver(store) as saver:
         commit(saver, 0, {"__start__": 1, "input": 2})
@@ -212,9 +234,12 @@ def test_history_can_be_short(shown: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "values"), [((), {"n": 2, "log": "n is 2"}), (("1",), {"n": 2}), (("0",), {"n": 1})]
+    ("point", "values"),
+    [((), {"n": 2, "log": "n is 2"}), (("1",), {"n": 2}), (("0",), {"n": 1})],
 )
-def test_state_shows_a_checkpoint(shown: Callable[..., Any], point: Any, values: Any) -> None:
+def test_state_shows_a_checkpoint(
+    shown: Callable[..., Any], point: Any, values: Any
+) -> None:
     """By default the newest; otherwise the one of a step."""
     assert values == shown("state", "finished", *point)["values"]
 
@@ -257,7 +282,9 @@ def test_graph_draws_a_flow() -> None:
 def test_graph_gives_nodes_and_edges_as_json() -> None:
     result = CliRunner().invoke(app, ["graph", f"{FLOWS}:steps", "--json"])
 
-    edges = {(each["source"], each["target"]) for each in json.loads(result.stdout)["edges"]}
+    edges = {
+        (each["source"], each["target"]) for each in json.loads(result.stdout)["edges"]
+    }
     assert ("add", "tell") in edges
 
 
@@ -296,7 +323,9 @@ def test_an_unknown_thread_is_refused(cli: Invoke, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["ls", "stats", "verify"])
-def test_a_store_that_is_not_there_is_refused_and_not_made(tmp_path: Path, command: str) -> None:
+def test_a_store_that_is_not_there_is_refused_and_not_made(
+    tmp_path: Path, command: str
+) -> None:
     missing = tmp_path / "missing"
     result = CliRunner().invoke(app, [command, "--store", str(missing), "--json"])
 
@@ -325,7 +354,9 @@ def test_a_value_that_cannot_be_decoded_hides_no_other(
     """It is shown as what it is."""
     with LMDBSaver(store) as saver:
         graph = steps.copy({"checkpointer": saver})
-        graph.update_state(thread_id="finished", values={"log": Unreadable()}, as_node="tell")
+        graph.update_state(
+            thread_id="finished", values={"log": Unreadable()}, as_node="tell"
+        )
 
     values = shown("state", "finished")["values"]
 

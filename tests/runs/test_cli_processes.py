@@ -18,7 +18,9 @@ from tests.runs.cli_jobs import COMMAND, ROOT, RUN, environment, half_way, let_g
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(
+    tmp_path: Path,
+) -> None:
     """Workers included: Ctrl-C reaches the whole process group."""
     with half_way(tmp_path, told=("worked 2", "got the first")) as first:
         os.killpg(first.pid, signal.SIGINT)
@@ -26,9 +28,14 @@ def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(tmp_path: Path)
 
     let_go(tmp_path / "go")
     second = subprocess.run(
-        RUN, cwd=tmp_path, env=environment(), text=True, timeout=30, check=True,
+        RUN,
+        cwd=tmp_path,
+        env=environment(),
+        text=True,
+        timeout=30,
+        check=True,
         capture_output=True,
-    )  # fmt: skip
+    )
 
     assert 130 == first.returncode
     assert "go on with: flowpregel resume job --store store" in told
@@ -45,8 +52,11 @@ def test_a_terminal_gets_a_live_view(tmp_path: Path, plain: bool) -> None:
     more = {"NO_COLOR": "1"} if plain else {}
     process = subprocess.Popen(
         [*COMMAND, "run", f"{FLOWS}:shares", "--input", "[0]"],
-        cwd=ROOT, env=environment(TERM="xterm", **more), stdout=subprocess.PIPE, stderr=end,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment(TERM="xterm", **more),
+        stdout=subprocess.PIPE,
+        stderr=end,
+    )
     os.close(end)
     process.communicate(timeout=30)
     shown = b""
@@ -68,16 +78,24 @@ def _read(terminal: int) -> bytes:
 
 def test_the_script_is_the_command() -> None:
     """What an installation puts on PATH calls the same function."""
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "scripts"
+    ]
     module, _, name = scripts["flowpregel"].partition(":")
 
     assert flowpregel.cli.main is getattr(sys.modules[module], name)
 
 
 def test_without_the_extra_the_command_says_how_to_get_it() -> None:
-    code = "import sys; sys.modules['click'] = None; import flowpregel.cli as c; c.main()"
+    code = (
+        "import sys; sys.modules['click'] = None; import flowpregel.cli as c; c.main()"
+    )
     result = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert 2 == result.returncode
@@ -88,12 +106,19 @@ def test_without_the_extra_the_command_says_how_to_get_it() -> None:
 def test_help_imports_neither_the_engine_nor_the_store(words: list[str]) -> None:
     """So that it is there at once."""
     code = (
-        "import atexit, sys; from flowpregel.cli import main; sys.argv = ['flowpregel', "
-        f"*{words!r}]; heavy = ['lmdb', 'rich', 'loky', 'asyncio', 'flowpregel.pregel']; "
-        "atexit.register(lambda: print('heavy:', [m for m in heavy if m in sys.modules])); main()"
+        "import atexit, sys; from flowpregel.cli import main; sys.argv = "
+        "['flowpregel', "
+        f"*{words!r}]; heavy = ['lmdb', 'rich', 'loky', 'asyncio', "
+        "'flowpregel.pregel']; "
+        "atexit.register(lambda: print('heavy:', [m for m in heavy if m in "
+        "sys.modules])); main()"
     )
     result = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
     assert "Usage: flowpregel" in result.stdout

@@ -29,7 +29,9 @@ def store(tmp_path: Path) -> str:
 @pytest.fixture
 def cli(store: str) -> Invoke:
     """Run the command on the test's store."""
-    return lambda *words: CliRunner().invoke(app, [*words], env={"FLOWPREGEL_STORE": store})
+    return lambda *words: CliRunner().invoke(
+        app, [*words], env={"FLOWPREGEL_STORE": store}
+    )
 
 
 def run(cli: Invoke, flow: str, given: Any, *more: str) -> Result:
@@ -50,8 +52,10 @@ def test_what_a_task_prints_is_not_mixed_into_the_output(cli: Invoke) -> None:
     result = run(cli, "steps", {"n": 1}, "--json")
 
     assert {
-        "status": "done", "thread_id": "steps", "output": {"n": 2, "log": "n is 2"}
-    } == json.loads(result.stdout)  # fmt: skip
+        "status": "done",
+        "thread_id": "steps",
+        "output": {"n": 2, "log": "n is 2"},
+    } == json.loads(result.stdout)
     assert "a task prints\n" in result.stderr
 
 
@@ -65,7 +69,10 @@ def test_a_thread_without_a_name_is_not_the_flows(cli: Invoke) -> None:
 def test_the_input_may_stand_in_a_file(cli: Invoke, tmp_path: Path) -> None:
     (tmp_path / "input.json").write_text("[4, 5]")
 
-    assert "18\n" == cli("run", f"{FLOWS}:total", "--input", f"@{tmp_path / 'input.json'}").stdout
+    assert (
+        "18\n"
+        == cli("run", f"{FLOWS}:total", "--input", f"@{tmp_path / 'input.json'}").stdout
+    )
 
 
 def test_quiet_shows_no_progress(cli: Invoke) -> None:
@@ -94,7 +101,9 @@ def test_resume_knows_the_flow_from_the_run(cli: Invoke) -> None:
     assert "divide: 1 done, 1 of them before, 1 failed" in result.stderr
 
 
-def test_resume_of_a_thread_that_names_no_flow_asks_for_one(cli: Invoke, store: str) -> None:
+def test_resume_of_a_thread_that_names_no_flow_asks_for_one(
+    cli: Invoke, store: str
+) -> None:
     """That of a graph which is no variable of a module."""
     with LMDBSaver(store) as saver:
         unfinished_graph.compile(checkpointer=saver).invoke({"n": 1}, thread_id="t")
@@ -116,7 +125,10 @@ def test_resume_of_a_thread_that_is_not_there_is_refused(cli: Invoke) -> None:
 def test_resume_of_a_finished_run_gives_its_output(cli: Invoke) -> None:
     run(cli, "total", [1])
 
-    assert (Code.OK, "2\n") == ((again := cli("resume", "total")).exit_code, again.stdout)
+    assert (Code.OK, "2\n") == (
+        (again := cli("resume", "total")).exit_code,
+        again.stdout,
+    )
 
 
 def test_other_input_for_an_unfinished_run_is_refused(cli: Invoke) -> None:
@@ -177,7 +189,9 @@ def test_one_of_several_questions_is_answered_by_its_id(cli: Invoke) -> None:
 def test_a_run_by_invoke_is_answered_without_naming_its_flow(
     cli: Invoke, store: str, flow: str, form: str
 ) -> None:
-    """Workflows and graphs that are variables of a module record how they are imported."""
+    """Workflows and graphs that are variables of a module record how they are
+    imported.
+    """
     ask_in_a_graph(flow, form, store)
 
     result = cli("answer", "t", "yes")
@@ -185,9 +199,20 @@ def test_a_run_by_invoke_is_answered_without_naming_its_flow(
     assert (Code.OK, "yes" in result.stdout) == (result.exit_code, True), result.output
 
 
-def test_metadata_of_the_user_stand_beside_the_flow_of_a_run(cli: Invoke, store: str) -> None:
+def test_metadata_of_the_user_stand_beside_the_flow_of_a_run(
+    cli: Invoke, store: str
+) -> None:
     """Those that the command was given, of all options."""
-    options = ("--metadata", "team=a", "--metadata", "n=[1]", "--tag", "x", "--durability", "sync")
+    options = (
+        "--metadata",
+        "team=a",
+        "--metadata",
+        "n=[1]",
+        "--tag",
+        "x",
+        "--durability",
+        "sync",
+    )
     result = run(cli, "context", 1, *options, "--context", '{"user": "ann"}')
 
     with LMDBSaver(store) as saver:
@@ -243,7 +268,10 @@ def test_a_run_keeps_which_flow_it_is_of(cli: Invoke, store: str) -> None:
         ("no/such/file.py:total", "there is no file no/such/file.py"),
         (
             f"{FLOWS}:nothing",
-            "cli_flows are: total, allow, rest, told_to_end, wait, shares, steps, asking, context",
+            (
+                "cli_flows are: total, allow, rest, told_to_end, wait, shares, steps, "
+                "asking, context"
+            ),
         ),
         (f"{FLOWS}:double", "not a flow"),
         (f"{FLOWS}:unfinished_graph", "not compiled"),
@@ -259,7 +287,9 @@ def test_a_name_that_is_no_flow_is_explained(cli: Invoke, flow: str, says: str) 
 def test_a_file_that_is_named_like_a_loaded_module_is_not_taken_for_it(
     cli: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python would give the other one: of the stdlib, or that of another run's folder."""
+    """Python would give the other one: of the stdlib, or that of another run's
+    folder.
+    """
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "random.py").write_text("raise AssertionError")
 

@@ -93,10 +93,21 @@ def test_what_is_wrong_with_a_run_does_not_keep_the_others_waiting(
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, Code.AGAIN), (signal.SIGINT, Code.STOPPED)]
 )
-def test_who_is_told_to_end_wakes_no_other_run(invoke: Any, number: int, code: Code) -> None:
-    """A batch system would kill it, and a person would have to press Ctrl-C for each."""
+def test_who_is_told_to_end_wakes_no_other_run(
+    invoke: Any, number: int, code: Code
+) -> None:
+    """A batch system would kill it, and a person would have to press Ctrl-C for
+    each.
+    """
     for thread in "ab":
-        words = ["run", f"{FLOWS}:told_to_end", "--id", thread, "--input", str(int(number))]
+        words = [
+            "run",
+            f"{FLOWS}:told_to_end",
+            "--id",
+            thread,
+            "--input",
+            str(int(number)),
+        ]
         assert code == invoke(*words, "--quiet").exit_code
     assert ["stopped", "stopped"] == [status_of(invoke, thread) for thread in "ab"]
 

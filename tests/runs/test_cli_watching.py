@@ -1,4 +1,6 @@
-"""The command shows a run of another process while it goes on, and says how it ended."""
+"""The command shows a run of another process while it goes on, and says how it
+ended.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,19 @@ def watch(*words: str, store: Path) -> Any:
 
 
 @contextmanager
-def watching(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[str]]]:
-    """Run the job in a process, and watch it from another as soon as it tells what it does."""
+def watching(
+    folder: Path,
+) -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[str]]]:
+    """Run the job in a process, and watch it from another as soon as it tells what it
+    does.
+    """
     words = [*COMMAND, "watch", "--store", str(folder / "store")]
     with job(folder) as running:
         with LMDBSaver(folder / "store") as saver, reading(saver) as reader:
             until(lambda: reader.live("job"))
-        shown = subprocess.Popen(words, env=environment(), text=True, stdout=subprocess.PIPE)
+        shown = subprocess.Popen(
+            words, env=environment(), text=True, stdout=subprocess.PIPE
+        )
         with shown:
             try:
                 yield running, shown
@@ -44,12 +52,16 @@ def watching(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], subprocess
 
 @pytest.mark.slow
 def test_a_run_is_watched_until_it_ends(tmp_path: Path) -> None:
-    """What runs, how far it is, and what is to do, in lines where there is no terminal."""
+    """What runs, how far it is, and what is to do, in lines where there is no
+    terminal.
+    """
     with watching(tmp_path) as (running, shown):
         assert shown.stdout is not None
         lines = iter(shown.stdout.readline, "")
         seen = next(line for line in lines if "hold(0)" in line and "hold(1)" in line)
-        told = CliRunner().invoke(command, ["show", "job", "--store", str(tmp_path / "store")])
+        told = CliRunner().invoke(
+            command, ["show", "job", "--store", str(tmp_path / "store")]
+        )
         (tmp_path / "go").touch()
         running.wait()
         rest = [*lines]
@@ -153,16 +165,23 @@ def test_failures_come_first_and_escapes_are_shown(tmp_path: Path) -> None:
         reader.close()
 
     assert header.startswith("t\\x1b[1m: ")
-    assert "  work\\x1b[31m('\\x1b[2J') failed: ValueError: no \\x1b]0;title\\x07" == first
+    assert (
+        "  work\\x1b[31m('\\x1b[2J') failed: ValueError: no \\x1b]0;title\\x07" == first
+    )
     assert all(line.isprintable() for line in lines)
 
 
 def test_a_task_that_runs_is_told_in_a_line() -> None:
     """How long, which attempt, and how far it says it is."""
     told = {
-        "text": "", "name": "fit", "began": 1_000_000_000, "attempt": 2,
-        "done": 3, "total": 12, "message": "fitting",
-    }  # fmt: skip
+        "text": "",
+        "name": "fit",
+        "began": 1_000_000_000,
+        "attempt": 2,
+        "done": 3,
+        "total": 12,
+        "message": "fitting",
+    }
 
     assert "fit: 1.5 s, attempt 2, 3/12 (25 %) fitting" == task_line(told, 2.5)
     assert "fit: 0.0 s" == task_line({**told, "attempt": 1, "done": None}, 0.5)

@@ -80,12 +80,16 @@ def test_a_bound_method_has_the_state_of_its_call(pool: ProcessExecutor) -> None
 
 def test_equality_never_stands_for_identity(pool: ProcessExecutor) -> None:
     """Of callables that are equal, each is called itself."""
-    found = [pool.submit(each, 2).result() for each in (Scale(1), Scale(1.0), Scale(True))]
+    found = [
+        pool.submit(each, 2).result() for each in (Scale(1), Scale(1.0), Scale(True))
+    ]
 
     assert ["2", "2.0", "2"] == [*map(repr, found)]
 
 
-def test_what_a_call_leaves_in_its_callable_is_gone_at_the_next(pool: ProcessExecutor) -> None:
+def test_what_a_call_leaves_in_its_callable_is_gone_at_the_next(
+    pool: ProcessExecutor,
+) -> None:
     """Also in what is deeper in it."""
     counter = Counter()
 
@@ -111,11 +115,15 @@ def test_a_closure_has_the_values_of_its_call(pool: ProcessExecutor) -> None:
     work.__kwdefaults__["most"] = 9
     found.append(pool.submit(work, 10))
 
-    assert [(10, 1, 3), (20, 1, 3), (20, 5, 3), (20, 5, 9)] == [each.result() for each in found]
+    assert [(10, 1, 3), (20, 1, 3), (20, 5, 3), (20, 5, 9)] == [
+        each.result() for each in found
+    ]
 
 
 def test_a_closure_keeps_nothing_of_an_earlier_call(pool: ProcessExecutor) -> None:
-    """Neither in a name that is not its own, nor in a list, nor in an attribute of itself."""
+    """Neither in a name that is not its own, nor in a list, nor in an attribute of
+    itself.
+    """
     count, seen = 0, []
 
     def work(x: int) -> tuple[int, int, int]:
@@ -129,14 +137,20 @@ def test_a_closure_keeps_nothing_of_an_earlier_call(pool: ProcessExecutor) -> No
 
 
 def test_a_local_class_is_as_it_is_at_the_call(pool: ProcessExecutor) -> None:
-    """What a task changed in it, or what the program deleted, does not stay in the worker."""
+    """What a task changed in it, or what the program deleted, does not stay in the
+    worker.
+    """
 
     class Settings:
         size = 1
         bias = 5
 
     def work(x: int) -> list[int]:
-        found = [Settings.size * x, getattr(Settings, "bias", 0), getattr(Settings, "own", 0)]
+        found = [
+            Settings.size * x,
+            getattr(Settings, "bias", 0),
+            getattr(Settings, "own", 0),
+        ]
         Settings.size, Settings.own = 99, 99  # type: ignore[attr-defined]
         return found
 
@@ -176,8 +190,12 @@ with ProcessExecutor(1) as pool:
 
 @pytest.mark.slow
 def test_functions_of_the_main_program_have_the_globals_of_their_call() -> None:
-    """Those that they name, and those that their helpers name; none that a call has set."""
-    done = subprocess.run([sys.executable, "-c", MAIN], capture_output=True, text=True, check=False)
+    """Those that they name, and those that their helpers name; none that a call has
+    set.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN], capture_output=True, text=True, check=False
+    )
 
     expected = "(10, 1) (10, 1)\n(20, 1)\n(20, 3)\n(-10, 3)\n"
     assert (expected, "") == (done.stdout, done.stderr)
@@ -187,8 +205,12 @@ def test_functions_of_the_main_program_have_the_globals_of_their_call() -> None:
 
 
 @EXECUTORS
-def test_a_task_gets_the_value_that_a_name_has_at_the_call(drive: Any, executor: str) -> None:
-    """Though it runs when the body has bound the name anew; and that value is recorded."""
+def test_a_task_gets_the_value_that_a_name_has_at_the_call(
+    drive: Any, executor: str
+) -> None:
+    """Though it runs when the body has bound the name anew; and that value is
+    recorded.
+    """
     fails = [True]
 
     @entrypoint(executor=executor, checkpointer=InMemorySaver())
@@ -287,7 +309,10 @@ def test_calls_of_a_task_in_a_worker_are_of_its_code_then(drive: Any) -> None:
         calls = [scaled(10)]
         factor = 2
         calls.append(scaled(10))
-        return [*(each.result() for each in calls), *(counting(7).result()[0] for _ in range(3))]
+        return [
+            *(each.result() for each in calls),
+            *(counting(7).result()[0] for _ in range(3)),
+        ]
 
     @entrypoint(executor="processes")
     def flow(_: int) -> list[Any]:
@@ -296,7 +321,9 @@ def test_calls_of_a_task_in_a_worker_are_of_its_code_then(drive: Any) -> None:
     assert [10, 20, 1, 1, 1] == drive.invoke(flow, 0)
 
 
-def test_a_task_may_still_bind_names_of_the_body_that_it_calls_its_own(drive: Any) -> None:
+def test_a_task_may_still_bind_names_of_the_body_that_it_calls_its_own(
+    drive: Any,
+) -> None:
     """With ``nonlocal``, where it runs in this process."""
 
     @entrypoint(executor="inline")

@@ -1,4 +1,6 @@
-"""Code takes a bounded amount of memory, however many functions there were, at both ends."""
+"""Code takes a bounded amount of memory, however many functions there were, at both
+ends.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,12 @@ def function_of(number: int, size: int = MB) -> Callable[[], int]:
     return lambda: int.from_bytes(table[:8], "little")
 
 
-def test_six_hundred_functions_of_one_megabyte_are_not_kept(pool: ProcessExecutor) -> None:
-    """Neither here nor in the worker: both keep the last of them alone, by their bytes."""
+def test_six_hundred_functions_of_one_megabyte_are_not_kept(
+    pool: ProcessExecutor,
+) -> None:
+    """Neither here nor in the worker: both keep the last of them alone, by their
+    bytes.
+    """
     pool.submit(function_of(0, 8)).result()
     (pid,) = pool.worker_pids()
     before = memory_of(pid)
@@ -54,7 +60,9 @@ def test_code_that_a_worker_had_to_drop_is_sent_again(pool: ProcessExecutor) -> 
     assert 39 == pool.submit(functions[39]).result()
 
 
-def test_many_runs_with_large_closures_take_no_more_memory(pool: ProcessExecutor) -> None:
+def test_many_runs_with_large_closures_take_no_more_memory(
+    pool: ProcessExecutor,
+) -> None:
     """Each with a function of its own."""
 
     @entrypoint(executor=pool)
@@ -69,7 +77,9 @@ def test_many_runs_with_large_closures_take_no_more_memory(pool: ProcessExecutor
 
     def run(first: int, last: int) -> int:
         """Return the memory of the worker after these runs."""
-        assert [*range(first, last)] == [flow.invoke(number) for number in range(first, last)]
+        assert [*range(first, last)] == [
+            flow.invoke(number) for number in range(first, last)
+        ]
         return memory_of(pool.worker_pids()[0])
 
     before = run(0, 100)

@@ -18,7 +18,9 @@ from tests.runs.pooling import wait_until
 LONG = 60.0
 
 
-def ran(*args: Any, executor: Any = "threads", timeout: float | None = None, **given: Any) -> Any:
+def ran(
+    *args: Any, executor: Any = "threads", timeout: float | None = None, **given: Any
+) -> Any:
     """Return what a run of one command returns."""
 
     @entrypoint(executor=executor)
@@ -34,12 +36,16 @@ def test_a_command_is_a_task_with_its_output(tmp_path: Path) -> None:
 
     assert CommandResult(0, "a b\n") == ran("echo a  b")
     assert CommandResult(0, "$X\n") == ran(["echo", "$X"], env={"X": "1"})
-    assert CommandResult(0, f"{there} 1\n") == ran('echo "$(pwd) $X"', cwd=there, env={"X": "1"})
+    assert CommandResult(0, f"{there} 1\n") == ran(
+        'echo "$(pwd) $X"', cwd=there, env={"X": "1"}
+    )
 
 
 def test_a_failure_says_which_command_and_what_it_wrote() -> None:
     """Unless its exit code is asked for."""
-    with pytest.raises(CommandFailedError, match=r"'echo no; exit 3' .* 3; it wrote last: no"):
+    with pytest.raises(
+        CommandFailedError, match=r"'echo no; exit 3' .* 3; it wrote last: no"
+    ):
         ran("echo no; exit 3")
 
     assert CommandResult(3, "no\n") == ran("echo no; exit 3", check=False)
@@ -49,7 +55,10 @@ def test_a_failure_says_which_command_and_what_it_wrote() -> None:
 @pytest.mark.parametrize("executor", ["threads", "processes"])
 def test_a_failure_shows_the_end_of_both_streams(executor: str) -> None:
     """What went wrong mostly stands in stderr."""
-    command = "seq 1 9999; echo 'bad input' >&2; seq 1 99999 >&2; echo 'no space left' >&2; exit 3"
+    command = (
+        "seq 1 9999; echo 'bad input' >&2; seq 1 99999 >&2; echo 'no space left' >&2; "
+        "exit 3"
+    )
     with pytest.raises(CommandFailedError, match="ended with exit code 3") as failed:
         ran(command, executor=executor)
 
@@ -59,7 +68,9 @@ def test_a_failure_shows_the_end_of_both_streams(executor: str) -> None:
     assert shown.endswith("\n9998\n9999")
     assert "\nbad input" not in shown
     assert 2_500 > len(shown)
-    with pytest.raises(CommandFailedError, match=r"exit code 4; it wrote last: no such file\n"):
+    with pytest.raises(
+        CommandFailedError, match=r"exit code 4; it wrote last: no such file\n"
+    ):
         ran("echo 'no such file' >&2; exit 4", executor=executor)
 
 
@@ -87,7 +98,9 @@ def test_a_program_that_is_not_there_fails_as_python_says() -> None:
 def ends(pid: int) -> bool:
     """Return whether a process has ended; one that nobody has waited for, too."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        )
     except FileNotFoundError:
         return True
 
@@ -106,14 +119,18 @@ def test_what_a_command_leaves_behind_may_write_without_end() -> None:
 
 
 @pytest.mark.slow
-def test_a_command_that_takes_too_long_is_stopped_with_all_its_processes(tmp_path: Path) -> None:
+def test_a_command_that_takes_too_long_is_stopped_with_all_its_processes(
+    tmp_path: Path,
+) -> None:
     """A timeout, as of any task."""
     file = tmp_path / "pid"
 
     @entrypoint(executor="processes")
     def flow(_: int) -> Any:
         try:
-            return shell.with_options(timeout=3)(f"sleep 60 & echo $! > {file}; wait").result()
+            return shell.with_options(timeout=3)(
+                f"sleep 60 & echo $! > {file}; wait"
+            ).result()
         except NodeTimeoutError:
             return "timed out"
 
@@ -124,8 +141,12 @@ def test_a_command_that_takes_too_long_is_stopped_with_all_its_processes(tmp_pat
         wait_until(lambda: not file.read_text() or ends(int(file.read_text())), LONG)
 
 
-@pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
-def test_a_command_is_told_that_its_run_is_to_end(tmp_path: Path, executor: str) -> None:
+@pytest.mark.parametrize(
+    "executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)]
+)
+def test_a_command_is_told_that_its_run_is_to_end(
+    tmp_path: Path, executor: str
+) -> None:
     """By SIGTERM, which it may take to end well."""
     file = tmp_path / "begun"
     trap = f"trap 'echo saved; exit 0' TERM; touch {file}; while :; do sleep 0.05; done"
@@ -147,7 +168,11 @@ def test_a_command_that_ends_badly_when_told_is_run_again(tmp_path: Path) -> Non
 
     @entrypoint(executor="threads", checkpointer=InMemorySaver())
     def flow(_: int) -> Any:
-        return shell(f"test -e {file} || {{ touch {file}; sleep 60; }}; echo done").result().output
+        return (
+            shell(f"test -e {file} || {{ touch {file}; sleep 60; }}; echo done")
+            .result()
+            .output
+        )
 
     handle = flow.start(0, id="1")
     wait_until(file.exists, LONG)

@@ -1,4 +1,6 @@
-"""`Context` channels in whole runs: entered when they are read, left when the run ends."""
+"""`Context` channels in whole runs: entered when they are read, left when the run
+ends.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,15 @@ def app_of(resource: Resource, executor: Any, last: Any = second) -> Pregel:
     """Return a program of two nodes that read the same resource."""
     return Pregel(
         nodes={
-            "first": NodeBuilder().subscribe_to("value").read_from("resource").do(first)
+            "first": NodeBuilder()
+            .subscribe_to("value")
+            .read_from("resource")
+            .do(first)
             .write_to("between"),
-            "last": NodeBuilder().subscribe_to("between").read_from("resource").do(last)
+            "last": NodeBuilder()
+            .subscribe_to("between")
+            .read_from("resource")
+            .do(last)
             .write_to("out"),
         },
         channels={
@@ -66,10 +74,12 @@ def app_of(resource: Resource, executor: Any, last: Any = second) -> Pregel:
         input_channels=["value"],
         output_channels="out",
         executor=executor,
-    )  # fmt: skip
+    )
 
 
-def test_a_context_is_entered_once_a_run_and_left_when_it_ends(drive: Any, executor: str) -> None:
+def test_a_context_is_entered_once_a_run_and_left_when_it_ends(
+    drive: Any, executor: str
+) -> None:
     """Both nodes see the same value; nothing is left open."""
     resource = Resource()
 
@@ -157,7 +167,9 @@ def test_a_run_that_fails_tells_its_executors_of_the_error(drive: Any) -> None:
     assert [(1, caught.value)] == [(count, error) for count, error, _ in executor.left]
 
 
-def test_a_nested_runs_context_is_left_when_the_run_around_it_is_given_up(drive: Any) -> None:
+def test_a_nested_runs_context_is_left_when_the_run_around_it_is_given_up(
+    drive: Any,
+) -> None:
     """It did not end by itself: a step timeout ended the outermost run."""
     resource, began = Resource(), threading.Event()
 
@@ -173,7 +185,7 @@ def test_a_nested_runs_context_is_left_when_the_run_around_it_is_given_up(drive:
         input_channels=["value"],
         output_channels="out",
         step_timeout=0.2,
-    )  # fmt: skip
+    )
 
     with pytest.raises(TimeoutError):
         drive.invoke(outer, {"value": 1})

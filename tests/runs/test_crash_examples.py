@@ -38,7 +38,9 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.crash_everywhere
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("example", EVERY)
-def test_an_example_in_one_process(tmp_path: Path, example: str, durability: Any) -> None:
+def test_an_example_in_one_process(
+    tmp_path: Path, example: str, durability: Any
+) -> None:
     """Every mode, the tasks inline."""
     assert EXPECTED[example](EVERY[example](tmp_path, "inline", durability))
 
@@ -63,7 +65,9 @@ def test_an_example_killed_at_a_few_points(example: str) -> None:
     """What the daily run can afford."""
     workflow = partial(EVERY[example], executor="inline", durability="sync")
 
-    report = crash_everywhere(workflow, modules=("tests.runs.example_flows",), at_most=3)
+    report = crash_everywhere(
+        workflow, modules=("tests.runs.example_flows",), at_most=3
+    )
 
     print(example, report)
     assert report.ok, report

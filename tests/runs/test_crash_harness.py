@@ -1,4 +1,6 @@
-"""Workflows that are killed at every fault point: nothing is lost, nothing done twice."""
+"""Workflows that are killed at every fault point: nothing is lost, nothing done
+twice.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ import pytest
 
 from flowpregel import _fault
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.testing.crash import CrashError, CrashReport, Point, Violation, crash_everywhere
+from flowpregel.testing.crash import (
+    CrashError,
+    CrashReport,
+    Point,
+    Violation,
+    crash_everywhere,
+)
 from tests.runs import crash_flows
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +63,9 @@ def test_workers_and_coordinator_may_be_killed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["inline", "threads", "lagging", "at_exit"])
 def test_six_tasks_may_be_killed_anywhere(name: str) -> None:
-    """The executors of this process with `sync`, and each durability; a kill is two processes."""
+    """The executors of this process with `sync`, and each durability; a kill is two
+    processes.
+    """
     report = killed(name, at_most=None if ALL else 12)
 
     assert report.ok, report
@@ -63,10 +73,13 @@ def test_six_tasks_may_be_killed_anywhere(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["asking", "graph"])
-def test_questions_and_nested_graphs_survive(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_and_nested_graphs_survive(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some points of a run that is answered, and of a graph with a graph inside."""
     if not ALL:
-        monkeypatch.setenv("FLOWPREGEL_EXECUTOR", "threads")  # else it starts workers for each kill
+        # else it starts workers for each kill
+        monkeypatch.setenv("FLOWPREGEL_EXECUTOR", "threads")
     report = killed(name, at_most=None if ALL else 8)
 
     assert report.ok, report
@@ -98,7 +111,9 @@ def test_a_saver_that_acknowledges_too_early_is_found() -> None:
     report = killed("early", at_most=10)
 
     assert not report.ok
-    assert any("ran again after its result was committed" in str(v) for v in report.violations)
+    assert any(
+        "ran again after its result was committed" in str(v) for v in report.violations
+    )
 
 
 @pytest.mark.slow
@@ -106,7 +121,9 @@ def test_a_saver_that_forgets_is_found() -> None:
     """Pending writes that are gone after a crash."""
     report = killed("forgetful", at_most=12)
 
-    assert any("was made again by a committed task" in str(v) for v in report.violations)
+    assert any(
+        "was made again by a committed task" in str(v) for v in report.violations
+    )
 
 
 def starts_anew(folder: Path) -> int:
@@ -121,7 +138,9 @@ def test_another_result_is_found() -> None:
     """It is compared with that of the run which nobody disturbed."""
     report = crash_everywhere(starts_anew, at_most=2)
 
-    assert {"the result is 3, not 2"} == {violation.problem for violation in report.violations}
+    assert {"the result is 3, not 2"} == {
+        violation.problem for violation in report.violations
+    }
 
 
 def with_more(folder: Path) -> int:
@@ -139,7 +158,9 @@ def test_another_history_is_found() -> None:
     report = crash_everywhere(with_more, at_most=2)
 
     assert 2 == len(report.violations), report
-    assert all("checkpoint -1 of thread '1'" in str(each) for each in report.violations), report
+    assert all(
+        "checkpoint -1 of thread '1'" in str(each) for each in report.violations
+    ), report
 
 
 def fails(folder: Path) -> None:
@@ -161,7 +182,8 @@ def test_a_report_reads_as_a_sentence() -> None:
     )
 
     assert (
-        "2 fault points (1 at durable writes, 0 at effects), 2 kills, 5 runs, 0 points not met, "
+        "2 fault points (1 at durable writes, 0 at effects), 2 kills, 5 runs, 0 points "
+        "not met, "
         "1 violations\n"
         "  killed at a:1, then b:2: it was lost"
     ) == str(report)
@@ -172,12 +194,23 @@ def test_a_report_reads_as_a_sentence() -> None:
 
 def run_with(fault: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """Pass one point three times in a process with a fault."""
-    code = "from flowpregel._fault import fault\nfor n in (0, 1, 2): fault('p'); print(n, flush=1)"
-    env = {_fault.FAULT: fault, _fault.TRACE: str(tmp_path / "log"), "PYTHONPATH": str(ROOT)}
+    code = (
+        "from flowpregel._fault import fault\nfor n in (0, 1, 2): fault('p'); "
+        "print(n, flush=1)"
+    )
+    env = {
+        _fault.FAULT: fault,
+        _fault.TRACE: str(tmp_path / "log"),
+        "PYTHONPATH": str(ROOT),
+    }
     return subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **env},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_a_fault_acts_at_its_pass(tmp_path: Path) -> None:
@@ -185,15 +218,23 @@ def test_a_fault_acts_at_its_pass(tmp_path: Path) -> None:
     done = run_with("p:2:kill", tmp_path)
 
     assert (-signal.SIGKILL, "0\n") == (done.returncode, done.stdout)
-    names = [line.split("\t")[::2][:2] for line in (tmp_path / "log").read_text().splitlines()]
+    names = [
+        line.split("\t")[::2][:2]
+        for line in (tmp_path / "log").read_text().splitlines()
+    ]
     assert [["p", "1"], ["p", "2"]] == names
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"), [("p:2:raise", "InjectedFault: a fault was asked for at p:2"),
-                           ("p:2", "use name:n:action")]
-)  # fmt: skip
-def test_a_fault_may_raise_and_must_be_readable(tmp_path: Path, fault: str, message: str) -> None:
+    ("fault", "message"),
+    [
+        ("p:2:raise", "InjectedFault: a fault was asked for at p:2"),
+        ("p:2", "use name:n:action"),
+    ],
+)
+def test_a_fault_may_raise_and_must_be_readable(
+    tmp_path: Path, fault: str, message: str
+) -> None:
     """The message says where, or what to write."""
     assert message in run_with(fault, tmp_path).stderr
 
@@ -229,13 +270,31 @@ def pytest_on(folder: Path, *options: str) -> tuple[int, str]:
     """Run pytest on a test file with the plugin."""
     (folder / "test_page.py").write_text(textwrap.dedent(PAGE))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers",
-         "-p", "flowpregel.testing.plugin", "test_page.py", *options],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--strict-markers",
+            "-p",
+            "flowpregel.testing.plugin",
+            "test_page.py",
+            *options,
+        ],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-             "PYTEST_ADDOPTS": ""},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_ADDOPTS": "",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     return done.returncode, done.stdout
 
 

@@ -25,17 +25,23 @@ EXPECTED = sum(n * n for n in range(HUNDRED))
 
 
 def run(name: str, folder: Path, fault: str = "") -> tuple[int, str, list[list[str]]]:
-    """Run a workflow in a process; return its exit code, its result, and the points it passed."""
+    """Run a workflow in a process; return its exit code, its result, and the points it
+    passed.
+    """
     log = folder / f"log {fault or 'clean'}"
     env = {_fault.TRACE: str(log), _fault.FAULT: fault, "FLOWPREGEL_STORE_KEY": KEY}
     code = (
-        f"import sys, pathlib\nfrom {FLOWS} import {name}\nprint({name}(pathlib.Path(sys.argv[1])))"
+        f"import sys, pathlib\nfrom {FLOWS} import "
+        f"{name}\nprint({name}(pathlib.Path(sys.argv[1])))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder)],
-        env={**os.environ, **env, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
+        env={**os.environ, **env, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     lines = [line.split("\t", 3) for line in log.read_text().splitlines()]
     return done.returncode, done.stdout.strip(), lines
 
@@ -48,12 +54,17 @@ def started(lines: list[list[str]]) -> list[str]:
 def kept(lines: list[list[str]]) -> set[str]:
     """Return the tasks of which the engine was told that they are committed."""
     return {
-        each for line in lines if line[0] == "committer.commit.after" for each in line[3].split()
+        each
+        for line in lines
+        if line[0] == "committer.commit.after"
+        for each in line[3].split()
     }
 
 
 @pytest.mark.parametrize("name", ["hundred", "hundred_sends"])
-def test_of_a_hundred_tasks_exactly_the_unfinished_run_again(tmp_path: Path, name: str) -> None:
+def test_of_a_hundred_tasks_exactly_the_unfinished_run_again(
+    tmp_path: Path, name: str
+) -> None:
     """Killed in the middle of the superstep, after a commit that was acknowledged."""
     code, _, before = run(name, tmp_path, "committer.commit.after:30:kill")
     assert -signal.SIGKILL == code
@@ -89,7 +100,9 @@ def test_a_run_that_was_killed_before_its_first_task_is_there(tmp_path: Path) ->
 
 
 def test_forks_survive_kills() -> None:
-    """The past that was changed, and what came of it, whenever the process was killed."""
+    """The past that was changed, and what came of it, whenever the process was
+    killed.
+    """
     report = crash_everywhere(f"{FLOWS}:forking", modules=(FLOWS,), at_most=16)
 
     print(report)

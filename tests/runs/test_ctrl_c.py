@@ -27,9 +27,20 @@ def test_a_run_that_is_interrupted_anywhere_ends_at_once_and_goes_on(
     Coverage is left out: Ctrl-C may come while that holds a lock of its own, for good.
     """
     command = [sys.executable, "-m", "tests.soak.interrupts", "--kind", kind]
-    command += ["--folder", str(tmp_path), "--count", "24", "--seed", "5", "--seconds", "20"]
+    command += [
+        "--folder",
+        str(tmp_path),
+        "--count",
+        "24",
+        "--seed",
+        "5",
+        "--seconds",
+        "20",
+    ]
 
-    bare = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    bare = {
+        name: value for name, value in os.environ.items() if not name.startswith("COV")
+    }
 
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=120, env=bare
@@ -41,7 +52,9 @@ def test_a_run_that_is_interrupted_anywhere_ends_at_once_and_goes_on(
 
 @pytest.fixture
 def pressed() -> list[str]:
-    """Return what was noted when Ctrl-C was pressed, in order, by a handler of the program's."""
+    """Return what was noted when Ctrl-C was pressed, in order, by a handler of the
+    program's.
+    """
     return []
 
 
@@ -112,7 +125,8 @@ def test_it_is_noticed_even_if_it_does_not_end_a_wait() -> None:
     """As Python's own waits do not, if it comes an instant before them."""
     noticed, is_over = threading.Event(), threading.Event()
     signal.signal(signal.SIGINT, lambda *_: noticed.set())
-    # Where the main thread does not take the signal, another one does, and the wait goes on.
+    # Where the main thread does not take the signal, another one does, and the wait
+    # goes on.
     other = threading.Thread(target=is_over.wait)
     other.start()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -59,7 +59,9 @@ def flow_of(cluster: Any, work: Any) -> Any:
     return flow
 
 
-def test_tasks_run_on_the_cluster_and_are_recorded_here(drive: Any, cluster: Any) -> None:
+def test_tasks_run_on_the_cluster_and_are_recorded_here(
+    drive: Any, cluster: Any
+) -> None:
     """In its processes; what they return is kept like any result."""
     flow = flow_of(cluster, where)
 

@@ -1,4 +1,6 @@
-"""What a `Command` wrote, and no superstep has kept yet, survives an edit of the state."""
+"""What a `Command` wrote, and no superstep has kept yet, survives an edit of the
+state.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,15 @@ def ask(state: State) -> dict[str, Any]:
 
 
 def test_an_edit_keeps_what_a_command_wrote() -> None:
-    """The command's update is part of the state, deltas included, and stays part of it."""
+    """The command's update is part of the state, deltas included, and stays part of
+    it.
+    """
     graph = StateGraph(State).add_node(ask).add_edge(START, "ask")
     app = graph.compile(InMemorySaver(), executor="inline")
     app.invoke({"log": ["in"]}, thread_id="1")
-    app.invoke(Command(update={"log": ["command"], "word": "w"}, goto="ask"), thread_id="1")
+    app.invoke(
+        Command(update={"log": ["command"], "word": "w"}, goto="ask"), thread_id="1"
+    )
 
     app.update_state(None, {"log": ["edit"]}, "ask", thread_id="1")
 

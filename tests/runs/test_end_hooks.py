@@ -1,4 +1,6 @@
-"""The hooks of a workflow are told how its runs ended, once, also of one that was killed."""
+"""The hooks of a workflow are told how its runs ended, once, also of one that was
+killed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_an_async_run_is_told_of_too(flow: Flow[Any, Any]) -> None:
     assert ["end hooked x well NoneType"] == noted()
 
 
-def test_each_failure_is_told_and_then_the_end(flow: Flow[Any, Any], notes: str) -> None:
+def test_each_failure_is_told_and_then_the_end(
+    flow: Flow[Any, Any], notes: str
+) -> None:
     """Of a run that failed twice, and was mended."""
     for _ in range(2):
         with pytest.raises(OSError, match="no"):
@@ -59,7 +63,10 @@ def test_each_failure_is_told_and_then_the_end(flow: Flow[Any, Any], notes: str)
     Path(notes + ".mended").touch()
     flow.run("fail", id="x")
 
-    assert 2 * ["failure hooked x None OSError"] + ["end hooked x fail NoneType"] == noted()
+    assert (
+        2 * ["failure hooked x None OSError"] + ["end hooked x fail NoneType"]
+        == noted()
+    )
 
 
 def test_a_run_that_waits_for_an_answer_has_not_ended(flow: Flow[Any, Any]) -> None:
@@ -72,8 +79,12 @@ def test_a_run_that_waits_for_an_answer_has_not_ended(flow: Flow[Any, Any]) -> N
     assert ([], ["end hooked x yes NoneType"]) == (before, noted())
 
 
-def test_a_run_that_is_stopped_has_neither_ended_nor_failed(flow: Flow[Any, Any]) -> None:
-    """A reader that goes away stops it, as Ctrl-C and `cancel` do; it goes on when asked for."""
+def test_a_run_that_is_stopped_has_neither_ended_nor_failed(
+    flow: Flow[Any, Any],
+) -> None:
+    """A reader that goes away stops it, as Ctrl-C and `cancel` do; it goes on when
+    asked for.
+    """
     stream = flow.stream("well", thread_id="x", stream_mode="tasks")
     next(stream)
     stream.close()
@@ -84,7 +95,9 @@ def test_a_run_that_is_stopped_has_neither_ended_nor_failed(flow: Flow[Any, Any]
 
 
 def test_hooks_and_handlers_of_a_run_are_both_told(flow: Flow[Any, Any]) -> None:
-    """What a run is given as callbacks stands beside the hooks; a handler may have their names."""
+    """What a run is given as callbacks stands beside the hooks; a handler may have
+    their names.
+    """
     seen: list[RunEnd] = []
 
     class Handler:
@@ -135,8 +148,10 @@ def test_a_run_found_dead_is_told_by_the_next_one(
     """A run that was over when its program was killed has ended, and not failed."""
     program = subprocess.run(
         [sys.executable, "-m", "tests.runs.hooked_flows", str(path)],
-        env=environment(HOOKED_KILL=place), check=False, timeout=60,
-    )  # fmt: skip
+        env=environment(HOOKED_KILL=place),
+        check=False,
+        timeout=60,
+    )
     with LMDBSaver(path) as saver:
         flow = flows.hooked.copy({"checkpointer": saver})
         results = [flow.run("well", id="x") for _ in range(2)]

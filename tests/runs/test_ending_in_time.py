@@ -1,4 +1,6 @@
-"""Runs that are told to end: nothing more starts, what runs may save, and the next run goes on."""
+"""Runs that are told to end: nothing more starts, what runs may save, and the next run
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def wait_for_the_end(name: str, seen: Notes) -> Any:
 
 
 def told_when_begun(flow: Any, seen: Notes, *given: Any, **asked: Any) -> Any:
-    """Start a run, tell it to end once a task of it has begun, and return its handle."""
+    """Start a run, tell it to end once a task of it has begun, and return its
+    handle.
+    """
     handle = flow.start(*given, id="1", **asked)
     wait_until(lambda: len(seen) > 0, LONG)
     handle.end("for the test")
@@ -81,7 +85,9 @@ def test_what_waits_is_not_started_and_what_finishes_is_recorded() -> None:
 
         @entrypoint(checkpointer=InMemorySaver(), executor=pool)
         def flow(names: list[str]) -> list[str]:
-            return [future.result() for future in [go_on_until_told(n, seen) for n in names]]
+            return [
+                future.result() for future in [go_on_until_told(n, seen) for n in names]
+            ]
 
         with pytest.raises(RunStopped, match="for the test"):
             told_when_begun(flow, seen, ["a", "b"]).result(LONG)
@@ -174,7 +180,9 @@ def test_an_async_task_sees_it_and_has_its_grace(drive: Any) -> None:
         assert flow.get_state(thread_id="1").next
 
 
-@pytest.mark.parametrize("wrong", [{"stop_after": -1}, {"stop_after": "soon"}, {"stop_grace": ""}])
+@pytest.mark.parametrize(
+    "wrong", [{"stop_after": -1}, {"stop_after": "soon"}, {"stop_grace": ""}]
+)
 def test_a_wrong_duration_is_refused(wrong: dict[str, Any]) -> None:
     """At the door, by the name of the option."""
 
@@ -240,7 +248,12 @@ def test_sigterm_ends_a_program_when_its_tasks_have_saved(tmp_path: Path) -> Non
 
     assert (-signal.SIGTERM, "") == terminated(tmp_path, program)
     again = subprocess.run(
-        program, cwd=tmp_path, env=environment(), check=True, capture_output=True, text=True
+        program,
+        cwd=tmp_path,
+        env=environment(),
+        check=True,
+        capture_output=True,
+        text=True,
     )
     assert "told: True\nwent on\n" == again.stdout
 
@@ -253,8 +266,12 @@ def test_the_command_tells_a_scheduler_to_run_it_again(tmp_path: Path) -> None:
     code, _ = terminated(tmp_path, run)
     ended = subprocess.run(
         [*run[:-1], "another", "--stop-after", "0.1s", "--stop-grace", "0s"],
-        cwd=tmp_path, env=environment(), check=False, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=environment(),
+        check=False,
+        capture_output=True,
+        text=True,
+    )
 
     assert (75, 75) == (code, ended.returncode)
     assert "stop_after=0.1" in ended.stderr
@@ -306,15 +323,20 @@ with ending(lambda reason: False):
 
 
 def test_without_a_run_that_has_begun_the_signal_ends_a_program_at_once() -> None:
-    """A fork, as `multiprocessing` ends it; and a program that waits for another's run."""
+    """A fork, as `multiprocessing` ends it; and a program that waits for another's
+    run.
+    """
     command = [sys.executable, "-c", UNBEGUN]
-    done = subprocess.run(command, env=environment(), check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=environment(), check=False, capture_output=True, text=True
+    )
 
     assert (-signal.SIGTERM, f"{-signal.SIGTERM}\n") == (done.returncode, done.stdout)
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("3h50m", 13_800), ("1d1s", 86_401)]
+    ("text", "seconds"),
+    [("90", 90), ("1.5s", 1.5), ("3h50m", 13_800), ("1d1s", 86_401)],
 )
 def test_a_duration_is_read(text: str, seconds: float) -> None:
     """As people write it."""

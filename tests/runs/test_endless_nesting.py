@@ -1,4 +1,6 @@
-"""What calls itself without end fails, as it does in Python; the run does not wait for ever."""
+"""What calls itself without end fails, as it does in Python; the run does not wait for
+ever.
+"""
 
 from __future__ import annotations
 
@@ -78,15 +80,21 @@ def test_a_task_that_calls_itself_for_ever_is_a_recursion_error(executor: str) -
 
 
 @WHERE
-def test_a_graph_that_invokes_itself_for_ever_is_a_recursion_error(executor: str) -> None:
+def test_a_graph_that_invokes_itself_for_ever_is_a_recursion_error(
+    executor: str,
+) -> None:
     error = raised_by(lambda: graph_in(executor).invoke({"number": 0}))
 
     assert isinstance(error, RecursionError)
 
 
 @pytest.mark.parametrize("frames", range(12))
-def test_the_stack_may_be_full_at_any_place(frames: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is so for the task, and not for a lock that is just being released: else a body waits."""
+def test_the_stack_may_be_full_at_any_place(
+    frames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is so for the task, and not for a lock that is just being released: else a
+    body waits.
+    """
     # The calls that were made before are done without it, one in the other.
     monkeypatch.setattr(calls, "DEEPEST", 100)
 

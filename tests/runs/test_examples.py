@@ -20,14 +20,20 @@ def output_of(folder: Path, name: str, *arguments: str, **environment: str) -> s
     """Run an example in *folder*, and return what it prints."""
     done = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments],
-        cwd=folder, check=False, capture_output=True, text=True, timeout=120,
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-    )  # fmt: skip
+    )
     assert 0 == done.returncode, done.stdout + done.stderr
     return done.stdout
 
 
-def test_a_parameter_study_is_done_once_and_drawn_for_those_who_ask(tmp_path: Path) -> None:
+def test_a_parameter_study_is_done_once_and_drawn_for_those_who_ask(
+    tmp_path: Path,
+) -> None:
     """Asked for again it is looked up: the table is the same."""
     drawing = ["--plot", "prices.svg"] if find_spec("matplotlib") else []
     words = ["parameter_study.py", "--paths", "1000"]
@@ -36,7 +42,10 @@ def test_a_parameter_study_is_done_once_and_drawn_for_those_who_ask(tmp_path: Pa
     assert not drawing or "<svg" in (tmp_path / "prices.svg").read_text()
     assert tables[0] == tables[1]
     assert 5 == len(tables[0].splitlines())
-    cheap, dear = tables[0].splitlines()[1].split()[1], tables[0].splitlines()[4].split()[1]
+    cheap, dear = (
+        tables[0].splitlines()[1].split()[1],
+        tables[0].splitlines()[4].split()[1],
+    )
     assert float(cheap) < float(dear)
 
 
@@ -69,7 +78,9 @@ def test_a_claim_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_loop_goes_on_at_the_turn_where_it_was(tmp_path: Path) -> None:
-    """Killed on the way, it makes the rest of its turns, and no message is lost or twice."""
+    """Killed on the way, it makes the rest of its turns, and no message is lost or
+    twice.
+    """
     program = (
         "import os, sys; sys.path.insert(0, sys.argv[1]); import agent_loop\n"
         "loop = agent_loop.agent('agent.lmdb', 'inline')\n"
@@ -81,8 +92,11 @@ def test_a_loop_goes_on_at_the_turn_where_it_was(tmp_path: Path) -> None:
     )
     killed = subprocess.run(
         [sys.executable, "-c", program, str(ROOT / "examples")],
-        cwd=tmp_path, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120,
-    )  # fmt: skip
+        cwd=tmp_path,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=120,
+    )
     assert -signal.SIGKILL == killed.returncode
 
     found = output_of(tmp_path, "agent_loop.py", "--turns", "100")
@@ -99,10 +113,14 @@ def test_a_pipeline_counts_the_words_of_all_texts(tmp_path: Path) -> None:
 
     lines = output_of(tmp_path, "pipeline.py", "a.txt", "b.txt").splitlines()
 
-    assert [["1,000", "frog"], ["600", "toad"], ["1", "newts"]] == [line.split() for line in lines]
+    assert [["1,000", "frog"], ["600", "toad"], ["1", "newts"]] == [
+        line.split() for line in lines
+    ]
 
 
-def test_a_pipeline_of_no_text_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipeline_of_no_text_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The edge goes past the counting when there is nothing to count."""
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     import pipeline
@@ -115,11 +133,21 @@ def test_a_pipeline_of_no_text_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_census_of_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """By name, and before anything is kept."""
-    program = [sys.executable, str(ROOT / "examples" / "census.py"), str(tmp_path), "no/such"]
+    program = [
+        sys.executable,
+        str(ROOT / "examples" / "census.py"),
+        str(tmp_path),
+        "no/such",
+    ]
     done = subprocess.run(
-        program, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=120,
+        program,
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
 
     assert 2 == done.returncode
     assert done.stderr.endswith("error: no such folder: no/such\n")

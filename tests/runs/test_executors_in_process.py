@@ -1,4 +1,6 @@
-"""Where tasks run in this process: limits, nesting, time, cancelling, and what is left behind."""
+"""Where tasks run in this process: limits, nesting, time, cancelling, and what is left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def test_a_step_timeout_cancels_async_tasks_that_still_run() -> None:
 
 
 def test_a_task_that_ends_after_its_loop_was_closed_disturbs_nobody() -> None:
-    """It was left behind by a step timeout, and reports to a mailbox that nobody empties."""
+    """It was left behind by a step timeout, and reports to a mailbox that nobody
+    empties.
+    """
     loop = asyncio.new_event_loop()
     mailbox = LoopInbox(loop)
     loop.close()
@@ -117,10 +121,12 @@ def test_no_more_os_threads_are_made_than_tasks_may_run() -> None:
     assert len(names) <= 3
 
 
-# -------------------------------------------------------------------- limits and nesting
+# limits and nesting --------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [{"config": {"max_concurrency": 1}}, {"max_concurrency": 1}])
+@pytest.mark.parametrize(
+    "given", [{"config": {"max_concurrency": 1}}, {"max_concurrency": 1}]
+)
 @pytest.mark.parametrize("is_async", [False, True])
 def test_no_more_runs_of_a_batch_run_at_once_than_max_concurrency(
     given: dict[str, Any], is_async: bool
@@ -136,7 +142,11 @@ def test_no_more_runs_of_a_batch_run_at_once_than_max_concurrency(
 
     app = graph({"meet": on_input(meet)}, output_channels="out", executor="threads")
     inputs = [1, 2, 3]
-    met = asyncio.run(app.abatch(inputs, **given)) if is_async else app.batch(inputs, **given)
+    met = (
+        asyncio.run(app.abatch(inputs, **given))
+        if is_async
+        else app.batch(inputs, **given)
+    )
 
     assert [[False]] * 3 == met
 
@@ -230,7 +240,11 @@ class Recorder(InMemorySaver):
 def chain(story: list[str], saver: Any, executor: str) -> Any:
     """Return a graph of two supersteps that tell what they do."""
     first = on_input(lambda given: story.append("first") or given, "b")
-    second = NodeBuilder().subscribe_only("b").do(lambda given: story.append("second") or given)
+    second = (
+        NodeBuilder()
+        .subscribe_only("b")
+        .do(lambda given: story.append("second") or given)
+    )
     nodes = {"first": first, "second": second.write_to("out")}
     return graph(nodes, {"b": LastValue(int)}, checkpointer=saver, executor=executor)
 
@@ -239,7 +253,9 @@ def test_sync_commits_each_superstep_before_the_next(drive: Any, executor: str) 
     """The input before the first task."""
     story: list[str] = []
 
-    drive.invoke(chain(story, Recorder(story), executor), 1, thread_id="t", durability="sync")
+    drive.invoke(
+        chain(story, Recorder(story), executor), 1, thread_id="t", durability="sync"
+    )
 
     assert ["commit -1", "first", "commit 0", "second", "commit 1"] == story
 
@@ -248,7 +264,9 @@ def test_exit_commits_once(drive: Any, executor: str) -> None:
     """When the run is over."""
     story: list[str] = []
 
-    drive.invoke(chain(story, Recorder(story), executor), 1, thread_id="t", durability="exit")
+    drive.invoke(
+        chain(story, Recorder(story), executor), 1, thread_id="t", durability="exit"
+    )
 
     assert ["first", "second", "commit 1"] == story
 
@@ -259,7 +277,9 @@ def test_async_commits_everything_in_order_before_the_run_returns(
     """Whatever it overlaps with."""
     story: list[str] = []
 
-    drive.invoke(chain(story, Recorder(story), executor), 1, thread_id="t", durability="async")
+    drive.invoke(
+        chain(story, Recorder(story), executor), 1, thread_id="t", durability="async"
+    )
 
     commits = [each for each in story if each.startswith("commit")]
     assert ["commit -1", "commit 0", "commit 1"] == commits
@@ -280,7 +300,9 @@ def test_a_saver_that_cannot_be_written_is_noticed_before_the_first_task(
     assert [] == story
 
 
-def test_nothing_is_shown_of_what_could_not_be_committed(drive: Any, executor: str) -> None:
+def test_nothing_is_shown_of_what_could_not_be_committed(
+    drive: Any, executor: str
+) -> None:
     """With ``sync``: the error comes in its place."""
     story: list[str] = []
     shown: list[Any] = []

@@ -1,4 +1,6 @@
-"""A barrier that fails leaves the state as the one before left it, whatever the durability."""
+"""A barrier that fails leaves the state as the one before left it, whatever the
+durability.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class State(TypedDict, total=False):
 
 def clash(*extra: Any) -> StateGraph:
     """Return nodes of one superstep that cannot all write what they write."""
-    builder = StateGraph(State).add_node("first", lambda _: None).add_edge(START, "first")
+    builder = (
+        StateGraph(State).add_node("first", lambda _: None).add_edge(START, "first")
+    )
     for name in ("a", "b"):
         builder.add_node(name, lambda _: {"value": 1})
         builder.add_edge("first", name)

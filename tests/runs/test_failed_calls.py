@@ -46,7 +46,9 @@ def kept(saver: LMDBSaver) -> list[KeptArguments]:
     """Return what is kept of the arguments of all calls."""
     saved = saver.load(Address("x"))
     assert saved is not None
-    found = [saver.kept_arguments(saved.address, task_id) for task_id, _, _ in saved.ran]
+    found = [
+        saver.kept_arguments(saved.address, task_id) for task_id, _, _ in saved.ran
+    ]
     return [each for each in found if each is not None]
 
 
@@ -59,7 +61,9 @@ def test_a_failure_names_its_call(saver: LMDBSaver, files: Path) -> None:
 
 
 def test_a_failure_names_its_call_without_a_store() -> None:
-    """Arguments are not compared there, and named all the same; the redacted are not."""
+    """Arguments are not compared there, and named all the same; the redacted are
+    not.
+    """
     with pytest.raises(PermissionError) as caught:
         flows.session.run(None)
 
@@ -74,7 +78,9 @@ def test_a_failure_in_a_worker_names_the_worker(saver: LMDBSaver) -> None:
     assert isinstance(error, WorkerDiedError)
     assert "that ran die('x.bin') died: " in str(error)
     assert f"die('x.bin') (attempt 1, worker {error.pid})" in error.__notes__[0]
-    assert [KeptArguments("tests.runs.failing_calls:die", ("x.bin",), {})] == kept(saver)
+    assert [KeptArguments("tests.runs.failing_calls:die", ("x.bin",), {})] == kept(
+        saver
+    )
 
 
 def test_the_event_of_a_failure_names_the_call(files: Path) -> None:
@@ -109,8 +115,13 @@ def test_the_arguments_of_a_failure_are_kept_until_it_succeeds(
 
     home = "tests.runs.failing_calls:parse"
     assert [KeptArguments(home, (str(files), "c.txt"), {})] == before
-    (finished,) = [each for each in saver.history(Address("x")) if each.checkpoint.step == -1]
-    after = [saver.kept_arguments(finished.address, task_id) for task_id, _, _ in finished.ran]
+    (finished,) = [
+        each for each in saver.history(Address("x")) if each.checkpoint.step == -1
+    ]
+    after = [
+        saver.kept_arguments(finished.address, task_id)
+        for task_id, _, _ in finished.ran
+    ]
     assert {None} == {*after}
 
 
@@ -118,14 +129,18 @@ def test_arguments_go_with_their_checkpoint(saver: LMDBSaver, files: Path) -> No
     """Of a failure that its flow has caught they stay for as long as that."""
     flows.lenient.copy({"checkpointer": saver}).run(str(files), id="x")
     (first,) = saver.history(Address("x"), filter={"source": "input"})
-    before = [saver.kept_arguments(first.address, task_id) for task_id, _, _ in first.ran]
+    before = [
+        saver.kept_arguments(first.address, task_id) for task_id, _, _ in first.ran
+    ]
     saver.prune(["x"])
 
     assert 1 == sum(each is not None for each in before)
     assert 0 == saver.stats().bytes_of_writes
 
 
-def test_what_is_redacted_is_nowhere_in_the_store(saver: LMDBSaver, tmp_path: Path) -> None:
+def test_what_is_redacted_is_nowhere_in_the_store(
+    saver: LMDBSaver, tmp_path: Path
+) -> None:
     failed(flows.session, saver, 7)
 
     (call,) = kept(saver)
@@ -143,7 +158,9 @@ def test_an_argument_that_is_too_large_is_told_of(saver: LMDBSaver) -> None:
 
 
 def test_how_much_is_kept_can_be_said(tmp_path: Path) -> None:
-    with LMDBSaver(tmp_path / "all", options=StoreOptions(kept_arguments=1 << 30)) as large:
+    with LMDBSaver(
+        tmp_path / "all", options=StoreOptions(kept_arguments=1 << 30)
+    ) as large:
         failed(flows.session, large, "x" * 2_000_000)
         assert [2_000_000] == [len(call.kwargs["table"]) for call in kept(large)]
     with LMDBSaver(tmp_path / "none", options=StoreOptions(kept_arguments=0)) as none:
@@ -165,7 +182,9 @@ def test_a_large_shared_value_is_told_of(saver: LMDBSaver) -> None:
     assert "a Shared of 2,000," in call.missing["table"]
 
 
-def test_an_argument_that_cannot_be_pickled_fails_nothing_else(saver: LMDBSaver) -> None:
+def test_an_argument_that_cannot_be_pickled_fails_nothing_else(
+    saver: LMDBSaver,
+) -> None:
     @task
     def hold(lock: Any, name: str) -> None:
         raise ValueError(name)
@@ -181,7 +200,9 @@ def test_an_argument_that_cannot_be_pickled_fails_nothing_else(saver: LMDBSaver)
 
 
 def test_a_parameter_to_redact_has_to_be_there() -> None:
-    with pytest.raises(ValueError, match=r"task .* has no parameter 'key' to redact; it has a, b"):
+    with pytest.raises(
+        ValueError, match=r"task .* has no parameter 'key' to redact; it has a, b"
+    ):
         task(redact=("a", "key"))(_f)
 
 

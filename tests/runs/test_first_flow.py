@@ -15,9 +15,11 @@ ROOT = Path(__file__).parents[2]
 def started(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(ROOT / "examples" / "first_flow.py")],
-        cwd=folder, stdout=subprocess.PIPE, text=True,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
 
 
 def lines_until_killed(process: subprocess.Popen[str], count: int) -> list[str]:
@@ -41,6 +43,7 @@ def test_a_flow_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) -> N
 
     assert "the mean is 0.492\n" == second[-1]
     assert set(range(12)) == {*map(seed_of, first), *map(seed_of, second[:-1])}
-    # Two run at a time: those in flight when it was killed are simulated again, no others.
+    # Two run at a time: those in flight when it was killed are simulated again, no
+    # others.
     again = {*map(seed_of, first)} & {*map(seed_of, second[:-1])}
     assert len(again) <= 2 * (os.cpu_count() or 1)

@@ -1,4 +1,6 @@
-"""A process that a body or a task forks: it gets an error for what it cannot do, and it ends."""
+"""A process that a body or a task forks: it gets an error for what it cannot do, and it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def fork_in_task(_: int) -> str:
 def test_a_fork_of_a_task_in_a_worker_that_calls_a_task_gets_an_error() -> None:
     """Nobody would answer it."""
     with ProcessExecutor(1) as pool:
-        text = entrypoint(executor=pool)(lambda n: task(fork_in_task)(n).result()).invoke(1)
+        text = entrypoint(executor=pool)(
+            lambda n: task(fork_in_task)(n).result()
+        ).invoke(1)
 
     assert text.startswith("ExecutorUnavailableError: process")
 
@@ -167,17 +171,24 @@ if __name__ == "__main__":
 def test_a_fork_that_comes_out_of_its_body_ends(
     where: str, how: str, code: int, tmp_path: Path
 ) -> None:
-    """With an exit code that says how; what it printed is there, and it ran no `atexit`.
+    """With an exit code that says how; what it printed is there, and it ran no
+    `atexit`.
 
-    Nor were the workers of the program ended by it: the program's own end is as it always is.
+    Nor were the workers of the program ended by it: the program's own end is as it
+    always is.
     """
     (tmp_path / "program.py").write_text(PROGRAM)
     exits = tmp_path / "exits"
 
     done = subprocess.run(
         [sys.executable, "program.py", str(exits), where, how],
-        capture_output=True, text=True, cwd=tmp_path, env=environment(), timeout=LONG, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        timeout=LONG,
+        check=False,
+    )
 
     assert 0 == done.returncode, done.stderr
     assert ["from the fork", f"(8, {code})"] == done.stdout.splitlines()

@@ -1,4 +1,6 @@
-"""A node in a worker process calls a graph: that runs, and keeps its state, where the run is."""
+"""A node in a worker process calls a graph: that runs, and keeps its state, where the
+run is.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def inner_with(**parts: Any) -> Any:
 def calling(call: Callable[[], Any]) -> Any:
     """Return a graph whose node returns the items that *call* returns."""
     builder = StateGraph(Items).add_node("caller", lambda _: {"items": call()})
-    return builder.add_edge(START, "caller").compile(InMemorySaver(), executor="processes")
+    return builder.add_edge(START, "caller").compile(
+        InMemorySaver(), executor="processes"
+    )
 
 
 @pytest.mark.parametrize("saver", [InMemorySaver, TheirSaver])
@@ -74,7 +78,9 @@ def test_its_memory_is_that_of_the_program(drive: Drive) -> None:
     builder = StateGraph(Items).add_node("mark", mark).add_edge(START, "mark")
     inner = builder.compile(saver, store=store, cache=InMemoryCache())
     app = calling(
-        lambda: inner.with_config(tags=["t"]).invoke({"items": ["in"]}, OWN_THREAD)["items"]
+        lambda: inner.with_config(tags=["t"]).invoke({"items": ["in"]}, OWN_THREAD)[
+            "items"
+        ]
     )
 
     for _ in range(2):

@@ -2,8 +2,8 @@
 
 Beside these: the checksum, the size check and the draft of a new store, syncs, pages
 and fences are taken away where they are tested (`test_store_damage`,
-`test_store_opening`, `tests.disk`, `test_store_processes`), a saver that acknowledges too
-early and one that forgets in `test_crash_harness`.
+`test_store_opening`, `tests.disk`, `test_store_processes`), a saver that acknowledges
+too early and one that forgets in `test_crash_harness`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.runs.stores import start
 pytestmark = pytest.mark.slow
 
 
-# ---------------------------------------------------------------- the lock between processes
+# the lock between processes ------------------------------------------------
 
 WRITER = """
     import shutil
@@ -67,10 +67,14 @@ TRIES = 40
 
 
 def two_writers(folder: Path, how: str) -> bool:
-    """Let two processes write at once; return whether all that was acknowledged is there."""
+    """Let two processes write at once; return whether all that was acknowledged is
+    there.
+    """
     path = folder / "store"
     LMDBSaver(path).close()
-    writers = [start(WRITER, path, how, *copy, stdin=-1) for copy in ([folder / "copy"], [])]
+    writers = [
+        start(WRITER, path, how, *copy, stdin=-1) for copy in ([folder / "copy"], [])
+    ]
     assert [each.stdout.readline() for each in writers] == ["ready\n"] * 2
     for each in writers:
         each.stdin.write("go\n")
@@ -122,7 +126,9 @@ def second_run(saver: LMDBSaver) -> Any:
     def flow(n: int) -> int:
         return wait(n).result() if n == 1 else n
 
-    first = threading.Thread(target=lambda: flow.invoke(1, thread_id="t", durability="sync"))
+    first = threading.Thread(
+        target=lambda: flow.invoke(1, thread_id="t", durability="sync")
+    )
     first.start()
     try:
         assert begun.wait(20)
@@ -144,11 +150,13 @@ def test_without_the_lease_two_runs_go_on_with_one_thread(tmp_path: Path) -> Non
         assert 2 == second_run(saver)
 
 
-# ---------------------------------------------------------------- what a replayed call is
+# what a replayed call is ---------------------------------------------------
 
 
 def replayed(folder: Path) -> Any:
-    """Run a body that fails, and go on with the same body, which calls something else by chance."""
+    """Run a body that fails, and go on with the same body, which calls something else
+    by chance.
+    """
     asked = ["price", "weight"]
 
     @task
@@ -184,7 +192,7 @@ def test_without_the_comparison_chance_goes_unseen(
     assert "the weight" == replayed(tmp_path)
 
 
-# ---------------------------------------------------------------- workers and their coordinator
+# workers and their coordinator ---------------------------------------------
 
 COORDINATOR = """
 import os, sys, time
@@ -202,22 +210,28 @@ WITHOUT = {
     "watch": "worker_io.watch = lambda coordinator: None\n",
     "guard": "guard.Guard.add = lambda self, pid, mark: None\n",
 }
-"""How the kernel's signal, the OS thread that waits for the coordinator's end, and the process that
-does, are removed."""
+"""How the kernel's signal, the OS thread that waits for the coordinator's end, and the
+process that does, are removed.
+"""
 
 
 def outlives(folder: Path, *removed: str) -> bool:
-    """Kill a coordinator; return whether its busy worker is still there a second later."""
+    """Kill a coordinator; return whether its busy worker is still there a second
+    later.
+    """
     note = folder / "pid"
-    (folder / "program.py").write_text(COORDINATOR.replace("sys.argv[1]", repr(str(note))))
+    (folder / "program.py").write_text(
+        COORDINATOR.replace("sys.argv[1]", repr(str(note)))
+    )
     # Every Python that finds this imports it as it starts.
     without = "".join(WITHOUT[guard] for guard in removed)
     (folder / "sitecustomize.py").write_text(UNGUARDED + without)
     paths = [str(folder), *sys.path]
     program = subprocess.Popen(
-        [sys.executable, str(folder / "program.py")], stderr=subprocess.DEVNULL,
+        [sys.executable, str(folder / "program.py")],
+        stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
+    )
     wait_until(lambda: note.exists() and note.read_text().endswith("\n"))
     worker = int(note.read_text())
     program.kill()

@@ -1,4 +1,6 @@
-"""The history of a long DeltaChannel: each state is its own, and costs little more than one."""
+"""The history of a long DeltaChannel: each state is its own, and costs little more than
+one.
+"""
 
 import copy
 import pickle
@@ -60,9 +62,10 @@ def logs(app, limit=10):
 
 
 @pytest.mark.parametrize(
-    "item", [str, lambda n: [n], lambda n: {"n": n}, ValueError, lambda n: (n, [n])],
+    "item",
+    [str, lambda n: [n], lambda n: {"n": n}, ValueError, lambda n: (n, [n])],
     ids=["texts", "lists", "dicts", "errors", "tuples"],
-)  # fmt: skip
+)
 def test_each_state_is_the_fold_of_its_own_deltas(store, item):
     fill(store, item)
 
@@ -115,7 +118,9 @@ def test_a_value_that_cannot_be_copied_is_folded_for_each_state(store):
 
     fill(store, str)
 
-    assert [[*map(str, range(COUNT - back))] for back in range(5)] == logs(program(store, fold), 5)
+    assert [[*map(str, range(COUNT - back))] for back in range(5)] == logs(
+        program(store, fold), 5
+    )
 
 
 def test_a_reducer_that_fails_says_so(store):
@@ -160,7 +165,11 @@ def test_the_writes_of_a_history_compare_and_are_indexed_as_a_tuple(store):
 
     expected = tuple((([str(at)],)) for at in range(5))
     assert expected == writes
-    assert (expected[0], expected[-1], expected[1:3]) == (writes[0], writes[-1], writes[1:3])
+    assert (expected[0], expected[-1], expected[1:3]) == (
+        writes[0],
+        writes[-1],
+        writes[1:3],
+    )
     assert 5 == len(writes)
     assert expected == pickle.loads(pickle.dumps(writes)) == copy.deepcopy(writes)
     assert repr(expected) == repr(writes)
@@ -169,7 +178,9 @@ def test_the_writes_of_a_history_compare_and_are_indexed_as_a_tuple(store):
 
 
 def test_nothing_is_triggered_before_the_first_write():
-    """A channel is empty then, and no news: also after an edit, which may have changed any."""
+    """A channel is empty then, and no news: also after an edit, which may have changed
+    any.
+    """
     reads = []
     write = NodeBuilder().subscribe_only("n").do(lambda _: [1]).write_to("log")
     read = NodeBuilder().subscribe_only("log").do(lambda log: reads.append([*log]))

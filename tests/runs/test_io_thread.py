@@ -7,7 +7,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import (
+    FIRST_EXCEPTION,
+    Future,
+    ThreadPoolExecutor,
+    as_completed,
+    wait,
+)
 from contextvars import ContextVar, copy_context
 from pathlib import Path
 from typing import Any
@@ -77,7 +83,9 @@ def hang(_: int) -> None:
 
 
 def unrelated(pool: ProcessExecutor) -> float:
-    """Run another flow, with a result, a timeout and a death; return how late the timeout was."""
+    """Run another flow, with a result, a timeout and a death; return how late the
+    timeout was.
+    """
 
     @entrypoint(executor=pool)
     def flow(number: int) -> tuple[int, float]:
@@ -101,7 +109,9 @@ def unrelated(pool: ProcessExecutor) -> float:
 def test_what_is_unpickled_for_long_holds_up_its_own_run_alone(
     pool: ProcessExecutor, aside: Any, sends: Any, result: Any
 ) -> None:
-    """A result, a chunk, the arguments of a call, an error: other flows of the pool go on."""
+    """A result, a chunk, the arguments of a call, an error: other flows of the pool go
+    on.
+    """
 
     @entrypoint(executor=pool)
     def flow(name: str) -> Any:
@@ -138,8 +148,12 @@ def test_a_result_that_is_unpickled_for_ever_ends_with_the_timeout_of_its_task(
         assert 8 == other
 
 
-def test_runs_on_one_event_loop_do_not_wait_for_each_others_values(pool: ProcessExecutor) -> None:
-    """What may run code of the user's is read beside the loop; so a run can be cancelled, too."""
+def test_runs_on_one_event_loop_do_not_wait_for_each_others_values(
+    pool: ProcessExecutor,
+) -> None:
+    """What may run code of the user's is read beside the loop; so a run can be
+    cancelled, too.
+    """
 
     @entrypoint(executor=pool)
     async def flow(name: str) -> Any:
@@ -168,7 +182,9 @@ def test_runs_on_one_event_loop_do_not_wait_for_each_others_values(pool: Process
 def test_the_result_of_a_plain_call_is_unpickled_by_who_asks_for_it(
     pool: ProcessExecutor, aside: Any
 ) -> None:
-    """Once, whoever asks at the same time; to wait for it, or to be called back, does not."""
+    """Once, whoever asks at the same time; to wait for it, or to be called back, does
+    not.
+    """
     called = Future[Any]()
     with Gate("gate") as gate:
         future = pool.submit(gated.give, "gate")
@@ -222,7 +238,9 @@ def make_bomb() -> Bomb:
     return Bomb()
 
 
-def test_a_result_that_cannot_be_unpickled_is_the_error_of_its_call(pool: ProcessExecutor) -> None:
+def test_a_result_that_cannot_be_unpickled_is_the_error_of_its_call(
+    pool: ProcessExecutor,
+) -> None:
     """Whatever its class raises, and as often as it is asked for."""
     future = pool.submit(make_bomb)
 
@@ -232,7 +250,9 @@ def test_a_result_that_cannot_be_unpickled_is_the_error_of_its_call(pool: Proces
     assert isinstance(future.exception(), TaskSerializationError)
 
 
-def test_a_callback_that_blocks_holds_up_no_run(pool: ProcessExecutor, tmp_path: Path) -> None:
+def test_a_callback_that_blocks_holds_up_no_run(
+    pool: ProcessExecutor, tmp_path: Path
+) -> None:
     """Though it waits for a call of the same pool."""
     ended, go = Future[Any](), tmp_path / "go"
 
@@ -256,7 +276,9 @@ def test_an_error_of_the_initializer_is_read_by_who_asks(aside: Any) -> None:
     """Nor is it shown before: its class may do anything."""
     with (
         Gate("gate") as gate,
-        ProcessExecutor(1, initializer=gated.refuse_to_start, initargs=("gate",)) as pool,
+        ProcessExecutor(
+            1, initializer=gated.refuse_to_start, initargs=("gate",)
+        ) as pool,
     ):
         future = pool.submit(gated.double, 1)
 
@@ -286,7 +308,9 @@ def test_the_arguments_of_a_call_whose_worker_died_are_shown_by_who_asks(
 variable: ContextVar[Any] = ContextVar("variable", default=None)
 
 
-def test_the_end_of_what_a_call_was_given_holds_up_no_run(pool: ProcessExecutor) -> None:
+def test_the_end_of_what_a_call_was_given_holds_up_no_run(
+    pool: ProcessExecutor,
+) -> None:
     """A `__del__` may do anything, and the pool may be the last that has the object."""
 
     def submit() -> Future[int]:
@@ -300,14 +324,20 @@ def test_the_end_of_what_a_call_was_given_holds_up_no_run(pool: ProcessExecutor)
         assert unrelated(pool) < 10
 
 
-def test_the_watchdog_names_what_holds_up_the_pool(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_watchdog_names_what_holds_up_the_pool(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Once for each time; and it sleeps when there is nothing to look at."""
 
     def hold_it_up() -> None:
         gated.wait_at("gate")
 
     def told() -> list[str]:
-        return [each.getMessage() for each in caplog.records if "held up" in each.getMessage()]
+        return [
+            each.getMessage()
+            for each in caplog.records
+            if "held up" in each.getMessage()
+        ]
 
     with Gate("gate") as gate, ProcessExecutor(1) as own:
         assert 2 == own.submit(gated.double, 1).result()

@@ -1,4 +1,6 @@
-"""LangGraph's async savers: what they keep waits for the event loop that the run is on."""
+"""LangGraph's async savers: what they keep waits for the event loop that the run is
+on.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ async def on_postgres(url: str, kind: str) -> AsyncIterator[Any]:
 
     if kind == "pool":
         settings = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
-        async with AsyncConnectionPool(url, min_size=2, kwargs=settings, open=False) as pool:
+        async with AsyncConnectionPool(
+            url, min_size=2, kwargs=settings, open=False
+        ) as pool:
             yield AsyncPostgresSaver(pool)
         return
     pipeline = kind == "pipeline"
@@ -74,16 +78,22 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_a_run_on_an_async_saver_ends_and_goes_on(opened: Open, durability: Any) -> None:
+def test_a_run_on_an_async_saver_ends_and_goes_on(
+    opened: Open, durability: Any
+) -> None:
     """It neither waits for the loop that it holds, nor calls the saver on it."""
 
     async def story() -> None:
         async with opened() as saver:
             app = graph(saver)
             asked = await app.ainvoke({"items": []}, CONFIG, durability=durability)
-            answered = await app.ainvoke(Command(resume="yes"), CONFIG, durability=durability)
+            answered = await app.ainvoke(
+                Command(resume="yes"), CONFIG, durability=durability
+            )
             state = await app.aget_state(CONFIG)
-            history = [each.values["items"] async for each in app.aget_state_history(CONFIG)]
+            history = [
+                each.values["items"] async for each in app.aget_state_history(CONFIG)
+            ]
         assert ["really?"] == [each.value for each in asked["__interrupt__"]]
         assert [0, "yes"] == answered["items"] == state.values["items"]
         between = [[0]] if durability == "exit" else [[0], []]
@@ -93,7 +103,9 @@ def test_a_run_on_an_async_saver_ends_and_goes_on(opened: Open, durability: Any)
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_a_run_on_an_async_saver_can_be_cancelled(opened: Open, durability: Any) -> None:
+def test_a_run_on_an_async_saver_can_be_cancelled(
+    opened: Open, durability: Any
+) -> None:
     """What it has kept by then is there, and it goes on."""
 
     async def story() -> None:
@@ -105,9 +117,13 @@ def test_a_run_on_an_async_saver_can_be_cancelled(opened: Open, durability: Any)
             return {"items": ["done"]}
 
         async with opened() as saver:
-            builder = StateGraph(Items).add_sequence([note, wait]).add_edge(START, "note")
+            builder = (
+                StateGraph(Items).add_sequence([note, wait]).add_edge(START, "note")
+            )
             app = builder.compile(saver)
-            running = asyncio.create_task(app.ainvoke({"items": []}, CONFIG, durability=durability))
+            running = asyncio.create_task(
+                app.ainvoke({"items": []}, CONFIG, durability=durability)
+            )
             await entered.wait()
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -122,8 +138,15 @@ def test_a_run_on_an_async_saver_can_be_cancelled(opened: Open, durability: Any)
 def test_a_node_that_would_block_the_loop_of_its_saver_is_an_error(
     opened: Open, durability: Any
 ) -> None:
-    """A sync node there waits for a graph, which waits for the saver, which needs the loop."""
-    inner = StateGraph(Items).add_node(note).add_edge(START, "note").compile(executor="inline")
+    """A sync node there waits for a graph, which waits for the saver, which needs the
+    loop.
+    """
+    inner = (
+        StateGraph(Items)
+        .add_node(note)
+        .add_edge(START, "note")
+        .compile(executor="inline")
+    )
 
     def call(state: Items) -> Any:
         return inner.invoke(state)

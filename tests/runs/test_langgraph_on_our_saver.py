@@ -69,12 +69,16 @@ def test_sends_of_a_state_graph_are_kept(saver):
     builder.add_node("plan", lambda state: {"seen": ["plan"]})
     builder.add_node("work", lambda number: {"seen": [interrupt(number)]})
     builder.add_edge(START, "plan")
-    builder.add_conditional_edges("plan", lambda state: [Send("work", 1), Send("work", 2)])
+    builder.add_conditional_edges(
+        "plan", lambda state: [Send("work", 1), Send("work", 2)]
+    )
     graph = builder.compile(checkpointer=saver)
     graph.invoke({"seen": []}, CONFIG)
     questions = graph.get_state(CONFIG).interrupts
 
-    result = graph.invoke(Command(resume={q.id: q.value * 10 for q in questions}), CONFIG)
+    result = graph.invoke(
+        Command(resume={q.id: q.value * 10 for q in questions}), CONFIG
+    )
 
     assert result["seen"] == ["plan", 10, 20]
 

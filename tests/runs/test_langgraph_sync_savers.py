@@ -60,13 +60,17 @@ def asking(side: Side, saver: Any) -> Any:
     return builder.compile(saver, **side.options)
 
 
-@pytest.mark.parametrize("side", [sides.langgraph(), sides.flowpregel()], ids=lambda it: it.name)
+@pytest.mark.parametrize(
+    "side", [sides.langgraph(), sides.flowpregel()], ids=lambda it: it.name
+)
 def test_a_copy_of_a_checkpoint_goes_on_from_it(side: Side, theirs: Any) -> None:
     """It asks again what was asked there, and an answer goes on."""
     app, answer = asking(side, theirs), side.types.Command(resume="yes")
     app.invoke({"items": []}, CONFIG)
     app.invoke(answer, CONFIG)
-    before = next(each for each in app.get_state_history(CONFIG) if each.next == ("ask",))
+    before = next(
+        each for each in app.get_state_history(CONFIG) if each.next == ("ask",)
+    )
 
     copied = app.update_state(before.config, None, as_node="__copy__")
 
@@ -118,7 +122,9 @@ def test_a_thread_that_langgraph_left_asking_is_refused(
     assert ["in", "first", "new", "first", "yes"] == ended["items"]
 
 
-def test_a_thread_that_langgraph_left_at_rest_goes_on(drive: Drive, theirs: Any) -> None:
+def test_a_thread_that_langgraph_left_at_rest_goes_on(
+    drive: Drive, theirs: Any
+) -> None:
     """With its state."""
     app, command = asking(sides.langgraph(), theirs), sides.langgraph().types.Command
     app.invoke({"items": ["in"]}, CONFIG)

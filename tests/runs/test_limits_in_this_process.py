@@ -1,4 +1,6 @@
-"""Limits, rates and priorities of tasks in this process: async, on OS threads, inline."""
+"""Limits, rates and priorities of tasks in this process: async, on OS threads,
+inline.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,10 @@ def test_tasks_of_one_limit_share_its_places(
 ) -> None:
     """Whatever their functions are, and wherever in this process they run."""
     gate = Gate(2)
-    first, second = through(gate, kind, limit="api"), through(gate, "threads", limit="api")
+    first, second = (
+        through(gate, kind, limit="api"),
+        through(gate, "threads", limit="api"),
+    )
 
     def body() -> None:
         results([*first.map(range(4)), *second.map(range(4))])
@@ -130,7 +135,9 @@ def test_runs_of_one_program_share_a_limit(pool: ProcessExecutor) -> None:
     assert 2 == gate.peak
 
 
-def test_a_task_may_take_places_of_two_limits(drive: Drive, pool: ProcessExecutor) -> None:
+def test_a_task_may_take_places_of_two_limits(
+    drive: Drive, pool: ProcessExecutor
+) -> None:
     """It starts when both are free."""
     gate, alone = Gate(1), Gate(1)
     two, disk = (
@@ -139,7 +146,11 @@ def test_a_task_may_take_places_of_two_limits(drive: Drive, pool: ProcessExecuto
     )
     api = through(gate, "async", limit="api")
 
-    run(drive, pool, lambda: results([*two.map(range(4)), *disk.map(range(4)), *api.map(range(4))]))
+    run(
+        drive,
+        pool,
+        lambda: results([*two.map(range(4)), *disk.map(range(4)), *api.map(range(4))]),
+    )
 
     assert 1 == alone.peak
     assert gate.peak <= 2
@@ -160,7 +171,9 @@ def test_a_task_that_fails_gives_its_place_back(
         return fail(number)
 
     failing = (
-        task(limit="one")(fail_async) if kind == "async" else task(limit="one", executor=kind)(fail)
+        task(limit="one")(fail_async)
+        if kind == "async"
+        else task(limit="one", executor=kind)(fail)
     )
 
     def body() -> list[int]:
@@ -209,14 +222,17 @@ def test_a_cancelled_task_leaves_the_queue(drive: Drive, pool: ProcessExecutor) 
     def body() -> None:
         first, second, third = note("first"), note("second"), note("third")
         assert second.cancel()
-        results([open_gate(), first, third])  # it is begun once the run knows of the rest
+        # it is begun once the run knows of the rest
+        results([open_gate(), first, third])
 
     run(drive, pool, body)
 
     assert ["first", "third"] == began
 
 
-def test_places_are_free_after_a_run_that_was_left(drive: Drive, pool: ProcessExecutor) -> None:
+def test_places_are_free_after_a_run_that_was_left(
+    drive: Drive, pool: ProcessExecutor
+) -> None:
     """Though it had tasks that ran and tasks that waited."""
 
     @task(limit="one")
@@ -233,7 +249,9 @@ def test_places_are_free_after_a_run_that_was_left(drive: Drive, pool: ProcessEx
     assert 1 == gate.peak
 
 
-def test_places_and_the_most_at_once_both_hold(drive: Drive, pool: ProcessExecutor) -> None:
+def test_places_and_the_most_at_once_both_hold(
+    drive: Drive, pool: ProcessExecutor
+) -> None:
     """A task that waits for its place is in no other task's way."""
     gate = Gate(2)
     limited, plain = through(gate, "async", limit="one"), through(gate, "async")
@@ -306,7 +324,9 @@ def test_a_caller_keeps_its_place(drive: Drive, pool: ProcessExecutor) -> None:
     assert 1 == gate.peak
 
 
-def test_a_call_in_a_worker_of_what_a_caller_here_holds_is_refused(drive: Drive) -> None:
+def test_a_call_in_a_worker_of_what_a_caller_here_holds_is_refused(
+    drive: Drive,
+) -> None:
     """The limit's name is what counts."""
     with ProcessExecutor(1, limits={"one": 1}) as pool:
 
@@ -338,7 +358,9 @@ def test_a_rate_is_kept(drive: Drive, kind: str) -> None:
         note(number)
 
     noting = (
-        task(rate="5/s")(note_async) if kind == "async" else task(rate="5/s", executor=kind)(note)
+        task(rate="5/s")(note_async)
+        if kind == "async"
+        else task(rate="5/s", executor=kind)(note)
     )
     began = time.monotonic()
 
@@ -352,7 +374,8 @@ def test_tasks_without_a_rate_do_not_wait_for_it(drive: Drive) -> None:
     """A task that waits for hours is in no other task's way, and can be cancelled."""
     order: list[str] = []
 
-    # The starts of a rate count over all runs of the program, so each of the two has its own.
+    # The starts of a rate count over all runs of the program, so each of the two has
+    # its own.
     @task(rate="1/day" if drive.is_async else "1/h")
     async def slow(number: int) -> None:
         order.append(f"slow {number}")
@@ -377,19 +400,25 @@ def test_a_rate_counts_starts_by_its_clock() -> None:
     now = [100.0]
     limits = SharedLimits(clock=lambda: now[0])
     demand = Demand(rate="2/min", home="ask")
-    assert [None, None, 160.0] == [limits.try_start(name, demand, "run", print) for name in "abc"]
+    assert [None, None, 160.0] == [
+        limits.try_start(name, demand, "run", print) for name in "abc"
+    ]
 
     now[0] = 130.0
     assert 160.0 == limits.try_start("c", demand, "another run", print)
     now[0] = 160.0
-    assert [None, None, 220.0] == [limits.try_start(name, demand, "run", print) for name in "cde"]
+    assert [None, None, 220.0] == [
+        limits.try_start(name, demand, "run", print) for name in "cde"
+    ]
 
 
 # ------------------------------------------------ priorities
 
 
 @both
-def test_a_higher_priority_goes_first(drive: Drive, pool: ProcessExecutor, kind: str) -> None:
+def test_a_higher_priority_goes_first(
+    drive: Drive, pool: ProcessExecutor, kind: str
+) -> None:
     """Of those that wait for the same place; equal ones in the order of their calls."""
     order: list[str] = []
     go = threading.Event()
@@ -403,7 +432,9 @@ def test_a_higher_priority_goes_first(drive: Drive, pool: ProcessExecutor, kind:
         await asyncio.to_thread(note, name)
 
     noting = (
-        task(limit="one")(note_async) if kind == "async" else task(limit="one", executor=kind)(note)
+        task(limit="one")(note_async)
+        if kind == "async"
+        else task(limit="one", executor=kind)(note)
     )
     urgent = noting.with_options(priority=5)
 
@@ -424,18 +455,24 @@ def test_a_higher_priority_goes_first(drive: Drive, pool: ProcessExecutor, kind:
 
 
 @both
-def test_a_limit_of_all_programs_holds_here(drive: Drive, tmp_path: Path, kind: str) -> None:
+def test_a_limit_of_all_programs_holds_here(
+    drive: Drive, tmp_path: Path, kind: str
+) -> None:
     """A place that another program has is none of ours, until that gives it back."""
     theirs = SharedPlaces(tmp_path / "api", 2)
     assert 1 == theirs.there(0, 0.0)
     gate = Gate(1)
     with ProcessExecutor(1, limits={"api": 2}, limits_folder=tmp_path) as pool:
-        run(drive, pool, lambda: results(through(gate, kind, limit="api").map(range(4))))
+        run(
+            drive, pool, lambda: results(through(gate, kind, limit="api").map(range(4)))
+        )
         assert 1 == gate.peak
         assert 2 == theirs.there(1, 0.0), "what nothing uses is given back"
         theirs.close()
         gate = Gate(2)
-        run(drive, pool, lambda: results(through(gate, kind, limit="api").map(range(4))))
+        run(
+            drive, pool, lambda: results(through(gate, kind, limit="api").map(range(4)))
+        )
     assert 2 == gate.peak
 
 

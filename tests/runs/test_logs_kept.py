@@ -30,11 +30,15 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def logs(path: Path) -> Logs:
     """Run the command on the test's store."""
-    return lambda *words: CliRunner().invoke(app, ["logs", *words, "--store", str(path)])
+    return lambda *words: CliRunner().invoke(
+        app, ["logs", *words, "--store", str(path)]
+    )
 
 
 def kept(path: Path, flow: Any, *given: Any, **options: Any) -> dict[str, CallOutput]:
-    """Run *flow* on a store under the id ``x``; return what is kept of its calls, by their text."""
+    """Run *flow* on a store under the id ``x``; return what is kept of its calls, by
+    their text.
+    """
     with LMDBSaver(path, **options) as saver:
         flow.copy({"checkpointer": saver}).run(*given, id="x")
     return read(path)
@@ -112,7 +116,9 @@ def test_the_command_shows_the_calls_of_the_last_run(path: Path, logs: Logs) -> 
     assert "out b\n" == part["text"][:6]
 
 
-@pytest.mark.parametrize(("words", "told"), [(["y"], "no thread 'y'"), (["x", "z"], "no call 'z'")])
+@pytest.mark.parametrize(
+    ("words", "told"), [(["y"], "no thread 'y'"), (["x", "z"], "no call 'z'")]
+)
 def test_the_command_says_what_is_not_there(
     path: Path, logs: Logs, words: list[str], told: str
 ) -> None:
@@ -152,14 +158,29 @@ if __name__ == "__main__":
 """
 
 
-def test_a_call_that_runs_is_followed_from_another_process(path: Path, tmp_path: Path) -> None:
+def test_a_call_that_runs_is_followed_from_another_process(
+    path: Path, tmp_path: Path
+) -> None:
     """Its first words are shown while it runs, its last ones when it has ended."""
     words = [sys.executable, "-c", RUN, str(path), str(tmp_path)]
-    follow = [sys.executable, "-m", "flowpregel.cli", "logs", "x", "--follow", "--store", str(path)]
-    with subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL) as program:
+    follow = [
+        sys.executable,
+        "-m",
+        "flowpregel.cli",
+        "logs",
+        "x",
+        "--follow",
+        "--store",
+        str(path),
+    ]
+    with subprocess.Popen(
+        words, env=environment(), stdout=subprocess.DEVNULL
+    ) as program:
         wait_until((tmp_path / "begun").exists, flows.LONG)
         wait_until(lambda: "stay" in "".join(read(path)), flows.LONG)
-        with subprocess.Popen(follow, env=environment(), stdout=subprocess.PIPE) as follower:
+        with subprocess.Popen(
+            follow, env=environment(), stdout=subprocess.PIPE
+        ) as follower:
             assert follower.stdout is not None
             heading, first = follower.stdout.readline(), follower.stdout.readline()
             (tmp_path / "go").touch()
@@ -170,10 +191,14 @@ def test_a_call_that_runs_is_followed_from_another_process(path: Path, tmp_path:
     assert (b"still here\n", b"and gone\n") == (first, rest)
 
 
-def test_a_call_of_a_program_that_is_killed_has_its_words(path: Path, tmp_path: Path) -> None:
+def test_a_call_of_a_program_that_is_killed_has_its_words(
+    path: Path, tmp_path: Path
+) -> None:
     """What had been written; when the run goes on, what comes then is put behind it."""
     words = [sys.executable, "-c", RUN, str(path), str(tmp_path)]
-    with subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL) as program:
+    with subprocess.Popen(
+        words, env=environment(), stdout=subprocess.DEVNULL
+    ) as program:
         wait_until((tmp_path / "begun").exists, flows.LONG)
         wait_until(lambda: "stay" in "".join(read(path)), flows.LONG)
         os.kill(program.pid, signal.SIGKILL)
@@ -183,4 +208,6 @@ def test_a_call_of_a_program_that_is_killed_has_its_words(path: Path, tmp_path: 
     after = kept(path, flows.staying, str(tmp_path))
 
     assert ["still here\n"] == before
-    assert ["still here\nstill here\nand gone\n"] == [output.text for output in after.values()]
+    assert ["still here\nstill here\nand gone\n"] == [
+        output.text for output in after.values()
+    ]

@@ -1,7 +1,8 @@
 """A cycle of very many supersteps: nothing is kept for each of them in memory.
 
-What the coordinator's resident set grows by beside a store is the store's own file, which
-LMDB maps: pages of the disk cache, which the system takes back when it needs them.
+What the coordinator's resident set grows by beside a store is the store's own file,
+which LMDB maps: pages of the disk cache, which the system takes back when it needs
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from tests.graphs import graph
 from tests.runs.pooling import wait_until
 
 LOOKS = (1_000, 1_001, 4_000, 4_001)
-"""The supersteps that look; the first of two next to each other lets the writer catch up."""
+"""The supersteps that look; the first of two next to each other lets the writer catch
+up.
+"""
 MOST = 1_000
 """What may be there for other reasons at the one moment and not at the other."""
 
@@ -40,7 +43,9 @@ def cycle(look: Callable[[int], None], saver: Any) -> Any:
     node = NodeBuilder().subscribe_only("n").do(count).write_to(again)
     channels = {"n": LastValue(int)}
     ends = {"input_channels": "n", "output_channels": "n"}
-    return graph({"count": node}, channels, checkpointer=saver, executor="inline", **ends)
+    return graph(
+        {"count": node}, channels, checkpointer=saver, executor="inline", **ends
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""Many runs on one event loop: their commits go together, and each hears of its own alone."""
+"""Many runs on one event loop: their commits go together, and each hears of its own
+alone.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def run_all(flow: Any) -> list[Any]:
 
     async def main() -> list[Any]:
         runs = [
-            flow.ainvoke(number, thread_id=str(number), durability="sync") for number in range(RUNS)
+            flow.ainvoke(number, thread_id=str(number), durability="sync")
+            for number in range(RUNS)
         ]
         return await asyncio.gather(*runs, return_exceptions=True)
 
@@ -85,8 +88,13 @@ def test_a_commit_that_fails_fails_its_own_run_alone(saver: Counting) -> None:
     results = run_all(flow_on(saver))
 
     assert isinstance(results[7], OSError)
-    assert results[:7] + results[8:] == [4 * number for number in range(RUNS) if number != 7]
-    assert [flow_on(saver).get_state(thread_id=str(n)).values for n in (6, 8)] == [24, 32]
+    assert results[:7] + results[8:] == [
+        4 * number for number in range(RUNS) if number != 7
+    ]
+    assert [flow_on(saver).get_state(thread_id=str(n)).values for n in (6, 8)] == [
+        24,
+        32,
+    ]
 
 
 def test_a_run_that_is_cancelled_leaves_the_others_alone(saver: Counting) -> None:
@@ -94,7 +102,9 @@ def test_a_run_that_is_cancelled_leaves_the_others_alone(saver: Counting) -> Non
 
     async def main() -> list[Any]:
         runs = [
-            asyncio.ensure_future(flow.ainvoke(number, thread_id=str(number), durability="sync"))
+            asyncio.ensure_future(
+                flow.ainvoke(number, thread_id=str(number), durability="sync")
+            )
             for number in range(RUNS)
         ]
         loop = asyncio.get_running_loop()
@@ -109,7 +119,9 @@ def test_a_run_that_is_cancelled_leaves_the_others_alone(saver: Counting) -> Non
     results = asyncio.run(main())
 
     assert isinstance(results[7], asyncio.CancelledError)
-    assert results[:7] + results[8:] == [4 * number for number in range(RUNS) if number != 7]
+    assert results[:7] + results[8:] == [
+        4 * number for number in range(RUNS) if number != 7
+    ]
     assert flow.invoke(None, thread_id="7") == 28
 
 

@@ -1,4 +1,6 @@
-"""What a script or notebook defines in ``__main__`` goes to workers and comes back as itself."""
+"""What a script or notebook defines in ``__main__`` goes to workers and comes back as
+itself.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,13 @@ def output_of(program: str, folder: Path) -> list[str]:
     file = folder / "program.py"
     file.write_text(HEAD + program)
     done = subprocess.run(
-        [sys.executable, file], capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, file],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
     assert 0 == done.returncode, done.stderr
     return done.stdout.splitlines()
 
@@ -159,8 +165,10 @@ print(graph.compile(executor="processes").invoke({"asked": "why"}))
 def test_states_that_extend_others_go_along_with_its_nodes(tmp_path: Path) -> None:
     """As annotations and as globals of a node's function."""
     state = {
-        "asked": "why", "told": ["why", ["asked", "mood"]], "mood": "asked, told, mood",
-    }  # fmt: skip
+        "asked": "why",
+        "told": ["why", ["asked", "mood"]],
+        "mood": "asked, told, mood",
+    }
     assert [str(state)] == output_of(STATES, tmp_path)
 
 
@@ -267,14 +275,26 @@ told(unread, 1)
 """
 
 
-def test_what_cannot_travel_is_named_with_task_argument_and_path(tmp_path: Path) -> None:
+def test_what_cannot_travel_is_named_with_task_argument_and_path(
+    tmp_path: Path,
+) -> None:
     """Inputs, results, errors and the code itself."""
     assert [
-        "the input of task 'positional' cannot be pickled at args[1].inside['a'][0]: _thread.lock",
+        (
+            "the input of task 'positional' cannot be pickled at "
+            "args[1].inside['a'][0]: "
+            "_thread.lock"
+        ),
         "the input of task 'positional' cannot be pickled at argument second['k'].inside['a'][0]:"
         " _thread.lock",
-        "the result of task 'result' cannot be pickled at result.inside['a'][0]: _thread.lock",
+        (
+            "the result of task 'result' cannot be pickled at result.inside['a'][0]: "
+            "_thread.lock"
+        ),
         "the error of task 'error' cannot be pickled at error: __main__.Wants",
-        "the code of task 'code' cannot be pickled at function.<global lock>: _thread.lock",
+        (
+            "the code of task 'code' cannot be pickled at function.<global lock>: "
+            "_thread.lock"
+        ),
         "the code of task 'unread' cannot be pickled at code",
     ] == output_of(REFUSED, tmp_path)

@@ -1,4 +1,6 @@
-"""A thread that an older graph left behind goes on in the new one, by a hook of the user's."""
+"""A thread that an older graph left behind goes on in the new one, by a hook of the
+user's.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,19 @@ def as_list(values: dict[str, Any]) -> dict[str, Any]:
 
 def first(saver: Any) -> Any:
     """Return the first version."""
-    return StateGraph(Old).add_node(ask).add_edge(START, "ask").compile(saver, executor="inline")
+    return (
+        StateGraph(Old)
+        .add_node(ask)
+        .add_edge(START, "ask")
+        .compile(saver, executor="inline")
+    )
 
 
 def second(saver: Any, **options: Any) -> Any:
     """Return the second version, which adds a term for the answer."""
-    builder = StateGraph(New).add_node(ask).add_edge(START, "ask").add_edge("ask", "note")
+    builder = (
+        StateGraph(New).add_node(ask).add_edge(START, "ask").add_edge("ask", "note")
+    )
     builder.add_node("note", lambda state: {"terms": [state["answer"]]})
     return builder.compile(saver, executor="inline", **options)
 
@@ -72,7 +81,9 @@ def test_what_is_not_written_again_is_migrated_on_every_read(
     drive.invoke(first(saver), {"words": "one two"}, **HERE)
     drive.invoke(second(saver, migrate=as_list), {}, **HERE)
 
-    assert ["one", "two"] == second(saver, migrate=as_list).get_state(**HERE).values["terms"]
+    assert ["one", "two"] == second(saver, migrate=as_list).get_state(**HERE).values[
+        "terms"
+    ]
 
 
 def test_without_a_hook_the_new_graph_starts_with_what_it_knows(

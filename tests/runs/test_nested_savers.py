@@ -1,4 +1,6 @@
-"""Graphs that keep their state with a saver of their own, inside a graph with another."""
+"""Graphs that keep their state with a saver of their own, inside a graph with
+another.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_what_a_nested_graph_keeps_is_on_disk_when_the_run_ends(
     """In async mode too, and its writer's OS thread has ended with it."""
     own, others = LMDBSaver(tmp_path / "own"), LMDBSaver(tmp_path / "others")
     app = Pregel(
-        nodes={"inner": NodeBuilder().subscribe_only("a").do(counting(own)).write_to("b")},
+        nodes={
+            "inner": NodeBuilder().subscribe_only("a").do(counting(own)).write_to("b")
+        },
         channels={"a": LastValue(int), "b": LastValue(int)},
         input_channels="a",
         output_channels="b",
@@ -62,7 +66,9 @@ def test_what_a_nested_graph_keeps_is_on_disk_when_the_run_ends(
 
 
 def test_the_state_of_a_nested_graph_is_read_from_its_own_saver() -> None:
-    """Inside its task, and asked for by its namespace; what is edited goes there too."""
+    """Inside its task, and asked for by its namespace; what is edited goes there
+    too.
+    """
     own = InMemorySaver()
     inner = Pregel(
         nodes={"ask": NodeBuilder().subscribe_only("v").do(interrupt).write_to("w")},
@@ -108,7 +114,9 @@ def take_turn(state: Turns) -> Turns:
 
 def remembering(saver: Any) -> Any:
     """Return a graph that counts the turns of its thread."""
-    return StateGraph(Turns).add_node("n", take_turn).add_edge(START, "n").compile(saver)
+    return (
+        StateGraph(Turns).add_node("n", take_turn).add_edge(START, "n").compile(saver)
+    )
 
 
 def calling(graph: Any, caller: Literal["node", "task", "workflow"], saver: Any) -> Any:
@@ -139,7 +147,9 @@ def calling(graph: Any, caller: Literal["node", "task", "workflow"], saver: Any)
 def test_a_graph_that_is_called_with_a_thread_of_its_own_remembers_it(
     drive: Any, caller: Any, outer: str
 ) -> None:
-    """As LangGraph's do: it is an outermost run, and its question ends it for the caller."""
+    """As LangGraph's do: it is an outermost run, and its question ends it for the
+    caller.
+    """
     saver = InMemorySaver()
     app = remembering(saver)
     around = {"same": saver, "own": InMemorySaver(), "none": None}[outer]
@@ -151,7 +161,9 @@ def test_a_graph_that_is_called_with_a_thread_of_its_own_remembers_it(
     assert ["a third?"] == [asked.value for asked in said[2]["__interrupt__"]]
     assert {"turns": 2} == app.get_state(thread_id="user-7").values
     assert {"turns": 3} == drive.invoke(app, Command(resume=True), thread_id="user-7")
-    assert ["user-7"] == sorted({a.thread_id for a in saver.namespaces()} - {"0", "1", "2"})
+    assert ["user-7"] == sorted(
+        {a.thread_id for a in saver.namespaces()} - {"0", "1", "2"}
+    )
 
 
 def test_a_thread_that_another_run_has_is_refused_to_a_graph_that_is_called(
@@ -171,9 +183,13 @@ def test_a_node_that_hands_its_config_on_stays_on_its_thread(drive: Any) -> None
     """Its config names the caller's thread, and the place of the call in it."""
     own = InMemorySaver()
     app = remembering(own)
-    flow = entrypoint(checkpointer=InMemorySaver())(lambda _: app.invoke({}, get_config()))
+    flow = entrypoint(checkpointer=InMemorySaver())(
+        lambda _: app.invoke({}, get_config())
+    )
 
-    assert [{"turns": 1}] * 2 == [drive.invoke(flow, n, thread_id="1") for n in range(2)]
+    assert [{"turns": 1}] * 2 == [
+        drive.invoke(flow, n, thread_id="1") for n in range(2)
+    ]
     assert [] == [address for address in own.namespaces("1") if not address.namespace]
 
 
@@ -196,4 +212,6 @@ def test_a_graph_that_is_called_sees_the_config_that_it_was_called_with() -> Non
 
     flow.invoke(1, {"configurable": {"who": "parent", "where": "here"}})
 
-    assert {"who": "child", "where": "here"} == {key: seen[key] for key in ("who", "where")}
+    assert {"who": "child", "where": "here"} == {
+        key: seen[key] for key in ("who", "where")
+    }

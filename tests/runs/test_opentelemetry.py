@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("opentelemetry.sdk", reason="the OpenTelemetry SDK is not installed")
+pytest.importorskip(
+    "opentelemetry.sdk", reason="the OpenTelemetry SDK is not installed"
+)
 
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -43,13 +45,18 @@ class Seen:
 
     def span(self, name: str) -> Any:
         """Return the only span of this name."""
-        (found,) = [each for each in self.exporter.get_finished_spans() if each.name == name]
+        (found,) = [
+            each for each in self.exporter.get_finished_spans() if each.name == name
+        ]
         return found
 
     def parent_of(self, name: str) -> str:
         """Return the name of the span around the only one of this name."""
         inner = self.span(name).parent
-        spans = {each.context.span_id: each.name for each in self.exporter.get_finished_spans()}
+        spans = {
+            each.context.span_id: each.name
+            for each in self.exporter.get_finished_spans()
+        }
         return spans[inner.span_id] if inner is not None else ""
 
     def outcome(self, name: str) -> str:
@@ -61,7 +68,12 @@ class Seen:
         data = self.reader.get_metrics_data()
         assert data is not None
         metrics = data.resource_metrics[0].scope_metrics[0].metrics
-        return [point for each in metrics if each.name == name for point in each.data.data_points]
+        return [
+            point
+            for each in metrics
+            if each.name == name
+            for point in each.data.data_points
+        ]
 
 
 @pytest.fixture
@@ -109,7 +121,9 @@ def flow_of(called: Any, executor: str = "inline", **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_run_a_superstep_its_calls_and_commits_are_spans(seen: Seen, is_async: bool) -> None:
+def test_a_run_a_superstep_its_calls_and_commits_are_spans(
+    seen: Seen, is_async: bool
+) -> None:
     """Each inside the one it belongs to, and the run inside the user's own."""
     flow = flow_of(double)
     with seen.tracers.get_tracer("mine").start_as_current_span("mine"):
@@ -123,15 +137,24 @@ def test_a_run_a_superstep_its_calls_and_commits_are_spans(seen: Seen, is_async:
     assert "commit" in seen.names()
     assert "x" == seen.span("run flow").attributes["flowpregel.thread_id"]
     assert "inline" == seen.span("call double").attributes["flowpregel.executor"]
-    assert {"done"} == {seen.outcome(name) for name in ("run flow", "superstep 0", "call double")}
+    assert {"done"} == {
+        seen.outcome(name) for name in ("run flow", "superstep 0", "call double")
+    }
 
 
-@pytest.mark.parametrize("executor", ["inline", pytest.param("processes", marks=pytest.mark.slow)])
-def test_what_a_task_traces_is_inside_the_span_of_its_call(seen: Seen, executor: str) -> None:
+@pytest.mark.parametrize(
+    "executor", ["inline", pytest.param("processes", marks=pytest.mark.slow)]
+)
+def test_what_a_task_traces_is_inside_the_span_of_its_call(
+    seen: Seen, executor: str
+) -> None:
     """In a worker too."""
     found = flow_of(headers, executor).run(0)
 
-    assert trace.format_span_id(seen.span("call headers").context.span_id) == found.split("-")[2]
+    assert (
+        trace.format_span_id(seen.span("call headers").context.span_id)
+        == found.split("-")[2]
+    )
 
 
 def test_failures_and_questions_are_told_apart(seen: Seen) -> None:
@@ -143,24 +166,35 @@ def test_failures_and_questions_are_told_apart(seen: Seen) -> None:
     assert "failed" == seen.outcome("call fail")
     assert "exception" == seen.span("call fail").events[0].name
     assert "waiting" == seen.outcome("call ask")
-    outcomes = {point.attributes["flowpregel.outcome"] for point in seen.points("flowpregel.runs")}
+    outcomes = {
+        point.attributes["flowpregel.outcome"]
+        for point in seen.points("flowpregel.runs")
+    }
     assert {"failed", "waiting"} == outcomes
 
 
 def test_each_attempt_is_a_span(seen: Seen) -> None:
     """Which one, is an attribute."""
-    policy = RetryPolicy(max_attempts=2, initial_interval=0, jitter=False, retry_on=OSError)
+    policy = RetryPolicy(
+        max_attempts=2, initial_interval=0, jitter=False, retry_on=OSError
+    )
     with pytest.raises(OSError, match="no"):
         flow_of(fail.with_options(retry_policy=policy)).run(0)
 
-    spans = [each for each in seen.exporter.get_finished_spans() if each.name == "call fail"]
+    spans = [
+        each for each in seen.exporter.get_finished_spans() if each.name == "call fail"
+    ]
     assert [1, 2] == [each.attributes["flowpregel.attempt"] for each in spans]
 
 
 def test_a_graph_inside_a_graph_is_a_run_inside_its_call(seen: Seen) -> None:
     """Its supersteps are inside that."""
     leaf = StateGraph(dict).add_node("leaf", lambda _: {"n": 1}).add_edge(START, "leaf")
-    outer = StateGraph(dict).add_node("inner", leaf.compile(name="nested")).add_edge(START, "inner")
+    outer = (
+        StateGraph(dict)
+        .add_node("inner", leaf.compile(name="nested"))
+        .add_edge(START, "inner")
+    )
     outer.compile(name="outer", executor="inline").invoke({"n": 0})
 
     spans = {each.context.span_id: each for each in seen.exporter.get_finished_spans()}

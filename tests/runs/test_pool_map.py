@@ -42,7 +42,9 @@ def test_results_come_in_the_order_of_the_calls(pool: ProcessExecutor) -> None:
     )
 
 
-def test_calls_whose_results_nobody_takes_any_more_are_stopped(pool: ProcessExecutor) -> None:
+def test_calls_whose_results_nobody_takes_any_more_are_stopped(
+    pool: ProcessExecutor,
+) -> None:
     """When the iterator of results is closed."""
     results = pool.map(nap, [0.0, LONG, LONG])
     assert 0.0 == next(results)
@@ -60,7 +62,9 @@ def test_a_result_that_is_not_there_in_time_ends_the_map(pool: ProcessExecutor) 
     assert 3 == pool.submit(add, 1, 2).result(LONG / 2)
 
 
-def test_an_error_is_raised_where_its_result_would_have_come(pool: ProcessExecutor) -> None:
+def test_an_error_is_raised_where_its_result_would_have_come(
+    pool: ProcessExecutor,
+) -> None:
     """After those before it."""
     results = pool.map(add, [1, "1"], [1, 1])
 
@@ -102,7 +106,9 @@ class Large:
 
 
 def is_freed(given: Large) -> bool:
-    """Return whether what the last call was given is gone, without the garbage collector."""
+    """Return whether what the last call was given is gone, without the garbage
+    collector.
+    """
     gc.disable()
     last, Large.last = Large.last, weakref.ref(given)
     return last is None or last() is None
@@ -143,7 +149,9 @@ def test_a_worker_that_has_ended_runs_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 100, 5_000])
-def test_results_of_chunks_come_in_the_order_of_the_items(pool: ProcessExecutor, size: int) -> None:
+def test_results_of_chunks_come_in_the_order_of_the_items(
+    pool: ProcessExecutor, size: int
+) -> None:
     """Whatever their size; the shortest iterable says how many items there are."""
     assert [3 * number for number in range(1_001)] == list(
         pool.map(add, range(1_001), range(0, 9_000, 2), chunksize=size)
@@ -151,7 +159,9 @@ def test_results_of_chunks_come_in_the_order_of_the_items(pool: ProcessExecutor,
 
 
 def test_a_chunk_is_one_call(pool: ProcessExecutor) -> None:
-    """Of 10 items in chunks of 4 three messages are made, and three calls are open at most."""
+    """Of 10 items in chunks of 4 three messages are made, and three calls are open at
+    most.
+    """
     made: list[str] = []
 
     class Noting(ProcessExecutor):
@@ -166,8 +176,12 @@ def test_a_chunk_is_one_call(pool: ProcessExecutor) -> None:
         assert [2 * number for number in range(10)] == [*results]
 
 
-def test_an_error_in_a_chunk_is_raised_as_the_standard_library_does(pool: ProcessExecutor) -> None:
-    """Where the results of its chunk would have come: those of the chunks before it are there."""
+def test_an_error_in_a_chunk_is_raised_as_the_standard_library_does(
+    pool: ProcessExecutor,
+) -> None:
+    """Where the results of its chunk would have come: those of the chunks before it are
+    there.
+    """
     given = [1, 2, "3", 4, 5, 6], [1] * 6
 
     def until_error(executor: Executor) -> list[Any]:
@@ -192,7 +206,9 @@ def test_chunks_of_no_items_are_refused(pool: ProcessExecutor, size: int) -> Non
         pool.map(add, [1], [1], chunksize=size)
 
 
-def test_chunks_whose_results_nobody_takes_any_more_are_stopped(pool: ProcessExecutor) -> None:
+def test_chunks_whose_results_nobody_takes_any_more_are_stopped(
+    pool: ProcessExecutor,
+) -> None:
     """When the iterator of results is closed."""
     results = pool.map(nap, [0.0, 0.0, LONG, LONG], chunksize=2)
     assert 0.0 == next(results)

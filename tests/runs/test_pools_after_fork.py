@@ -1,4 +1,6 @@
-"""A process that was forked from one with workers has none of them, and can have its own."""
+"""A process that was forked from one with workers has none of them, and can have its
+own.
+"""
 
 import os
 

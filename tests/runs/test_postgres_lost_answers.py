@@ -1,6 +1,7 @@
 """A commit to PostgreSQL whose answer is lost is made once, or reported as unknown.
 
-Another client commits after it, before it can be repeated: a repetition would undo that.
+Another client commits after it, before it can be repeated: a repetition would undo
+that.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ NAMESPACE = ("a",)
 
 
 class LostAnswer:
-    """Decides for a proxy: cuts the next commit once it is armed, and lets others in then.
+    """Decides for a proxy: cuts the next commit once it is armed, and lets others in
+    then.
 
     Args:
         cut: How it is cut off.
@@ -60,7 +62,9 @@ class LostAnswer:
 
     @contextmanager
     def during(self, meanwhile: Callable[[], object]) -> Iterator[None]:
-        """Cut one commit inside the context, and call *meanwhile* before it is repeated."""
+        """Cut one commit inside the context, and call *meanwhile* before it is
+        repeated.
+        """
         self.meanwhile, self.is_armed = meanwhile, True
         yield
         assert self.was_cut
@@ -74,7 +78,9 @@ def lost(request: pytest.FixtureRequest) -> LostAnswer:
 
 
 @pytest.fixture
-def proxy(postgres_server: Server, postgres_url: str, lost: LostAnswer) -> Iterator[CuttingProxy]:
+def proxy(
+    postgres_server: Server, postgres_url: str, lost: LostAnswer
+) -> Iterator[CuttingProxy]:
     """A proxy before the server."""
     with cutting(postgres_server, lost.decide, lost.connected) as proxy:
         yield proxy
@@ -123,7 +129,9 @@ def test_another_item_of_the_store_may_change_meanwhile(
         assert (found is None) == (lost.cut is Cut.AFTER)
 
 
-def test_a_thread_is_not_deleted_twice(savers: tuple[Any, Any], lost: LostAnswer) -> None:
+def test_a_thread_is_not_deleted_twice(
+    savers: tuple[Any, Any], lost: LostAnswer
+) -> None:
     """What another run has written to it since is kept."""
     ours, theirs = savers
     Timeline(ours, "t").commit(1, {"a": 1})
@@ -247,7 +255,7 @@ def test_an_outcome_that_cannot_be_learned_is_reported(
         assert expected == theirs.get(NAMESPACE, "k").value
 
 
-# ---------------------------------------------------------------- the table of what has landed
+# the table of what has landed ----------------------------------------------
 
 
 def test_a_statement_that_arrives_after_all_is_refused(postgres_url: str) -> None:
@@ -279,7 +287,9 @@ def test_a_statement_that_arrives_after_all_is_refused(postgres_url: str) -> Non
 
 
 def test_a_client_in_doubt_for_very_long_is_not_answered(postgres_url: str) -> None:
-    """Its row may have been removed; that must not be taken for a commit that has not landed."""
+    """Its row may have been removed; that must not be taken for a commit that has not
+    landed.
+    """
     from flowpregel._postgres.database import connect
     from flowpregel._postgres.once import KEPT_FOR, LandingSlot
     from flowpregel.store.postgres import PostgresStore
@@ -299,7 +309,9 @@ def test_a_client_in_doubt_for_very_long_is_not_answered(postgres_url: str) -> N
 def test_the_table_of_what_has_landed_stays_small(
     postgres_server: Server, postgres_url: str
 ) -> None:
-    """A row for each write at a time, and those of processes that are gone are removed."""
+    """A row for each write at a time, and those of processes that are gone are
+    removed.
+    """
     from flowpregel.store.postgres import PostgresStore
 
     count = "SELECT count(*) FROM flowpregel.landed"

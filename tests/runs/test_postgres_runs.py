@@ -1,4 +1,6 @@
-"""Runs on PostgreSQL: killed, stopped and cut off, they lose nothing and do nothing twice."""
+"""Runs on PostgreSQL: killed, stopped and cut off, they lose nothing and do nothing
+twice.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +62,20 @@ def until(condition: Callable[[], Any]) -> None:
 
 @contextmanager
 def coordinator(folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
-    """Start the program; give its process in the middle of its fourth call, the others kept."""
+    """Start the program; give its process in the middle of its fourth call, the others
+    kept.
+    """
     from flowpregel.checkpoint.postgres import PostgresSaver
 
     (folder / "job.py").write_text(PROGRAM)
     with subprocess.Popen(
-        [sys.executable, "job.py"], cwd=folder, env=environment(URL=url), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        [sys.executable, "job.py"],
+        cwd=folder,
+        env=environment(URL=url),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         try:
             until(lambda: "3" in made(folder))
             with PostgresSaver(url) as saver:
@@ -89,16 +97,31 @@ def made(folder: Path) -> list[str]:
 
 
 def recover(folder: Path, url: str) -> dict[str, Any]:
-    """Go on with what has died, as another machine would; return what the command told."""
+    """Go on with what has died, as another machine would; return what the command
+    told.
+    """
     from flowpregel.checkpoint.postgres import PostgresSaver
 
     with PostgresSaver(url) as saver:
         until(lambda: saver.abandoned() == [Address("a")])
     (folder / "go").touch()
     ended = subprocess.run(
-        [sys.executable, "-m", "flowpregel.cli", "recover", "--store", url, "--json", "--quiet"],
-        cwd=folder, env=environment(URL=url), text=True, capture_output=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "flowpregel.cli",
+            "recover",
+            "--store",
+            url,
+            "--json",
+            "--quiet",
+        ],
+        cwd=folder,
+        env=environment(URL=url),
+        text=True,
+        capture_output=True,
+        check=False,
+    )
     assert 0 == ended.returncode, ended.stderr
     told: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return told
@@ -131,7 +154,9 @@ def test_a_coordinator_that_was_stopped_and_goes_on_is_refused(
     assert ["0", "1", "2", "3", "3", "4"] == made(tmp_path)[:6]
 
 
-def test_a_run_whose_process_is_alive_is_left_alone(tmp_path: Path, postgres_url: str) -> None:
+def test_a_run_whose_process_is_alive_is_left_alone(
+    tmp_path: Path, postgres_url: str
+) -> None:
     with coordinator(tmp_path, postgres_url) as process:
         ended = CliRunner().invoke(app, ["recover", "--store", postgres_url])
         (tmp_path / "go").touch()
@@ -181,7 +206,9 @@ def test_a_run_goes_on_when_the_server_does(
     assert [0, 1, 2, 3, 4] == calls
 
 
-def test_every_command_takes_the_url_of_a_database(tmp_path: Path, postgres_url: str) -> None:
+def test_every_command_takes_the_url_of_a_database(
+    tmp_path: Path, postgres_url: str
+) -> None:
     (tmp_path / "job.py").write_text(PROGRAM)
     (tmp_path / "go").touch()
 
@@ -193,9 +220,12 @@ def test_every_command_takes_the_url_of_a_database(tmp_path: Path, postgres_url:
     run = ("run", "job.py:job", "--input", "[1, 2]", "--id", "a", "--quiet")
     done = subprocess.run(
         [sys.executable, "-m", "flowpregel.cli", *run, "--store", postgres_url],
-        cwd=tmp_path, env=environment(URL=postgres_url), text=True, capture_output=True,
+        cwd=tmp_path,
+        env=environment(URL=postgres_url),
+        text=True,
+        capture_output=True,
         check=False,
-    )  # fmt: skip
+    )
     assert (0, "5") == (done.returncode, done.stdout.strip()), done.stderr
     assert "done" in command("ls")
     assert "step" in command("show", "a")
@@ -227,7 +257,9 @@ def test_a_store_under_another_key_is_refused(
         saver.load(Address("a"))
 
 
-def test_a_server_that_is_not_there_is_named_without_its_password(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_named_without_its_password(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("psycopg")
     from flowpregel.checkpoint.postgres import PostgresSaver
 
@@ -250,7 +282,8 @@ def test_a_record_that_was_changed_in_the_database_is_found(
 
     job.run(1, id="a")
     postgres_server.execute(
-        "UPDATE flowpregel.records SET record = set_byte(record, 20, 1 # get_byte(record, 20)) "
+        "UPDATE flowpregel.records SET record = set_byte(record, 20, 1 # "
+        "get_byte(record, 20)) "
         "WHERE substr(key, 1, 1) = 'c'"
     )
 
@@ -274,7 +307,9 @@ def test_what_calls_have_left_is_read_a_few_at_a_time(postgres_url: str) -> None
             return sum(work(n).result() for n in range(count))
 
         flow.invoke(10, thread_id="1")
-        told = [row.text or row.name for each in reader.changes("1") for row in each.rows]
+        told = [
+            row.text or row.name for each in reader.changes("1") for row in each.rows
+        ]
         row, live = reader.run("1"), reader.live("1")
 
     assert sorted(["flow", *(f"work({n})" for n in range(10))]) == sorted(told)

@@ -1,4 +1,6 @@
-"""What a commit to PostgreSQL costs, and that one which was cut off is neither lost nor doubled."""
+"""What a commit to PostgreSQL costs, and that one which was cut off is neither lost nor
+doubled.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def wired(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     counts: list[str] = []
     cuts: list[str] = []
     connect = database.connect
-    monkeypatch.setattr(database, "connect", lambda url: Wire(connect(url), counts, cuts))
+    monkeypatch.setattr(
+        database, "connect", lambda url: Wire(connect(url), counts, cuts)
+    )
     with PostgresSaver(postgres_url) as saver:
         assert [] == [*saver.threads()]
         yield saver, counts, cuts
@@ -83,7 +87,9 @@ def test_a_superstep_is_one_statement(wired: Any) -> None:
     assert 4 == line.load().checkpoint.values["a"]
 
 
-def test_what_another_process_has_written_is_not_overlooked(wired: Any, postgres_url: str) -> None:
+def test_what_another_process_has_written_is_not_overlooked(
+    wired: Any, postgres_url: str
+) -> None:
     from flowpregel.checkpoint.postgres import PostgresSaver
 
     saver, _, _ = wired
@@ -118,7 +124,9 @@ def test_a_superstep_that_was_cut_off_is_kept(wired: Any) -> None:
     line.commit(3, {"a": 3})
 
     assert saver.verify().ok
-    assert [3, 2, 1] == [each.checkpoint.values["a"] for each in saver.history(Address("t"))]
+    assert [3, 2, 1] == [
+        each.checkpoint.values["a"] for each in saver.history(Address("t"))
+    ]
 
 
 def test_signals_of_many_senders_are_all_received(postgres_url: str) -> None:
@@ -130,7 +138,9 @@ def test_signals_of_many_senders_are_all_received(postgres_url: str) -> None:
                 saver.send_signal("t", "go", number)
 
     with PostgresSaver(postgres_url) as saver:
-        senders = [threading.Thread(target=send, args=(10 * each,)) for each in range(4)]
+        senders = [
+            threading.Thread(target=send, args=(10 * each,)) for each in range(4)
+        ]
         for each in senders:
             each.start()
         for each in senders:
@@ -143,7 +153,9 @@ def test_signals_of_many_senders_are_all_received(postgres_url: str) -> None:
     )
 
 
-def test_a_lock_that_is_not_given_up_is_named(postgres_server: Server, postgres_url: str) -> None:
+def test_a_lock_that_is_not_given_up_is_named(
+    postgres_server: Server, postgres_url: str
+) -> None:
     import psycopg
 
     from flowpregel._lmdb.options import StoreOptions
@@ -164,7 +176,9 @@ def test_a_lock_that_is_not_given_up_is_named(postgres_server: Server, postgres_
 
 
 @pytest.fixture
-def pooled_url(postgres_server: Server, postgres_url: str, tmp_path: Path) -> Iterator[str]:
+def pooled_url(
+    postgres_server: Server, postgres_url: str, tmp_path: Path
+) -> Iterator[str]:
     """The URL of a PgBouncer that gives each transaction whatever session is free."""
     program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
     if program is None:

@@ -1,4 +1,6 @@
-"""A run on PostgreSQL shows what it does beside its lease: to others, while they watch."""
+"""A run on PostgreSQL shows what it does beside its lease: to others, while they
+watch.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,22 @@ def test_the_run_of_another_process_shows_what_it_does(
     """What runs, how far it is, and what waits; nothing any more once it has ended."""
     with job(tmp_path, postgres_url) as process:
         until((tmp_path / "go.begun").exists)
-        with PostgresSaver(postgres_url, readonly=True) as saver, reading(saver) as reader:
+        with (
+            PostgresSaver(postgres_url, readonly=True) as saver,
+            reading(saver) as reader,
+        ):
 
             def look() -> dict[str, Any] | None:
                 found = reader.live("job")
-                told = found and [each for each in found["running"] if each["done"] is not None]
+                told = found and [
+                    each for each in found["running"] if each["done"] is not None
+                ]
                 return found if told and len(told) == 2 else None
 
             live = until(look)
-            ended = CliRunner().invoke(app, ["show", "job", "--store", postgres_url, "--json"])
+            ended = CliRunner().invoke(
+                app, ["show", "job", "--store", postgres_url, "--json"]
+            )
             row = reader.run("job")
             (tmp_path / "go").touch()
             process.wait()
@@ -128,9 +137,13 @@ def test_what_a_run_shows_is_sealed_as_the_store_is(
 
         def changed() -> bool:
             postgres_server.execute(
-                "UPDATE flowpregel.leases SET shown = set_byte(%s, 20, 1 # get_byte(%s, 20))",
-                data, data,
-            )  # fmt: skip
+                (
+                    "UPDATE flowpregel.leases SET shown = set_byte(%s, 20, 1 # "
+                    "get_byte(%s, 20))"
+                ),
+                data,
+                data,
+            )
             return reader.live("1") is None
 
         assert (key is None) == (b"plain to see" in data)
@@ -156,7 +169,9 @@ def test_a_run_whose_lease_was_taken_over_shows_nothing_more(postgres_url: str) 
     assert "new" == seen["whose"]
 
 
-def test_a_run_that_waited_for_its_lease_has_it_since_it_got_it(postgres_url: str) -> None:
+def test_a_run_that_waited_for_its_lease_has_it_since_it_got_it(
+    postgres_url: str,
+) -> None:
     """What was done meanwhile is none of its work."""
     begun = threading.Event()
     with (

@@ -1,4 +1,6 @@
-"""The examples that show what Pregel is, each with the result that its document gives."""
+"""The examples that show what Pregel is, each with the result that its document
+gives.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,11 @@ def test_multiple_nodes(drive: Any, executor: str, first: Any, second: Any) -> N
     """The second node reads what the first wrote, one superstep later."""
     app = Pregel(
         nodes={"node1": first, "node2": second},
-        channels={"a": EphemeralValue(str), "b": LastValue(str), "c": EphemeralValue(str)},
+        channels={
+            "a": EphemeralValue(str),
+            "b": LastValue(str),
+            "c": EphemeralValue(str),
+        },
         input_channels=["a"],
         output_channels=["b", "c"],
         executor=executor,
@@ -129,7 +135,9 @@ def test_a_topic_gathers_what_several_nodes_write(
 def test_a_reducer_folds_what_several_nodes_write(
     drive: Any, executor: str, word: str | None, expected: str
 ) -> None:
-    """The document with pipes joins the word "update", the one with builders the update."""
+    """The document with pipes joins the word "update", the one with builders the
+    update.
+    """
 
     def reducer(current: str, update: str) -> str:
         return current + " | " + (word or update) if current else update
@@ -171,7 +179,9 @@ def grown(text: str) -> str | None:
         .write_to(ChannelWriteEntry("value", skip_none=True)),
     ),
 )
-def test_a_cycle_goes_on_until_nothing_is_written(drive: Any, executor: str, node: Any) -> None:
+def test_a_cycle_goes_on_until_nothing_is_written(
+    drive: Any, executor: str, node: Any
+) -> None:
     """A node writes the channel that triggers it."""
     app = Pregel(
         nodes={"example_node": node},
@@ -199,22 +209,32 @@ class Lambda:
 
 
 def of_parts() -> PregelNode:
-    """Return a node whose writer was appended to it, and that calls something with ``invoke``."""
-    node = PregelNode(channels="input", triggers=["input"], bound=Lambda(lambda args: args))
+    """Return a node whose writer was appended to it, and that calls something with
+    ``invoke``.
+    """
+    node = PregelNode(
+        channels="input", triggers=["input"], bound=Lambda(lambda args: args)
+    )
     node.writers.append(ChannelWrite(writes=[ChannelWriteEntry(channel="output")]))
     return node
 
 
 def by_builder() -> NodeBuilder:
     """Return the builder of the same node."""
-    return NodeBuilder().subscribe_only("input").do(lambda args: args).write_to("output")
+    return (
+        NodeBuilder().subscribe_only("input").do(lambda args: args).write_to("output")
+    )
 
 
 @pytest.mark.parametrize(
-    "node", [of_parts(), by_builder().build(), by_builder()], ids=["parts", "built", "builder"]
+    "node",
+    [of_parts(), by_builder().build(), by_builder()],
+    ids=["parts", "built", "builder"],
 )
 def test_a_node_is_one_however_it_is_made(drive: Any, executor: str, node: Any) -> None:
-    """Of its parts, or by its builder, which a graph takes as it takes the node that it builds."""
+    """Of its parts, or by its builder, which a graph takes as it takes the node that it
+    builds.
+    """
     app = Pregel(
         nodes={"body": node},
         channels={"input": LastValue(str), "output": LastValue(str)},
@@ -325,7 +345,9 @@ def test_a_node_waits_for_another_by_its_channel(drive: Any, executor: str) -> N
 
 
 def join(qux: Any, last: NodeBuilder, **signals: Any) -> Pregel:
-    """Return the graph in which ``qux`` is to run after ``bar`` and ``foo`` then ``baz``."""
+    """Return the graph in which ``qux`` is to run after ``bar`` and ``foo`` then
+    ``baz``.
+    """
     return Pregel(
         nodes={
             "foo": signalled("foo", output=["foo"], baz=None),
@@ -344,16 +366,22 @@ def join(qux: Any, last: NodeBuilder, **signals: Any) -> Pregel:
     )
 
 
-def test_a_node_that_is_triggered_by_any_looks_for_all_itself(drive: Any, executor: str) -> None:
+def test_a_node_that_is_triggered_by_any_looks_for_all_itself(
+    drive: Any, executor: str
+) -> None:
     """It runs twice, and writes its name when both it waits for have written theirs."""
 
     def look(args: dict[str, Any]) -> list[str]:
         return ["qux"] if {"bar", "baz"} <= set(args["output"]) else []
 
     last = NodeBuilder().subscribe_to("qux", read=False).read_from("output").do(look)
-    app = join(LastValue(None), last.write_to("output"), bar=None, baz=None, executor=executor)
+    app = join(
+        LastValue(None), last.write_to("output"), bar=None, baz=None, executor=executor
+    )
 
-    assert ["bar", "foo", "baz", "qux"] == drive.invoke(app, {"foo": None, "bar": None})["output"]
+    assert ["bar", "foo", "baz", "qux"] == drive.invoke(
+        app, {"foo": None, "bar": None}
+    )["output"]
 
 
 def test_a_named_barrier_waits_for_all(drive: Any, executor: str) -> None:
@@ -362,4 +390,6 @@ def test_a_named_barrier_waits_for_all(drive: Any, executor: str) -> None:
     last = signalled("qux", output=["qux"])
     app = join(barrier, last, bar="bar", baz="baz", executor=executor)
 
-    assert ["bar", "foo", "baz", "qux"] == drive.invoke(app, {"foo": None, "bar": None})["output"]
+    assert ["bar", "foo", "baz", "qux"] == drive.invoke(
+        app, {"foo": None, "bar": None}
+    )["output"]

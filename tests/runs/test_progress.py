@@ -89,11 +89,15 @@ def test_every_run_of_a_block_can_be_shown(
     assert 1 == len(capsys.readouterr().err.splitlines())
 
 
-def test_a_stream_yields_what_it_yields_without_the_view(drive: Any, executor: str) -> None:
+def test_a_stream_yields_what_it_yields_without_the_view(
+    drive: Any, executor: str
+) -> None:
     """The events that the view reads are not the reader's."""
     flow = flow_of(executor)
 
-    with_view = drive.stream(flow, 2, thread_id="1", progress=True, stream_mode="values")
+    with_view = drive.stream(
+        flow, 2, thread_id="1", progress=True, stream_mode="values"
+    )
 
     assert drive.stream(flow, 2, thread_id="2", stream_mode="values") == with_view
 
@@ -111,7 +115,10 @@ def test_questions_are_counted(drive: Any, executor: str, capsys: Any) -> None:
 
     drive.invoke(flow, 2, thread_id="1", progress=True)
 
-    assert "ask: 0 done, 2 waiting for an answer" in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        "ask: 0 done, 2 waiting for an answer"
+        in capsys.readouterr().err.splitlines()[-1]
+    )
 
 
 class Terminal(io.StringIO):
@@ -126,7 +133,11 @@ def started(name: str) -> Any:
 
 
 def ended(name: str) -> Any:
-    return (), "tasks", {"name": name, "id": "1", "result": {}, "error": None, "interrupts": []}
+    return (
+        (),
+        "tasks",
+        {"name": name, "id": "1", "result": {}, "error": None, "interrupts": []},
+    )
 
 
 def test_a_terminal_is_written_over() -> None:
@@ -176,7 +187,9 @@ def test_the_memory_of_the_workers_is_shown() -> None:
     assert out.getvalue().startswith("flow: 0.0 s, 2 workers with 90 MB\n")
 
 
-def test_workers_are_counted_with_their_memory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_are_counted_with_their_memory(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Those of every pool of the program."""
     flow_of("processes").invoke(2, thread_id="1", progress=True)
     count, size = worker_memory()

@@ -106,7 +106,8 @@ def test_a_terminal_without_rich_gets_lines(tmp_path: Path) -> None:
 def test_what_is_printed_into_a_file_stays_there(tmp_path: Path) -> None:
     """Only what goes to the terminal is put above the view."""
     program = PROGRAM.replace("EXECUTOR", "threads").replace(
-        'if __name__ == "__main__":', 'if __name__ == "__main__":\n    sys.stdout = open("o", "w")'
+        'if __name__ == "__main__":',
+        'if __name__ == "__main__":\n    sys.stdout = open("o", "w")',
     )
     lines = run_on_terminal(program, tmp_path)
 

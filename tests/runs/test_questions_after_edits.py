@@ -1,4 +1,6 @@
-"""A question has the answer that was meant for it, whatever was edited since it was asked."""
+"""A question has the answer that was meant for it, whatever was edited since it was
+asked.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ HOLIDAY = "Approve Ann's holiday?"
 DELETE = "Delete the database?"
 
 
-# ---------------------------------------------------------------- where questions are asked
+# where questions are asked -------------------------------------------------
 
 
 def as_body(asks: Asks, saver: BaseCheckpointSaver) -> Any:
@@ -48,7 +50,9 @@ def as_task(asks: Asks, saver: BaseCheckpointSaver, executor: str = "threads") -
     return flow
 
 
-def as_node(asks: Asks, saver: BaseCheckpointSaver | None, executor: str = "threads") -> Any:
+def as_node(
+    asks: Asks, saver: BaseCheckpointSaver | None, executor: str = "threads"
+) -> Any:
     """Return a graph of which a node asks."""
 
     def ask(_: Any) -> Any:
@@ -125,7 +129,9 @@ def notices(*words: str) -> Iterator[None]:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", RunNotice)
         yield
-    texts = [str(each.message) for each in found if issubclass(each.category, RunNotice)]
+    texts = [
+        str(each.message) for each in found if issubclass(each.category, RunNotice)
+    ]
     assert len(texts) == 1, texts
     assert all(word in texts[0] for word in words), texts
 
@@ -141,17 +147,23 @@ def asked_by(output: Any) -> dict[Any, str]:
 def test_other_code_that_asks_something_else_gets_no_answer_of_another_question(
     place: Any, saver: BaseCheckpointSaver, drive: Drive
 ) -> None:
-    """The answer is kept: the question that it was meant for has it, behind the new one."""
+    """The answer is kept: the question that it was meant for has it, behind the new
+    one.
+    """
     drive.invoke(place(in_order(HOLIDAY, "sure?"), saver), {}, thread_id="1")
     app = place(in_order(HOLIDAY, "sure?"), saver)
-    assert ["sure?"] == [*asked_by(drive.invoke(app, Command(resume="yes"), thread_id="1"))]
+    assert ["sure?"] == [
+        *asked_by(drive.invoke(app, Command(resume="yes"), thread_id="1"))
+    ]
 
     with notices(HOLIDAY, DELETE, "has changed"):
         asked = drive.invoke(place(delete_first, saver), None, thread_id="1")
 
     assert [DELETE] == [*asked_by(asked)]
     with no_notice():
-        last = drive.invoke(place(delete_first, saver), Command(resume="no"), thread_id="1")
+        last = drive.invoke(
+            place(delete_first, saver), Command(resume="no"), thread_id="1"
+        )
     assert {DELETE: "no", HOLIDAY: "yes"} == last
 
 
@@ -159,12 +171,16 @@ def test_other_code_that_asks_something_else_gets_no_answer_of_another_question(
 def test_an_answer_to_what_other_code_asked_is_not_one_to_what_it_asks_now(
     by_id: bool, place: Any, saver: BaseCheckpointSaver, drive: Drive
 ) -> None:
-    """The question waited while its code was edited; its answer is its own, and named."""
+    """The question waited while its code was edited; its answer is its own, and
+    named.
+    """
     waiting = asked_by(drive.invoke(place(holiday, saver), {}, thread_id="1"))
     answer = Command(resume={waiting[HOLIDAY]: "yes"} if by_id else "yes")
 
     with notices(HOLIDAY, DELETE, "is kept"):
-        asked = asked_by(drive.invoke(place(delete_first, saver), answer, thread_id="1"))
+        asked = asked_by(
+            drive.invoke(place(delete_first, saver), answer, thread_id="1")
+        )
 
     assert [DELETE] == [*asked]
     assert asked[DELETE] != waiting[HOLIDAY]
@@ -177,7 +193,9 @@ def test_an_answer_to_what_other_code_asked_is_not_one_to_what_it_asks_now(
 def test_a_late_answer_by_id_waits_for_its_question(
     place: Any, saver: BaseCheckpointSaver, drive: Drive
 ) -> None:
-    """Somebody answers what was shown before the edit, when the new question waits already."""
+    """Somebody answers what was shown before the edit, when the new question waits
+    already.
+    """
     waiting = asked_by(drive.invoke(place(holiday, saver), {}, thread_id="1"))
     with notices(HOLIDAY, DELETE):
         asked = asked_by(drive.invoke(place(delete_first, saver), None, thread_id="1"))
@@ -198,7 +216,9 @@ def test_an_answer_that_nothing_asks_for_any_more_is_named(
 
     with notices(HOLIDAY, "was not used"):
         last = drive.invoke(
-            place(lambda: {"asked": "nothing"}, saver), Command(resume="yes"), thread_id="1"
+            place(lambda: {"asked": "nothing"}, saver),
+            Command(resume="yes"),
+            thread_id="1",
         )
 
     assert {"asked": "nothing"} == last
@@ -216,7 +236,9 @@ def test_the_same_question_has_its_answer_wherever_it_stands_now(
     with no_notice():
         swapped = in_order("c?", "b?", "a?")
         asked = drive.invoke(place(swapped, saver), None, thread_id="1")
-        last = drive.invoke(place(swapped, saver), Command(resume="answer 3"), thread_id="1")
+        last = drive.invoke(
+            place(swapped, saver), Command(resume="answer 3"), thread_id="1"
+        )
 
     assert ["c?"] == [*asked_by(asked)]
     assert {"a?": "answer 1", "b?": "answer 2", "c?": "answer 3"} == last
@@ -233,11 +255,15 @@ def test_a_question_that_is_asked_in_a_worker_process_is_known_too(place: Any) -
         asked = asked_by(app.invoke(Command(resume="yes"), thread_id="1"))
 
     assert [DELETE] == [*asked]
-    last = place(delete_first, saver, "processes").invoke(Command(resume="no"), thread_id="1")
+    last = place(delete_first, saver, "processes").invoke(
+        Command(resume="no"), thread_id="1"
+    )
     assert {DELETE: "no", HOLIDAY: "yes"} == last
 
 
-def test_a_store_in_postgres_keeps_what_was_asked(place: Any, postgres_url: str) -> None:
+def test_a_store_in_postgres_keeps_what_was_asked(
+    place: Any, postgres_url: str
+) -> None:
     """As the others do."""
     from flowpregel.checkpoint.postgres import PostgresSaver
 
@@ -291,7 +317,9 @@ def test_such_a_question_is_answered_as_it_was_shown_last(
     assert {"draft 1: good?": "draft 2: good?"} == dict(zip(first, second, strict=True))
     assert [*first.values()] == [*second.values()]
     with notices("draft 2: good?", "draft 3: good?"):
-        last = drive.invoke(app, Command(resume=dict.fromkeys(first.values(), 1)), thread_id="1")
+        last = drive.invoke(
+            app, Command(resume=dict.fromkeys(first.values(), 1)), thread_id="1"
+        )
     assert {"answer": 1} == last
 
 
@@ -317,7 +345,9 @@ def test_an_answer_to_nothing_is_still_an_error(
     place: Any, saver: BaseCheckpointSaver, drive: Drive
 ) -> None:
     """It was answered, or it was never asked."""
-    waiting = asked_by(drive.invoke(place(in_order("a?", "b?"), saver), {}, thread_id="1"))
+    waiting = asked_by(
+        drive.invoke(place(in_order("a?", "b?"), saver), {}, thread_id="1")
+    )
     answer = Command(resume={waiting["a?"]: 1})
     drive.invoke(place(in_order("a?", "b?"), saver), answer, thread_id="1")
 
@@ -336,7 +366,10 @@ def test_a_body_that_got_another_input_asks_anew(saver: BaseCheckpointSaver) -> 
         flow.run("a test", id="1")
     assert ["sure?"] == [*asked_by(flow.invoke(Command(resume="yes"), thread_id="1"))]
 
-    with notices("a test", "production", "is kept"), pytest.raises(UnansweredError) as raised:
+    with (
+        notices("a test", "production", "is kept"),
+        pytest.raises(UnansweredError) as raised,
+    ):
         flow.run("production", id="1", adopt=True)
 
     assert ["Delete production?"] == [item.value for item in raised.value.interrupts]

@@ -1,4 +1,6 @@
-"""What is recorded is encoded before anybody sees it: what a program changes later is not kept."""
+"""What is recorded is encoded before anybody sees it: what a program changes later is
+not kept.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class Number:
     number: int
 
 
-def recorded(drive: Drive, name: str, saver: Any, executor: Any, change: Change) -> list[Any]:
+def recorded(
+    drive: Drive, name: str, saver: Any, executor: Any, change: Change
+) -> list[Any]:
     """Run a flow that applies *change* to all it gets; return its record, read anew."""
     app = FLOWS[name](saver, executor, change)
     ask_and_answer(drive.invoke, app, deepcopy(INPUTS[name]), change)
@@ -64,9 +68,16 @@ def recorded(drive: Drive, name: str, saver: Any, executor: Any, change: Change)
 @pytest.mark.parametrize("where", ["inline", "threads", "processes"])
 @pytest.mark.parametrize("kind", ["lmdb", "memory"])
 def test_what_is_changed_after_it_was_given_is_not_in_the_record(
-    drive: Drive, name: str, where: str, kind: str, tmp_path: Path, pool: ProcessExecutor
+    drive: Drive,
+    name: str,
+    where: str,
+    kind: str,
+    tmp_path: Path,
+    pool: ProcessExecutor,
 ) -> None:
-    """Results, state, input, arguments, questions and answers, all while the disk is behind."""
+    """Results, state, input, arguments, questions and answers, all while the disk is
+    behind.
+    """
 
     def saver_at(path: Path) -> Any:
         return InMemorySaver() if kind == "memory" else late_saver(path)
@@ -95,17 +106,25 @@ def test_an_answer_is_not_changed_in_the_record_when_another_is_refused(
     with pytest.raises(ValueError, match="number"):
         drive.invoke(flow, Command(resume={"number": "none"}), thread_id="t")
 
-    assert drive.invoke(flow, Command(resume={"number": 2}), thread_id="t") == ("[1]", 2)
+    assert drive.invoke(flow, Command(resume={"number": 2}), thread_id="t") == (
+        "[1]",
+        2,
+    )
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_what_a_killed_run_leaves_is_what_it_was_given(name: str, tmp_path: Path) -> None:
+def test_what_a_killed_run_leaves_is_what_it_was_given(
+    name: str, tmp_path: Path
+) -> None:
     """Whatever it changed between the hand-over of a batch and the commit of it."""
     with late_saver(tmp_path / "one") as saver:
         whole = recorded(Drive(is_async=False), name, saver, "inline", leave)
     path = tmp_path / "two"
     command = [sys.executable, "-m", "tests.runs.spoiled_flows", str(path), name]
-    assert -signal.SIGKILL == subprocess.run(command, check=False, cwd=ROOT, timeout=60).returncode
+    assert (
+        -signal.SIGKILL
+        == subprocess.run(command, check=False, cwd=ROOT, timeout=60).returncode
+    )
 
     with LMDBSaver(path) as reopened:
         left = [*record(reopened)]

@@ -1,4 +1,6 @@
-"""An answer that does not fit its question is refused, and the question waits for another."""
+"""An answer that does not fit its question is refused, and the question waits for
+another.
+"""
 
 from __future__ import annotations
 
@@ -96,11 +98,17 @@ def test_what_was_answered_beside_it_is_done_once(
         return {"items": ["checked"]}
 
     builder = StateGraph(Items).add_node("send", send).add_node("check", check)
-    app = builder.add_edge(START, "send").add_edge(START, "check").compile(saver, executor=executor)
+    app = (
+        builder.add_edge(START, "send")
+        .add_edge(START, "check")
+        .compile(saver, executor=executor)
+    )
     drive.invoke(app, {"items": []}, **HERE)
     ids = {each.value: each.id for each in app.get_state(**HERE).interrupts}
 
-    refused(drive, app, Command(resume={ids["send?"]: {"euros": 3}, ids["check?"]: WRONG}))
+    refused(
+        drive, app, Command(resume={ids["send?"]: {"euros": 3}, ids["check?"]: WRONG})
+    )
 
     assert ["check?"] == waiting(app)
     ended = drive.invoke(app, Command(resume=RIGHT), **HERE)
@@ -108,7 +116,9 @@ def test_what_was_answered_beside_it_is_done_once(
     assert ["mail"] == sent
 
 
-def test_a_task_may_ask_too(drive: Drive, executor: str, saver: BaseCheckpointSaver) -> None:
+def test_a_task_may_ask_too(
+    drive: Drive, executor: str, saver: BaseCheckpointSaver
+) -> None:
     """The calls that have ended are not made again."""
     calls: list[int] = []
 
@@ -172,7 +182,9 @@ def test_a_nested_graph_may_ask_too(
     drive: Drive, executor: str, saver: BaseCheckpointSaver
 ) -> None:
     """Its answers come from the graph around it."""
-    inner = StateGraph(Items).add_node("decide", decide).add_edge(START, "decide").compile()
+    inner = (
+        StateGraph(Items).add_node("decide", decide).add_edge(START, "decide").compile()
+    )
     builder = StateGraph(Items).add_node("inner", inner).add_edge(START, "inner")
     app = builder.compile(saver, executor=executor)
     drive.invoke(app, {"items": []}, **HERE)
@@ -195,7 +207,9 @@ def test_a_refused_answer_of_a_nested_graph_is_forgotten_too(
 
     inner = StateGraph(Items).add_node("ask", ask).add_edge(START, "ask").compile()
     builder = StateGraph(Items).add_node("inner", inner).add_edge(START, "inner")
-    builder.add_node("name", lambda _: {"items": [interrupt("name?")]}).add_edge(START, "name")
+    builder.add_node("name", lambda _: {"items": [interrupt("name?")]}).add_edge(
+        START, "name"
+    )
     app = builder.compile(saver, executor=executor)
     drive.invoke(app, {"items": []}, **HERE)
     ids = {each.value: each.id for each in app.get_state(**HERE).interrupts}
@@ -219,7 +233,9 @@ def test_the_task_shows_why_its_answer_was_refused(
     shown: list[Any] = []
 
     with pytest.raises(ValidationError):
-        drive.stream_until(shown.append, app, Command(resume=WRONG), stream_mode="updates", **HERE)
+        drive.stream_until(
+            shown.append, app, Command(resume=WRONG), stream_mode="updates", **HERE
+        )
 
     (state,) = app.get_state(**HERE).tasks
     assert isinstance(state.error, ValidationError)

@@ -29,7 +29,9 @@ def measure(total: int) -> int:
 
 def reports_of(items: list[Any]) -> list[tuple[Any, ...]]:
     """Return the reports among the items of a stream, without the tasks' ids."""
-    return [(each["name"], each["done"], each["total"], each["message"]) for each in items]
+    return [
+        (each["name"], each["done"], each["total"], each["message"]) for each in items
+    ]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -74,7 +76,9 @@ def stop_half_way(file: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_report_of_a_worker_arrives_while_its_task_runs(drive: Any, tmp_path: Any) -> None:
+def test_a_report_of_a_worker_arrives_while_its_task_runs(
+    drive: Any, tmp_path: Any
+) -> None:
     """The task ends only when the reader has seen it."""
     file = tmp_path / "answer"
     file.write_text("")
@@ -99,7 +103,11 @@ def test_other_modes_do_not_hear_of_it(drive: Any) -> None:
 
     items = drive.stream(flow, 1, stream_mode=["custom", "updates", "values"])
 
-    assert [("updates", {"measure": 1}), ("updates", {"flow": 1}), ("values", 1)] == items
+    assert [
+        ("updates", {"measure": 1}),
+        ("updates", {"flow": 1}),
+        ("values", 1),
+    ] == items
 
 
 def test_a_report_shows_that_a_task_is_alive(drive: Any) -> None:
@@ -140,7 +148,9 @@ def test_progress_is_reported_inside_of_runs_only() -> None:
 # ------------------------------------------------ live views
 
 
-def report(done: float, total: float | None = None, message: str | None = None) -> dict[str, Any]:
+def report(
+    done: float, total: float | None = None, message: str | None = None
+) -> dict[str, Any]:
     return {"id": "1", "name": "work", "done": done, "total": total, "message": message}
 
 

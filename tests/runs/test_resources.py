@@ -1,4 +1,6 @@
-"""Tasks that say what they take: real workers, which see for themselves what they have."""
+"""Tasks that say what they take: real workers, which see for themselves what they
+have.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def pool() -> Iterator[ProcessExecutor]:
 
 
 def marked(folder: str, amount: float = 1) -> float:
-    """Return how much the running tasks that leave their mark in *folder* take, this one too."""
+    """Return how much the running tasks that leave their mark in *folder* take, this
+    one too.
+    """
     mark = Path(folder) / f"{os.getpid()}-{amount}"
     mark.touch()
     time.sleep(0.02)
@@ -225,7 +229,9 @@ def test_a_caller_keeps_its_place_and_lends_its_worker(
     assert [1.0] * 5 == seen
 
 
-def test_a_call_that_needs_what_its_caller_holds_is_refused(pool: ProcessExecutor) -> None:
+def test_a_call_that_needs_what_its_caller_holds_is_refused(
+    pool: ProcessExecutor,
+) -> None:
     """Not a wait for ever."""
     with pytest.raises(ResourcesError, match="hold too much") as caught:
         run(pool, lambda: hold_and_ask_again().result())
@@ -288,22 +294,35 @@ def test_who_counts_nothing_refuses(executor: Any) -> None:
     """Rather than to run more than the user wants."""
     limited = see_gpus.with_options(gpus=1, executor=executor)
 
-    with pytest.raises(ConfigurationError, match="counts limit, rate and priority alone"):
+    with pytest.raises(
+        ConfigurationError, match="counts limit, rate and priority alone"
+    ):
         run(executor, lambda: limited().result())
 
 
 def test_a_call_for_debugging_takes_nothing() -> None:
     """It runs here, alone."""
-    assert os.environ.get("CUDA_VISIBLE_DEVICES") == see_gpus.with_options(gpus=1).call_here()
+    assert (
+        os.environ.get("CUDA_VISIBLE_DEVICES")
+        == see_gpus.with_options(gpus=1).call_here()
+    )
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"cpus": 0}, {"cpus": "2"}, {"memory": "2 apples"}, {"memory": -1}, {"gpus": 0.5},
-        {"limit": 3}, {"limit": [""]}, {"rate": "60"}, {"rate": "0/s"}, {"priority": "high"},
+        {"cpus": 0},
+        {"cpus": "2"},
+        {"memory": "2 apples"},
+        {"memory": -1},
+        {"gpus": 0.5},
+        {"limit": 3},
+        {"limit": [""]},
+        {"rate": "60"},
+        {"rate": "0/s"},
+        {"priority": "high"},
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     """Where the task is made."""
     with pytest.raises((ConfigurationError, TypeError)):

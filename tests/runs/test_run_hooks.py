@@ -18,9 +18,13 @@ class Watcher:
         self.seen: list[Any] = []
         self.runs: set[str] = set()
 
-    def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: str, **more: Any) -> None:
+    def on_chain_start(
+        self, serialized: Any, inputs: Any, *, run_id: str, **more: Any
+    ) -> None:
         """Note what a run was given."""
-        self.seen.append(("start", inputs, more["name"], more["tags"], more["metadata"]))
+        self.seen.append(
+            ("start", inputs, more["name"], more["tags"], more["metadata"])
+        )
         self.runs.add(run_id)
 
     def on_chain_end(self, outputs: Any, *, run_id: str, **_: Any) -> None:
@@ -47,7 +51,10 @@ def test_a_handler_is_told_of_start_and_end(drive: Drive) -> None:
 
     drive.invoke(compiled(lambda _: {"n": 2}), {"n": 1}, config)
 
-    assert [("start", {"n": 1}, "watched", ["t"], {"m": 1}), ("end", {"n": 2})] == watcher.seen
+    assert [
+        ("start", {"n": 1}, "watched", ["t"], {"m": 1}),
+        ("end", {"n": 2}),
+    ] == watcher.seen
     assert 1 == len(watcher.runs)
 
 
@@ -60,12 +67,22 @@ def test_a_handler_is_told_what_a_run_failed_with(drive: Drive) -> None:
 
     config = {"callbacks": [watcher], "run_name": "mine"}
     with pytest.raises(OSError, match="no") as caught:
-        drive.invoke(compiled(fail, checkpointer=InMemorySaver()), {"n": 1}, config, thread_id="1")
+        drive.invoke(
+            compiled(fail, checkpointer=InMemorySaver()),
+            {"n": 1},
+            config,
+            thread_id="1",
+        )
 
-    assert [("start", {"n": 1}, "mine", [], {}), ("error", caught.value)] == watcher.seen
+    assert [
+        ("start", {"n": 1}, "mine", [], {}),
+        ("error", caught.value),
+    ] == watcher.seen
 
 
-def test_a_handler_that_has_no_method_for_it_or_fails_changes_no_run(drive: Drive) -> None:
+def test_a_handler_that_has_no_method_for_it_or_fails_changes_no_run(
+    drive: Drive,
+) -> None:
     """The next handler is told all the same."""
     watcher = Watcher()
 

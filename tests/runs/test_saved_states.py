@@ -42,7 +42,9 @@ def count(to: int, seen: Notes, runtime: Runtime[Any]) -> int:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_next_attempt_goes_on_from_what_was_saved(drive: Any, executor: str) -> None:
+def test_the_next_attempt_goes_on_from_what_was_saved(
+    drive: Any, executor: str
+) -> None:
     """Wherever it runs, without a store; and a change after the saving is not in it."""
     seen = Notes()
 
@@ -129,9 +131,15 @@ if __name__ == "__main__":
 def test_a_killed_program_costs_only_what_came_after_the_last_save(
     tmp_path: Path, executor: str
 ) -> None:
-    """Twice ``kill -9``: with ``durability="sync"`` it is on disk when `save` returns."""
+    """Twice ``kill -9``: with ``durability="sync"`` it is on disk when `save`
+    returns.
+    """
     told = PROGRAM.replace("EXECUTOR", repr(executor))
-    told = told.replace("COORDINATOR,", "os.getppid(),") if executor == "processes" else told
+    told = (
+        told.replace("COORDINATOR,", "os.getppid(),")
+        if executor == "processes"
+        else told
+    )
     (tmp_path / "program.py").write_text(told)
     printed = []
     for _ in range(3):
@@ -260,7 +268,9 @@ def test_a_checkpointer_of_langgraph_keeps_the_result_alone(drive: Any) -> None:
         return count(to, seen).result()
 
     assert 3 == drive.invoke(flow, 3, thread_id="1")
-    writes = [write for found in theirs.list(None) for write in found.pending_writes or ()]
+    writes = [
+        write for found in theirs.list(None) for write in found.pending_writes or ()
+    ]
     assert SAVED not in {channel for _, channel, _ in writes}
 
 

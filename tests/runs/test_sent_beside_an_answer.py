@@ -1,4 +1,6 @@
-"""``Command(resume=..., goto=Send(...))`` while tasks that were sent before wait for answers."""
+"""``Command(resume=..., goto=Send(...))`` while tasks that were sent before wait for
+answers.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ FAN_OUTS = [
 def test_an_answer_to_the_only_question_is_for_what_is_asked_first(
     sends: tuple[Send, ...], drive: Drive, saver: BaseCheckpointSaver
 ) -> None:
-    """What is sent takes the place of what waits, and its question the answer: as LangGraph's."""
+    """What is sent takes the place of what waits, and its question the answer: as
+    LangGraph's.
+    """
     app = fan_out(*sends).compile(saver, executor="inline")
     drive.invoke(app, {"log": []}, thread_id="1")
 
@@ -68,8 +72,12 @@ def test_an_answer_to_the_only_question_is_for_what_is_asked_first(
     assert (["in", "x: yes"], {}) == shown(app)
 
 
-def test_such_an_answer_outlives_a_failure(drive: Drive, saver: BaseCheckpointSaver) -> None:
-    """The question may be asked only when the run goes on; a second one gets no answer of it."""
+def test_such_an_answer_outlives_a_failure(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
+    """The question may be asked only when the run goes on; a second one gets no answer
+    of it.
+    """
     failures = ["once"]
 
     def fail_once_and_ask(name: str) -> Log:
@@ -88,7 +96,9 @@ def test_such_an_answer_outlives_a_failure(drive: Drive, saver: BaseCheckpointSa
     asked = drive.invoke(app, None, thread_id="1")["__interrupt__"]
 
     assert ["two?"] == [item.value for item in asked]
-    assert {"log": ["in", "x: yes no"]} == drive.invoke(app, Command(resume="no"), thread_id="1")
+    assert {"log": ["in", "x: yes no"]} == drive.invoke(
+        app, Command(resume="no"), thread_id="1"
+    )
 
 
 def test_a_graph_that_is_sent_to_gets_such_an_answer_too(
@@ -122,7 +132,10 @@ def test_an_answer_by_id_is_named_where_its_question_is_not_asked_any_more(
 
     log, waiting = shown(app)
     assert (["in"], ["x?"]) == (log, [*waiting])
-    assert (["in"], ["x?"]) == (first["log"], [item.value for item in first["__interrupt__"]])
+    assert (["in"], ["x?"]) == (
+        first["log"],
+        [item.value for item in first["__interrupt__"]],
+    )
     with pytest.raises(
         UnknownInterruptError, match=f"{asked['a?']} is not waiting.*{waiting['x?']}"
     ):

@@ -24,7 +24,9 @@ SMALL, LARGE = 128, 1_250_000
 EXECUTORS = pytest.mark.parametrize(
     "executor", ["inline", "threads", pytest.param("processes", marks=pytest.mark.slow)]
 )
-SAVERS = pytest.mark.parametrize("saver", [None, InMemorySaver], ids=["volatile", "durable"])
+SAVERS = pytest.mark.parametrize(
+    "saver", [None, InMemorySaver], ids=["volatile", "durable"]
+)
 SIZES = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["1 kB", "10 MB"])
 
 
@@ -33,7 +35,9 @@ SIZES = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["1 kB", "10 MB"])
 
 @task
 def listed(value: Any) -> list[Any]:
-    return [float(each) for each in (value.values() if isinstance(value, dict) else value)][-3:]
+    return [
+        float(each) for each in (value.values() if isinstance(value, dict) else value)
+    ][-3:]
 
 
 def changed(value: Any) -> None:
@@ -54,7 +58,9 @@ VALUES = {
 @SAVERS
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", VALUES)
-def test_a_worker_gets_what_its_caller_had_at_the_call(kind: str, saver: Any, drive: Any) -> None:
+def test_a_worker_gets_what_its_caller_had_at_the_call(
+    kind: str, saver: Any, drive: Any
+) -> None:
     """Though the caller changes it before the call is sent, and calls again."""
 
     @entrypoint(executor="processes", checkpointer=saver and saver())
@@ -111,9 +117,9 @@ def test_what_is_captured_of_many_large_arrays_is_bounded(drive: Any) -> None:
     @entrypoint(executor="processes")
     def flow(_: int) -> float:
         array = np.zeros(8 * LARGE)
-        return sum(sum(each.result()) for each in [listed(array[-9:]) for _ in range(3)]) + sum(
-            sum(each.result()) for each in [tail(array) for _ in range(20)]
-        )
+        return sum(
+            sum(each.result()) for each in [listed(array[-9:]) for _ in range(3)]
+        ) + sum(sum(each.result()) for each in [tail(array) for _ in range(20)])
 
     assert 0.0 == drive.invoke(flow, 0)
 
@@ -129,7 +135,9 @@ def identity(value: Any) -> int:
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads"])
-def test_a_task_in_this_process_gets_the_object_itself(executor: str, drive: Any) -> None:
+def test_a_task_in_this_process_gets_the_object_itself(
+    executor: str, drive: Any
+) -> None:
     """As any function does: nothing is copied."""
 
     @entrypoint(executor=executor)
@@ -141,7 +149,9 @@ def test_a_task_in_this_process_gets_the_object_itself(executor: str, drive: Any
 
 
 def anonymous_bytes() -> int:
-    """Return the memory of this process that it shares with nobody: what a copy would take."""
+    """Return the memory of this process that it shares with nobody: what a copy would
+    take.
+    """
     with open("/proc/self/status") as file:
         (size,) = [line.split()[1] for line in file if line.startswith("RssAnon:")]
     return int(size) << 10
@@ -153,7 +163,9 @@ def read_all(array: Any) -> tuple[float, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("as_handle", [False, True], ids=["array", "handle"])
-def test_a_large_array_is_not_copied_by_the_worker_that_reads_it(as_handle: bool) -> None:
+def test_a_large_array_is_not_copied_by_the_worker_that_reads_it(
+    as_handle: bool,
+) -> None:
     """It is mapped there; and its caller has no copy but that in shared memory."""
     array = np.ones(8 * LARGE)
     with ProcessExecutor(1) as pool:
@@ -214,7 +226,9 @@ def test_tasks_receive_the_value_of_a_handle(
 
 @SIZES
 @EXECUTORS
-def test_each_task_may_write_to_its_own_copy(executor: str, size: int, drive: Any) -> None:
+def test_each_task_may_write_to_its_own_copy(
+    executor: str, size: int, drive: Any
+) -> None:
     """No other task sees that, nor does the handle."""
 
     @entrypoint(executor=executor)
@@ -235,7 +249,9 @@ def nested(given: dict[str, list[Shared[np.ndarray]]]) -> list[float]:
 
 @SIZES
 @EXECUTORS
-def test_a_handle_inside_of_an_argument_has_a_value(executor: str, size: int, drive: Any) -> None:
+def test_a_handle_inside_of_an_argument_has_a_value(
+    executor: str, size: int, drive: Any
+) -> None:
     """And a task can pass it on to the tasks that it calls."""
 
     @entrypoint(executor=executor)

@@ -1,4 +1,6 @@
-"""Limits of all programs that name one folder: places are freed however their holder ends."""
+"""Limits of all programs that name one folder: places are freed however their holder
+ends.
+"""
 
 from __future__ import annotations
 

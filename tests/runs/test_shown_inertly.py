@@ -1,4 +1,6 @@
-"""What comes from a store is shown as text: no terminal, page or drawing program obeys it."""
+"""What comes from a store is shown as text: no terminal, page or drawing program obeys
+it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ HOSTILE = {
     "text turned round": "gpj.\u202eexe\u2066",
     "more lines": "one\ntwo\r\u2028three\x85four",
     "a page": "<script>alert(1)</script><img src=x onerror=alert(1)>&lt;b&gt;",
-    "a drawing": "\"]; end\nclick n0 \"javascript:alert(1)\"\n%%{init: {'theme': 'dark'}}%% --> x",
+    "a drawing": (
+        "\"]; end\nclick n0 \"javascript:alert(1)\"\n%%{init: {'theme': 'dark'}}%% "
+        "--> x"
+    ),
     "Graphviz": '\\N" URL="javascript:alert(1)"];}\x00',
 }
 hostile = pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
@@ -56,7 +61,11 @@ def check_inert(shown: str) -> None:
 def drawing(text: str) -> Graph:
     """Return a drawing with *text* wherever there can be any."""
     inner = Graph({text: NodeShape(text)})
-    nodes = {text: NodeShape(text), "b": NodeShape(text, subgraph=inner), "c": NodeShape("c")}
+    nodes = {
+        text: NodeShape(text),
+        "b": NodeShape(text, subgraph=inner),
+        "c": NodeShape("c"),
+    }
     return Graph(nodes, [Edge(text, "c", text, conditional=True), Edge(text, "b")])
 
 
@@ -66,7 +75,9 @@ def test_drawings_are_of_the_form_that_harmless_ones_have(text: str) -> None:
     drawn = drawing(text)
     for draw in (Graph.draw_mermaid, Graph.draw_dot):
         check_inert(draw(drawn))
-        assert len(draw(drawn).splitlines()) == len(draw(drawing("harmless")).splitlines())
+        assert len(draw(drawn).splitlines()) == len(
+            draw(drawing("harmless")).splitlines()
+        )
     for charset in ("unicode", "ascii"):
         check_inert(drawn.draw_ascii(charset=charset))
     assert "%%" not in drawn.draw_mermaid()
@@ -80,7 +91,12 @@ def test_the_table_of_a_run_is_inert(text: str) -> None:
     """The names of its tasks and nodes, and what failed."""
     call = TaskRecord(step=0, node=f"call {text}", name=text, is_call=True, detail=text)
     task = TaskRecord(
-        step=0, node=text, name=text, status="failed", detail=f"x: {text}", inner=(call,)
+        step=0,
+        node=text,
+        name=text,
+        status="failed",
+        detail=f"x: {text}",
+        inner=(call,),
     )
     for charset in ("unicode", "ascii"):
         check_inert(RunDrawing((task,), {"idle": text}).draw_ascii(charset=charset))
@@ -114,7 +130,13 @@ def test_the_view_of_a_run_is_inert(text: str) -> None:
     """The names of its tasks, and what they report."""
     view = ProgressView("flow", workers=lambda: "")
     view.see(((), "tasks", {"id": "1", "name": text}))
-    view.see(((), "progress", {"id": "1", "name": text, "done": 1, "total": 2, "message": text}))
+    view.see(
+        (
+            (),
+            "progress",
+            {"id": "1", "name": text, "done": 1, "total": 2, "message": text},
+        )
+    )
 
     for line in view.lines(0.0):
         assert line.isprintable()
@@ -142,7 +164,9 @@ def _raise(text: str) -> None:
 
 
 def fill(path: Path, text: str) -> None:
-    """Make a store with *text* in the names, values, errors and questions of its threads."""
+    """Make a store with *text* in the names, values, errors and questions of its
+    threads.
+    """
     with LMDBSaver(path) as saver:
 
         @task(name=text)
@@ -255,9 +279,13 @@ def test_looking_imports_nothing_of_the_program(tmp_path: Path, is_there: bool) 
 
     def call(*words: str) -> str:
         return subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, env=environment, check=True,
-            capture_output=True, text=True,
-        ).stdout  # fmt: skip
+            [sys.executable, *words],
+            cwd=tmp_path,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
 
     call("jobs.py")
     if not is_there:
@@ -269,7 +297,9 @@ def test_looking_imports_nothing_of_the_program(tmp_path: Path, is_there: bool) 
         for thread in (("done", "failed", "waiting") if takes_thread else ("",))
     ]
     words = [[*filter(None, each), "--store", "runs.lmdb"] for each in asked]
-    printed = dict(zip(asked, json.loads(call("-c", LOOK, json.dumps(words))), strict=True))
+    printed = dict(
+        zip(asked, json.loads(call("-c", LOOK, json.dumps(words))), strict=True)
+    )
     assert "__main__\n" == (tmp_path / "imported.txt").read_text()
     assert "Report(words=5, path='a.txt')" in printed["show", "done"]
     assert "TooLongError: a.txt" in printed["show", "failed"]
@@ -307,7 +337,12 @@ def test_nothing_of_a_store_from_somebody_else_is_unpickled(
     canary.unlink()
     monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "ours")
 
-    for command, takes_thread in {**ANSWERS, "verify": 0, "doctor": 0, "backup": 2}.items():
+    for command, takes_thread in {
+        **ANSWERS,
+        "verify": 0,
+        "doctor": 0,
+        "backup": 2,
+    }.items():
         words = [[], ["t"], [str(tmp_path / "backup")]][takes_thread]
         result = CliRunner().invoke(app, [command, *words, "--store", str(path)])
         assert Code.STORE == result.exit_code or command == "doctor", result.output
@@ -319,19 +354,25 @@ def test_nothing_of_a_store_from_somebody_else_is_unpickled(
 def test_a_store_that_holds_harms_nobody_who_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """It may have come with its key: what is in its values, and in its records, is not run."""
+    """It may have come with its key: what is in its values, and in its records, is not
+    run.
+    """
     path, canary = tmp_path / "store", tmp_path / "canary"
     monkeypatch.delenv("FLOWPREGEL_STORE_KEY")
     with LMDBSaver(path) as saver:
         for number in range(2):
-            commit(saver, number, {"n": Canary(canary), "m": [Canary(canary)], "k": number})
+            commit(
+                saver, number, {"n": Canary(canary), "m": [Canary(canary)], "k": number}
+            )
     if place == "records":
         poison(path, canary)
 
     for command, takes_thread in {**ANSWERS, "verify": 0, "doctor": 0}.items():
         for more in ([], ["--json"]):
             words = ["t"] if takes_thread else []
-            result = CliRunner().invoke(app, [command, *words, "--store", str(path), *more])
+            result = CliRunner().invoke(
+                app, [command, *words, "--store", str(path), *more]
+            )
             assert isinstance(result.exception, SystemExit | None) or place == "records"
             assert not canary.exists(), command
         if place == "values" and command == "state":
@@ -339,7 +380,9 @@ def test_a_store_that_holds_harms_nobody_who_looks(
 
 
 class NeverHashed(PythonCodec):
-    """Encodes the text ``endless`` as a dict whose key has a hash of 2 to the power of 60 steps."""
+    """Encodes the text ``endless`` as a dict whose key has a hash of 2 to the power of
+    60 steps.
+    """
 
     def encode(self, value: Any) -> bytes:
         if value == "endless":
@@ -354,18 +397,29 @@ def test_a_value_whose_hash_never_ends_keeps_nobody_waiting(tmp_path: Path) -> N
     metadata = {"run_id": "endless", "parents": "endless", "flow": "endless"}
     with LMDBSaver(path, codec=NeverHashed()) as saver:
         for number in range(2):
-            checkpoint = replace(step(number, {"n": "endless", "m": number}), metadata=metadata)
+            checkpoint = replace(
+                step(number, {"n": "endless", "m": number}), metadata=metadata
+            )
             written = TaskWrites(id_of(number), "task", "path", (("n", "endless"),))
             saver.commit([Batch(Address("t"), (written,), checkpoint)])
         asked = TaskWrites(id_of(1), "other", "path", ((INTERRUPT, "endless"),))
         saver.commit([Batch(Address("t"), (asked,))])
 
     for command, takes_thread in ANSWERS.items():
-        words = [command, *(["t"] if takes_thread else []), "--store", str(path), "--json"]
+        words = [
+            command,
+            *(["t"] if takes_thread else []),
+            "--store",
+            str(path),
+            "--json",
+        ]
         done = subprocess.run(
-            [sys.executable, "-m", "flowpregel.cli", *words], timeout=60, check=False,
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "flowpregel.cli", *words],
+            timeout=60,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
         assert 0 == done.returncode, done.stderr
     code = (
         "import sys; from flowpregel import LMDBSaver\n"
@@ -375,16 +429,23 @@ def test_a_value_whose_hash_never_ends_keeps_nobody_waiting(tmp_path: Path) -> N
         "print(len(report(saver, 't')))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], timeout=60, check=False, capture_output=True,
+        [sys.executable, "-c", code, str(path)],
+        timeout=60,
+        check=False,
+        capture_output=True,
         text=True,
-    )  # fmt: skip
+    )
     assert 0 == done.returncode, done.stderr
 
 
 def poison(path: Path, canary: Path) -> None:
-    """Add the pickle of a canary to that of each record of a store, under its own key."""
+    """Add the pickle of a canary to that of each record of a store, under its own
+    key.
+    """
     store = open_store(path, options=StoreOptions())
-    tables = [store.table(name) for name in (b"threads", b"checkpoints", b"writes", b"deltas")]
+    tables = [
+        store.table(name) for name in (b"threads", b"checkpoints", b"writes", b"deltas")
+    ]
 
     def work(transaction: Any) -> None:
         for table in tables:

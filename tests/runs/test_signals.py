@@ -44,7 +44,9 @@ def handlers() -> Iterator[None]:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_handler_waits_for_the_end_of_what_is_held(number: signal.Signals) -> None:
-    """It is called once, with the frame that it broke off, and is in its place again."""
+    """It is called once, with the frame that it broke off, and is in its place
+    again.
+    """
     seen: list[Any] = []
 
     def note(number: int, frame: Any) -> None:
@@ -203,8 +205,12 @@ def test_a_run_that_waits_reacts_at_once(executor: str, drive: Any) -> None:
     assert 2 == drive.invoke(flow, None, thread_id="1")
 
 
-def test_what_a_handler_raises_in_an_inline_task_is_no_failure_of_it(drive: Any) -> None:
-    """The run ends with it, and the task is made again, though it would not be retried."""
+def test_what_a_handler_raises_in_an_inline_task_is_no_failure_of_it(
+    drive: Any,
+) -> None:
+    """The run ends with it, and the task is made again, though it would not be
+    retried.
+    """
     tries: list[int] = []
     signal.signal(signal.SIGALRM, ring)
 
@@ -263,7 +269,9 @@ def test_a_task_that_calls_exit_still_fails() -> None:
 
 @pytest.mark.slow
 def test_a_reducer_that_never_ends_can_be_broken_off() -> None:
-    """By a signal that comes once, after some seconds: as a test runner's time limit does."""
+    """By a signal that comes once, after some seconds: as a test runner's time limit
+    does.
+    """
     signal.signal(signal.SIGALRM, ring)
 
     def reduce(_: int, __: int) -> int:
@@ -283,7 +291,9 @@ def test_a_reducer_that_never_ends_can_be_broken_off() -> None:
 
 
 def test_asyncios_own_handlers_go_on_to_work() -> None:
-    """One that was added to the loop is called on it, and Ctrl-C cancels the main task."""
+    """One that was added to the loop is called on it, and Ctrl-C cancels the main
+    task.
+    """
     seen: list[str] = []
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -356,16 +366,22 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", "processes"])
-def test_a_program_that_exits_on_sigterm_exits_and_goes_on(executor: str, tmp_path: Path) -> None:
+def test_a_program_that_exits_on_sigterm_exits_and_goes_on(
+    executor: str, tmp_path: Path
+) -> None:
     """With the status that its handler says; run again, it comes to its result."""
     (tmp_path / "job.py").write_text(CONTAINER)
 
     def run() -> tuple[int, str]:
         done = subprocess.run(
             [sys.executable, "job.py", executor],
-            cwd=tmp_path, env=environment(), check=False, stdout=subprocess.PIPE, text=True,
+            cwd=tmp_path,
+            env=environment(),
+            check=False,
+            stdout=subprocess.PIPE,
+            text=True,
             timeout=LONG,
-        )  # fmt: skip
+        )
         return done.returncode, done.stdout
 
     assert [(0, ""), (0, "6\n")] == [run(), run()]

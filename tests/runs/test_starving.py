@@ -1,4 +1,6 @@
-"""The system gives no more OS threads or processes: the run fails, and nothing is left behind."""
+"""The system gives no more OS threads or processes: the run fails, and nothing is left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ REASONS = ("can't start new thread", "no worker process can be started")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_NPROC for threads")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="needs /proc and RLIMIT_NPROC for threads"
+)
 @pytest.mark.parametrize(
     ("executor", "durability"),
     [*product(("inline", "threads"), ("sync", "async")), ("processes", "async")],
@@ -29,8 +33,12 @@ def test_a_run_that_gets_no_os_thread_fails_by_name_and_can_be_resumed(
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, "-m", "tests.runs.starving", folder, executor, durability],
-            check=False, capture_output=True, text=True, timeout=240, cwd=ROOT,
-        )  # fmt: skip
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            cwd=ROOT,
+        )
 
     assert done.returncode == 0, done.stderr
     tries = [line.split("\t") for line in done.stdout.splitlines()]

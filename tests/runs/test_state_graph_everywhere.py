@@ -1,4 +1,6 @@
-"""What a `StateGraph` can do it does on OS threads and in worker processes, kept on disk."""
+"""What a `StateGraph` can do it does on OS threads and in worker processes, kept on
+disk.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from flowpregel.graph import END, START, CompiledStateGraph, StateGraph
 from flowpregel.managed import IsLastStep, RemainingSteps
 from flowpregel.runtime import Runtime
 from flowpregel.store.memory import InMemoryStore
-from flowpregel.types import CachePolicy, Command, Overwrite, RetryPolicy, Send, interrupt
+from flowpregel.types import (
+    CachePolicy,
+    Command,
+    Overwrite,
+    RetryPolicy,
+    Send,
+    interrupt,
+)
 from tests.graphs import extend
 from tests.runs.conftest import Drive
 
@@ -25,7 +34,9 @@ pytestmark = pytest.mark.slow
 
 
 class State(TypedDict, total=False):
-    """A list that adds up, one kept as deltas, a plain value, and what is left of the run."""
+    """A list that adds up, one kept as deltas, a plain value, and what is left of the
+    run.
+    """
 
     items: Annotated[list[Any], operator.add]
     deltas: Annotated[list[Any], DeltaChannel(extend)]
@@ -62,15 +73,23 @@ def ask(state: State) -> State:
     return {"items": [interrupt("first?"), interrupt("second?")]}
 
 
-def test_joins_deferred_nodes_and_private_state(drive: Drive, place: str, store: LMDBSaver) -> None:
-    """``add_edge`` of a list, ``defer``, ``input_schema`` and ``metadata`` of a node."""
+def test_joins_deferred_nodes_and_private_state(
+    drive: Drive, place: str, store: LMDBSaver
+) -> None:
+    """``add_edge`` of a list, ``defer``, ``input_schema`` and ``metadata`` of a
+    node.
+    """
     builder = StateGraph(State)
     builder.add_node("a", lambda _: {"items": ["a"], "secret": "s"}, metadata={"k": 1})
     builder.add_node("b", note("b"))
-    builder.add_node("c", lambda p: {"items": [f"c {p['secret']}"]}, input_schema=Private)
+    builder.add_node(
+        "c", lambda p: {"items": [f"c {p['secret']}"]}, input_schema=Private
+    )
     builder.add_node("d", note("d"))
     builder.add_node("late", note("late"), defer=True)
-    builder.add_edge(START, "a").add_edge(START, "b").add_edge("a", "c").add_edge(["b", "c"], "d")
+    builder.add_edge(START, "a").add_edge(START, "b").add_edge("a", "c").add_edge(
+        ["b", "c"], "d"
+    )
     builder.add_edge("b", "late")
     app = builder.compile(store, executor=place)
 
@@ -99,7 +118,9 @@ def test_retries_handlers_and_defaults(
     def handle(state: State, error: NodeError) -> Command[Any]:
         return Command(update={"items": [f"{error.node}: {error.error}"]}, goto="after")
 
-    builder = StateGraph(State).add_node("flaky", flaky).add_node("after", note("after"))
+    builder = (
+        StateGraph(State).add_node("flaky", flaky).add_node("after", note("after"))
+    )
     builder.add_node("fail", fail, retry_policy=RetryPolicy(max_attempts=1))
     builder.set_node_defaults(
         retry_policy=RetryPolicy(initial_interval=0.001), error_handler=handle
@@ -124,7 +145,9 @@ def test_a_nodes_results_are_shared(
         return {"items": ["work"]}
 
     builder = StateGraph(State).add_node("work", work, cache_policy=CachePolicy(ttl=60))
-    app = builder.add_edge(START, "work").compile(store, cache=InMemoryCache(), executor=place)
+    app = builder.add_edge(START, "work").compile(
+        store, cache=InMemoryCache(), executor=place
+    )
 
     for thread in "12":
         assert ["work"] == drive.invoke(app, {"items": []}, thread_id=thread)["items"]
@@ -152,11 +175,17 @@ def test_a_node_that_takes_too_long_is_stopped(
     builder = StateGraph(State).add_node("n", node, timeout=0.2).add_edge(START, "n")
 
     with pytest.raises(NodeTimeoutError, match="'n'"):
-        drive.invoke(builder.compile(store, executor=place), {"items": []}, thread_id="1")
+        drive.invoke(
+            builder.compile(store, executor=place), {"items": []}, thread_id="1"
+        )
 
 
-def test_commands_sends_and_managed_values(drive: Drive, place: str, store: LMDBSaver) -> None:
-    """``destinations``, ``goto``, ``Send`` with its own state, ``Overwrite``, a loop."""
+def test_commands_sends_and_managed_values(
+    drive: Drive, place: str, store: LMDBSaver
+) -> None:
+    """``destinations``, ``goto``, ``Send`` with its own state, ``Overwrite``, a
+    loop.
+    """
 
     def start(state: State) -> Command[Any]:
         sends = [Send("each", {"last": str(n)}) for n in range(3)]
@@ -167,7 +196,9 @@ def test_commands_sends_and_managed_values(drive: Drive, place: str, store: LMDB
 
     def loop(state: State) -> Command[Any]:
         more = state["left"] > 2 and len(state["items"]) < 6
-        return Command(update={"items": [state["is_last"]]}, goto="loop" if more else END)
+        return Command(
+            update={"items": [state["is_last"]]}, goto="loop" if more else END
+        )
 
     builder = StateGraph(State).add_node("start", start, destinations=("each",))
     builder.add_node("each", each, destinations=("loop",)).add_node("loop", loop)
@@ -197,9 +228,12 @@ def test_a_node_is_given_context_store_and_its_own_writer(
     app = builder.compile(store, store=kept, executor=place, name="job")
 
     found = drive.stream(
-        app, {"items": []}, thread_id="1", context={"user": "ann"},
+        app,
+        {"items": []},
+        thread_id="1",
+        context={"user": "ann"},
         stream_mode=["custom", "updates"],
-    )  # fmt: skip
+    )
 
     assert [("custom", {"at": "work"}), ("updates", {"work": {"last": "ann"}})] == found
     assert {"seen": True} == kept.get(("users",), "ann").value  # type: ignore[union-attr]
@@ -210,14 +244,16 @@ def test_questions_are_asked_in_turn_and_all_at_once(
 ) -> None:
     """A node asks one after the other; nodes beside each other ask together."""
     builder = StateGraph(State).add_node("ask", ask).add_edge(START, "ask")
-    builder.add_node("other", lambda _: {"items": [interrupt("other?")]}).add_edge(START, "other")
+    builder.add_node("other", lambda _: {"items": [interrupt("other?")]}).add_edge(
+        START, "other"
+    )
     app = builder.compile(store, executor=place)
 
     first = drive.invoke(app, {"items": []}, thread_id="1")["__interrupt__"]
     ids = {item.value: item.id for item in first}
-    second = drive.invoke(app, Command(resume={ids["first?"]: 1, ids["other?"]: 3}), thread_id="1")[
-        "__interrupt__"
-    ]
+    second = drive.invoke(
+        app, Command(resume={ids["first?"]: 1, ids["other?"]: 3}), thread_id="1"
+    )["__interrupt__"]
     done = drive.invoke(app, Command(resume=2), thread_id="1")
 
     assert {"first?", "other?"} == ids.keys()
@@ -225,7 +261,9 @@ def test_questions_are_asked_in_turn_and_all_at_once(
     assert [1, 2, 3] == done["items"]
 
 
-def test_breakpoints_before_and_after(drive: Drive, place: str, store: LMDBSaver) -> None:
+def test_breakpoints_before_and_after(
+    drive: Drive, place: str, store: LMDBSaver
+) -> None:
     """Of `compile`; the state says what is next."""
     app = line("a", "b", "c").compile(
         store, interrupt_before=["b"], interrupt_after=["b"], executor=place
@@ -246,7 +284,11 @@ def nested(checkpointer: Any = None) -> StateGraph:
     outer = StateGraph(State).add_node(
         "middle", middle.add_edge(START, "deep").compile(checkpointer)
     )
-    return outer.add_node("end", note("end")).add_edge(START, "middle").add_edge("middle", "end")
+    return (
+        outer.add_node("end", note("end"))
+        .add_edge(START, "middle")
+        .add_edge("middle", "end")
+    )
 
 
 def test_a_question_deep_inside_is_seen_and_answered(
@@ -265,13 +307,17 @@ def test_a_question_deep_inside_is_seen_and_answered(
     assert ["yes", "end"] == done["items"]
 
 
-def test_nested_graphs_stream_under_their_names(drive: Drive, place: str, store: LMDBSaver) -> None:
+def test_nested_graphs_stream_under_their_names(
+    drive: Drive, place: str, store: LMDBSaver
+) -> None:
     """``subgraphs=True``: each item says where it happened."""
     inner = line("x", "y").compile()
     builder = StateGraph(State).add_node("inner", inner).add_edge(START, "inner")
     app = builder.compile(store, executor=place)
 
-    found = drive.stream(app, {"items": []}, thread_id="1", subgraphs=True, stream_mode="updates")
+    found = drive.stream(
+        app, {"items": []}, thread_id="1", subgraphs=True, stream_mode="updates"
+    )
 
     places = [tuple(part.split(":")[0] for part in namespace) for namespace, _ in found]
     assert [("inner",), ("inner",), ()] == places
@@ -295,11 +341,15 @@ def test_what_a_nested_graph_remembers(
         drive.invoke(app, {"last": ""}, thread_id="1")
 
     found = [
-        saved for address in store.namespaces("1") if address.namespace == "inner"
+        saved
+        for address in store.namespaces("1")
+        if address.namespace == "inner"
         for saved in store.history(address, limit=1)
-    ]  # fmt: skip
+    ]
 
-    assert [["x"] * counts] * len(found) == [saved.checkpoint.values["items"] for saved in found]
+    assert [["x"] * counts] * len(found) == [
+        saved.checkpoint.values["items"] for saved in found
+    ]
     assert (checkpointer is True) == bool(found)
 
 
@@ -309,10 +359,14 @@ def test_a_command_to_the_parent_leaves_the_nested_graph(
     """``Command.PARENT``: the outer graph is updated, and goes where it says."""
     go = Command(graph=Command.PARENT, update={"items": ["from inside"]}, goto="other")
     inner = StateGraph(State).add_node("n", lambda _: go).add_edge(START, "n").compile()
-    builder = StateGraph(State).add_node("inner", inner).add_node("other", note("other"))
+    builder = (
+        StateGraph(State).add_node("inner", inner).add_node("other", note("other"))
+    )
     app = builder.add_edge(START, "inner").compile(store, executor=place)
 
-    assert ["from inside", "other"] == drive.invoke(app, {"items": []}, thread_id="1")["items"]
+    assert ["from inside", "other"] == drive.invoke(app, {"items": []}, thread_id="1")[
+        "items"
+    ]
 
 
 def at(app: CompiledStateGraph, name: str) -> dict[str, Any]:
@@ -321,14 +375,18 @@ def at(app: CompiledStateGraph, name: str) -> dict[str, Any]:
     return next(item.config for item in history if item.next == (name,))
 
 
-def test_a_thread_is_replayed_forked_and_edited(drive: Drive, place: str, store: LMDBSaver) -> None:
+def test_a_thread_is_replayed_forked_and_edited(
+    drive: Drive, place: str, store: LMDBSaver
+) -> None:
     """Branches of branches, with deltas; the old branch can still be gone on from."""
     app = line("a", "b", "c").compile(store, executor=place)
     drive.invoke(app, {"items": [], "deltas": ["in"]}, thread_id="1")
     old = at(app, "c")
 
     replayed = drive.invoke(app, None, at(app, "b"))
-    fork = app.update_state(at(app, "b"), {"items": ["edit"], "deltas": ["edit"]}, as_node="a")
+    fork = app.update_state(
+        at(app, "b"), {"items": ["edit"], "deltas": ["edit"]}, as_node="a"
+    )
     forked = drive.invoke(app, None, fork)
     twig = app.update_state(at(app, "c"), {"deltas": ["twig"]}, as_node="b")
     on_twig = drive.invoke(app, None, twig)

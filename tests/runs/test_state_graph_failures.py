@@ -1,4 +1,6 @@
-"""A node fails: it is tried again, its handler is asked, or the run ends and can go on."""
+"""A node fails: it is tried again, its handler is asked, or the run ends and can go
+on.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_the_policies_of_a_graph_are_for_nodes_that_have_none(drive: Drive) -> N
     """One of a node's own decides alone."""
     graphs = one(Flaky(2)), one(Flaky(1), retry_policy=RetryPolicy(max_attempts=1))
     retried = {"retry_policy": AT_ONCE}
-    by_default, by_its_own = (each.compile(executor="inline").copy(retried) for each in graphs)
+    by_default, by_its_own = (
+        each.compile(executor="inline").copy(retried) for each in graphs
+    )
 
     assert {"items": ["ok"]} == drive.invoke(by_default, {"items": []})
     with pytest.raises(ConnectionError):
@@ -87,7 +91,9 @@ def test_a_failed_run_goes_on_without_doing_again_what_is_done(
 ) -> None:
     """None runs the failed node again, and it alone."""
     flaky, runs = Flaky(1), []
-    builder = one(flaky, "b").add_node("a", lambda _: runs.append(1) or {"items": ["a"]})
+    builder = one(flaky, "b").add_node(
+        "a", lambda _: runs.append(1) or {"items": ["a"]}
+    )
     app = builder.add_edge(START, "a").compile(saver, executor="inline")
 
     with pytest.raises(ConnectionError):
@@ -100,16 +106,22 @@ def test_a_failed_run_goes_on_without_doing_again_what_is_done(
 def test_an_error_handler_takes_the_place_of_a_node_that_failed(
     drive: Drive, executor: str
 ) -> None:
-    """In the same superstep, with the same input, and told which node and what error."""
+    """In the same superstep, with the same input, and told which node and what
+    error.
+    """
     app = one(Flaky(9), error_handler=handle).compile(executor=executor)
 
-    assert {"items": ["in", "n: 8 to go after ['in']"]} == drive.invoke(app, {"items": ["in"]})
+    assert {"items": ["in", "n: 8 to go after ['in']"]} == drive.invoke(
+        app, {"items": ["in"]}
+    )
 
 
 def test_an_error_handler_is_asked_when_all_attempts_are_spent(drive: Drive) -> None:
     """Not before."""
     flaky = Flaky(9)
-    app = one(flaky, retry_policy=AT_ONCE, error_handler=handle).compile(executor="inline")
+    app = one(flaky, retry_policy=AT_ONCE, error_handler=handle).compile(
+        executor="inline"
+    )
 
     assert {"items": ["n: 6 to go after []"]} == drive.invoke(app, {"items": []})
     assert 3 == flaky.calls
@@ -121,7 +133,9 @@ def test_a_handlers_writes_are_applied_where_the_failed_nodes_would_have_been(
     """Between those of its siblings, by name."""
     builder = one(Flaky(9), "b", error_handler=lambda state: {"items": ["handled"]})
     for name in ("a", "c"):
-        builder.add_node(name, lambda _, name=name: {"items": [name]}).add_edge(START, name)
+        builder.add_node(name, lambda _, name=name: {"items": [name]}).add_edge(
+            START, name
+        )
 
     result = drive.invoke(builder.compile(executor="inline"), {"items": []})
 
@@ -180,7 +194,9 @@ def test_node_defaults_apply_to_nodes_that_say_nothing(drive: Drive) -> None:
     never = RetryPolicy(max_attempts=1)
     flaky, strict = Flaky(1), Flaky(1)
     builder = one(flaky).set_node_defaults(retry_policy=AT_ONCE)
-    assert {"items": ["ok"]} == drive.invoke(builder.compile(executor="inline"), {"items": []})
+    assert {"items": ["ok"]} == drive.invoke(
+        builder.compile(executor="inline"), {"items": []}
+    )
 
     builder = one(strict, retry_policy=never).set_node_defaults(retry_policy=AT_ONCE)
     with pytest.raises(ConnectionError):
@@ -197,7 +213,11 @@ def test_a_handled_failure_is_not_handled_again_on_a_resume(
         calls.append(error.node)
         return {"items": ["handled"]}
 
-    builder = one(Flaky(9), "a", error_handler=note).add_node("b", Flaky(1)).add_edge(START, "b")
+    builder = (
+        one(Flaky(9), "a", error_handler=note)
+        .add_node("b", Flaky(1))
+        .add_edge(START, "b")
+    )
     app = builder.compile(saver, executor="inline")
     with pytest.raises(ConnectionError):
         drive.invoke(app, {"items": []}, thread_id="1")
@@ -218,7 +238,9 @@ def test_an_async_node_that_takes_too_long_is_stopped() -> None:
     """The error says how long it took, and what the limit was."""
     app = one(slow, timeout=0.02).compile(executor="inline")
 
-    with pytest.raises(NodeTimeoutError, match=r"'n' exceeded its run timeout of 0.020s") as caught:
+    with pytest.raises(
+        NodeTimeoutError, match=r"'n' exceeded its run timeout of 0.020s"
+    ) as caught:
         Drive(True).invoke(app, {"items": []})
 
     error = caught.value
@@ -241,7 +263,9 @@ def test_a_result_is_shared_between_runs_by_its_cache_policy(drive: Drive) -> No
     from flowpregel.cache.memory import InMemoryCache
 
     flaky = Flaky(0)
-    app = one(flaky, cache_policy=CachePolicy()).compile(cache=InMemoryCache(), executor="inline")
+    app = one(flaky, cache_policy=CachePolicy()).compile(
+        cache=InMemoryCache(), executor="inline"
+    )
 
     results = [drive.invoke(app, {"items": ["x"]}) for _ in range(2)]
 
@@ -272,7 +296,9 @@ def test_a_cache_that_cannot_be_read_fails_the_superstep(drive: Drive) -> None:
             raise OSError("the disk of the cache")
 
     flaky = Flaky(0)
-    app = one(flaky, cache_policy=CachePolicy()).compile(cache=Unreadable(), executor="inline")
+    app = one(flaky, cache_policy=CachePolicy()).compile(
+        cache=Unreadable(), executor="inline"
+    )
 
     with pytest.raises(OSError, match="the disk of the cache"):
         drive.invoke(app, {"items": []})
@@ -289,7 +315,9 @@ def test_a_drained_run_stops_at_a_barrier_and_can_go_on(
         control.request_drain("deploy")
         return {"items": ["drained"]}
 
-    builder = one(drain).add_node("last", lambda _: {"items": ["last"]}).add_edge("n", "last")
+    builder = (
+        one(drain).add_node("last", lambda _: {"items": ["last"]}).add_edge("n", "last")
+    )
     app = builder.compile(saver, executor="inline")
 
     with pytest.raises(GraphDrained, match="deploy"):

@@ -24,12 +24,16 @@ class Items(TypedDict, total=False):
 def line(*names: str) -> StateGraph:
     """Return nodes that run one after the other and add their names."""
     builder = StateGraph(Items)
-    builder.add_sequence([(name, lambda _, name=name: {"items": [name]}) for name in names])
+    builder.add_sequence(
+        [(name, lambda _, name=name: {"items": [name]}) for name in names]
+    )
     return builder.add_edge(START, names[0])
 
 
 def asking(*names: str) -> StateGraph:
-    """Return nodes that run side by side; each asks by its name, and adds the answer."""
+    """Return nodes that run side by side; each asks by its name, and adds the
+    answer.
+    """
     builder = StateGraph(Items)
     for name in names:
         builder.add_node(name, lambda _, name=name: {"items": [interrupt(name)]})
@@ -72,7 +76,9 @@ def test_a_breakpoint_on_every_node_passes_over_the_hidden_start(
     assert [[], ["a"], ["a", "b"]] == [item["items"] for item in seen]
 
 
-def test_a_breakpoint_may_be_given_with_a_run(drive: Drive, saver: BaseCheckpointSaver) -> None:
+def test_a_breakpoint_may_be_given_with_a_run(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """It overrides what the graph was compiled with."""
     app = line("a", "b").compile(saver, executor="inline")
 
@@ -101,14 +107,21 @@ def test_a_node_asks_and_is_given_the_answer(
 def test_several_questions_of_a_node_are_answered_in_turn(
     drive: Drive, saver: BaseCheckpointSaver
 ) -> None:
-    """The node runs from its beginning each time; answers it has are returned at once."""
+    """The node runs from its beginning each time; answers it has are returned at
+    once.
+    """
     runs: list[int] = []
 
     def ask(state: Items) -> Items:
         runs.append(1)
         return {"items": [interrupt("first"), interrupt("second")]}
 
-    app = StateGraph(Items).add_node(ask).add_edge(START, "ask").compile(saver, executor="inline")
+    app = (
+        StateGraph(Items)
+        .add_node(ask)
+        .add_edge(START, "ask")
+        .compile(saver, executor="inline")
+    )
     asked = [drive.invoke(app, {"items": []}, thread_id="1")]
     asked.append(drive.invoke(app, Command(resume=1), thread_id="1"))
 
@@ -143,7 +156,9 @@ def test_questions_side_by_side_are_answered_by_their_ids(
     first = drive.invoke(app, {"items": []}, thread_id="1")
     ids = {item.value: item.id for item in first["__interrupt__"]}
 
-    second = drive.invoke(app, Command(resume={ids["b"]: 2, ids["a"]: 1}), thread_id="1")
+    second = drive.invoke(
+        app, Command(resume={ids["b"]: 2, ids["a"]: 1}), thread_id="1"
+    )
 
     assert {"a", "b", "c"} == ids.keys()
     assert ["c"] == [item.value for item in second["__interrupt__"]]
@@ -162,7 +177,9 @@ def test_one_answer_for_several_questions_is_refused(
         drive.invoke(app, Command(resume="x"), thread_id="1")
 
 
-def test_an_answer_to_nothing_is_refused(drive: Drive, saver: BaseCheckpointSaver) -> None:
+def test_an_answer_to_nothing_is_refused(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """LangGraph ignores it in silence; here it is an error that says so."""
     app = line("a").compile(saver, executor="inline")
     drive.invoke(app, {"items": []}, thread_id="1")
@@ -172,7 +189,9 @@ def test_an_answer_to_nothing_is_refused(drive: Drive, saver: BaseCheckpointSave
 
 
 def test_an_answer_needs_a_checkpointer(drive: Drive) -> None:
-    """Without one, nothing was kept that could be resumed; and asking is refused too."""
+    """Without one, nothing was kept that could be resumed; and asking is refused
+    too.
+    """
     app = asking("a").compile(executor="inline")
 
     with pytest.raises(ConfigurationError, match="without checkpointer"):
@@ -186,7 +205,9 @@ def test_a_finished_sibling_does_not_run_again_when_the_question_is_answered(
 ) -> None:
     """Its result was kept, and the live state shows it."""
     runs: list[int] = []
-    builder = asking("ask").add_node("work", lambda _: runs.append(1) or {"items": ["work"]})
+    builder = asking("ask").add_node(
+        "work", lambda _: runs.append(1) or {"items": ["work"]}
+    )
     app = builder.add_edge(START, "work").compile(saver, executor="inline")
 
     drive.invoke(app, {"items": []}, thread_id="1")
@@ -222,7 +243,9 @@ def test_new_input_drops_a_question(drive: Drive, saver: BaseCheckpointSaver) ->
 
     assert 1 == len(second)
     assert first[0].id != second[0].id
-    assert {"items": [1, 2, "x"]} == drive.invoke(app, Command(resume="x"), thread_id="1")
+    assert {"items": [1, 2, "x"]} == drive.invoke(
+        app, Command(resume="x"), thread_id="1"
+    )
 
 
 @pytest.mark.parametrize("answer", ["go", True])
@@ -231,7 +254,9 @@ def test_an_answer_at_a_breakpoint_goes_on(drive: Drive, answer: Any) -> None:
     app = line("n").compile(InMemorySaver(), interrupt_before=["n"], executor="threads")
     drive.invoke(app, {"items": ["a"]}, thread_id="1")
 
-    assert {"items": ["a", "n"]} == drive.invoke(app, Command(resume=answer), thread_id="1")
+    assert {"items": ["a", "n"]} == drive.invoke(
+        app, Command(resume=answer), thread_id="1"
+    )
 
     with pytest.raises(UnknownInterruptError, match="nothing to resume"):
         drive.invoke(app, Command(resume=answer), thread_id="1")

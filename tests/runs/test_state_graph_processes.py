@@ -35,16 +35,22 @@ def test_nodes_run_in_other_processes(drive: Drive) -> None:
 
 def test_a_node_may_run_somewhere_else_than_its_graph(drive: Drive) -> None:
     """``executor=`` of a node is stronger."""
-    builder = StateGraph(Items).add_node("n", lambda _: {"items": [os.getpid()]}, executor="inline")
+    builder = StateGraph(Items).add_node(
+        "n", lambda _: {"items": [os.getpid()]}, executor="inline"
+    )
 
     app = builder.add_edge(START, "n").compile(executor="processes")
 
     assert [os.getpid()] == drive.invoke(app, {"items": []})["items"]
 
 
-def test_a_path_function_sees_fresh_state_and_managed_values_in_its_worker(drive: Drive) -> None:
+def test_a_path_function_sees_fresh_state_and_managed_values_in_its_worker(
+    drive: Drive,
+) -> None:
     """The channels it reads travel with its node."""
-    builder = StateGraph(Items).add_node("n", lambda _: {"items": ["n"]}).add_edge(START, "n")
+    builder = (
+        StateGraph(Items).add_node("n", lambda _: {"items": ["n"]}).add_edge(START, "n")
+    )
     builder.add_conditional_edges(
         "n", lambda s: END if len(s["items"]) > 3 and s["left"] > 0 else "n", ["n", END]
     )
@@ -60,12 +66,19 @@ def test_sends_commands_and_questions_cross_the_border(
     """In both directions."""
 
     def start(state: Items) -> Any:
-        return Command(update={"items": ["start"]}, goto=[Send("each", n) for n in range(3)])
+        return Command(
+            update={"items": ["start"]}, goto=[Send("each", n) for n in range(3)]
+        )
 
     def each(n: int) -> Items:
         return {"items": [interrupt(f"{n}?")]}
 
-    builder = StateGraph(Items).add_node(start).add_node("each", each).add_edge(START, "start")
+    builder = (
+        StateGraph(Items)
+        .add_node(start)
+        .add_node("each", each)
+        .add_edge(START, "start")
+    )
     app = builder.compile(saver, executor="processes")
 
     asked = drive.invoke(app, {"items": []}, thread_id="1")["__interrupt__"]

@@ -18,7 +18,9 @@ def test_none_writes_nothing(drive: Drive) -> None:
     """A node need not return anything."""
     builder = StateGraph(Lists).add_node("n", lambda _: None).add_edge(START, "n")
 
-    assert {"items": ["in"]} == drive.invoke(builder.compile(executor="inline"), {"items": ["in"]})
+    assert {"items": ["in"]} == drive.invoke(
+        builder.compile(executor="inline"), {"items": ["in"]}
+    )
 
 
 def test_keys_that_are_no_state_are_left_out(drive: Drive) -> None:
@@ -36,7 +38,9 @@ def test_anything_but_a_dict_is_refused(drive: Drive, wrong: Any) -> None:
     """The message names the node, and shows what it returned."""
     builder = StateGraph(Lists).add_node("odd", lambda _: wrong).add_edge(START, "odd")
 
-    with pytest.raises(InvalidUpdateError, match=r"Expected dict, got .* from node 'odd'"):
+    with pytest.raises(
+        InvalidUpdateError, match=r"Expected dict, got .* from node 'odd'"
+    ):
         drive.invoke(builder.compile(executor="inline"), {"items": []})
 
 
@@ -58,36 +62,59 @@ def test_several_commands_and_dicts_may_be_returned_in_one_list(drive: Drive) ->
     builder = StateGraph(Lists).add_node("a", lambda _: several).add_edge(START, "a")
     builder.add_node("b", put("b"))
 
-    assert [1, 2, "b"] == drive.invoke(builder.compile(executor="inline"), {"items": []})["items"]
+    assert [1, 2, "b"] == drive.invoke(
+        builder.compile(executor="inline"), {"items": []}
+    )["items"]
 
 
 def test_a_command_to_an_unknown_node_names_it(drive: Drive) -> None:
     """And the nodes that there are."""
-    builder = fan("a").add_node("b", lambda _: Command(goto="nowhere")).add_edge("a", "b")
+    builder = (
+        fan("a").add_node("b", lambda _: Command(goto="nowhere")).add_edge("a", "b")
+    )
 
-    with pytest.raises(InvalidUpdateError, match=r"node 'b' leads to node 'nowhere'.*: a, b"):
+    with pytest.raises(
+        InvalidUpdateError, match=r"node 'b' leads to node 'nowhere'.*: a, b"
+    ):
         drive.invoke(builder.compile(executor="inline"), {"items": []})
 
 
 def test_a_command_to_the_end_goes_nowhere(drive: Drive) -> None:
     """`END` is no node."""
-    builder = StateGraph(Lists).add_node("a", lambda _: Command(goto=END)).add_edge(START, "a")
+    builder = (
+        StateGraph(Lists)
+        .add_node("a", lambda _: Command(goto=END))
+        .add_edge(START, "a")
+    )
 
-    assert {"items": []} == drive.invoke(builder.compile(executor="inline"), {"items": []})
+    assert {"items": []} == drive.invoke(
+        builder.compile(executor="inline"), {"items": []}
+    )
 
 
 def test_an_overwrite_replaces_what_a_reducer_would_add_to(drive: Drive) -> None:
     """Other writes of its superstep are dropped."""
-    builder = fan("a").add_node("b", lambda _: {"items": Overwrite(["new"])}).add_edge("a", "b")
+    builder = (
+        fan("a")
+        .add_node("b", lambda _: {"items": Overwrite(["new"])})
+        .add_edge("a", "b")
+    )
 
-    assert ["new"] == drive.invoke(builder.compile(executor="inline"), {"items": ["old"]})["items"]
+    assert ["new"] == drive.invoke(
+        builder.compile(executor="inline"), {"items": ["old"]}
+    )["items"]
 
 
-@pytest.mark.parametrize(("answer", "message"), [
-    (None, "Branch 'path' of node 'a' did not return a valid destination"),
-    (START, "Branch 'path' of node 'a' did not return a valid destination"),
-])  # fmt: skip
-def test_a_path_that_leads_nowhere_is_an_error(drive: Drive, answer: Any, message: str) -> None:
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (None, "Branch 'path' of node 'a' did not return a valid destination"),
+        (START, "Branch 'path' of node 'a' did not return a valid destination"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_an_error(
+    drive: Drive, answer: Any, message: str
+) -> None:
     """None and `START` are no destinations."""
 
     def path(state: Lists) -> Any:
@@ -101,21 +128,35 @@ def test_a_path_that_leads_nowhere_is_an_error(drive: Drive, answer: Any, messag
 
 def test_an_answer_that_is_not_in_the_path_map_is_an_error(drive: Drive) -> None:
     """The message shows the answer and the map."""
-    app = fan("a").add_conditional_edges("a", lambda _: "x", {"y": "a"}).compile(executor="inline")
+    app = (
+        fan("a")
+        .add_conditional_edges("a", lambda _: "x", {"y": "a"})
+        .compile(executor="inline")
+    )
 
-    with pytest.raises(ConfigurationError, match=r"it returned 'x', and its path map has 'y'"):
+    with pytest.raises(
+        ConfigurationError, match=r"it returned 'x', and its path map has 'y'"
+    ):
         drive.invoke(app, {"items": []})
 
 
 def test_a_send_to_the_end_is_an_error(drive: Drive) -> None:
     """Nothing runs there."""
-    app = fan("a").add_conditional_edges("a", lambda _: Send(END, 1)).compile(executor="inline")
+    app = (
+        fan("a")
+        .add_conditional_edges("a", lambda _: Send(END, 1))
+        .compile(executor="inline")
+    )
 
-    with pytest.raises(InvalidUpdateError, match="Cannot send a packet to the END node"):
+    with pytest.raises(
+        InvalidUpdateError, match="Cannot send a packet to the END node"
+    ):
         drive.invoke(app, {"items": []})
 
 
-def test_two_writes_to_a_plain_value_in_one_superstep_are_an_error(drive: Drive) -> None:
+def test_two_writes_to_a_plain_value_in_one_superstep_are_an_error(
+    drive: Drive,
+) -> None:
     """The message says what to use instead."""
     builder = StateGraph(Lists)
     for name in "ab":

@@ -1,4 +1,6 @@
-"""A `StateGraph` runs as its nodes and edges say: the examples of the documentation, and more."""
+"""A `StateGraph` runs as its nodes and edges say: the examples of the documentation,
+and more.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def tell_better(state: Joke) -> Joke:
 def jokes(review: str) -> StateGraph:
     """Return a graph that tells a joke, reviews it, and perhaps tells it better."""
     builder = (
-        StateGraph(Joke).add_node("generate_joke", tell).add_node("regenerate_joke", tell_better)
+        StateGraph(Joke)
+        .add_node("generate_joke", tell)
+        .add_node("regenerate_joke", tell_better)
     )
     builder.add_edge(START, "generate_joke")
     builder.add_edge("regenerate_joke", END)
@@ -79,7 +83,9 @@ def score_essay(essay: Essay) -> Essay:
     return {"score": 10}
 
 
-def test_nodes_named_after_their_functions_run_along_edges(drive: Drive, executor: str) -> None:
+def test_nodes_named_after_their_functions_run_along_edges(
+    drive: Drive, executor: str
+) -> None:
     """The essay example: two nodes, one after the other."""
     builder = StateGraph(Essay)
     builder.add_node(write_essay)
@@ -94,11 +100,15 @@ def test_nodes_named_after_their_functions_run_along_edges(drive: Drive, executo
 
 def test_a_compiled_graph_shows_the_program_it_was_lowered_to() -> None:
     """Its nodes, and the channels of its state and of its edges."""
-    app = StateGraph(Essay).add_node(write_essay).add_edge(START, "write_essay").compile()
+    app = (
+        StateGraph(Essay).add_node(write_essay).add_edge(START, "write_essay").compile()
+    )
 
     assert isinstance(app, CompiledStateGraph)
     assert ["__start__", "write_essay"] == list(app.nodes)
-    assert {"topic", "content", "score", "__start__", "branch:to:write_essay"} <= set(app.channels)
+    assert {"topic", "content", "score", "__start__", "branch:to:write_essay"} <= set(
+        app.channels
+    )
 
 
 def test_writes_of_one_superstep_fold_in_the_order_of_node_names(
@@ -133,10 +143,14 @@ def test_without_a_barrier_a_node_runs_once_for_each_superstep_that_leads_to_it(
     assert ["a", "b", "b2", "end", "end"] == result["items"]
 
 
-def test_a_deferred_node_runs_when_nothing_else_is_left(drive: Drive, executor: str) -> None:
+def test_a_deferred_node_runs_when_nothing_else_is_left(
+    drive: Drive, executor: str
+) -> None:
     """Edges of different lengths lead to it, and it runs once, at the end."""
     builder = fan("a", "b").add_node("b2", put("b2")).add_edge("b", "b2")
-    builder.add_node("end", put("end"), defer=True).add_edge("a", "end").add_edge("b2", "end")
+    builder.add_node("end", put("end"), defer=True).add_edge("a", "end").add_edge(
+        "b2", "end"
+    )
 
     result = drive.invoke(builder.compile(executor=executor), {"items": []})
 
@@ -147,7 +161,9 @@ def test_a_deferred_node_waits_for_what_was_sent_too(drive: Drive) -> None:
     """A task that was asked for with `Send` is something that is left to run."""
     builder = fan("a").add_node("sent", lambda given: {"items": [given]})
     builder.add_node("end", put("end"), defer=True).add_edge("a", "end")
-    builder.add_conditional_edges("a", lambda _: [Send("sent", 1), Send("sent", 2)], ["sent"])
+    builder.add_conditional_edges(
+        "a", lambda _: [Send("sent", 1), Send("sent", 2)], ["sent"]
+    )
 
     result = drive.invoke(builder.compile(executor="inline"), {"items": []})
 
@@ -170,18 +186,26 @@ def annotated(state: Lists) -> str:
     return END if state.keys() <= {"items", "total"} else "b"
 
 
-@pytest.mark.parametrize(("path", "items"), [
-    (annotated, []),
-    (lambda state: "b" if "extra" in state else END, ["b"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "items"),
+    [
+        (annotated, []),
+        (lambda state: "b" if "extra" in state else END, ["b"]),
+    ],
+)
 def test_a_path_function_gets_what_its_node_returned_unless_it_names_a_schema(
     drive: Drive, path: Any, items: list[str]
 ) -> None:
     """Keys that are no state are passed on to a path function of any state."""
-    builder = StateGraph(Lists).add_node("a", lambda _: {"extra": 1}).add_edge(START, "a")
+    builder = (
+        StateGraph(Lists).add_node("a", lambda _: {"extra": 1}).add_edge(START, "a")
+    )
     builder.add_node("b", put("b")).add_conditional_edges("a", path, ["b", END])
 
-    assert items == drive.invoke(builder.compile(executor="inline"), {"items": []})["items"]
+    assert (
+        items
+        == drive.invoke(builder.compile(executor="inline"), {"items": []})["items"]
+    )
 
 
 def test_a_conditional_edge_may_lead_to_several_nodes_and_sends(drive: Drive) -> None:
@@ -224,21 +248,31 @@ def test_an_async_path_function_in_a_sync_run_says_what_to_do() -> None:
         app.invoke({"items": []})
 
 
-def test_a_loop_ends_when_its_conditional_edge_says_so(drive: Drive, executor: str) -> None:
+def test_a_loop_ends_when_its_conditional_edge_says_so(
+    drive: Drive, executor: str
+) -> None:
     """Ten rounds, each a superstep."""
-    builder = StateGraph(Lists).add_node("n", lambda state: {"total": state["total"] + 1})
+    builder = StateGraph(Lists).add_node(
+        "n", lambda state: {"total": state["total"] + 1}
+    )
     builder.add_edge(START, "n")
-    builder.add_conditional_edges("n", lambda state: "n" if state["total"] < 10 else END)
+    builder.add_conditional_edges(
+        "n", lambda state: "n" if state["total"] < 10 else END
+    )
 
     assert 10 == drive.invoke(builder.compile(executor=executor), {"total": 0})["total"]
 
 
 def test_a_loop_without_an_end_is_stopped_by_the_recursion_limit(drive: Drive) -> None:
     """The limit counts supersteps."""
-    builder = StateGraph(Lists).add_node("n", put(1)).add_edge(START, "n").add_edge("n", "n")
+    builder = (
+        StateGraph(Lists).add_node("n", put(1)).add_edge(START, "n").add_edge("n", "n")
+    )
 
     with pytest.raises(GraphRecursionError, match="5 supersteps"):
-        drive.invoke(builder.compile(executor="inline"), {"items": []}, recursion_limit=5)
+        drive.invoke(
+            builder.compile(executor="inline"), {"items": []}, recursion_limit=5
+        )
 
 
 class Steps(TypedDict, total=False):
@@ -252,9 +286,13 @@ class Steps(TypedDict, total=False):
 def test_managed_values_tell_nodes_and_paths_how_far_they_may_go(drive: Drive) -> None:
     """They are read like state, and are no part of it."""
     builder = StateGraph(Steps)
-    builder.add_node("n", lambda s: {"seen": [(s["left"], s["last"])]}).add_edge(START, "n")
+    builder.add_node("n", lambda s: {"seen": [(s["left"], s["last"])]}).add_edge(
+        START, "n"
+    )
     builder.add_conditional_edges("n", lambda s: END if s["left"] <= 1 else "n")
 
-    result = drive.invoke(builder.compile(executor="inline"), {"seen": []}, recursion_limit=3)
+    result = drive.invoke(
+        builder.compile(executor="inline"), {"seen": []}, recursion_limit=3
+    )
 
     assert {"seen": [(2, False), (1, True)]} == result

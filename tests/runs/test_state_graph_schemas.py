@@ -1,4 +1,6 @@
-"""A state is a TypedDict, a dataclass, a pydantic model or a plain value; nodes may see parts."""
+"""A state is a TypedDict, a dataclass, a pydantic model or a plain value; nodes may see
+parts.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def turn(point: Point) -> Point:
     return Point(x=point.y, y=point.x, seen=["turn"])
 
 
-def test_nodes_of_a_dataclass_get_and_return_objects(drive: Drive, executor: str) -> None:
+def test_nodes_of_a_dataclass_get_and_return_objects(
+    drive: Drive, executor: str
+) -> None:
     """The output is a dict, as in LangGraph."""
     app = StateGraph(Point).add_sequence([move, turn]).add_edge(START, "move")
 
@@ -47,7 +51,12 @@ def test_nodes_of_a_dataclass_get_and_return_objects(drive: Drive, executor: str
 
 def test_an_input_may_be_an_object_of_the_schema(drive: Drive) -> None:
     """Its attributes are the input."""
-    app = StateGraph(Point).add_node(move).add_edge(START, "move").compile(executor="inline")
+    app = (
+        StateGraph(Point)
+        .add_node(move)
+        .add_edge(START, "move")
+        .compile(executor="inline")
+    )
 
     assert 3 == drive.invoke(app, Point(x=1, y=2))["x"]
 
@@ -104,14 +113,20 @@ def finish(state: Private) -> dict[str, Any]:
     return {"answer": state["draft"].upper(), "notes": sorted(state)}
 
 
-def test_input_output_and_private_states_are_kept_apart(drive: Drive, executor: str) -> None:
+def test_input_output_and_private_states_are_kept_apart(
+    drive: Drive, executor: str
+) -> None:
     """Each node sees the keys its parameter is annotated with, and no others."""
     builder = StateGraph(Overall, input_schema=Asked, output_schema=Told)
     builder.add_sequence([sketch, finish]).add_edge(START, "sketch")
     app = builder.compile(executor=executor)
 
-    assert {"answer": "DRAFT OF WHY"} == drive.invoke(app, {"question": "why", "notes": ["no"]})
-    shown = drive.stream(app, {"question": "why"}, stream_mode="values", output_keys=["notes"])
+    assert {"answer": "DRAFT OF WHY"} == drive.invoke(
+        app, {"question": "why", "notes": ["no"]}
+    )
+    shown = drive.stream(
+        app, {"question": "why"}, stream_mode="values", output_keys=["notes"]
+    )
     assert {"notes": ["draft"]} == shown[-1]
 
 
@@ -121,7 +136,9 @@ def test_a_node_may_be_told_what_to_see(drive: Drive) -> None:
     builder.add_node("n", lambda state: {"notes": sorted(state)}, input_schema=Asked)
     app = builder.add_edge(START, "n").compile(executor="inline")
 
-    assert ["in", "question"] == drive.invoke(app, {"question": "q", "notes": ["in"]})["notes"]
+    assert ["in", "question"] == drive.invoke(app, {"question": "q", "notes": ["in"]})[
+        "notes"
+    ]
 
 
 class Needed(TypedDict, total=False):
@@ -150,7 +167,9 @@ class Other(TypedDict):
 
 def test_two_schemas_that_disagree_on_a_key_are_refused() -> None:
     """The message names the key, and both channels' kinds."""
-    with pytest.raises(ConfigurationError, match="'notes' already exists with a different type"):
+    with pytest.raises(
+        ConfigurationError, match="'notes' already exists with a different type"
+    ):
         StateGraph(Overall).add_node("n", lambda s: s, input_schema=Other)
 
 
@@ -160,7 +179,9 @@ class PlainNotes(TypedDict):
     notes: list[str]
 
 
-def test_a_plain_declaration_takes_the_channel_another_schema_gave(drive: Drive) -> None:
+def test_a_plain_declaration_takes_the_channel_another_schema_gave(
+    drive: Drive,
+) -> None:
     """A private view need not repeat the reducer."""
     builder = StateGraph(Overall)
     builder.add_node("n", lambda _: {"notes": ["n"]}, input_schema=PlainNotes)
@@ -190,7 +211,9 @@ class BadReducer(TypedDict):
 
 def test_a_reducer_takes_two_arguments() -> None:
     """The message names the key."""
-    with pytest.raises(ConfigurationError, match=r"reducer signature of state key 'n'.*\(only\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"reducer signature of state key 'n'.*\(only\)"
+    ):
         StateGraph(BadReducer)
 
 
@@ -222,7 +245,9 @@ def test_nodes_and_paths_are_given_the_context_of_the_run(drive: Drive) -> None:
 
 
 def model() -> Any:
-    """Return a pydantic model with a default, a reducer, and a field that nodes fill in."""
+    """Return a pydantic model with a default, a reducer, and a field that nodes fill
+    in.
+    """
     pydantic = pytest.importorskip("pydantic")
 
     class Model(pydantic.BaseModel):
@@ -237,7 +262,9 @@ def model() -> Any:
 
 def test_nodes_of_a_model_get_validated_objects(drive: Drive) -> None:
     """What can be converted is; defaults are filled in."""
-    builder = StateGraph(model()).add_node("n", lambda m: {"notes": [f"{m.n + 1} {m.name}"]})
+    builder = StateGraph(model()).add_node(
+        "n", lambda m: {"notes": [f"{m.n + 1} {m.name}"]}
+    )
     app = builder.add_edge(START, "n").compile(executor="inline")
 
     assert ["3 nobody"] == drive.invoke(app, {"n": "2"})["notes"]
@@ -248,7 +275,9 @@ def test_input_that_does_not_fit_the_model_is_refused_at_the_door(drive: Drive) 
     from pydantic import ValidationError
 
     ran: list[int] = []
-    builder = StateGraph(model()).add_node("n", lambda m: ran.append(1)).add_edge(START, "n")
+    builder = (
+        StateGraph(model()).add_node("n", lambda m: ran.append(1)).add_edge(START, "n")
+    )
 
     with pytest.raises(ValidationError, match="valid integer"):
         drive.invoke(builder.compile(executor="inline"), {"n": "many"})

@@ -24,21 +24,27 @@ class Items(TypedDict, total=False):
 def line(**options: Any) -> CompiledStateGraph:
     """Return two nodes, one after the other."""
     builder = StateGraph(Items).add_edge(START, "a")
-    builder.add_sequence([(name, lambda _, name=name: {"items": [name]}) for name in "ab"])
+    builder.add_sequence(
+        [(name, lambda _, name=name: {"items": [name]}) for name in "ab"]
+    )
     return builder.compile(executor="inline", **options)
 
 
 def asking(saver: BaseCheckpointSaver) -> CompiledStateGraph:
     """Return a node that asks, and one beside it that does not."""
     builder = StateGraph(Items)
-    builder.add_node("ask", lambda _: {"items": [interrupt("?")]}).add_edge(START, "ask")
+    builder.add_node("ask", lambda _: {"items": [interrupt("?")]}).add_edge(
+        START, "ask"
+    )
     builder.add_node("work", lambda _: {"items": ["work"]}).add_edge(START, "work")
     return builder.compile(saver, executor="inline")
 
 
 def test_a_graph_streams_updates_unless_it_is_told_otherwise(drive: Drive) -> None:
     """Each node's update by its name, as it ends."""
-    assert [{"a": {"items": ["a"]}}, {"b": {"items": ["b"]}}] == drive.stream(line(), {"items": []})
+    assert [{"a": {"items": ["a"]}}, {"b": {"items": ["b"]}}] == drive.stream(
+        line(), {"items": []}
+    )
 
 
 def test_values_are_the_state_after_each_superstep(drive: Drive, executor: str) -> None:
@@ -52,7 +58,9 @@ def test_several_modes_are_told_apart_by_their_names(drive: Drive) -> None:
     """A tuple of modes is as good as a list."""
     for modes in (["values", "updates"], ("values", "updates")):
         found = drive.stream(line(), {"items": []}, stream_mode=modes)
-        assert ["values", "updates", "values", "updates", "values"] == [mode for mode, _ in found]
+        assert ["values", "updates", "values", "updates", "values"] == [
+            mode for mode, _ in found
+        ]
 
 
 def test_an_update_that_wrote_a_key_twice_is_a_list(drive: Drive) -> None:
@@ -73,7 +81,12 @@ def test_nodes_write_to_the_custom_stream(drive: Drive, executor: str) -> None:
         get_stream_writer()({"by": "function"})
         return {"items": [1]}
 
-    app = StateGraph(Items).add_node(tell).add_edge(START, "tell").compile(executor=executor)
+    app = (
+        StateGraph(Items)
+        .add_node(tell)
+        .add_edge(START, "tell")
+        .compile(executor=executor)
+    )
 
     found = drive.stream(app, {"items": []}, stream_mode=["custom", "updates"])
 
@@ -85,7 +98,9 @@ def test_nodes_write_to_the_custom_stream(drive: Drive, executor: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["updates", "tasks"])
-def test_a_graph_that_a_node_calls_is_no_node_of_the_stream(drive: Drive, mode: str) -> None:
+def test_a_graph_that_a_node_calls_is_no_node_of_the_stream(
+    drive: Drive, mode: str
+) -> None:
     """Only what happens inside of it is shown, with ``subgraphs=True``."""
     inner = line(name="inner")
     builder = StateGraph(Items).add_node("call", inner.invoke).add_edge(START, "call")
@@ -95,18 +110,26 @@ def test_a_graph_that_a_node_calls_is_no_node_of_the_stream(drive: Drive, mode: 
     inside = drive.stream(outer, {"items": []}, stream_mode=mode, subgraphs=True)
 
     assert {"call"} == {item.get("name", next(iter(item))) for item in found}
-    assert ["", "call"] == sorted({":".join(space).split(":")[0] for space, _ in inside})
-    assert {"a", "b", "call"} == {item.get("name", next(iter(item))) for _, item in inside}
+    assert ["", "call"] == sorted(
+        {":".join(space).split(":")[0] for space, _ in inside}
+    )
+    assert {"a", "b", "call"} == {
+        item.get("name", next(iter(item))) for _, item in inside
+    }
 
 
-def test_a_question_is_streamed_when_it_is_asked(drive: Drive, saver: BaseCheckpointSaver) -> None:
+def test_a_question_is_streamed_when_it_is_asked(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """As an update, and beside the values; what siblings did is shown at the end."""
     found = drive.stream(
         asking(saver), {"items": []}, thread_id="1", stream_mode=["values", "updates"]
     )
 
     updates = [payload for mode, payload in found if mode == "updates"]
-    assert ["?"] == [u["__interrupt__"][0].value for u in updates if "__interrupt__" in u]
+    assert ["?"] == [
+        u["__interrupt__"][0].value for u in updates if "__interrupt__" in u
+    ]
     assert ("values", {"items": ["work"]}) == found[-1]
 
 
@@ -117,7 +140,9 @@ def test_what_was_done_before_a_resume_is_told_as_cached(
     app = asking(saver)
     drive.invoke(app, {"items": []}, thread_id="1")
 
-    found = drive.stream(app, Command(resume="yes"), thread_id="1", stream_mode="updates")
+    found = drive.stream(
+        app, Command(resume="yes"), thread_id="1", stream_mode="updates"
+    )
 
     assert [
         {"work": {"items": ["work"]}, "__metadata__": {"cached": True}},
@@ -148,10 +173,12 @@ def test_a_breakpoint_inside_a_graph_is_streamed_by_the_outermost(
     plain = drive.stream(app, {"items": []}, thread_id="1", stream_mode="updates")
     spaces = drive.stream(
         app, {"items": []}, thread_id="2", stream_mode="updates", subgraphs=True
-    )  # fmt: skip
+    )
 
     assert [{"__interrupt__": ()}] == plain
-    assert [((), {"__interrupt__": ()})] == [each for each in spaces if "a" not in each[1]]
+    assert [((), {"__interrupt__": ()})] == [
+        each for each in spaces if "a" not in each[1]
+    ]
     assert ["a", "b"] == drive.invoke(app, None, thread_id="1")["items"]
 
 
@@ -164,7 +191,11 @@ def test_tasks_are_streamed_when_they_start_and_end(drive: Drive) -> None:
     assert {"items": []} == start["input"]
     assert ("branch:to:a",) == start["triggers"]
     assert start["id"] == end["id"]
-    assert ({"items": ["a"]}, None, []) == (end["result"], end["error"], end["interrupts"])
+    assert ({"items": ["a"]}, None, []) == (
+        end["result"],
+        end["error"],
+        end["interrupts"],
+    )
 
 
 def test_checkpoints_are_streamed_with_what_is_next(
@@ -187,15 +218,29 @@ def test_debug_is_tasks_and_checkpoints_with_their_steps(
 
     found = drive.stream(app, {"items": []}, thread_id="1", stream_mode="debug")
 
-    assert ["checkpoint", "checkpoint", "task", "task_result", "checkpoint", "task",
-            "task_result", "checkpoint"] == [item["type"] for item in found]  # fmt: skip
+    assert [
+        "checkpoint",
+        "checkpoint",
+        "task",
+        "task_result",
+        "checkpoint",
+        "task",
+        "task_result",
+        "checkpoint",
+    ] == [item["type"] for item in found]
     assert [-1, 0, 1, 1, 1, 2, 2, 2] == [item["step"] for item in found]
 
 
-def test_version_2_says_the_type_of_each_item(drive: Drive, saver: BaseCheckpointSaver) -> None:
+def test_version_2_says_the_type_of_each_item(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """And keeps questions apart from the values."""
     found = drive.stream(
-        asking(saver), {"items": []}, thread_id="1", stream_mode=["values", "updates"], version="v2"
+        asking(saver),
+        {"items": []},
+        thread_id="1",
+        stream_mode=["values", "updates"],
+        version="v2",
     )
 
     assert {"values", "updates"} == {item["type"] for item in found}
@@ -217,16 +262,24 @@ def test_version_2_of_invoke_returns_value_and_questions_apart(
 
 def test_an_unknown_mode_is_refused(drive: Drive) -> None:
     """The message lists the modes."""
-    with pytest.raises(ConfigurationError, match="'tools' is unknown; the modes are: values"):
+    with pytest.raises(
+        ConfigurationError, match="'tools' is unknown; the modes are: values"
+    ):
         drive.stream(line(), {"items": []}, stream_mode="tools")
 
 
-def test_a_reader_that_stops_early_ends_the_run(drive: Drive, saver: BaseCheckpointSaver) -> None:
+def test_a_reader_that_stops_early_ends_the_run(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """What finished is kept, and the run can go on."""
     app = line(checkpointer=saver)
 
     drive.stream_until(
-        lambda item: "a" in item, app, {"items": []}, thread_id="1", stream_mode="updates"
+        lambda item: "a" in item,
+        app,
+        {"items": []},
+        thread_id="1",
+        stream_mode="updates",
     )
 
     assert {"items": ["a", "b"]} == drive.invoke(app, None, thread_id="1")

@@ -1,4 +1,6 @@
-"""Graphs inside graphs: as nodes, called in nodes, with and without a memory of their own."""
+"""Graphs inside graphs: as nodes, called in nodes, with and without a memory of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def around(graph: Any, name: str = "inner") -> StateGraph:
     return builder.add_edge(START, "before")
 
 
-def test_a_graph_is_a_node_that_shares_the_keys_it_knows(drive: Drive, executor: str) -> None:
+def test_a_graph_is_a_node_that_shares_the_keys_it_knows(
+    drive: Drive, executor: str
+) -> None:
     """It is given the state, and what it returns is written to it."""
     app = around(inner("a", "b").compile()).compile(executor=executor)
 
@@ -81,7 +85,9 @@ def test_graphs_nest_to_any_depth(drive: Drive) -> None:
     assert {"trail": "<<<<a>>>>"} == drive.invoke(graph, {"trail": ""})
 
 
-def test_a_graph_with_another_state_is_called_in_a_node(drive: Drive, executor: str) -> None:
+def test_a_graph_with_another_state_is_called_in_a_node(
+    drive: Drive, executor: str
+) -> None:
     """The node turns one state into the other."""
     shout = StateGraph(Own).add_node("up", lambda s: {"text": s["text"].upper()})
     loud = shout.add_edge(START, "up").compile()
@@ -89,7 +95,12 @@ def test_a_graph_with_another_state_is_called_in_a_node(drive: Drive, executor: 
     def call(state: Items) -> Items:
         return {"items": [loud.invoke({"text": "hi"})["text"]]}
 
-    app = StateGraph(Items).add_node(call).add_edge(START, "call").compile(executor=executor)
+    app = (
+        StateGraph(Items)
+        .add_node(call)
+        .add_edge(START, "call")
+        .compile(executor=executor)
+    )
 
     assert {"items": ["HI"]} == drive.invoke(app, {"items": []})
 
@@ -107,7 +118,12 @@ def test_a_question_of_an_inner_graph_is_answered_through_the_outer(
     def asks(state: StepId) -> StepId:
         return {"trail": state["trail"] + interrupt("letter?")}
 
-    deep = StateGraph(StepId).add_sequence([first, asks]).add_edge(START, "first").compile()
+    deep = (
+        StateGraph(StepId)
+        .add_sequence([first, asks])
+        .add_edge(START, "first")
+        .compile()
+    )
     app = around(deep).compile(saver, executor=executor)
 
     stopped = drive.invoke(app, {"trail": ""}, thread_id="1")
@@ -139,15 +155,27 @@ def test_the_state_of_an_inner_graph_can_be_addressed_and_edited(
 def asking(saver: BaseCheckpointSaver) -> Any:
     """Return a graph around one whose second node asks."""
     deep = StateGraph(StepId).add_sequence(
-        [("a", walk("a")), ("asks", lambda _: {"trail": interrupt("?")}), ("b", walk("b"))]
+        [
+            ("a", walk("a")),
+            ("asks", lambda _: {"trail": interrupt("?")}),
+            ("b", walk("b")),
+        ]
     )
     return around(deep.add_edge(START, "a").compile()).compile(saver, executor="inline")
 
 
 def inside(app: Any, upcoming: str) -> Any:
-    """Return the config of the oldest checkpoint of the inner graph at which *upcoming* is next."""
-    config = app.get_state(thread_id="1", subgraphs=True).tasks[0].state.config["configurable"]
-    history = app.get_state_history(thread_id="1", checkpoint_ns=config["checkpoint_ns"])
+    """Return the config of the oldest checkpoint of the inner graph at which *upcoming*
+    is next.
+    """
+    config = (
+        app.get_state(thread_id="1", subgraphs=True)
+        .tasks[0]
+        .state.config["configurable"]
+    )
+    history = app.get_state_history(
+        thread_id="1", checkpoint_ns=config["checkpoint_ns"]
+    )
     return [item.config for item in history if item.next == (upcoming,)][-1]
 
 
@@ -182,7 +210,9 @@ def test_a_question_is_answered_at_the_checkpoint_of_the_inner_graph_that_asked_
 def test_an_inner_graph_is_replayed_from_its_own_checkpoint_after_an_edit_around_it(
     drive: Drive, saver: BaseCheckpointSaver
 ) -> None:
-    """The edit is a branch already: the inner graph is where it was, and goes back from there."""
+    """The edit is a branch already: the inner graph is where it was, and goes back from
+    there.
+    """
     app = asking(saver)
     drive.invoke(app, {"trail": ""}, thread_id="1")
     app.update_state({"configurable": {"thread_id": "1"}}, {"trail": "e"}, "before")
@@ -217,7 +247,9 @@ def test_streams_tell_where_in_the_nest_something_happened(drive: Drive) -> None
     assert ":" in found[1][0][0]
 
 
-def test_without_subgraphs_a_stream_tells_of_the_outer_graph_alone(drive: Drive) -> None:
+def test_without_subgraphs_a_stream_tells_of_the_outer_graph_alone(
+    drive: Drive,
+) -> None:
     """An inner graph is one node."""
     app = around(inner("a").compile()).compile(executor="inline")
 
@@ -226,12 +258,20 @@ def test_without_subgraphs_a_stream_tells_of_the_outer_graph_alone(drive: Drive)
     assert [["before"], ["inner"], ["after"]] == [[*item] for item in found]
 
 
-def test_a_command_for_the_parent_updates_and_goes_there(drive: Drive, executor: str) -> None:
+def test_a_command_for_the_parent_updates_and_goes_there(
+    drive: Drive, executor: str
+) -> None:
     """The inner graph ends with it."""
     command = Command(graph=Command.PARENT, update={"trail": "sent up "}, goto="last")
-    deep = StateGraph(StepId).add_node("up", lambda _: command).add_node("never", walk("never"))
+    deep = (
+        StateGraph(StepId)
+        .add_node("up", lambda _: command)
+        .add_node("never", walk("never"))
+    )
     deep.add_edge(START, "up").add_edge("up", "never")
-    builder = StateGraph(StepId).add_node("inner", deep.compile()).add_edge(START, "inner")
+    builder = (
+        StateGraph(StepId).add_node("inner", deep.compile()).add_edge(START, "inner")
+    )
     builder.add_node("last", walk("last"))
 
     result = drive.invoke(builder.compile(executor=executor), {"trail": ""})
@@ -243,13 +283,19 @@ def test_a_command_for_the_parent_may_send(drive: Drive) -> None:
     """The tasks it asks for run in the outer graph."""
     command = Command(graph=Command.PARENT, goto=[Send("each", 1), Send("each", 2)])
     deep = StateGraph(Items).add_node("up", lambda _: command).add_edge(START, "up")
-    builder = StateGraph(Items).add_node("inner", deep.compile()).add_edge(START, "inner")
+    builder = (
+        StateGraph(Items).add_node("inner", deep.compile()).add_edge(START, "inner")
+    )
     builder.add_node("each", lambda given: {"items": [given]})
 
-    assert {"items": [1, 2]} == drive.invoke(builder.compile(executor="inline"), {"items": []})
+    assert {"items": [1, 2]} == drive.invoke(
+        builder.compile(executor="inline"), {"items": []}
+    )
 
 
-def test_a_command_for_the_parent_of_the_outermost_graph_is_an_error(drive: Drive) -> None:
+def test_a_command_for_the_parent_of_the_outermost_graph_is_an_error(
+    drive: Drive,
+) -> None:
     """There is none."""
     builder = StateGraph(Items).add_node("up", lambda _: Command(graph=Command.PARENT))
     app = builder.add_edge(START, "up").compile(executor="inline")
@@ -267,18 +313,26 @@ def calls(graph: Any, times: int = 1) -> StateGraph:
     """Return a graph whose node calls *graph*, and adds how many marks it shows."""
 
     def call(state: Items) -> Items:
-        return {"items": [len(graph.invoke({"items": []})["items"]) for _ in range(times)]}
+        return {
+            "items": [len(graph.invoke({"items": []})["items"]) for _ in range(times)]
+        }
 
     return StateGraph(Items).add_node(call).add_edge(START, "call")
 
 
-@pytest.mark.parametrize(("checkpointer", "counts"), [
-    (None, [1, 1]),
-    (True, [1, 2]),
-    (False, [1, 1]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("checkpointer", "counts"),
+    [
+        (None, [1, 1]),
+        (True, [1, 2]),
+        (False, [1, 1]),
+    ],
+)
 def test_an_inner_graph_remembers_earlier_runs_only_if_it_is_told_to(
-    drive: Drive, checkpointer: bool | None, counts: list[int], saver: BaseCheckpointSaver
+    drive: Drive,
+    checkpointer: bool | None,
+    counts: list[int],
+    saver: BaseCheckpointSaver,
 ) -> None:
     """``checkpointer=True`` gives it one history per thread."""
     app = calls(counting().compile(checkpointer)).compile(saver, executor="inline")
@@ -291,7 +345,9 @@ def test_an_inner_graph_remembers_earlier_runs_only_if_it_is_told_to(
 def test_the_outermost_graph_cannot_use_its_parents_checkpointer(drive: Drive) -> None:
     """``True`` means that of the graph around, and there is none."""
     with pytest.raises(ConfigurationError, match="cannot be used for root graphs"):
-        drive.invoke(counting().compile(True, executor="inline"), {"items": []}, thread_id="1")
+        drive.invoke(
+            counting().compile(True, executor="inline"), {"items": []}, thread_id="1"
+        )
 
 
 def test_a_graph_called_several_times_in_one_node_runs_anew_each_time(
@@ -345,9 +401,13 @@ class Jump(TypedDict):
 def test_a_command_of_a_called_graph_is_for_the_graph_of_its_caller(
     drive: Any, saved: bool, through: str
 ) -> None:
-    """It takes the place of what the caller would have returned; its body goes no further."""
+    """It takes the place of what the caller would have returned; its body goes no
+    further.
+    """
     child = StateGraph(Jump).add_edge(START, "n")
-    child.add_node("n", lambda _: Command(graph=Command.PARENT, update={"x": 7}, goto="second"))
+    child.add_node(
+        "n", lambda _: Command(graph=Command.PARENT, update={"x": 7}, goto="second")
+    )
     called = child.compile()
 
     def first(state: Jump) -> Jump:
@@ -365,7 +425,9 @@ def test_a_command_of_a_called_graph_is_for_the_graph_of_its_caller(
 
 
 def test_what_is_untracked_travels_with_a_send_but_is_not_kept(drive: Any) -> None:
-    """The task that is sent the whole state has it; the record of the `Send` has the rest."""
+    """The task that is sent the whole state has it; the record of the `Send` has the
+    rest.
+    """
     builder = StateGraph(WithClient).add_edge(START, "setup")
     builder.add_node("setup", lambda _: {"client": threading.Lock(), "log": ["setup"]})
     builder.add_node("tool", lambda state: {"log": [type(state["client"]).__name__]})
@@ -387,7 +449,11 @@ class WithClient(TypedDict, total=False):
 
 @pytest.mark.parametrize("kind", [Mock, MagicMock])
 def test_an_object_that_has_every_attribute_is_called_as_a_node(kind: Any) -> None:
-    """As those who test a graph give their mocks: not for the ``invoke`` that they seem to have."""
-    builder = StateGraph(Jump).add_node("n", kind(return_value={"x": 5})).add_edge(START, "n")
+    """As those who test a graph give their mocks: not for the ``invoke`` that they seem
+    to have.
+    """
+    builder = (
+        StateGraph(Jump).add_node("n", kind(return_value={"x": 5})).add_edge(START, "n")
+    )
 
     assert {"x": 5} == builder.compile(executor="inline").invoke({"x": 1})

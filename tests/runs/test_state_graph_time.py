@@ -46,7 +46,9 @@ def steps_of(app: CompiledStateGraph) -> list[tuple[int, str, tuple[str, ...]]]:
 
 def before(app: CompiledStateGraph, node: str) -> Any:
     """Return the config of the oldest checkpoint at which *node* was next."""
-    return [i.config for i in app.get_state_history(thread_id="1") if i.next == (node,)][-1]
+    return [
+        i.config for i in app.get_state_history(thread_id="1") if i.next == (node,)
+    ][-1]
 
 
 def test_a_history_has_a_checkpoint_for_the_input_and_each_superstep(
@@ -82,8 +84,9 @@ def test_a_replay_runs_again_what_followed_on_a_branch_of_its_own(
     assert ["a", "b"] == again["deltas"]
     assert old.values == app.get_state(old.config).values
     assert [(2, "loop", ()), (2, "fork", ("b",))] == [
-        (2, "loop", ()), *[item for item in steps_of(app) if item[1] == "fork"]
-    ]  # fmt: skip
+        (2, "loop", ()),
+        *[item for item in steps_of(app) if item[1] == "fork"],
+    ]
 
 
 def test_an_update_of_an_old_checkpoint_makes_a_branch(
@@ -134,10 +137,19 @@ def test_deltas_are_rebuilt_at_every_checkpoint_whatever_the_snapshots(
 
     drive.invoke(app, {"deltas": ["in"]}, thread_id="1")
 
-    history = [item.values.get("deltas") for item in app.get_state_history(thread_id="1")]
+    history = [
+        item.values.get("deltas") for item in app.get_state_history(thread_id="1")
+    ]
     assert [
-        ["over", 3, 4], ["over", 3], ["over"], ["in", 0, 1, 2], ["in", 0, 1], ["in", 0], ["in"], [],
-    ] == history  # fmt: skip
+        ["over", 3, 4],
+        ["over", 3],
+        ["over"],
+        ["in", 0, 1, 2],
+        ["in", 0, 1],
+        ["in", 0],
+        ["in"],
+        [],
+    ] == history
 
 
 def test_an_update_counts_as_the_node_that_wrote_last(
@@ -159,7 +171,9 @@ def test_an_update_follows_the_conditional_edges_of_its_node(
     """They see the state with the update in it."""
     builder = StateGraph(Log).add_node("a", step("a")).add_node("b", step("b"))
     builder.add_edge(START, "a")
-    builder.add_conditional_edges("a", lambda s: "b" if "edit" in s["items"] else END, ["b", END])
+    builder.add_conditional_edges(
+        "a", lambda s: "b" if "edit" in s["items"] else END, ["b", END]
+    )
     app = builder.compile(saver, executor="inline")
     drive.invoke(app, {"items": []}, thread_id="1")
 
@@ -181,7 +195,9 @@ def test_the_end_as_a_node_drops_what_is_left_to_do(
     assert (("a",), ()) == (tuple(state.values["items"]), state.next)
 
 
-def test_an_update_as_input_starts_anew(drive: Drive, saver: BaseCheckpointSaver) -> None:
+def test_an_update_as_input_starts_anew(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """What follows is what follows an input."""
     app = line(saver, "a")
 
@@ -191,7 +207,9 @@ def test_an_update_as_input_starts_anew(drive: Drive, saver: BaseCheckpointSaver
     assert ["in", "a"] == drive.invoke(app, None, thread_id="1")["items"]
 
 
-def test_a_copy_is_a_sibling_with_the_same_state(drive: Drive, saver: BaseCheckpointSaver) -> None:
+def test_a_copy_is_a_sibling_with_the_same_state(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """It has the same parent, and can be gone on from."""
     app = line(saver, "a", "b", interrupt_before=["b"])
     drive.invoke(app, {"items": []}, thread_id="1")
@@ -222,12 +240,23 @@ def test_a_bulk_update_makes_a_checkpoint_for_each_superstep(
     assert [1, 2] == app.get_state(thread_id="1").values["items"]
 
 
-@pytest.mark.parametrize(("supersteps", "error", "message"), [
-    ([], ConfigurationError, "No supersteps provided"),
-    ([[]], ConfigurationError, "No updates provided"),
-    ([[StateUpdate({}, "nobody")]], InvalidUpdateError, "Node 'nobody' does not exist"),
-    ([[StateUpdate({}, "a"), StateUpdate({})]], InvalidUpdateError, "as_node is required"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("supersteps", "error", "message"),
+    [
+        ([], ConfigurationError, "No supersteps provided"),
+        ([[]], ConfigurationError, "No updates provided"),
+        (
+            [[StateUpdate({}, "nobody")]],
+            InvalidUpdateError,
+            "Node 'nobody' does not exist",
+        ),
+        (
+            [[StateUpdate({}, "a"), StateUpdate({})]],
+            InvalidUpdateError,
+            "as_node is required",
+        ),
+    ],
+)
 def test_an_update_that_cannot_be_made_says_why(
     supersteps: Any, error: type[Exception], message: str, saver: BaseCheckpointSaver
 ) -> None:
@@ -251,10 +280,14 @@ def test_a_replay_asks_again(drive: Drive, saver: BaseCheckpointSaver) -> None:
     stopped = drive.invoke(app, None, before(app, "ask"))
 
     assert "?" == stopped["__interrupt__"][0].value
-    assert ["a", "other"] == drive.invoke(app, Command(resume="other"), thread_id="1")["items"]
+    assert ["a", "other"] == drive.invoke(app, Command(resume="other"), thread_id="1")[
+        "items"
+    ]
 
 
-def test_a_history_can_be_filtered_and_bounded(drive: Drive, saver: BaseCheckpointSaver) -> None:
+def test_a_history_can_be_filtered_and_bounded(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """By metadata, by number, and by a checkpoint it ends before."""
     app = line(saver, "a", "b")
     drive.invoke(app, {"items": []}, thread_id="1")
@@ -311,10 +344,14 @@ def test_a_thread_does_not_go_on_without_the_node_that_was_due(
     drive.invoke(asking(saver, "ask", sends=sends), {"items": []}, thread_id="1")
     app = asking(saver, "enquire", sends=sends)
 
-    with pytest.raises(InvalidUpdateError, match=r"to node 'ask', which does not exist; .*enquire"):
+    with pytest.raises(
+        InvalidUpdateError, match=r"to node 'ask', which does not exist; .*enquire"
+    ):
         drive.invoke(app, given, thread_id="1")
     assert () == app.get_state(AT).next
-    drive.invoke(asking(saver, "ask", sends=sends), Command(resume="yes"), thread_id="1")
+    drive.invoke(
+        asking(saver, "ask", sends=sends), Command(resume="yes"), thread_id="1"
+    )
 
 
 @pytest.mark.parametrize("sends", [False, True])

@@ -96,16 +96,25 @@ def test_values_that_cannot_be_an_object_yet_are_a_dict(drive: Drive) -> None:
     assert [{"text": "begin"}, Report(5, "begin")] == [part["data"] for part in parts]
 
 
-def test_questions_stand_beside_the_value(drive: Drive, saver: BaseCheckpointSaver) -> None:
+def test_questions_stand_beside_the_value(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """In an output, and in a stream's values."""
-    app = graph(Report, lambda _: {"x": interrupt("how many?")}).compile(saver, executor="inline")
+    app = graph(Report, lambda _: {"x": interrupt("how many?")}).compile(
+        saver, executor="inline"
+    )
 
     output = drive.invoke(app, {"x": 1}, thread_id="1", version="v2")
-    parts = drive.stream(app, {"x": 1}, thread_id="2", version="v2", stream_mode="values")
+    parts = drive.stream(
+        app, {"x": 1}, thread_id="2", version="v2", stream_mode="values"
+    )
 
     assert "how many?" == output.interrupts[0].value
     assert Report(1) == output.value
-    assert (Report(1), "how many?") == (parts[-1]["data"], parts[-1]["interrupts"][0].value)
+    assert (Report(1), "how many?") == (
+        parts[-1]["data"],
+        parts[-1]["interrupts"][0].value,
+    )
     done = drive.invoke(app, Command(resume=7), thread_id="1", version="v2")
     assert GraphOutput(Report(7)) == done
 
@@ -148,23 +157,32 @@ def test_a_models_own_schema_is_told() -> None:
 
     assert Model.model_json_schema() == app.get_input_jsonschema()
     assert Model is app.get_input_schema()
-    assert {"x"} == app.get_output_schema().model_json_schema()["properties"].keys() - {"text"}
+    assert {"x"} == app.get_output_schema().model_json_schema()["properties"].keys() - {
+        "text"
+    }
 
 
 def test_channels_say_what_a_pregel_takes_and_gives() -> None:
     """One is its own type; several are a dict of which nothing has to be there."""
     channels = {"a": LastValue(str), "b": LastValue(int), "c": Topic(float)}
     node = NodeBuilder().subscribe_only("a").do(len).write_to("b")
-    one = Pregel(nodes={"n": node}, channels=channels, input_channels="a", output_channels="b")
+    one = Pregel(
+        nodes={"n": node}, channels=channels, input_channels="a", output_channels="b"
+    )
     several = Pregel(
-        nodes={"n": node}, channels=channels, input_channels=["a"], output_channels=["b", "c"]
+        nodes={"n": node},
+        channels=channels,
+        input_channels=["a"],
+        output_channels=["b", "c"],
     )
 
     assert {"title": "LangGraphInput", "type": "string"} == one.get_input_jsonschema()
     assert (str, int) == (one.InputType, one.OutputType)
     assert several.InputType is None
     found = several.get_output_jsonschema()
-    assert {"title": "C", "type": "array", "items": {"type": "number"}} == found["properties"]["c"]
+    assert {"title": "C", "type": "array", "items": {"type": "number"}} == found[
+        "properties"
+    ]["c"]
     assert "required" not in found
 
 
@@ -184,7 +202,9 @@ def test_a_workflow_says_what_its_function_does() -> None:
     assert [1] == job.get_input_schema()(["1"]).root
 
 
-def test_without_pydantic_the_schema_is_the_class_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pydantic_the_schema_is_the_class_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """And there is no JSON Schema of it."""
     app = graph(Report).compile()
     monkeypatch.setitem(sys.modules, "pydantic", None)

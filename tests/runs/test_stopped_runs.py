@@ -98,12 +98,15 @@ def test_ctrl_c_in_an_async_run_shows_the_users_lines_and_how_to_go_on() -> None
     cancelled = stopped.value.__context__
     assert isinstance(cancelled, asyncio.CancelledError)
     assert not any(
-        "flowpregel/" in each.filename for each in traceback.extract_tb(cancelled.__traceback__)
+        "flowpregel/" in each.filename
+        for each in traceback.extract_tb(cancelled.__traceback__)
     )
     assert "id='study-1', and it resumes" in cancelled.__notes__[0]
 
 
-def test_a_run_that_has_ended_in_time_shows_the_users_line_and_how_to_go_on(drive: Any) -> None:
+def test_a_run_that_has_ended_in_time_shows_the_users_line_and_how_to_go_on(
+    drive: Any,
+) -> None:
     """`RunStopped` is no failure, and its traceback shows nothing of the library."""
     flow = flow_of(double)
 
@@ -112,7 +115,9 @@ def test_a_run_that_has_ended_in_time_shows_the_users_line_and_how_to_go_on(driv
 
     shown = traceback.format_exception(stopped.value)
     assert not any("flowpregel/" in line for line in shown)
-    assert shown[-1].startswith("what has finished is kept: run it again with id='study-1'")
+    assert shown[-1].startswith(
+        "what has finished is kept: run it again with id='study-1'"
+    )
 
 
 def left_behind(error: BaseException) -> str:
@@ -148,7 +153,9 @@ def test_ctrl_c_in_a_run_without_an_id_names_the_one_it_is_kept_under() -> None:
     assert left_behind(stopped.value)
 
 
-def test_a_question_in_a_run_without_an_id_names_the_one_it_is_kept_under(drive: Any) -> None:
+def test_a_question_in_a_run_without_an_id_names_the_one_it_is_kept_under(
+    drive: Any,
+) -> None:
     """To run it again without would ask again."""
 
     @entrypoint(checkpointer=InMemorySaver(), executor="inline")
@@ -173,4 +180,6 @@ def test_a_run_that_leaves_nothing_says_nothing(drive: Any) -> None:
     with pytest.raises(OSError, match="no network") as failed:
         run(drive, flow, 3)
 
-    assert not any("left behind" in note for note in getattr(failed.value, "__notes__", ()))
+    assert not any(
+        "left behind" in note for note in getattr(failed.value, "__notes__", ())
+    )

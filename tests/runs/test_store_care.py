@@ -1,4 +1,6 @@
-"""Looking after a store: bounded history, pins, threads, figures, backups, a smaller file."""
+"""Looking after a store: bounded history, pins, threads, figures, backups, a smaller
+file.
+"""
 
 import threading
 
@@ -9,7 +11,12 @@ from flowpregel._core.records import Address, Batch, Delta, TaskWrites
 from flowpregel._lmdb.records import DATABASES
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention
 from flowpregel.checkpoint.retention import Sweeper
-from flowpregel.errors import ConfigurationError, StoreBusyError, StoreError, StoreFullError
+from flowpregel.errors import (
+    ConfigurationError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+)
 from tests.runs.stores import commit, finish, id_of, newest, start, step
 
 T = Address("t")
@@ -45,7 +52,9 @@ def test_history_is_bounded_though_no_process_commits_much(path):
 
 
 def test_a_sweep_that_finds_no_room_costs_no_run_its_superstep(path, monkeypatch):
-    """What was committed is kept, and no error says that it was not; the next sweep makes good."""
+    """What was committed is kept, and no error says that it was not; the next sweep
+    makes good.
+    """
 
     def full(*_, **__):
         raise StoreFullError("there is no room")
@@ -138,7 +147,9 @@ def test_a_pin_goes_with_its_thread_and_its_checkpoint_and_is_copied_with_them(p
     with lmdb.open(str(path), max_dbs=16, readonly=True, lib_version=0) as env:
         left = {name: env.open_db(name, create=False) for name in DATABASES}
         with env.begin() as transaction:
-            entries = {name: transaction.stat(db)["entries"] for name, db in left.items()}
+            entries = {
+                name: transaction.stat(db)["entries"] for name, db in left.items()
+            }
     assert {b"meta": 2} == {name: many for name, many in entries.items() if many}
 
 
@@ -176,9 +187,12 @@ def test_threads_tell_their_status(path):
             found = {each.thread_id: each for each in saver.threads()}
 
     assert {name: each.status for name, each in found.items()} == {
-        "done": "done", "asks": "waiting", "failed": "failed", "stopped": "stopped",
+        "done": "done",
+        "asks": "waiting",
+        "failed": "failed",
+        "stopped": "stopped",
         "runs": "running",
-    }  # fmt: skip
+    }
     assert found["done"].step == 0
     assert found["done"].updated == 1_000_000_000
 
@@ -308,7 +322,9 @@ def test_one_thread_can_be_looked_at_without_the_others(tmp_path):
         commit(saver, 0, thread="a")
         commit(saver, 0, thread="b")
 
-        assert [saver.thread("a")] == [each for each in saver.threads() if each.thread_id == "a"]
+        assert [saver.thread("a")] == [
+            each for each in saver.threads() if each.thread_id == "a"
+        ]
         assert saver.thread("c") is None
 
 

@@ -1,4 +1,6 @@
-"""Compacting, changing keys and restoring while others read and write, here and elsewhere."""
+"""Compacting, changing keys and restoring while others read and write, here and
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ READERS = 3
 
 
 class Load:
-    """OS threads that write and read one store; each acknowledged commit is seen by later reads.
+    """OS threads that write and read one store; each acknowledged commit is seen by
+    later reads.
 
     Args:
         saver: The store.
@@ -98,7 +101,9 @@ def test_compacting_beside_readers_and_writers_of_the_same_process(path: Path) -
 
 
 @pytest.mark.parametrize("readonly", [False, True])
-def test_compacting_is_refused_while_another_process_reads(path: Path, readonly: bool) -> None:
+def test_compacting_is_refused_while_another_process_reads(
+    path: Path, readonly: bool
+) -> None:
     """One that only reads would go on in a file that is gone."""
     code = f"""
         saver = LMDBSaver(path, readonly={readonly})
@@ -143,8 +148,12 @@ def test_two_processes_that_compact_and_write_lose_nothing(path: Path) -> None:
         assert saver.verify().ok
 
 
-def test_keys_are_changed_beside_readers_and_writers_of_the_same_saver(path: Path) -> None:
-    """It is closed by that, and they are told so; what was acknowledged is in the new file."""
+def test_keys_are_changed_beside_readers_and_writers_of_the_same_saver(
+    path: Path,
+) -> None:
+    """It is closed by that, and they are told so; what was acknowledged is in the new
+    file.
+    """
     saver = LMDBSaver(path)
     with Load(saver).going_on() as load:
         until(lambda: load.acknowledged > 3)
@@ -168,7 +177,9 @@ def threads_take_turns_often() -> Iterator[None]:
 
 @pytest.mark.usefixtures("threads_take_turns_often")
 def test_a_lock_that_is_closed_at_any_instant_is_found_closed(tmp_path: Path) -> None:
-    """Who uses it is told so, and never meets the file that has got its descriptor since."""
+    """Who uses it is told so, and never meets the file that has got its descriptor
+    since.
+    """
     for _ in range(300):
         lock, taken = FileLock(str(tmp_path / "lock")), threading.Event()
 
@@ -212,7 +223,9 @@ def restore(backup: Path, path: Path) -> None:
 def test_a_file_put_over_that_of_a_store_in_use_is_not_mixed_with_it(
     path: Path, tmp_path: Path, source: str
 ) -> None:
-    """Who has the old file open commits nothing more; nobody opens the new one meanwhile."""
+    """Who has the old file open commits nothing more; nobody opens the new one
+    meanwhile.
+    """
     with LMDBSaver(tmp_path / "another store") as another:
         commit(another, 0)
     with LMDBSaver(path) as saver:

@@ -60,7 +60,9 @@ def test_many_batches_of_one_request_are_one_transaction(
         ]
 
 
-def test_what_waits_for_a_commit_goes_along_with_the_next(path: Path, points: Path) -> None:
+def test_what_waits_for_a_commit_goes_along_with_the_next(
+    path: Path, points: Path
+) -> None:
     """Ten OS threads ask while one commits: they are one transaction more."""
     with LMDBSaver(path) as saver, closing(environment_of(path)) as environment:
         held, threads = threading.Event(), ThreadPoolExecutor(11)
@@ -72,13 +74,17 @@ def test_what_waits_for_a_commit_goes_along_with_the_next(path: Path, points: Pa
         with threads:
             first = threads.submit(environment.write, hold, timeout=20)
             assert held.wait(20)
-            others = [threads.submit(saver.commit, [superstep(str(n), 0)]) for n in range(10)]
+            others = [
+                threads.submit(saver.commit, [superstep(str(n), 0)]) for n in range(10)
+            ]
             for each in (first, *others):
                 each.result(20)
 
         passed = [line.split("\t")[0] for line in points.read_text().splitlines()]
         assert 2 == passed.count("store.commit.after")
-        assert {str(n) for n in range(10)} == {place.thread_id for place in saver.namespaces()}
+        assert {str(n) for n in range(10)} == {
+            place.thread_id for place in saver.namespaces()
+        }
 
 
 def test_what_a_commit_that_failed_made_of_a_state_is_forgotten(path: Path) -> None:
@@ -87,7 +93,9 @@ def test_what_a_commit_that_failed_made_of_a_state_is_forgotten(path: Path) -> N
     wrong.checkpoint.parent_id = wrong.checkpoint.id  # type: ignore[union-attr]
     with LMDBSaver(path) as saver:
         saver.commit([Batch(Address("t"), checkpoint=step(0, {"n": 0, "m": 0}))])
-        lost = Batch(Address("t"), checkpoint=step(1, {"n": "lost", "l": 1}, also={"m": 1}))
+        lost = Batch(
+            Address("t"), checkpoint=step(1, {"n": "lost", "l": 1}, also={"m": 1})
+        )
         with pytest.raises(ConfigurationError, match="own parent"):
             saver.commit([lost, wrong])
 
@@ -111,7 +119,9 @@ def test_an_id_that_writes_mention_first_is_the_checkpoints(path: Path) -> None:
 
         assert found is not None
         assert "early" in [write.value for write in found.writes]
-        assert [2, 1, 0] == [each.checkpoint.step for each in saver.history(Address("t"))]
+        assert [2, 1, 0] == [
+            each.checkpoint.step for each in saver.history(Address("t"))
+        ]
         assert saver.verify().ok
 
 
@@ -122,7 +132,9 @@ def test_ids_that_come_late_or_again_are_found(path: Path) -> None:
             checkpoint = step(number, {"n": number}, parent=False)
             saver.commit([Batch(Address("t"), checkpoint=checkpoint)])
 
-        assert [6, 5, 4, 3] == [each.checkpoint.step for each in saver.history(Address("t"))]
+        assert [6, 5, 4, 3] == [
+            each.checkpoint.step for each in saver.history(Address("t"))
+        ]
         assert saver.verify().ok
 
 
@@ -134,8 +146,13 @@ def printed(text: bytes) -> CallOutput:
 def test_what_is_printed_while_a_commit_is_repeated_does_not_replace_what_was(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction that meets the end of the map is begun anew, and takes along what came."""
-    with LMDBSaver(path, map_size=1) as saver, closing(environment_of(path)) as environment:
+    """A transaction that meets the end of the map is begun anew, and takes along what
+    came.
+    """
+    with (
+        LMDBSaver(path, map_size=1) as saver,
+        closing(environment_of(path)) as environment,
+    ):
         grow = environment.grow
 
         def print_more() -> None:
@@ -150,7 +167,9 @@ def test_what_is_printed_while_a_commit_is_repeated_does_not_replace_what_was(
     assert kept.text.startswith("first second ")
 
 
-def test_a_refused_commit_costs_no_other_run_what_its_tasks_have_printed(path: Path) -> None:
+def test_a_refused_commit_costs_no_other_run_what_its_tasks_have_printed(
+    path: Path,
+) -> None:
     """It waits for the next commit of the saver, whichever run that is of."""
     with LMDBSaver(path) as saver, saver.lease("lost") as lease:
         with saver.lease("lost", on_conflict="takeover"):
@@ -167,7 +186,9 @@ def test_a_refused_commit_costs_no_other_run_what_its_tasks_have_printed(path: P
 def test_what_is_printed_is_written_though_the_store_was_busy_before(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who cannot write in time tries again when more comes, though nothing is committed."""
+    """Who cannot write in time tries again when more comes, though nothing is
+    committed.
+    """
     monkeypatch.setattr(output, "PERIOD", 0.01)
     tried, flush = threading.Event(), output.OutputBuffer.flush
 

@@ -1,4 +1,6 @@
-"""What is damaged, moved, foreign or unsealed is refused, and nothing of it is executed."""
+"""What is damaged, moved, foreign or unsealed is refused, and nothing of it is
+executed.
+"""
 
 import itertools
 import os
@@ -28,22 +30,34 @@ def path(tmp_path):
     path = tmp_path / "store.lmdb"
     with LMDBSaver(path) as saver:
         commit(saver, 0, {"n": 0, "large": LARGE, "d": ["seed"]})
-        more = step(1, {"n": 1}, deltas={"d": Delta(1, ("more",))}, also={"large": 1, "d": 2})
-        writes = TaskWrites(id_of(1), "task", "path", (("n", "pending"), ("__interrupt__", "?")))
+        more = step(
+            1, {"n": 1}, deltas={"d": Delta(1, ("more",))}, also={"large": 1, "d": 2}
+        )
+        writes = TaskWrites(
+            id_of(1), "task", "path", (("n", "pending"), ("__interrupt__", "?"))
+        )
         saver.commit([Batch(address=ADDRESS, checkpoint=more)])
         saver.commit([Batch(address=ADDRESS, writes=(writes,))])
         long = (long_text(), long_text())
-        written = TaskWrites(id_of(1), "appends", "path", (("d", long[0]), ("d", long[1])))
-        most = step(2, {"n": 2}, deltas={"d": Delta(2, long)}, also={"large": 1, "d": 3})
+        written = TaskWrites(
+            id_of(1), "appends", "path", (("d", long[0]), ("d", long[1]))
+        )
+        most = step(
+            2, {"n": 2}, deltas={"d": Delta(2, long)}, also={"large": 1, "d": 3}
+        )
         saver.commit([Batch(address=ADDRESS, writes=(written,), checkpoint=most)])
         held = TaskWrites(id_of(2), "appends", "path", (("d", long[0]),))
-        last = step(3, {"n": 3}, deltas={"d": Delta(3, (long[0],))}, also={"large": 1, "d": 4})
+        last = step(
+            3, {"n": 3}, deltas={"d": Delta(3, (long[0],))}, also={"large": 1, "d": 4}
+        )
         saver.commit([Batch(address=ADDRESS, writes=(held,), checkpoint=last)])
     return path
 
 
 def long_text():
-    """Return a text that a delta refers to rather than repeats: another object each time."""
+    """Return a text that a delta refers to rather than repeats: another object each
+    time.
+    """
     return "text that is longer than a reference to it" + str(os.getpid())
 
 
@@ -82,15 +96,24 @@ def everything(path):
 
 def test_there_is_a_record_of_every_kind(path):
     assert {name for name, _ in records(path)} >= {
-        b"meta", b"threads", b"checkpoints", b"values", b"deltas", b"writes",
-    }  # fmt: skip
+        b"meta",
+        b"threads",
+        b"checkpoints",
+        b"values",
+        b"deltas",
+        b"writes",
+    }
 
 
-def test_any_byte_of_any_record_flipped_gives_the_right_value_or_an_error(path, tmp_path):
+def test_any_byte_of_any_record_flipped_gives_the_right_value_or_an_error(
+    path, tmp_path
+):
     right = everything(path)
     damaged = tmp_path / "damaged"
     for (database, key), value in records(path).items():
-        positions = {0, 1, 15, 16, 17, 18, len(value) // 2, len(value) - 1} & {*range(len(value))}
+        positions = {0, 1, 15, 16, 17, 18, len(value) // 2, len(value) - 1} & {
+            *range(len(value))
+        }
         for position in positions:
             shutil.copytree(path, damaged)
             wrong = bytearray(value)
@@ -104,7 +127,8 @@ def test_any_byte_of_any_record_flipped_gives_the_right_value_or_an_error(path, 
 def test_any_record_that_is_gone_gives_an_error_or_is_told_by_verify(path, tmp_path):
     right = everything(path)
     damaged = tmp_path / "damaged"
-    # A pending write that is gone leaves no trace, nor does all that there was of a thread.
+    # A pending write that is gone leaves no trace, nor does all that there was of a
+    # thread.
     spared = {b"writes": b"", b"threads": b"", b"meta": b"next namespace"}
     for database, key in records(path):
         if key.startswith(spared.get(database, b"\xff")):
@@ -155,7 +179,9 @@ def test_without_the_checksum_the_canary_would_sing(path, tmp_path, monkeypatch)
     sprung = tmp_path / "sprung"
     delta = DeltaRecord(None, EMPTY, (b"p" + pickle.dumps(Canary(str(sprung))),))
     put(path, b"deltas", place, bytes(17) + pickle.dumps(tuple(delta), 5))
-    monkeypatch.setattr(tables.Table, "opened", lambda self, key, record: (record[16], record[17:]))
+    monkeypatch.setattr(
+        tables.Table, "opened", lambda self, key, record: (record[16], record[17:])
+    )
 
     everything(path)
 
@@ -295,7 +321,9 @@ def test_verify_looks_at_all_threads_though_the_record_of_one_is_damaged(path):
 
 
 def test_a_history_whose_checkpoints_are_out_of_their_order_ends(tmp_path):
-    """A damaged page may have one twice, and a look that goes on behind it would not end."""
+    """A damaged page may have one twice, and a look that goes on behind it would not
+    end.
+    """
     with LMDBSaver(tmp_path) as saver:
         for number in range(20):
             commit(saver, number)
@@ -321,8 +349,14 @@ def test_a_history_whose_checkpoints_are_out_of_their_order_ends(tmp_path):
 
 
 def test_a_pending_write_under_a_damaged_key_is_told_when_pages_are_checked(path):
-    """Its checkpoint is read without it, as if it had not been: nothing else misses it."""
-    (key,) = (key for name, key in records(path) if name == b"writes" and id_of(2).encode() in key)
+    """Its checkpoint is read without it, as if it had not been: nothing else misses
+    it.
+    """
+    (key,) = (
+        key
+        for name, key in records(path)
+        if name == b"writes" and id_of(2).encode() in key
+    )
     content = bytearray((path / "data.mdb").read_bytes())
     content[content.index(key) + key.index(id_of(2).encode())] ^= 1
     (path / "data.mdb").write_bytes(content)

@@ -11,7 +11,9 @@ from tests.runs.stores import PRELUDE, ROOT, newest
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("strace") is None, reason="strace makes system calls fail"),
+    pytest.mark.skipif(
+        shutil.which("strace") is None, reason="strace makes system calls fail"
+    ),
 ]
 
 CODE = """
@@ -90,7 +92,9 @@ def test_the_workload_without_a_fault_meets_no_error(tmp_path):
     path = tmp_path / "store"
     LMDBSaver(path).close()
 
-    assert not any(line.startswith("error") for line in run(path, "fdatasync:error=EIO:when=9999"))
+    assert not any(
+        line.startswith("error") for line in run(path, "fdatasync:error=EIO:when=9999")
+    )
 
 
 def test_a_fault_in_the_sync_is_met(tmp_path):
@@ -98,4 +102,6 @@ def test_a_fault_in_the_sync_is_met(tmp_path):
     path = tmp_path / "store"
     LMDBSaver(path).close()
 
-    assert any(line.startswith("error") for line in run(path, "fdatasync:error=EIO:when=3"))
+    assert any(
+        line.startswith("error") for line in run(path, "fdatasync:error=EIO:when=3")
+    )

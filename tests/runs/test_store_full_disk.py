@@ -1,4 +1,6 @@
-"""A full disk, and a disk that fails: named, nothing half-written, goes on when there is room."""
+"""A full disk, and a disk that fails: named, nothing half-written, goes on when there
+is room.
+"""
 
 import os
 import shutil
@@ -25,7 +27,9 @@ def small_disk(tmp_path):
         ).returncode
     )
     if not mounted:
-        pytest.skip("a small file system cannot be mounted here: not root, or not allowed")
+        pytest.skip(
+            "a small file system cannot be mounted here: not root, or not allowed"
+        )
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
 
@@ -56,7 +60,9 @@ def test_a_full_disk_is_named_and_what_was_committed_stays(small_disk, size):
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(600_000))
     code = FILL.replace("MAKE_ROOM", "os.unlink(sys.argv[3])")
-    number, went_on = finish(start(code, small_disk / "store", size, ballast)).split("\n")[:2]
+    number, went_on = finish(start(code, small_disk / "store", size, ballast)).split(
+        "\n"
+    )[:2]
 
     assert went_on == "went on"
     with LMDBSaver(small_disk / "store", readonly=True) as saver:
@@ -145,7 +151,9 @@ FULL = """
 
 
 def test_the_ballast_gives_a_deletion_its_room(small_disk):
-    """A thread of which every page has to be written anew, on a disk without a byte left."""
+    """A thread of which every page has to be written anew, on a disk without a byte
+    left.
+    """
     assert finish(start(FULL, small_disk / "store")) == "went on False\n"
     with LMDBSaver(small_disk / "store") as saver:
         assert [info.thread_id for info in saver.threads()] == ["new"]
@@ -191,7 +199,9 @@ FULL_FROM_THE_START = """
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["new", "restored"])
 def test_a_store_that_has_no_room_to_be_opened_is_named(small_disk, is_there):
-    """LMDB maps its lock file: where that is a hole, writing to it ends the interpreter."""
+    """LMDB maps its lock file: where that is a hole, writing to it ends the
+    interpreter.
+    """
     if is_there:
         with LMDBSaver(small_disk / "first") as saver:
             commit(saver, 0)

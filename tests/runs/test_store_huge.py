@@ -18,7 +18,9 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not os.environ.get("FLOWPREGEL_CRASH_ALL"),
-        reason="takes minutes and gigabytes; tox -e crash runs it (FLOWPREGEL_CRASH_ALL=1)",
+        reason=(
+            "takes minutes and gigabytes; tox -e crash runs it (FLOWPREGEL_CRASH_ALL=1)"
+        ),
     ),
 ]
 SIZE = 3 << 30
@@ -34,7 +36,9 @@ def available():
 def test_a_value_of_three_gibibytes_comes_back(tmp_path):
     """More than 32 bits can count, through a map that begins small."""
     if available() < 5 * SIZE or shutil.disk_usage(tmp_path).free < 3 * SIZE:
-        pytest.skip(f"needs {5 * SIZE >> 30} GiB of memory and {3 * SIZE >> 30} of disk")
+        pytest.skip(
+            f"needs {5 * SIZE >> 30} GiB of memory and {3 * SIZE >> 30} of disk"
+        )
     value = os.urandom(1 << 20) * (SIZE >> 20)
     with LMDBSaver(tmp_path / "store", map_size=1) as saver:
         commit(saver, 0, {"n": value})
@@ -73,7 +77,9 @@ def test_readers_and_writers_go_on_for_a_minute_while_the_map_grows(tmp_path):
             assert saver.load(Address("read")).checkpoint.values == {"n": b"first"}
 
         def writer(name):
-            return lambda number: commit(saver, number, {"n": bytes(2_000)}, thread=name)
+            return lambda number: commit(
+                saver, number, {"n": bytes(2_000)}, thread=name
+            )
 
         names = ["t0", "t1", "t2", "t3"]
         works = [*map(writer, names), grow, read, read, read]

@@ -1,4 +1,6 @@
-"""The keys of a store changed: encryption turned on and off, other keys, the wrong ones."""
+"""The keys of a store changed: encryption turned on and off, other keys, the wrong
+ones.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from flowpregel.errors import (
 )
 from flowpregel.store.lmdb import LMDBStore
 from tests.runs.contents import everything, fill
-from tests.runs.stores import KEEP_OPEN, KEY, commit, environment_of, finish, newest, start
+from tests.runs.stores import (
+    KEEP_OPEN,
+    KEY,
+    commit,
+    environment_of,
+    finish,
+    newest,
+    start,
+)
 
 pytest.importorskip("cryptography")
 
@@ -39,7 +49,9 @@ def change(path: Path, before: StoreOptions, after: StoreOptions) -> None:
 
 
 def contents(path: Path, options: StoreOptions) -> str:
-    """Return all that is in a store, to be compared: an error is not equal to another like it."""
+    """Return all that is in a store, to be compared: an error is not equal to another
+    like it.
+    """
     return repr(everything(path, options))
 
 
@@ -49,7 +61,9 @@ def data(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("before", [PLAIN, ONE], ids=["plain", "encrypted"])
-@pytest.mark.parametrize("after", [PLAIN, ONE, TWO], ids=["plain", "the same", "another"])
+@pytest.mark.parametrize(
+    "after", [PLAIN, ONE, TWO], ids=["plain", "the same", "another"]
+)
 def test_all_that_is_in_a_store_is_there_under_the_new_key(
     path: Path, before: StoreOptions, after: StoreOptions
 ) -> None:
@@ -63,7 +77,9 @@ def test_all_that_is_in_a_store_is_there_under_the_new_key(
     assert not [name for name in os.listdir(path) if name.startswith(".")]
     with LMDBSaver(path, options=after) as saver:
         commit(saver, 4)
-        assert [4, 3, 2, 1, 0] == [s.checkpoint.step for s in saver.history(Address("t"))]
+        assert [4, 3, 2, 1, 0] == [
+            s.checkpoint.step for s in saver.history(Address("t"))
+        ]
 
 
 def test_what_could_be_read_is_not_left_in_pages_that_are_free(path: Path) -> None:
@@ -97,7 +113,9 @@ def test_a_store_that_was_encrypted_in_part_is_so_as_a_whole(path: Path) -> None
 def test_nobody_writes_to_a_store_under_another_key_than_its_own(
     path: Path, now: StoreOptions, given: StoreOptions
 ) -> None:
-    """Else a store would have records under two keys; it is refused when it is opened."""
+    """Else a store would have records under two keys; it is refused when it is
+    opened.
+    """
     fill(path)
     change(path, PLAIN, TWO)
     change(path, TWO, now)
@@ -145,7 +163,9 @@ def test_the_key_of_the_checksums_is_changed_too(
 
 @pytest.mark.parametrize("given", [PLAIN, TWO], ids=["no key", "another key"])
 def test_with_the_wrong_key_nothing_is_changed(path: Path, given: StoreOptions) -> None:
-    """Of a store whose header does not tell: it was not encrypted from the first record on."""
+    """Of a store whose header does not tell: it was not encrypted from the first record
+    on.
+    """
     LMDBSaver(path).close()
     with LMDBSaver(path, options=ONE) as saver:
         commit(saver, 0)
@@ -183,7 +203,9 @@ def test_a_damaged_record_stops_it_and_the_store_is_as_it_was(path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "keys", [{"encryption_key": b"short"}, {"encryption_key": None, "key": b""}], ids=str
+    "keys",
+    [{"encryption_key": b"short"}, {"encryption_key": None, "key": b""}],
+    ids=str,
 )
 def test_what_is_no_key_is_refused_and_the_saver_goes_on(path: Path, keys: Any) -> None:
     with LMDBSaver(path) as saver:
@@ -227,7 +249,9 @@ def test_the_keys_of_a_store_that_another_process_has_open_stay(path: Path) -> N
 
 
 @pytest.mark.slow
-def test_others_that_open_a_store_meanwhile_write_before_or_not_at_all(path: Path) -> None:
+def test_others_that_open_a_store_meanwhile_write_before_or_not_at_all(
+    path: Path,
+) -> None:
     """Whatever they were told was kept is there under the new key."""
     code = """
         kept = 0
@@ -260,7 +284,9 @@ def test_others_that_open_a_store_meanwhile_write_before_or_not_at_all(path: Pat
 
 @pytest.mark.slow
 def test_a_large_value_goes_over_in_parts(path: Path) -> None:
-    """Its memory is that of some chunks: a value of 3 GiB takes no more than one of 40 MiB."""
+    """Its memory is that of some chunks: a value of 3 GiB takes no more than one of 40
+    MiB.
+    """
     large = os.urandom(1 << 20) * 40
     with LMDBSaver(path) as saver:
         commit(saver, 0, {"n": large})
@@ -299,7 +325,9 @@ def test_where_there_is_no_room_for_both_the_store_is_as_it_was(path: Path) -> N
 def test_a_store_goes_over_in_as_many_transactions_as_it_takes(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here one for each record; nothing is left out where one ends and the next begins."""
+    """Here one for each record; nothing is left out where one ends and the next
+    begins.
+    """
     fill(path)
     right = contents(path, PLAIN)
     monkeypatch.setattr(stores, "_PART", 0)

@@ -1,6 +1,7 @@
 """LMDB alone keeps the data: what one process was told, every other reads and copies.
 
-Real second processes, killed with SIGKILL; other programs touch the store with LMDB itself.
+Real second processes, killed with SIGKILL; other programs touch the store with LMDB
+itself.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def asked(process: subprocess.Popen[str], what: str) -> str:
 
 
 def killed(path: Path, first: int, lines: int) -> int:
-    """Let a process commit and be killed on its way; return what it acknowledged last."""
+    """Let a process commit and be killed on its way; return what it acknowledged
+    last.
+    """
     process = start(WRITER, path, first)
     for _ in range(lines):
         told(process)
@@ -78,16 +81,22 @@ def killed(path: Path, first: int, lines: int) -> int:
     with process.stdout as out:
         rest = out.read()  # `communicate` would miss the lines that `told` read ahead
     assert -signal.SIGKILL == process.wait(timeout=60)
-    return int((rest.rpartition("\n")[0].split("\n")[-1:] or [""])[0] or first + lines - 1)
+    return int(
+        (rest.rpartition("\n")[0].split("\n")[-1:] or [""])[0] or first + lines - 1
+    )
 
 
 def plainly(code: str, *arguments: Path) -> None:
     """Run a program that has never heard of flowpregel."""
-    subprocess.run([sys.executable, "-c", code, *map(str, arguments)], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], check=True, timeout=60
+    )
 
 
 def holds(path: Path, acknowledged: int) -> None:
-    """See that a store has every superstep up to the last that was acknowledged, or one more."""
+    """See that a store has every superstep up to the last that was acknowledged, or one
+    more.
+    """
     with LMDBSaver(path) as saver:
         assert saver.verify().ok
         steps = [saved.checkpoint.step for saved in saver.history(Address("t"))]
@@ -96,7 +105,9 @@ def holds(path: Path, acknowledged: int) -> None:
 
 
 @pytest.mark.parametrize("readonly", [False, True], ids=["writing", "only reading"])
-def test_no_process_reads_an_older_state_than_was_acknowledged(path: Path, readonly: bool) -> None:
+def test_no_process_reads_an_older_state_than_was_acknowledged(
+    path: Path, readonly: bool
+) -> None:
     """It is asked after each commit, and has had the store open all the time."""
     with LMDBSaver(path) as saver:
         commit(saver, 0)
@@ -171,7 +182,9 @@ def test_what_lmdb_copies_of_a_store_after_a_kill_is_whole(
         holds(copy, acknowledged)
 
 
-def test_a_copy_of_a_store_in_use_is_a_state_that_was_committed(path: Path, tmp_path: Path) -> None:
+def test_a_copy_of_a_store_in_use_is_a_state_that_was_committed(
+    path: Path, tmp_path: Path
+) -> None:
     """It has all that had been acknowledged when it began."""
     writer = start(WRITER, path, 0)
     for number in range(3):
@@ -198,18 +211,25 @@ def test_nothing_beside_the_file_counts(path: Path) -> None:
 
 
 def test_values_that_are_a_stores_own_bytes_are_values(path: Path) -> None:
-    """Its header, its pages and its records, as a user's bytes and texts; after a kill too."""
+    """Its header, its pages and its records, as a user's bytes and texts; after a kill
+    too.
+    """
     acknowledged = killed(path, 0, 5)
     raw = (path / "data.mdb").read_bytes()
     with lmdb.open(str(path), max_dbs=16, readonly=True, lib_version=0) as env:
         tables = [env.open_db(name, create=False) for name in files.DATABASES]
         with env.begin() as transaction:
             records = [
-                part for each in tables for pair in transaction.cursor(each) for part in pair
+                part
+                for each in tables
+                for pair in transaction.cursor(each)
+                for part in pair
             ]
     hostile = [*records, raw[:8192], raw, raw[-4096:]]
     values = {f"v{number}": each for number, each in enumerate(hostile)}
-    values |= {f"t{number}": each.decode("latin-1") for number, each in enumerate(hostile)}
+    values |= {
+        f"t{number}": each.decode("latin-1") for number, each in enumerate(hostile)
+    }
     with LMDBSaver(path) as saver:
         newest = saver.load(Address("t"))
         assert newest is not None
@@ -225,7 +245,9 @@ def test_values_that_are_a_stores_own_bytes_are_values(path: Path) -> None:
     holds(path, acknowledged)
 
 
-def test_every_store_has_an_id_of_its_own_which_a_backup_keeps(path: Path, tmp_path: Path) -> None:
+def test_every_store_has_an_id_of_its_own_which_a_backup_keeps(
+    path: Path, tmp_path: Path
+) -> None:
     """Two that were made alike are two."""
     LMDBSaver(tmp_path / "other").close()
     with LMDBSaver(path) as saver:

@@ -1,4 +1,6 @@
-"""Classes of a program's main module are the same after a restart, and found by other programs."""
+"""Classes of a program's main module are the same after a restart, and found by other
+programs.
+"""
 
 import os
 import subprocess
@@ -76,7 +78,11 @@ def run(tmp_path):
             cwd=tmp_path,
             timeout=60,
             check=False,
-            env={**os.environ, "FLOWPREGEL_STORE_KEY": KEY, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+            env={
+                **os.environ,
+                "FLOWPREGEL_STORE_KEY": KEY,
+                "PYTHONPATH": f"{tmp_path}:{ROOT}",
+            },
         )
         assert (done.returncode == 0) is ok, done.stderr
         return done.stdout if ok else done.stderr
@@ -113,4 +119,6 @@ def test_a_program_that_is_gone_is_named(run, tmp_path):
     run("program.py", "write")
     (tmp_path / "program.py").unlink()
 
-    assert "program.py, which is not there any more" in run("reader.py", "look", ok=False)
+    assert "program.py, which is not there any more" in run(
+        "reader.py", "look", ok=False
+    )

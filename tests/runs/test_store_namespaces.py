@@ -44,13 +44,18 @@ WRITE_LOCK = """
 @pytest.fixture(autouse=True)
 def _namespaces() -> None:
     """Skip where no namespace of process numbers can be made."""
-    if shutil.which(INSIDE[0]) is None or subprocess.run([*INSIDE, "true"], check=False).returncode:
+    if (
+        shutil.which(INSIDE[0]) is None
+        or subprocess.run([*INSIDE, "true"], check=False).returncode
+    ):
         pytest.skip("a pid namespace cannot be made here: not root, or not allowed")
 
 
 @contextmanager
 def elsewhere(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start *code* in a pid namespace of its own; at the end it goes on, and ends well."""
+    """Start *code* in a pid namespace of its own; at the end it goes on, and ends
+    well.
+    """
     with subprocess.Popen(
         [*INSIDE, sys.executable, "-c", PRELUDE + textwrap.dedent(code), str(path)],
         stdin=subprocess.PIPE,
@@ -90,7 +95,8 @@ def test_one_whose_owner_was_killed_there_is_free(path: Path) -> None:
     with elsewhere(LEASE, path) as process, LMDBSaver(path) as saver:
         process.kill()  # and with it what it has started
         process.wait(timeout=60)
-        with saver.lease("t", on_conflict="wait") as lease:  # what it has started ends after it
+        # what it has started ends after it
+        with saver.lease("t", on_conflict="wait") as lease:
             commit(saver, 1, fence=lease.fence)
 
     assert newest(path) == 1

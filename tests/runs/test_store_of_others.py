@@ -1,4 +1,6 @@
-"""A store that somebody else has made: looked at first, and nothing of ours is changed by it."""
+"""A store that somebody else has made: looked at first, and nothing of ours is changed
+by it.
+"""
 
 from __future__ import annotations
 

@@ -256,7 +256,9 @@ def test_savers_of_one_folder_share_it_until_the_last_is_closed(path):
 
 
 def test_a_program_that_never_closes_ends_well(path):
-    process = start("saver = LMDBSaver(path); commit(saver, 0)", path, stderr=subprocess.STDOUT)
+    process = start(
+        "saver = LMDBSaver(path); commit(saver, 0)", path, stderr=subprocess.STDOUT
+    )
 
     assert finish(process) == ""
     assert newest(path) == 0
@@ -297,12 +299,17 @@ def test_a_lease_that_cannot_be_had_is_refused_by_name(path):
     """As all else that the file system refuses."""
     with LMDBSaver(path) as saver:
         (path / "leases").write_text("a file")
-        with pytest.raises(StoreError, match=r"leases leads through a file"), saver.lease("t"):
+        with (
+            pytest.raises(StoreError, match=r"leases leads through a file"),
+            saver.lease("t"),
+        ):
             pass
 
 
 def test_a_map_that_cannot_grow_refuses_a_commit_and_goes_on(path):
-    """LMDB closes itself when it is given no more address space: what is there is mapped again."""
+    """LMDB closes itself when it is given no more address space: what is there is
+    mapped again.
+    """
     code = """
         import resource
         saver = LMDBSaver(path, map_size=1)
@@ -339,7 +346,9 @@ def test_a_page_size_that_cannot_be_is_refused(closed):
         LMDBSaver(closed)
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="Linux tells what is open")
+@pytest.mark.skipif(
+    not os.path.isdir("/proc/self/fd"), reason="Linux tells what is open"
+)
 def test_a_store_that_could_not_be_opened_is_held_by_nobody(closed):
     """Its locks were taken before it was looked at."""
     data = closed / "data.mdb"

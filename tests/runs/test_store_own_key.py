@@ -1,4 +1,6 @@
-"""A store has its key in it: another home or container opens it; others' stores stay shut."""
+"""A store has its key in it: another home or container opens it; others' stores stay
+shut.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from flowpregel.cli.console import Code
 from flowpregel.errors import ConfigurationError, StoreError, StoreForeignError
 from tests.runs.stores import ROOT, commit, newest
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can give files to others"
+)
 VARIABLES = ("FLOWPREGEL_STORE_KEY", "FLOWPREGEL_STORE_KEY_FILE", "FLOWPREGEL_TRUST")
 
 
@@ -63,7 +67,9 @@ def test_its_data_file_alone_is_the_whole_store(made: Path, tmp_path: Path) -> N
     assert 0 == newest(other)
 
 
-def test_a_backup_and_a_compacted_store_have_the_key(made: Path, tmp_path: Path) -> None:
+def test_a_backup_and_a_compacted_store_have_the_key(
+    made: Path, tmp_path: Path
+) -> None:
     """It is in the header, which each of them copies."""
     with LMDBSaver(made) as saver:
         saver.backup(tmp_path / "backup")
@@ -226,7 +232,9 @@ def test_it_opens_where_it_is_trusted(
     change(made)
     if way == "variable":
         monkeypatch.setenv("FLOWPREGEL_TRUST", "1")
-    with LMDBSaver(made, options=StoreOptions(trust=True if way == "argument" else None)) as saver:
+    with LMDBSaver(
+        made, options=StoreOptions(trust=True if way == "argument" else None)
+    ) as saver:
         commit(saver, 1)
 
     monkeypatch.setenv("FLOWPREGEL_TRUST", "1")
@@ -247,11 +255,15 @@ def test_every_command_that_takes_a_store_takes_trust() -> None:
     context = click.Context(app)
     commands = [app.get_command(context, name) for name in app.list_commands(context)]
     options = {
-        each.name: {parameter.name for parameter in each.params} for each in commands if each
+        each.name: {parameter.name for parameter in each.params}
+        for each in commands
+        if each
     }
 
     assert [] == [
-        name for name, found in options.items() if "store" in found and "trust" not in found
+        name
+        for name, found in options.items()
+        if "store" in found and "trust" not in found
     ]
 
 
@@ -264,14 +276,18 @@ def test_a_command_with_trust_opens_it(made: Path) -> None:
     assert 0o777 == stat.S_IMODE(made.stat().st_mode)
 
 
-def test_an_argument_overrules_the_variable(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_overrules_the_variable(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And a value that is neither yes nor no is an error."""
     made.chmod(0o777)
     monkeypatch.setenv("FLOWPREGEL_TRUST", "1")
     with pytest.raises(StoreForeignError):
         LMDBSaver(made, options=StoreOptions(trust=False))
     monkeypatch.setenv("FLOWPREGEL_TRUST", "maybe")
-    with pytest.raises(ConfigurationError, match="FLOWPREGEL_TRUST is 'maybe': write 1 or 0"):
+    with pytest.raises(
+        ConfigurationError, match="FLOWPREGEL_TRUST is 'maybe': write 1 or 0"
+    ):
         LMDBSaver(made)
 
 
@@ -306,14 +322,20 @@ print(flow.run(10, id="one"))
 """
 
 
-def contained(folder: Path, home: Path, *words: str, uid: int = 0) -> subprocess.Popen[str]:
-    """Run the program in a namespace of its own, as containers do: host, pids and home."""
+def contained(
+    folder: Path, home: Path, *words: str, uid: int = 0
+) -> subprocess.Popen[str]:
+    """Run the program in a namespace of its own, as containers do: host, pids and
+    home.
+    """
     home.mkdir(exist_ok=True)
     wrap: list[str] = []
     if os.geteuid() == 0 and shutil.which("unshare") and can_unshare():
         named = ["sh", "-c", f'hostname {home.name}; exec "$@"', "sh"]
         wrap = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", *named]
-    environment = {k: v for k, v in os.environ.items() if k not in (*VARIABLES, "XDG_CONFIG_HOME")}
+    environment = {
+        k: v for k, v in os.environ.items() if k not in (*VARIABLES, "XDG_CONFIG_HOME")
+    }
     return subprocess.Popen(
         [*wrap, sys.executable, str(folder / "program.py"), *words],
         cwd=folder,
@@ -344,4 +366,6 @@ def test_a_second_container_on_the_same_volume_goes_on(tmp_path: Path) -> None:
         out, err = again.communicate(timeout=60)
         assert (0, "90\n") == (again.returncode, out), err
 
-    assert [str(number) for number in range(10)] == (volume / "calls.txt").read_text().split()
+    assert [str(number) for number in range(10)] == (
+        volume / "calls.txt"
+    ).read_text().split()

@@ -20,7 +20,11 @@ PLAIN = [
 def shown(values):
     """Return what tells 1 from True and 0.0 from -0.0, and how long a number is."""
     return {
-        name: (type(value), str(hash(value) if isinstance(value, int) else repr(value)), value)
+        name: (
+            type(value),
+            str(hash(value) if isinstance(value, int) else repr(value)),
+            value,
+        )
         for name, value in values.items()
     }
 
@@ -29,17 +33,25 @@ def size(store):
     """Return the bytes of all records of checkpoints, and of what they hold."""
     found = store.stats()
     return (
-        found.bytes_of_checkpoints + found.bytes_of_writes + sum(found.bytes_of_channels.values())
+        found.bytes_of_checkpoints
+        + found.bytes_of_writes
+        + sum(found.bytes_of_channels.values())
     )
 
 
 def written(number, values):
     """Return the batch of a superstep whose task wrote *values*."""
-    writes = TaskWrites(id_of(number - 1), "task", "~__pregel_pull, n", tuple(values.items()))
-    return Batch(address=T, checkpoint=step(number, values), writes=(writes,) if number else ())
+    writes = TaskWrites(
+        id_of(number - 1), "task", "~__pregel_pull, n", tuple(values.items())
+    )
+    return Batch(
+        address=T, checkpoint=step(number, values), writes=(writes,) if number else ()
+    )
 
 
-@pytest.mark.parametrize("other", [[], [[1, 2], ("a",), b"bytes"]], ids=["plain", "mixed"])
+@pytest.mark.parametrize(
+    "other", [[], [[1, 2], ("a",), b"bytes"]], ids=["plain", "mixed"]
+)
 def test_values_of_plain_types_come_back_exactly(store, other):
     values = {f"c{at}": value for at, value in enumerate([*PLAIN, *other])}
     store.commit([written(0, values)])
@@ -49,22 +61,29 @@ def test_values_of_plain_types_come_back_exactly(store, other):
 
     assert shown(values) == shown(found.checkpoint.values)
     before = store.load(Address("t", "", id_of(0)))
-    assert shown(values) == shown({write.channel: write.value for write in before.writes})
+    assert shown(values) == shown(
+        {write.channel: write.value for write in before.writes}
+    )
     assert store.verify().ok
 
 
-@pytest.mark.parametrize("values", [
-    {f"c{at}": at * 10**9 for at in range(300)},
-    {f"c{at}": f"{at}" * 500 for at in range(300)},
-    {f"c{at}": at if at % 2 else [at] for at in range(300)},
-], ids=["numbers", "texts", "mixed"])  # fmt: skip
+@pytest.mark.parametrize(
+    "values",
+    [
+        {f"c{at}": at * 10**9 for at in range(300)},
+        {f"c{at}": f"{at}" * 500 for at in range(300)},
+        {f"c{at}": at if at % 2 else [at] for at in range(300)},
+    ],
+    ids=["numbers", "texts", "mixed"],
+)
 def test_a_wide_superstep_comes_back(store, values):
     store.commit([written(0, values)])
     store.commit([written(1, values)])
 
     assert values == store.load(T).checkpoint.values
     assert values == {
-        write.channel: write.value for write in store.load(Address("t", "", id_of(0))).writes
+        write.channel: write.value
+        for write in store.load(Address("t", "", id_of(0))).writes
     }
 
 
@@ -82,7 +101,9 @@ def test_a_wide_superstep_of_numbers_takes_a_few_bytes_each(tmp_path):
 def test_a_text_of_the_users_is_not_taken_for_an_encoded_value(store):
     commit(store, 0, {"a": "n", "b": "p\x80", "c": b"n", "d": b"i"})
 
-    assert {"a": "n", "b": "p\x80", "c": b"n", "d": b"i"} == store.load(T).checkpoint.values
+    assert {"a": "n", "b": "p\x80", "c": b"n", "d": b"i"} == store.load(
+        T
+    ).checkpoint.values
 
 
 def test_what_no_task_wrote_is_not_taken_for_a_none_that_one_wrote(store):
@@ -90,9 +111,11 @@ def test_what_no_task_wrote_is_not_taken_for_a_none_that_one_wrote(store):
     writes = TaskWrites(id_of(0), "task", "p", (("items", None),))
     delta = Delta(None, ([1],))
     checkpoint = replace(
-        step(1), channel_versions={"n": 2, "items": 2}, changed=("n", "items"),
+        step(1),
+        channel_versions={"n": 2, "items": 2},
+        changed=("n", "items"),
         deltas={"items": delta},
-    )  # fmt: skip
+    )
     store.commit([Batch(address=T, checkpoint=checkpoint, writes=(writes,))])
 
     assert (([1],),) == store.load(T).deltas["items"].writes
@@ -135,12 +158,16 @@ def test_versions_that_are_no_whole_numbers_come_back(store, version):
 
     for number in range(3):
         checkpoint = Checkpoint(
-            id=f"id{number}", parent_id=f"id{number - 1}" if number else None,
-            at=number, step=number, source="loop",
+            id=f"id{number}",
+            parent_id=f"id{number - 1}" if number else None,
+            at=number,
+            step=number,
+            source="loop",
             channel_versions={"a": at(number), "b": at(0)},
-            versions_seen={"n": {"a": at(number - 1)}}, changed=("a",),
+            versions_seen={"n": {"a": at(number - 1)}},
+            changed=("a",),
             values={"a": number, **({} if number else {"b": 5})},
-        )  # fmt: skip
+        )
         store.commit([Batch(address=T, checkpoint=checkpoint)])
 
     found = store.load(T).checkpoint
@@ -148,11 +175,16 @@ def test_versions_that_are_no_whole_numbers_come_back(store, version):
     assert {"a": at(2), "b": at(0)} == found.channel_versions
     assert {"n": {"a": at(1)}} == found.versions_seen
     assert ("id2", "id1", 2, {"a": 2, "b": 5}) == (
-        found.id, found.parent_id, found.at, found.values,
-    )  # fmt: skip
+        found.id,
+        found.parent_id,
+        found.at,
+        found.values,
+    )
 
 
-def test_a_commit_that_fails_leaves_nothing_behind_in_what_is_known_of_the_thread(store):
+def test_a_commit_that_fails_leaves_nothing_behind_in_what_is_known_of_the_thread(
+    store,
+):
     for number in range(3):
         commit(store, number, {"n": number, "m": number})
     good = Batch(address=T, checkpoint=step(3, {"n": 33, "m": 33}))
@@ -172,7 +204,9 @@ def test_a_branch_is_not_touched_by_what_the_other_wrote(store):
     commit(store, 0, {"n": 0, "m": 0})
     other = replace(step(1, {"n": 10}), channel_versions={"n": 2, "m": 1})
     store.commit([Batch(address=T, checkpoint=other)])
-    fork = replace(step(2, {"m": 20}), parent_id=id_of(0), channel_versions={"n": 1, "m": 3})
+    fork = replace(
+        step(2, {"m": 20}), parent_id=id_of(0), channel_versions={"n": 1, "m": 3}
+    )
     store.commit([Batch(address=T, checkpoint=fork)])
 
     assert {"n": 0, "m": 20} == store.load(T).checkpoint.values
@@ -196,10 +230,19 @@ def test_a_value_that_cannot_be_kept_is_named_among_plain_ones(store):
 
 
 def test_metadata_that_differs_little_is_not_taken_for_the_last(store):
-    kinds = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": True, "b": 2}, {"a": [1]}, {"a": [1]}, {}]
+    kinds = [
+        {"a": 1, "b": 2},
+        {"b": 2, "a": 1},
+        {"a": True, "b": 2},
+        {"a": [1]},
+        {"a": [1]},
+        {},
+    ]
     changing = kinds[4]
     for number, metadata in enumerate(kinds):
-        store.commit([Batch(address=T, checkpoint=replace(step(number), metadata=metadata))])
+        store.commit(
+            [Batch(address=T, checkpoint=replace(step(number), metadata=metadata))]
+        )
     changing["a"].append(2)
     store.commit([Batch(address=T, checkpoint=replace(step(6), metadata=changing))])
 

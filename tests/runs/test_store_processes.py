@@ -1,4 +1,6 @@
-"""Several processes use one store: killed, stopped, all at once, closing in any order."""
+"""Several processes use one store: killed, stopped, all at once, closing in any
+order.
+"""
 
 import os
 import shutil
@@ -12,7 +14,16 @@ import pytest
 from flowpregel._core.records import Address, Batch
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import LeaseLostError, StoreBusyError, ThreadBusyError
-from tests.runs.stores import KEEP_OPEN, commit, environment_of, finish, id_of, newest, start, step
+from tests.runs.stores import (
+    KEEP_OPEN,
+    commit,
+    environment_of,
+    finish,
+    id_of,
+    newest,
+    start,
+    step,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +61,8 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(path):
         with LMDBSaver(path) as saver:
             numbers = [saved.checkpoint.step for saved in saver.history(Address("t"))]
             assert saver.verify().ok
-        # What was on its way may be there too, but whole, and nothing is missing before it.
+        # What was on its way may be there too, but whole, and nothing is missing before
+        # it.
         assert numbers[0] in (acknowledged, acknowledged + 1)
         assert numbers == [*range(numbers[0], -1, -1)]
         done = numbers[0]
@@ -135,13 +147,18 @@ def test_eight_processes_write_while_the_map_grows(path):
 
     assert [finish(each) for each in processes] == ["29\n"] * 8
     with LMDBSaver(path) as saver:
-        assert {each.thread_id for each in saver.namespaces()} == {f"t{n}" for n in range(8)}
+        assert {each.thread_id for each in saver.namespaces()} == {
+            f"t{n}" for n in range(8)
+        }
         assert len([*saver.history(Address("t3"))]) == 30
         assert saver.verify().ok
 
 
 def test_processes_that_make_one_store_at_once_share_it(path):
-    code = 'with LMDBSaver(path) as saver: commit(saver, 0, thread=sys.argv[2]); print("made")'
+    code = (
+        "with LMDBSaver(path) as saver: commit(saver, 0, thread=sys.argv[2]); "
+        'print("made")'
+    )
     processes = [start(code, path, f"t{number}") for number in range(6)]
 
     assert [finish(each) for each in processes] == ["made\n"] * 6
@@ -151,7 +168,9 @@ def test_processes_that_make_one_store_at_once_share_it(path):
 
 
 def test_a_copy_of_the_folder_costs_no_lock(path, tmp_path):
-    """`copytree` opens and closes lock.mdb, which drops LMDB's own lock in this process."""
+    """`copytree` opens and closes lock.mdb, which drops LMDB's own lock in this
+    process.
+    """
     code = """
         with LMDBSaver(path) as saver:
             for number in range(300):
@@ -232,7 +251,10 @@ def test_a_second_run_of_a_thread_is_refused_while_the_first_goes_on(path):
     process = start(HOLD, path, stdin=-1)
     assert wait_for_line(process) == "held"
     with LMDBSaver(path) as saver:
-        with pytest.raises(ThreadBusyError, match=f"process {process.pid}"), saver.lease("t"):
+        with (
+            pytest.raises(ThreadBusyError, match=f"process {process.pid}"),
+            saver.lease("t"),
+        ):
             raise AssertionError("two runs hold one thread")
         with saver.lease("another thread"):
             pass
@@ -271,9 +293,13 @@ def test_a_dead_owner_is_replaced_though_a_child_it_forked_lives_on(path):
         process.communicate()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for the lease's file in /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="looks for the lease's file in /proc"
+)
 def test_a_dead_owner_is_replaced_when_what_it_was_starting_has_let_go(path):
-    """A program that is being started has the lease's file too, until it is that program."""
+    """A program that is being started has the lease's file too, until it is that
+    program.
+    """
     code = """
         import subprocess
         saver = LMDBSaver(path)
@@ -352,14 +378,19 @@ def test_a_run_that_ends_leaves_the_lease_of_one_that_has_taken_over(path):
         os.kill(process.pid, signal.SIGCONT)
         assert "ended" in process.communicate(timeout=20)[0]
 
-        with pytest.raises(ThreadBusyError, match=f"process {os.getpid()}"), saver.lease("t"):
+        with (
+            pytest.raises(ThreadBusyError, match=f"process {os.getpid()}"),
+            saver.lease("t"),
+        ):
             raise AssertionError("two runs hold one thread")
         commit(saver, 0, fence=lease.fence)
     assert [*(path / "leases").iterdir()] == []
 
 
 def test_a_takeover_waits_for_a_run_that_is_removing_its_lease(path):
-    """Else that would remove the new one's file; a run that is stopped there is named."""
+    """Else that would remove the new one's file; a run that is stopped there is
+    named.
+    """
     process = is_stopped_while_it_ends(path, "lease.remove")
     with LMDBSaver(path, options=StoreOptions(lock_timeout=0.2)) as saver:
         with (

@@ -1,4 +1,6 @@
-"""What a superstep added to a channel is there whatever else is dropped or written anew."""
+"""What a superstep added to a channel is there whatever else is dropped or written
+anew.
+"""
 
 from dataclasses import replace
 
@@ -15,7 +17,9 @@ def item(number):
 
 def superstep(number, added, *, run="r", task="task"):
     """Return the batch of a superstep whose task wrote what was added to ``items``."""
-    writes = TaskWrites(id_of(number - 1), task, "p", tuple(("items", each) for each in added))
+    writes = TaskWrites(
+        id_of(number - 1), task, "p", tuple(("items", each) for each in added)
+    )
     deltas = {"items": Delta(number or None, tuple(added))}
     checkpoint = step(number, {}, deltas=deltas, also={"items": number + 1})
     checkpoint = replace(checkpoint, metadata={"run_id": run})

@@ -55,7 +55,8 @@ def test_one_commits_batch_that_fails_takes_no_other_along(path):
 
         def bad():
             for _ in range(20):
-                # Its own parent: refused inside the transaction, which others may share.
+                # Its own parent: refused inside the transaction, which others may
+                # share.
                 odd = step(1)
                 object.__setattr__(odd, "parent_id", odd.id)
                 with pytest.raises(ValueError, match="own parent"):
@@ -135,7 +136,9 @@ def lock_held(path):
         enough.wait(20)
 
     with closing(environment_of(path)) as environment:
-        holder = threading.Thread(target=environment.write, args=(hold,), kwargs={"timeout": 1})
+        holder = threading.Thread(
+            target=environment.write, args=(hold,), kwargs={"timeout": 1}
+        )
         holder.start()
         held.wait(20)
         try:
@@ -155,7 +158,9 @@ def test_a_write_lock_held_in_this_process_is_named_after_the_timeout(path):
 def test_those_who_wait_for_a_group_get_their_turn_after_a_timeout(path):
     with LMDBSaver(path, options=StoreOptions(lock_timeout=0.2)) as saver:
         with lock_held(path):
-            raised = run_all([lambda n=n: commit(saver, 0, thread=f"t{n}") for n in range(5)])
+            raised = run_all(
+                [lambda n=n: commit(saver, 0, thread=f"t{n}") for n in range(5)]
+            )
             assert [type(each) for each in raised] == [StoreBusyError] * 5
         commit(saver, 0)
         assert [each.thread_id for each in saver.namespaces()] == ["t"]

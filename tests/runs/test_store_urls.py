@@ -1,4 +1,6 @@
-"""A text with a scheme is the URL of a database or an error, and never the name of a folder."""
+"""A text with a scheme is the URL of a database or an error, and never the name of a
+folder.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
 from flowpregel.store.lmdb import LMDBStore
 
-UNKNOWN = ("sqlite:///x.db", "mysql://me:secret@db/x", "s3:bucket", "redis://db", "PSQL://db")
+UNKNOWN = (
+    "sqlite:///x.db",
+    "mysql://me:secret@db/x",
+    "s3:bucket",
+    "redis://db",
+    "PSQL://db",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +75,9 @@ def test_an_unknown_scheme_is_an_error(
     here: Path, location: str, door: Callable[[Any], Any]
 ) -> None:
     """The error names the known scheme and no password, and nothing is made."""
-    with pytest.raises(ConfigurationError, match="postgresql://user@host/database") as caught:
+    with pytest.raises(
+        ConfigurationError, match="postgresql://user@host/database"
+    ) as caught:
         door(location)
 
     assert "secret" not in str(caught.value)
@@ -91,7 +101,9 @@ def test_a_file_url_is_refused_with_what_to_write() -> None:
 
 
 def test_a_url_of_postgresql_needs_its_slashes() -> None:
-    with pytest.raises(ConfigurationError, match="write postgresql://user@host/database"):
+    with pytest.raises(
+        ConfigurationError, match="write postgresql://user@host/database"
+    ):
         as_checkpointer("postgresql:/runs")
 
 
@@ -100,7 +112,9 @@ def test_a_class_for_folders_refuses_a_database() -> None:
         LMDBSaver("postgresql://db/runs")
 
 
-@pytest.mark.parametrize("location", ["./sqlite:x", Path("sqlite:x"), "C:\\runs", "runs.d/a:b"])
+@pytest.mark.parametrize(
+    "location", ["./sqlite:x", Path("sqlite:x"), "C:\\runs", "runs.d/a:b"]
+)
 def test_a_path_may_have_a_colon(here: Path, location: str | Path) -> None:
     """Behind a slash, in a path object, or behind the letter of a drive."""
     as_checkpointer(location)

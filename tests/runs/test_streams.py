@@ -1,4 +1,6 @@
-"""What a run streams, in which shape and order, and what a reader that stops early leaves."""
+"""What a run streams, in which shape and order, and what a reader that stops early
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def press_ctrl_c(_: Any) -> None:
 
 
 def test_ctrl_c_in_an_inline_node_ends_the_run_and_keeps_what_finished() -> None:
-    """Of two tasks on the run's own OS thread, the first ended before the key was pressed."""
+    """Of two tasks on the run's own OS thread, the first ended before the key was
+    pressed.
+    """
     saver = InMemorySaver()
     runs: list[str] = []
     calls = (lambda _: runs.append("first"), press_ctrl_c)
@@ -49,11 +53,16 @@ def count(given: int) -> int:
 
 
 def stories(executor: str = "inline", **options: Any) -> Pregel:
-    """Return a graph in which ``one`` and ``two`` run side by side, and then ``three``."""
+    """Return a graph in which ``one`` and ``two`` run side by side, and then
+    ``three``.
+    """
     nodes = {
         "one": on_input(count, "b", "out"),
         "two": on_input(lambda given: interrupt({"really": given})),
-        "three": NodeBuilder().subscribe_to("b").do(lambda given: given["b"]).write_to("out"),
+        "three": NodeBuilder()
+        .subscribe_to("b")
+        .do(lambda given: given["b"])
+        .write_to("out"),
     }
     channels = {"a": EphemeralValue(int), "b": EphemeralValue(int)}
     options = {"checkpointer": InMemorySaver(), "executor": executor, **options}
@@ -65,7 +74,9 @@ def asked(app: Pregel, **config: Any) -> tuple[Interrupt, ...]:
     return app.get_state(thread_id="t", **config).interrupts
 
 
-def test_values_show_the_channels_when_they_were_written_and_what_is_asked(drive: Any) -> None:
+def test_values_show_the_channels_when_they_were_written_and_what_is_asked(
+    drive: Any,
+) -> None:
     """At an interrupt, what finished beside it is shown once more."""
     app = stories()
 
@@ -121,7 +132,9 @@ def test_custom_shows_what_nodes_say_as_it_is(drive: Any, executor: str) -> None
 
 
 def test_tasks_show_the_start_and_the_end_of_each(drive: Any) -> None:
-    """With its input and triggers, then with its result, its failure and what it asks."""
+    """With its input and triggers, then with its result, its failure and what it
+    asks.
+    """
     app = stories()
 
     found = drive.stream(app, 1, thread_id="t", stream_mode="tasks")
@@ -187,7 +200,9 @@ def test_debug_wraps_tasks_and_checkpoints_with_their_step(drive: Any) -> None:
 
     steps = [(-1, "checkpoint"), (0, "task"), (0, "task_result"), (0, "checkpoint")]
     assert steps == [(item["step"], item["type"]) for item in found]
-    assert all({"step", "type", "timestamp", "payload"} == item.keys() for item in found)
+    assert all(
+        {"step", "type", "timestamp", "payload"} == item.keys() for item in found
+    )
 
 
 # -------------------------------------------------------------------- wrapping
@@ -199,10 +214,18 @@ def test_debug_wraps_tasks_and_checkpoints_with_their_step(drive: Any) -> None:
         ({"stream_mode": "values"}, {"a": 1, "out": [1]}),
         ({"stream_mode": ["values"]}, ("values", {"a": 1, "out": [1]})),
         ({"stream_mode": "values", "subgraphs": True}, ((), {"a": 1, "out": [1]})),
-        ({"stream_mode": ["values"], "subgraphs": True}, ((), "values", {"a": 1, "out": [1]})),
+        (
+            {"stream_mode": ["values"], "subgraphs": True},
+            ((), "values", {"a": 1, "out": [1]}),
+        ),
         (
             {"stream_mode": "values", "version": "v2"},
-            {"type": "values", "ns": (), "data": {"a": 1, "out": [1]}, "interrupts": ()},
+            {
+                "type": "values",
+                "ns": (),
+                "data": {"a": 1, "out": [1]},
+                "interrupts": (),
+            },
         ),
         (
             {"stream_mode": "updates", "version": "v2"},
@@ -233,16 +256,24 @@ def test_the_same_events_come_in_the_same_order_however_a_run_is_driven() -> Non
     modes = ["values", "updates", "custom", "checkpoints", "tasks", "debug"]
 
     def shape(items: list[Any]) -> list[Any]:
-        return [(mode, payload["type"] if mode == "debug" else None) for mode, payload in items]
+        return [
+            (mode, payload["type"] if mode == "debug" else None)
+            for mode, payload in items
+        ]
 
     async def gathered() -> list[Any]:
-        return [item async for item in stories().astream(1, thread_id="t", stream_mode=modes)]
+        return [
+            item
+            async for item in stories().astream(1, thread_id="t", stream_mode=modes)
+        ]
 
     streamed = shape([*stories().stream(1, thread_id="t", stream_mode=modes)])
 
     assert streamed == shape(asyncio.run(gathered()))
     assert streamed == shape(stories().invoke(1, thread_id="t", stream_mode=modes))
-    assert streamed == shape(asyncio.run(stories().ainvoke(1, thread_id="t", stream_mode=modes)))
+    assert streamed == shape(
+        asyncio.run(stories().ainvoke(1, thread_id="t", stream_mode=modes))
+    )
 
 
 @pytest.mark.parametrize(
@@ -256,11 +287,13 @@ def test_what_is_printed_changes_no_output(
     """Modes that are printed are not those that are returned."""
     app = fan_out(lambda given: given, **options)
 
-    assert drive.invoke(fan_out(lambda given: given), 1) == drive.invoke(app, 1, **asked_for)
+    assert drive.invoke(fan_out(lambda given: given), 1) == drive.invoke(
+        app, 1, **asked_for
+    )
     assert "[updates] {'n0': 1}\n" in capsys.readouterr().out
 
 
-# -------------------------------------------------------------------- readers that stop early
+# readers that stop early ---------------------------------------------------
 
 
 def test_a_reader_that_stops_early_ends_the_run_and_keeps_what_finished(
@@ -276,7 +309,12 @@ def test_a_reader_that_stops_early_ends_the_run_and_keeps_what_finished(
         .do(lambda given: runs.append("two") or given)
         .write_to("out"),
     }
-    app = graph(nodes, {"b": EphemeralValue(int)}, checkpointer=InMemorySaver(), executor=executor)
+    app = graph(
+        nodes,
+        {"b": EphemeralValue(int)},
+        checkpointer=InMemorySaver(),
+        executor=executor,
+    )
 
     found = drive.stream_until(
         lambda _: True, app, 1, thread_id="t", stream_mode="updates", durability="sync"
@@ -285,7 +323,9 @@ def test_a_reader_that_stops_early_ends_the_run_and_keeps_what_finished(
     assert [{"one": {"b": 1}}] == found
     assert ["one"] == runs
     assert before == {*threading.enumerate()}
-    assert {"a": 1, "out": [1]} == drive.invoke(app, None, thread_id="t", output_keys=["a", "out"])
+    assert {"a": 1, "out": [1]} == drive.invoke(
+        app, None, thread_id="t", output_keys=["a", "out"]
+    )
     assert ["one", "two"] == runs
 
 

@@ -1,4 +1,6 @@
-"""Graphs inside a graph are taken back with it: by a replay, by a fork, and answered after one."""
+"""Graphs inside a graph are taken back with it: by a replay, by a fork, and answered
+after one.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,16 @@ def side(request: pytest.FixtureRequest) -> Side:
 
 
 def around(side: Side, inner: Any, loops: int = 1) -> Any:
-    """Return a graph of a node, *inner*, and a node that leads back to it until it has run."""
+    """Return a graph of a node, *inner*, and a node that leads back to it until it has
+    run.
+    """
     builder = side.graph.StateGraph(Outer)
     builder.add_node("first", lambda _: {"items": ["first"]})
     builder.add_node("inner", inner)
     builder.add_node("last", lambda _: {"items": ["last"]})
-    builder.add_edge("__start__", "first").add_edge("first", "inner").add_edge("inner", "last")
+    builder.add_edge("__start__", "first").add_edge("first", "inner").add_edge(
+        "inner", "last"
+    )
     builder.add_conditional_edges(
         "last",
         lambda state: "inner" if state["items"].count("last") % loops else "__end__",
@@ -64,13 +70,19 @@ def remembered(app: Any) -> list[Any]:
 
 def last_before(app: Any, name: str) -> Any:
     """Return the newest state of the thread whose next node is *name*."""
-    return next(state for state in app.get_state_history(CONFIG) if state.next == (name,))
+    return next(
+        state for state in app.get_state_history(CONFIG) if state.next == (name,)
+    )
 
 
 @pytest.mark.parametrize("at", ["first", "inner"])
 @pytest.mark.parametrize("edits", [False, True])
-def test_it_starts_from_what_it_remembered_then(side: Side, at: str, edits: bool) -> None:
-    """Of its second run nothing is left, as the graph around it has gone back to before that."""
+def test_it_starts_from_what_it_remembered_then(
+    side: Side, at: str, edits: bool
+) -> None:
+    """Of its second run nothing is left, as the graph around it has gone back to before
+    that.
+    """
     app = around(side, counter(side))
     for _ in range(2):
         app.invoke({"items": []}, CONFIG)
@@ -143,7 +155,9 @@ def test_an_answer_reaches_what_is_asked_after_an_edit_inside(
 
     ended = app.invoke(side.types.Command(resume="new"), edited)
 
-    assert [*["first"] * (depth + 1), "a", "edited", "new", "b", "last"] == ended["items"]
+    assert [*["first"] * (depth + 1), "a", "edited", "new", "b", "last"] == ended[
+        "items"
+    ]
     assert () == app.get_state(CONFIG).next
 
 
@@ -166,12 +180,16 @@ def test_tasks_side_by_side_take_turns_with_one_memory(side: Side) -> None:
     assert () == app.get_state(CONFIG).next
 
 
-def test_an_answer_waits_for_the_node_that_asks_after_an_edit_further_back(side: Side) -> None:
+def test_an_answer_waits_for_the_node_that_asks_after_an_edit_further_back(
+    side: Side,
+) -> None:
     """What runs between the edit and the question is not what it answers."""
     app = around(side, asking(side, checkpointer=True))
     app.invoke({"items": []}, CONFIG)
     inside = {"configurable": {"thread_id": "1", "checkpoint_ns": "inner"}}
-    before = next(state for state in app.get_state_history(inside) if state.next == ("a",))
+    before = next(
+        state for state in app.get_state_history(inside) if state.next == ("a",)
+    )
     edited = app.update_state(before.config, {"items": ["edited"]}, "__start__")
     assert app.invoke(None, edited)["__interrupt__"]
 

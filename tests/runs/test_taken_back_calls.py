@@ -1,4 +1,6 @@
-"""A result that is taken back: what is asked for after it may differ, before it must not."""
+"""A result that is taken back: what is asked for after it may differ, before it must
+not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a task does to its process ends with it: the next task finds the process as it was."""
+"""What a task does to its process ends with it: the next task finds the process as it
+was.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ def set_timer() -> None:
 
 
 def handlers() -> list[str]:
-    return [repr(signal.getsignal(number)) for number in (signal.SIGALRM, signal.SIGUSR1)]
+    return [
+        repr(signal.getsignal(number)) for number in (signal.SIGALRM, signal.SIGUSR1)
+    ]
 
 
 def change_handlers() -> None:
@@ -226,7 +230,9 @@ def test_the_next_task_finds_it_as_it_was(
     assert pids == pool.worker_pids()
 
 
-def test_a_run_of_another_flow_finds_it_as_it_was(pool: ProcessExecutor, tmp_path: Path) -> None:
+def test_a_run_of_another_flow_finds_it_as_it_was(
+    pool: ProcessExecutor, tmp_path: Path
+) -> None:
     """A relative file is written where the program is."""
 
     @task
@@ -275,7 +281,7 @@ def test_the_initializer_says_what_tasks_find(tmp_path: Path) -> None:
         assert str(tmp_path) == call(pool, folder)
 
 
-# ---------------------------------------------------------------- what cannot be restored
+# what cannot be restored ---------------------------------------------------
 
 
 def lower_for_good() -> int:
@@ -307,7 +313,10 @@ def test_a_worker_is_replaced_if_its_user_was_changed(pool: ProcessExecutor) -> 
 
     spoiled = call(pool, lower_for_good)
 
-    assert before == (call(pool, os.getuid), call(pool, resource.getrlimit, resource.RLIMIT_CORE))
+    assert before == (
+        call(pool, os.getuid),
+        call(pool, resource.getrlimit, resource.RLIMIT_CORE),
+    )
     assert spoiled != call(pool, os.getpid)
 
 
@@ -357,7 +366,9 @@ def ring_soon() -> str:
 
 
 def test_an_alarm_that_a_task_leaves_hits_no_other_task(pool: ProcessExecutor) -> None:
-    """It may hit its own task's last instants; the worker and other tasks do not notice."""
+    """It may hit its own task's last instants; the worker and other tasks do not
+    notice.
+    """
     pids = pool.worker_pids()
 
     for _ in range(100):
@@ -382,7 +393,9 @@ def set_all_and_return_much() -> list[int]:
     return [*range(1_000_000)]
 
 
-def test_a_task_that_sets_descriptors_non_blocking_stops_nobody(pool: ProcessExecutor) -> None:
+def test_a_task_that_sets_descriptors_non_blocking_stops_nobody(
+    pool: ProcessExecutor,
+) -> None:
     """Its large result arrives, and the worker goes on."""
     pids = pool.worker_pids()
 
@@ -433,7 +446,7 @@ def test_the_program_keeps_its_descriptors_as_they_are(pool: ProcessExecutor) ->
         assert before == {number: after[number] for number in before if number in after}
 
 
-# ---------------------------------------------------------------- a process for each call
+# a process for each call ---------------------------------------------------
 
 
 @task(isolation="fresh")
@@ -446,7 +459,9 @@ def usual_process(_: int) -> int:
     return os.getpid()
 
 
-def test_each_call_of_a_fresh_task_has_a_process_of_its_own(pool: ProcessExecutor) -> None:
+def test_each_call_of_a_fresh_task_has_a_process_of_its_own(
+    pool: ProcessExecutor,
+) -> None:
     """Which has run no task before, and ends after it; other tasks keep theirs."""
 
     @entrypoint(executor=pool)
@@ -481,7 +496,9 @@ def test_a_node_may_be_isolated(pool: ProcessExecutor) -> None:
     graph = StateGraph(dict)
     for name in ("first", "second"):
         graph.add_node(
-            name, lambda state, name=name: {**state, name: os.getpid()}, isolation="fresh"
+            name,
+            lambda state, name=name: {**state, name: os.getpid()},
+            isolation="fresh",
         )
     graph.add_edge(START, "first")
     graph.add_edge("first", "second")
@@ -508,7 +525,9 @@ def test_a_node_that_is_a_graph_is_not_isolated() -> None:
     """It has no process; its nodes have."""
     inner = StateGraph(dict).add_node("node", abs).add_edge(START, "node").compile()
 
-    with pytest.raises(ConfigurationError, match="give isolation='fresh' to the nodes in it"):
+    with pytest.raises(
+        ConfigurationError, match="give isolation='fresh' to the nodes in it"
+    ):
         StateGraph(dict).add_node("inner", inner, isolation="fresh")
 
 

@@ -48,7 +48,9 @@ async def gather(names: list[str]) -> list[str]:
 
 
 def functions(error: BaseException) -> list[str]:
-    """Return whose frames are in the traceback, after those of this test's own machinery."""
+    """Return whose frames are in the traceback, after those of this test's own
+    machinery.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     assert not any("flowpregel/" in frame.filename for frame in frames)
     assert not any("concurrent" in frame.filename for frame in frames)
@@ -70,14 +72,18 @@ def place(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("way", ["run", "invoke", "stream"])
-def test_a_traceback_holds_the_users_frames_alone(drive: Any, place: str, way: str) -> None:
+def test_a_traceback_holds_the_users_frames_alone(
+    drive: Any, place: str, way: str
+) -> None:
     """From the line that ran the workflow to the one that raised."""
     error = failure(drive, entrypoint(executor=place)(wait), ["a", "c"], way)
 
     assert ["wait", "collect", *_HELPER] == functions(error)
 
 
-def test_a_traceback_of_coroutines_holds_the_users_frames_alone(drive: Any, place: str) -> None:
+def test_a_traceback_of_coroutines_holds_the_users_frames_alone(
+    drive: Any, place: str
+) -> None:
     """Those of `asyncio.gather` are left out too."""
     error = failure(drive, entrypoint(executor=place)(gather), ["a", "c"])
 
@@ -129,7 +135,9 @@ def test_all_frames_are_shown_to_those_who_ask(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ValueError, match="bad c") as failed:
         flow.run(["a", "c"])
 
-    files = [frame.filename for frame in traceback.extract_tb(failed.value.__traceback__)]
+    files = [
+        frame.filename for frame in traceback.extract_tb(failed.value.__traceback__)
+    ]
     assert any("flowpregel/" in file for file in files)
 
 
@@ -152,7 +160,10 @@ def door():
 
 def test_an_error_in_the_library_itself_keeps_its_frames() -> None:
     """They say where to mend it."""
-    space: dict[str, Any] = {"__name__": "flowpregel.made_up", "UsersFrames": UsersFrames}
+    space: dict[str, Any] = {
+        "__name__": "flowpregel.made_up",
+        "UsersFrames": UsersFrames,
+    }
     exec(_OURS, space)
 
     with pytest.raises(KeyError) as failed:
@@ -178,7 +189,12 @@ def test_the_body_of_a_map_is_no_frame_of_the_users(executor: str) -> None:
     """Its only frame is the line that called for it, wherever the function ran."""
     with pytest.raises(ValueError, match="bad c") as failed:
         flowpregel.map(
-            refuse, ["a", "c"], store=InMemorySaver(), id="a", executor=executor, progress=False
+            refuse,
+            ["a", "c"],
+            store=InMemorySaver(),
+            id="a",
+            executor=executor,
+            progress=False,
         )
 
     functions(failed.value)

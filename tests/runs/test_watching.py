@@ -1,4 +1,6 @@
-"""Runs watched from outside: what is read of them, each time only what changed, and live."""
+"""Runs watched from outside: what is read of them, each time only what changed, and
+live.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,10 @@ def test_each_attempt_that_failed_is_kept_with_its_traceback(store: LMDBSaver) -
     assert ["ConnectionError: try 1", "ConnectionError: try 2"] == [
         each["error"] for each in detail["attempts"]
     ]
-    assert all('raise ConnectionError(f"try' in each["traceback"] for each in detail["attempts"])
+    assert all(
+        'raise ConnectionError(f"try' in each["traceback"]
+        for each in detail["attempts"]
+    )
     assert 7 == detail["result"]
 
 
@@ -137,7 +142,12 @@ def test_the_calls_of_nested_graphs_are_there(store: LMDBSaver) -> None:
     def inner(state: dict[str, Any]) -> dict[str, Any]:
         return {"n": state["n"] + 1}
 
-    below = StateGraph(dict).add_node("inner", inner).add_edge("__start__", "inner").compile()
+    below = (
+        StateGraph(dict)
+        .add_node("inner", inner)
+        .add_edge("__start__", "inner")
+        .compile()
+    )
     graph = StateGraph(dict).add_node("below", below).add_edge("__start__", "below")
     app = graph.compile(checkpointer=store, executor="inline")
     with reading(store) as reader:
@@ -206,10 +216,14 @@ def test_very_many_calls_are_told_a_few_at_a_time(store: LMDBSaver) -> None:
 
     assert first.is_whole
     assert not any(each.is_whole for each in rest)
-    assert [False, *[True] * len(rest)] == [each.is_more for each in (first, *rest)][::-1]
+    assert [False, *[True] * len(rest)] == [each.is_more for each in (first, *rest)][
+        ::-1
+    ]
     assert all(len(each.rows) <= 4 for each in (first, *rest))
     rows = [row for each in (first, *rest) for row in each.rows]
-    assert sorted(f"work({n})" for n in range(10)) == sorted(row.text for row in rows if row.text)
+    assert sorted(f"work({n})" for n in range(10)) == sorted(
+        row.text for row in rows if row.text
+    )
     assert "done" == by_text(tuple(rows))["flow"].state
 
 
@@ -241,7 +255,11 @@ def test_another_run_on_the_thread_is_read_anew(store: LMDBSaver) -> None:
         flow.invoke(2, thread_id="1")
         second = reader.calls("1", first.mark)
         row = by_text(second.rows)["work(1)"]
-        (saved,) = (s for s in store.history(Address("1")) if s.checkpoint.id == row.checkpoint_id)
+        (saved,) = (
+            s
+            for s in store.history(Address("1"))
+            if s.checkpoint.id == row.checkpoint_id
+        )
         store.redo(saved.address, [row.id])
         third = until(lambda: _whole(reader, second.mark))
 

@@ -1,4 +1,6 @@
-"""What a reader remembers of the calls that it has told of: little, and enough to tell the rest."""
+"""What a reader remembers of the calls that it has told of: little, and enough to tell
+the rest.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,20 @@ def begin(store: LMDBSaver) -> None:
 
 
 def end(store: LMDBSaver, ids: Iterable[str], *, channel: str = "n") -> None:
-    """Keep what tasks have left: done, or, if *channel* is a control write's, as that says."""
+    """Keep what tasks have left: done, or, if *channel* is a control write's, as that
+    says.
+    """
     ran = Ran("node", 1, 0.5, 1, "inline", 1)
-    tasks = [TaskWrites("1", id_, f"path of {id_}", ((channel, 1),), ran) for id_ in ids]
+    tasks = [
+        TaskWrites("1", id_, f"path of {id_}", ((channel, 1),), ran) for id_ in ids
+    ]
     store.commit([Batch(Address("1"), tuple(tasks))])
 
 
 def neighbours(groups: int, size: int) -> list[str]:
-    """Return the ids of tasks whose digests begin alike, *size* of them in each group."""
+    """Return the ids of tasks whose digests begin alike, *size* of them in each
+    group.
+    """
     found = defaultdict[int, list[str]](list)
     for number in count():
         found[digest(f"task {number}")[0]].append(f"task {number}")
@@ -61,7 +69,9 @@ def neighbours(groups: int, size: int) -> list[str]:
 
 
 def states(reader: StoreReader, since: int) -> tuple[int, list[tuple[str, str]]]:
-    """Return the mark after all that is new since another, and how the tasks stand that are."""
+    """Return the mark after all that is new since another, and how the tasks stand that
+    are.
+    """
     found: list[tuple[str, str]] = []
     for changes in reader.changes("1", since):
         since = changes.mark
@@ -95,7 +105,9 @@ def test_each_task_is_told_once_however_many_are_read_at_a_time(
     assert {"done": 18} == row.states
 
 
-def _some(found: tuple[int, list[tuple[str, str]]]) -> tuple[int, list[tuple[str, str]]] | None:
+def _some(
+    found: tuple[int, list[tuple[str, str]]],
+) -> tuple[int, list[tuple[str, str]]] | None:
     return found if found[1] else None
 
 
@@ -192,10 +204,14 @@ def test_nothing_is_remembered_of_a_thread_that_was_deleted(store: LMDBSaver) ->
         seen = [each for each in gc.get_objects() if type(each) is CheckpointView]
 
     assert 3 == len(rows)
-    assert 3 == len([each for each in seen if each.tasks.location.address.thread_id[0] in "ab"])
+    assert 3 == len(
+        [each for each in seen if each.tasks.location.address.thread_id[0] in "ab"]
+    )
 
 
-def test_what_the_channels_held_is_read_without_what_tasks_have_left(store: LMDBSaver) -> None:
+def test_what_the_channels_held_is_read_without_what_tasks_have_left(
+    store: LMDBSaver,
+) -> None:
     """Of very many calls that is much, and no superstep is shown with it."""
     runs_of(store, "1")
     for saved in store.history(Address("1")):
@@ -217,7 +233,9 @@ def test_a_calls_output_is_that_of_this_call(store: LMDBSaver) -> None:
         rows = {row.text: row for row in reader.calls("1").rows}
         for n in (1, 2):
             row, text = rows[f"work({n})"], f"worked {n}".encode()
-            output = CallOutput(row.checkpoint_id, row.id, row.text, 1, text, b"", len(text))
+            output = CallOutput(
+                row.checkpoint_id, row.id, row.text, 1, text, b"", len(text)
+            )
             store.keep_output(Address("1", "", row.checkpoint_id), output)
         runs_of(store, "2")  # with the next commit it is written
         printed = [pages.logs("1", rows[f"work({n})"].id) for n in range(3)]

@@ -1,4 +1,6 @@
-"""What a run does is shown to other processes while somebody watches, sealed, and cheaply."""
+"""What a run does is shown to other processes while somebody watches, sealed, and
+cheaply.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,21 @@ from tests.runs.watched import job, reading, until
 
 @pytest.mark.slow
 def test_the_run_of_another_process_shows_what_it_does(tmp_path: Path) -> None:
-    """What runs, how far it is, and what waits; nothing any more once the process is dead."""
+    """What runs, how far it is, and what waits; nothing any more once the process is
+    dead.
+    """
     with job(tmp_path) as process:
         until((tmp_path / "store" / "leases").is_dir)
-        with LMDBSaver(tmp_path / "store", readonly=True) as saver, reading(saver) as reader:
+        with (
+            LMDBSaver(tmp_path / "store", readonly=True) as saver,
+            reading(saver) as reader,
+        ):
 
             def look() -> dict[str, Any] | None:
                 found = reader.live("job")
-                told = found and [each for each in found["running"] if each["done"] is not None]
+                told = found and [
+                    each for each in found["running"] if each["done"] is not None
+                ]
                 return found if told and len(told) == 2 else None
 
             live = until(look)
@@ -52,7 +61,9 @@ def test_the_run_of_another_process_shows_what_it_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_first_look_after_a_runs_first_commit_shows_it(tmp_path: Path) -> None:
-    """A run of another process; whoever looks every fifth of a second sees it within one."""
+    """A run of another process; whoever looks every fifth of a second sees it within
+    one.
+    """
     with (
         LMDBSaver(tmp_path / "store") as saver,
         reading(saver) as reader,
@@ -126,7 +137,9 @@ def test_what_a_dead_process_has_shown_is_not_its_successors(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("key", [None, bytes(32)])
-def test_what_a_run_shows_is_sealed_as_the_store_is(tmp_path: Path, key: bytes | None) -> None:
+def test_what_a_run_shows_is_sealed_as_the_store_is(
+    tmp_path: Path, key: bytes | None
+) -> None:
     """Encrypted, if that is; and what was changed is not believed."""
     if key is not None:
         pytest.importorskip("cryptography")

@@ -16,7 +16,9 @@ def result_of(action: Any) -> Any:
     return graph.compile(executor="inline").invoke({"x": 1})
 
 
-def variadic_before_writer(state: dict[str, int], *config: Any, writer: Any) -> dict[str, Any]:
+def variadic_before_writer(
+    state: dict[str, int], *config: Any, writer: Any
+) -> dict[str, Any]:
     """Have ``*config`` for a name that is filled in, and a writer behind it."""
     return {"config": config, "writes": callable(writer)}
 

@@ -57,7 +57,9 @@ def told(tasks: tuple[TaskRecord, ...]) -> list[tuple[int, str, str]]:
     return [(each.step, each.name, each.status) for each in tasks]
 
 
-def test_a_finished_run_tells_of_every_task(drive: Drive, saver: BaseCheckpointSaver) -> None:
+def test_a_finished_run_tells_of_every_task(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """When, how long, how often, and where: of each."""
     app = line(a=node("a"), b=node("b")).compile(saver, executor="inline")
     before = time.time_ns()
@@ -138,7 +140,9 @@ def test_a_failed_run_says_what_failed_and_what_did_not_end(
     assert "not run: c" in found.draw_ascii()
 
 
-def test_a_run_that_failed_and_was_resumed_tells_the_last_try(saver: BaseCheckpointSaver) -> None:
+def test_a_run_that_failed_and_was_resumed_tells_the_last_try(
+    saver: BaseCheckpointSaver,
+) -> None:
     """What a task did at last takes the place of what it did first."""
     broken = [True]
 
@@ -163,7 +167,9 @@ def test_a_run_that_failed_and_was_resumed_tells_the_last_try(saver: BaseCheckpo
     assert failed.began < done.began
 
 
-def test_a_run_that_waits_says_what_it_asks(drive: Drive, saver: BaseCheckpointSaver) -> None:
+def test_a_run_that_waits_says_what_it_asks(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """And when it was answered, nothing of that is left."""
     app = line(a=ask, b=node("b")).compile(saver, executor="inline")
     drive.invoke(app, {}, thread_id="1")
@@ -172,7 +178,9 @@ def test_a_run_that_waits_says_what_it_asks(drive: Drive, saver: BaseCheckpointS
     drive.invoke(app, Command(resume="yes"), thread_id="1")
 
     assert ("waiting", "'go on?'") == (asking.status, asking.detail)
-    assert [(1, "a", "done"), (2, "b", "done")] == told(app.get_run(thread_id="1").tasks)
+    assert [(1, "a", "done"), (2, "b", "done")] == told(
+        app.get_run(thread_id="1").tasks
+    )
 
 
 def test_a_task_that_runs_is_open(saver: BaseCheckpointSaver) -> None:
@@ -185,7 +193,9 @@ def test_a_task_that_runs_is_open(saver: BaseCheckpointSaver) -> None:
         return {"done": ["waited"]}
 
     app = line(a=node("a"), b=wait).compile(saver, executor="threads")
-    runner = threading.Thread(target=lambda: app.invoke({}, thread_id="1", durability="sync"))
+    runner = threading.Thread(
+        target=lambda: app.invoke({}, thread_id="1", durability="sync")
+    )
     runner.start()
     begun.wait(20)
 
@@ -200,7 +210,9 @@ def test_a_task_that_runs_is_open(saver: BaseCheckpointSaver) -> None:
 def test_sends_are_told_by_the_name_of_their_node(saver: BaseCheckpointSaver) -> None:
     """A table puts those in one row of which there is nothing more to tell."""
     builder = StateGraph(State).add_node("each", node("each"))
-    builder.add_conditional_edges(START, lambda _: [Send("each", {}) for _ in range(3)], ["each"])
+    builder.add_conditional_edges(
+        START, lambda _: [Send("each", {}) for _ in range(3)], ["each"]
+    )
     app = builder.compile(saver, executor="inline")
     app.invoke({}, thread_id="1")
 
@@ -210,7 +222,9 @@ def test_sends_are_told_by_the_name_of_their_node(saver: BaseCheckpointSaver) ->
     assert "each x3" in found.draw_ascii()
 
 
-def test_an_error_handler_is_told_beside_what_failed(saver: BaseCheckpointSaver) -> None:
+def test_an_error_handler_is_told_beside_what_failed(
+    saver: BaseCheckpointSaver,
+) -> None:
     """Both ran in the same superstep."""
     builder = StateGraph(State).add_node("a", fail, error_handler=node("saved"))
     app = builder.add_edge(START, "a").compile(saver, executor="inline")
@@ -225,7 +239,9 @@ def test_an_error_handler_is_told_beside_what_failed(saver: BaseCheckpointSaver)
 def test_a_shared_result_was_never_tried(saver: BaseCheckpointSaver) -> None:
     """It took no time, and says whose it is."""
     builder = StateGraph(State).add_node("a", node("a"), cache_policy=CachePolicy())
-    app = builder.add_edge(START, "a").compile(saver, cache=InMemoryCache(), executor="inline")
+    app = builder.add_edge(START, "a").compile(
+        saver, cache=InMemoryCache(), executor="inline"
+    )
     app.invoke({}, thread_id="1")
     app.invoke({}, thread_id="2")
 
@@ -251,8 +267,12 @@ def test_it_is_the_threads_last_run_unless_a_checkpoint_is_named(
     assert ["b"] == [each.name for each in app.get_run(thread_id="1", limit=2).tasks]
 
 
-def test_of_a_run_that_kept_its_end_alone_the_names_are_told(saver: BaseCheckpointSaver) -> None:
-    """With ``durability="exit"`` there is one checkpoint: what led to it is not known."""
+def test_of_a_run_that_kept_its_end_alone_the_names_are_told(
+    saver: BaseCheckpointSaver,
+) -> None:
+    """With ``durability="exit"`` there is one checkpoint: what led to it is not
+    known.
+    """
     app = line(a=node("a"), b=fail).compile(saver, executor="inline")
     with pytest.raises(ValueError, match="no such file"):
         app.invoke({}, thread_id="1", durability="exit")
@@ -269,7 +289,9 @@ def test_pending_writes_and_tasks_look_as_they_did(saver: BaseCheckpointSaver) -
     found = SaverAdapter(saver).get_tuple(config)
 
     assert found is not None
-    assert ["__interrupt__"] == [channel for _, channel, _ in found.pending_writes or ()]
+    assert ["__interrupt__"] == [
+        channel for _, channel, _ in found.pending_writes or ()
+    ]
     (waiting,) = app.get_state(config).tasks
     assert waiting.error is None
     for item in SaverAdapter(saver).list(config):
@@ -300,7 +322,9 @@ def test_a_graph_that_keeps_nothing_says_so(tmp_path: Path) -> None:
         app.get_run(thread_id="1")
 
 
-def test_a_thread_on_which_nothing_happened_has_no_tasks(saver: BaseCheckpointSaver) -> None:
+def test_a_thread_on_which_nothing_happened_has_no_tasks(
+    saver: BaseCheckpointSaver,
+) -> None:
     """It is no error to ask."""
     app = line(a=node("a")).compile(saver)
 
@@ -313,7 +337,9 @@ def test_it_can_be_awaited(saver: BaseCheckpointSaver) -> None:
     app = line(a=node("a")).compile(saver, executor="inline")
     drive.invoke(app, {}, thread_id="1")
 
-    assert [(1, "a", "done")] == told(drive.wait_for(lambda: app.aget_run(thread_id="1")).tasks)
+    assert [(1, "a", "done")] == told(
+        drive.wait_for(lambda: app.aget_run(thread_id="1")).tasks
+    )
 
 
 def test_a_saver_tells_of_tasks_without_reading_the_state(saver: InMemorySaver) -> None:

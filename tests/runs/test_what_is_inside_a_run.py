@@ -1,4 +1,6 @@
-"""What is inside a task of a run: the calls it made, the supersteps of the graph that it is."""
+"""What is inside a task of a run: the calls it made, the supersteps of the graph that
+it is.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_calls_are_told_inside_the_body_that_made_them(
     assert 2 == str(found).count("✓ outer") == str(found).count("✓ inner")
 
 
-def test_a_call_that_brought_its_body_down_is_told_as_failed(saver: BaseCheckpointSaver) -> None:
+def test_a_call_that_brought_its_body_down_is_told_as_failed(
+    saver: BaseCheckpointSaver,
+) -> None:
     """Though its record is taken back, so that a resumed run makes it again."""
 
     @task
@@ -92,7 +96,9 @@ def test_a_nested_graph_with_a_history_of_its_own_tells_this_run(
     assert ["x"] == [each.name for each in sub.inner]
 
 
-def test_a_graph_that_a_node_calls_is_told_inside_it(saver: BaseCheckpointSaver) -> None:
+def test_a_graph_that_a_node_calls_is_told_inside_it(
+    saver: BaseCheckpointSaver,
+) -> None:
     """And the second one that it calls."""
     inner = line(x=node("x")).compile()
 
@@ -106,7 +112,9 @@ def test_a_graph_that_a_node_calls_is_told_inside_it(saver: BaseCheckpointSaver)
     (found,) = app.get_run(thread_id="1", xray=True).tasks
 
     assert [True, True] == [each.is_call for each in found.inner]
-    assert [["x"], ["x"]] == [[deep.name for deep in each.inner] for each in found.inner]
+    assert [["x"], ["x"]] == [
+        [deep.name for deep in each.inner] for each in found.inner
+    ]
 
 
 def test_an_encrypted_store_does_not_tell_how_tasks_failed(tmp_path: Path) -> None:

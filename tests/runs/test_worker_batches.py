@@ -68,13 +68,17 @@ def die_after_a_while(given: bool) -> int:
 
 @pytest.mark.slow
 def test_a_death_costs_no_task_that_was_sent_behind_it(run: Run) -> None:
-    """A worker is given more before it is done; what it has not begun runs elsewhere."""
+    """A worker is given more before it is done; what it has not begun runs
+    elsewhere.
+    """
     node = node_of(die_after_a_while)
     run.outcomes(*(run.start(node, False) for _ in range(10)))
 
     outcomes = run.outcomes(*(run.start(node, n in (20, 50)) for n in range(100)))
 
-    assert [20, 50] == [n for n, each in enumerate(outcomes) if not hasattr(each, "writes")]
+    assert [20, 50] == [
+        n for n, each in enumerate(outcomes) if not hasattr(each, "writes")
+    ]
     assert all(isinstance(error_of(outcomes[n]), WorkerDiedError) for n in (20, 50))
 
 
@@ -90,8 +94,13 @@ def test_stopping_a_task_costs_no_task_that_was_sent_behind_it(tmp_path: Any) ->
     begun = tmp_path / "begun"
     with ProcessExecutor(1, grace=0.05) as pool:
         run, node = Run(pool), node_of(note)
-        run.outcomes(*(run.start(node, Arguments((begun, 0.003), {})) for _ in range(10)))
-        jobs = [run.start(node, Arguments((begun, 30 if n == 9 else 0.003), {})) for n in range(40)]
+        run.outcomes(
+            *(run.start(node, Arguments((begun, 0.003), {})) for _ in range(10))
+        )
+        jobs = [
+            run.start(node, Arguments((begun, 30 if n == 9 else 0.003), {}))
+            for n in range(40)
+        ]
         wait_until(lambda: begun.read_text().count("begun") >= 20)
         pool.cancel(jobs[9].key, kill=True)
         outcomes = run.outcomes(*jobs)
@@ -114,7 +123,8 @@ def test_cancelling_tasks_of_a_batch_costs_no_other_task(tmp_path: Any) -> None:
     with ProcessExecutor(1, grace=0.05) as pool:
         run, node = Run(pool), node_of(wait_if)
         worker = value_of(run.outcomes(*(run.start(node) for _ in range(50)))[0])
-        # While the first holds the worker, the others come together: they are sent as a batch.
+        # While the first holds the worker, the others come together: they are sent as a
+        # batch.
         before = run.start(node, first)
         jobs = [run.start(node, second if n == 0 else None) for n in range(60)]
         open(first, "w").close()
@@ -149,7 +159,9 @@ def tell(number: int) -> tuple[Any, ...]:
 
 @pytest.mark.slow
 def test_each_task_of_a_batch_has_its_own_of_everything(pool: Any, capfd: Any) -> None:
-    """What it knows, sets, emits and prints, although it was sent as what it has alone."""
+    """What it knows, sets, emits and prints, although it was sent as what it has
+    alone.
+    """
     run, node = Run(pool), node_of(tell)
     warm = [job_of(node, Arguments((0,), {})) for _ in range(40)]
     jobs = [job_of(node, Arguments((number,), {})) for number in range(200)]
@@ -161,7 +173,9 @@ def test_each_task_of_a_batch_has_its_own_of_everything(pool: Any, capfd: Any) -
     expected = [(n, 0, job.task.id, (n,)) for n, job in enumerate(jobs)]
     assert expected == values
     assert [0] * 40 + [*range(200)] == sorted(run.chunks)
-    assert {f"[tell] task {n}" for n in range(200)} <= {*capfd.readouterr().out.splitlines()}
+    assert {f"[tell] task {n}" for n in range(200)} <= {
+        *capfd.readouterr().out.splitlines()
+    }
 
 
 @pytest.mark.slow
@@ -172,14 +186,19 @@ def test_each_task_of_a_batch_says_when_it_ran(pool: Any) -> None:
     ended: list[Any] = []
     soon = 100_000_000
     wait_until(
-        lambda: ended.extend(mailbox.take(time.monotonic_ns() + soon)) or len(ended) >= 100, 20
+        lambda: (
+            ended.extend(mailbox.take(time.monotonic_ns() + soon)) or len(ended) >= 100
+        ),
+        20,
     )
 
     by_worker: dict[int, list[tuple[int, float]]] = {}
     for event in ended:
         assert "processes" == event.span.executor
         assert event.span.seconds >= 0.0002
-        by_worker.setdefault(event.span.pid, []).append((event.span.began, event.span.seconds))
+        by_worker.setdefault(event.span.pid, []).append(
+            (event.span.began, event.span.seconds)
+        )
     assert 2 >= len(by_worker)
     for spans in by_worker.values():
         spans.sort()

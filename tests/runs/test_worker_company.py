@@ -1,4 +1,6 @@
-"""Workers beside other users of processes: loky, multiprocessing, threads, in and around tasks."""
+"""Workers beside other users of processes: loky, multiprocessing, threads, in and
+around tasks.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def wait_for_file(file: str) -> int:
 
 
 @pytest.mark.slow
-def test_another_librarys_reusable_executor_disturbs_no_task(run: Run, tmp_path: Any) -> None:
+def test_another_librarys_reusable_executor_disturbs_no_task(
+    run: Run, tmp_path: Any
+) -> None:
     """It is made, resized and shut down while our tasks run: they are not its."""
     file = tmp_path / "go on"
     jobs = [run.start(wait_for_file, str(file)) for _ in range(2)]
@@ -70,7 +74,9 @@ def use_a_pool_of_ours(count: int) -> list[int]:
 
 @pytest.mark.slow
 def test_a_task_may_start_a_multiprocessing_pool(run: Run) -> None:
-    """By spawn: with loky's own method, its children would start themselves without end."""
+    """By spawn: with loky's own method, its children would start themselves without
+    end.
+    """
     assert ("spawn", [3, 2, 1]) == value_of(run.outcome(use_multiprocessing, 3))
 
 
@@ -102,10 +108,14 @@ def test_a_thread_that_a_task_leaves_behind_keeps_no_worker(run: Run) -> None:
 
 @pytest.mark.slow
 def test_a_hundred_short_lived_os_threads_cost_no_worker(run: Run) -> None:
-    """Each starts a run and ends: workers are not children of the OS thread that needed them."""
+    """Each starts a run and ends: workers are not children of the OS thread that needed
+    them.
+    """
     pids = set()
     for _ in range(100):
-        thread = threading.Thread(target=lambda: pids.add(value_of(Run(run.pool).outcome(pid))))
+        thread = threading.Thread(
+            target=lambda: pids.add(value_of(Run(run.pool).outcome(pid)))
+        )
         thread.start()
         thread.join()
 

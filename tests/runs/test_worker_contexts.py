@@ -1,4 +1,6 @@
-"""`Context` channels in worker processes: entered once a run, left when the run has ended."""
+"""`Context` channels in worker processes: entered once a run, left when the run has
+ended.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,19 @@ def fail(state: dict[str, Any]) -> int:
     raise OSError("on purpose")
 
 
-def app_of(file: Path, executor: Any, step: Any = count_down, factory: Any = opened) -> Pregel:
-    """Return a program that runs *step* again and again, with a context that notes its life."""
-    node = NodeBuilder().subscribe_to("number").read_from("log").do(step).write_to(number=same)
+def app_of(
+    file: Path, executor: Any, step: Any = count_down, factory: Any = opened
+) -> Pregel:
+    """Return a program that runs *step* again and again, with a context that notes its
+    life.
+    """
+    node = (
+        NodeBuilder()
+        .subscribe_to("number")
+        .read_from("log")
+        .do(step)
+        .write_to(number=same)
+    )
     return Pregel(
         nodes={"step": node},
         channels={"number": LastValue(int), "log": Context(partial(factory, file))},
@@ -71,7 +83,9 @@ def same(value: Any) -> Any:
 
 
 def lines_of(file: Path) -> list[str]:
-    """Return the lines without pids; the run has ended, so that all of them are there."""
+    """Return the lines without pids; the run has ended, so that all of them are
+    there.
+    """
     return [line.rstrip("0123456789 ") for line in file.read_text().splitlines()]
 
 
@@ -82,7 +96,9 @@ def pool() -> Iterator[ProcessExecutor]:
         yield pool
 
 
-def test_a_worker_enters_a_context_once_a_run(drive: Any, pool: Any, tmp_path: Path) -> None:
+def test_a_worker_enters_a_context_once_a_run(
+    drive: Any, pool: Any, tmp_path: Path
+) -> None:
     """All supersteps of the run find it entered; its end leaves it."""
     file = tmp_path / "log"
 
@@ -94,7 +110,9 @@ def test_a_worker_enters_a_context_once_a_run(drive: Any, pool: Any, tmp_path: P
     assert {os.getpid()} != pids
 
 
-def test_each_run_enters_its_own_in_a_worker(drive: Any, pool: Any, tmp_path: Path) -> None:
+def test_each_run_enters_its_own_in_a_worker(
+    drive: Any, pool: Any, tmp_path: Path
+) -> None:
     """The worker outlives runs; what they open does not."""
     file = tmp_path / "log"
     app = app_of(file, pool)

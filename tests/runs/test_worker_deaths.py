@@ -28,7 +28,9 @@ def pool() -> Iterator[ProcessExecutor]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGTERM])
-def test_a_task_whose_worker_is_killed_fails_with_the_signals_name(run: Run, number: int) -> None:
+def test_a_task_whose_worker_is_killed_fails_with_the_signals_name(
+    run: Run, number: int
+) -> None:
     """The post-mortem says task, pid and signal."""
     error = error_of(run.outcome(jobs.die_of, number))
 
@@ -47,13 +49,19 @@ def test_a_segfault_is_reported_with_the_line_it_happened_on(run: Run) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_a_task_that_leaves_its_process_fails_with_the_exit_code(run: Run, code: int) -> None:
+def test_a_task_that_leaves_its_process_fails_with_the_exit_code(
+    run: Run, code: int
+) -> None:
     """Code 0 is no success: the task has not returned."""
-    assert f"it exited with code {code}" == error_of(run.outcome(jobs.leave, code)).cause
+    assert (
+        f"it exited with code {code}" == error_of(run.outcome(jobs.leave, code)).cause
+    )
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt()])
-def test_a_task_that_tries_to_end_the_program_fails(run: Run, error: BaseException) -> None:
+def test_a_task_that_tries_to_end_the_program_fails(
+    run: Run, error: BaseException
+) -> None:
     """It is that task's failure, and its worker lives on."""
     assert isinstance(error_of(run.outcome(jobs.raise_it, error)), TaskExitError)
 
@@ -72,7 +80,9 @@ def test_siblings_of_a_killed_task_finish_undisturbed(run: Run, tmp_path: Path) 
     wait_until(begun.exists)
 
     for _ in range(3):
-        assert isinstance(error_of(run.outcome(jobs.die_of, signal.SIGKILL)), WorkerDiedError)
+        assert isinstance(
+            error_of(run.outcome(jobs.die_of, signal.SIGKILL)), WorkerDiedError
+        )
     assert sibling.task.id not in run.ended_at
     end.touch()
 
@@ -84,16 +94,22 @@ def test_siblings_of_a_killed_task_finish_undisturbed(run: Run, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "task", [jobs.loop_for_ever, time.sleep, jobs.hold_the_interpreter, jobs.ignore_everything]
+    "task",
+    [jobs.loop_for_ever, time.sleep, jobs.hold_the_interpreter, jobs.ignore_everything],
 )
 @pytest.mark.slow
 def test_a_task_is_stopped_within_timeout_and_grace(run: Run, task: Any) -> None:
-    """Long before its own end. In Python code the signal is enough; what ignores it is killed."""
+    """Long before its own end. In Python code the signal is enough; what ignores it is
+    killed.
+    """
     before = value_of(run.outcome(jobs.pid))
     error = error_of(run.outcome(task, 60, timeout=0.2))
 
     assert isinstance(error, NodeTimeoutError)
-    assert is_alive(before) or task in (jobs.hold_the_interpreter, jobs.ignore_everything)
+    assert is_alive(before) or task in (
+        jobs.hold_the_interpreter,
+        jobs.ignore_everything,
+    )
 
 
 def test_a_task_within_its_timeout_is_left_alone(run: Run) -> None:
@@ -151,14 +167,18 @@ def test_a_closed_pool_leaves_no_process_and_no_descriptor() -> None:
     before = len(os.listdir("/proc/self/fd"))
     pool = ProcessExecutor(2, grace=0.2)
     run = Run(pool)
-    pids = [value_of(each) for each in run.outcomes(*(run.start(jobs.pid) for _ in range(4)))]
+    pids = [
+        value_of(each)
+        for each in run.outcomes(*(run.start(jobs.pid) for _ in range(4)))
+    ]
     job = run.start(jobs.loop_for_ever)
 
     pool.close()
 
     assert [Withdrawn()] == run.outcomes(job)
     assert [] == [each for each in pids if is_alive(each)]
-    assert len(os.listdir("/proc/self/fd")) <= before + 4  # loky's trackers, once a program
+    # loky's trackers, once a program
+    assert len(os.listdir("/proc/self/fd")) <= before + 4
 
 
 COORDINATOR = """
@@ -175,13 +195,18 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+)
 def test_workers_end_with_their_coordinator(number: int) -> None:
     """However it ends, also while a task runs."""
     program = subprocess.Popen(
-        [sys.executable, "-c", COORDINATOR], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+        [sys.executable, "-c", COORDINATOR],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert program.stdout is not None
     workers = [int(program.stdout.readline()) for _ in range(2)]
 

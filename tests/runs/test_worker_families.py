@@ -23,7 +23,9 @@ from tests.runs.pooling import Run, is_alive, value_of, wait_until
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 HOWS = [
     pytest.param({}, id="a child"),
-    pytest.param({"start_new_session": True}, id="a child in a session of its own", marks=linux),
+    pytest.param(
+        {"start_new_session": True}, id="a child in a session of its own", marks=linux
+    ),
 ]
 
 PROGRAM = """
@@ -68,8 +70,12 @@ def test_what_a_task_has_started_ends_with_a_killed_coordinator(
 ) -> None:
     """The worker is killed by the kernel: it cannot do it."""
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(PROGRAM.replace("{options}", repr(options))), "utf-8")
-    coordinator = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True)
+    program.write_text(
+        textwrap.dedent(PROGRAM.replace("{options}", repr(options))), "utf-8"
+    )
+    coordinator = subprocess.Popen(
+        [sys.executable, program], stdout=subprocess.PIPE, text=True
+    )
     assert coordinator.stdout is not None
     child = int(coordinator.stdout.readline().split()[-1])
     assert is_alive(child)
@@ -129,14 +135,18 @@ def pid_in(file: Path) -> int:
 def test_what_a_task_has_started_ends_when_the_task_is_stopped(
     options: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    """Although it heeds that, so that its worker lives on; and so does what others have left."""
+    """Although it heeds that, so that its worker lives on; and so does what others have
+    left.
+    """
     with ProcessExecutor(1, grace=20.0) as pool:
         run = Run(pool)
         worker = value_of(run.outcome(leave_behind, str(tmp_path / "server")))
         server = pid_in(tmp_path / "server")
         time.sleep(0.05)  # when a process began is known to hundredths of a second
         given = {**options, "file": str(tmp_path / "child")}
-        job = run.start(start_and_sleep, given, timeout=1.0 if reason == "a timeout" else None)
+        job = run.start(
+            start_and_sleep, given, timeout=1.0 if reason == "a timeout" else None
+        )
         child = pid_in(tmp_path / "child")
 
         if reason == "a cancel":
@@ -162,7 +172,9 @@ time.sleep(600)
 def start_one_that_starts_others(tag: str) -> None:
     """Start a process that goes on to start others, and wait: a stop ends that."""
     child = subprocess.Popen(
-        [sys.executable, "-c", BREEDER], env={**os.environ, "TAG": tag}, stdout=subprocess.PIPE
+        [sys.executable, "-c", BREEDER],
+        env={**os.environ, "TAG": tag},
+        stdout=subprocess.PIPE,
     )
     assert child.stdout is not None
     child.stdout.readline()
@@ -173,7 +185,9 @@ def start_one_that_starts_others(tag: str) -> None:
 @linux
 @pytest.mark.slow
 def test_what_is_being_started_while_a_task_is_stopped_ends_too(tmp_path: Path) -> None:
-    """When the task has ended nothing of it is left; what the next one starts lives on."""
+    """When the task has ended nothing of it is left; what the next one starts lives
+    on.
+    """
     tag = str(tmp_path / "began")
     with ProcessExecutor(1, grace=20.0) as pool:
         run = Run(pool)
@@ -190,7 +204,8 @@ def test_what_is_being_started_while_a_task_is_stopped_ends_too(tmp_path: Path) 
 
 
 EATER = (
-    "import time; much = bytearray(b'x') * (200 << 20); print('full', flush=True); time.sleep(600)"
+    "import time; much = bytearray(b'x') * (200 << 20); print('full', flush=True); "
+    "time.sleep(600)"
 )
 
 

@@ -1,4 +1,6 @@
-"""Workers that say more than anybody reads: memory stays bounded, and nothing is lost."""
+"""Workers that say more than anybody reads: memory stays bounded, and nothing is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def own_memory() -> int:
 
 
 def read_slowly(app: Any, pool: ProcessExecutor, drive: Any) -> tuple[list[int], int]:
-    """Read the stream of *app*, late; return the chunks' numbers and the largest growth."""
+    """Read the stream of *app*, late; return the chunks' numbers and the largest
+    growth.
+    """
     before = own_memory()
     numbers: list[int] = []
     largest = 0

@@ -1,4 +1,6 @@
-"""Workers that send what cannot be read: it costs the task that sent it, and no other."""
+"""Workers that send what cannot be read: it costs the task that sent it, and no
+other.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,12 @@ def test_what_cannot_be_unpickled_costs_its_task(task: Any) -> None:
         bad, *good = run.outcomes(run.start(node_of(task)), *siblings)
 
     assert isinstance(error_of(bad), WorkerDiedError)
-    assert "cannot be read in the coordinator (RuntimeError: it explodes)" in str(error_of(bad))
-    assert [number * number for number in range(20)] == [value_of(each) for each in good]
+    assert "cannot be read in the coordinator (RuntimeError: it explodes)" in str(
+        error_of(bad)
+    )
+    assert [number * number for number in range(20)] == [
+        value_of(each) for each in good
+    ]
 
 
 def test_frames_of_nonsense_cost_at_most_their_task() -> None:
@@ -40,7 +46,9 @@ def test_frames_of_nonsense_cost_at_most_their_task() -> None:
         # Tasks whose worker was killed for another's nonsense are tried again.
         assert all(isinstance(each, Returned | Raised) for each in outcomes)
         errors = [each.error for each in outcomes if isinstance(each, Raised)]
-        assert {WorkerDiedError, TaskSerializationError} >= {type(each) for each in errors}
+        assert {WorkerDiedError, TaskSerializationError} >= {
+            type(each) for each in errors
+        }
         assert errors, "no nonsense was noticed"
         assert 49 == value_of(run.outcome(node_of(jobs.work), 7))
 

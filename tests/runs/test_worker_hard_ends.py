@@ -34,7 +34,9 @@ def pool() -> Iterator[ProcessExecutor]:
 # ------------------------------------------------ what does not stop by itself
 
 SOON = 20.0
-"""Seconds: how busy the machine is does not matter, and nothing here would stop by then."""
+"""Seconds: how busy the machine is does not matter, and nothing here would stop by
+then.
+"""
 
 
 @pytest.mark.slow
@@ -78,7 +80,9 @@ names = part.__all__
 
 
 @pytest.mark.slow
-def test_a_task_that_imports_a_module_is_stopped_when_that_is_whole(tmp_path: Path) -> None:
+def test_a_task_that_imports_a_module_is_stopped_when_that_is_whole(
+    tmp_path: Path,
+) -> None:
     """The worker lives on, and its next task finds the module as it is to be."""
     package = tmp_path / "slow_package"
     package.mkdir()
@@ -96,7 +100,9 @@ def test_a_task_that_imports_a_module_is_stopped_when_that_is_whole(tmp_path: Pa
 
         assert "Withdrawn" == type(outcome).__name__
         (tmp_path / "stopped").touch()
-        assert (["whole"], worker) == value_of(run.outcome(jobs.import_slowly, tmp_path))
+        assert (["whole"], worker) == value_of(
+            run.outcome(jobs.import_slowly, tmp_path)
+        )
 
 
 # ------------------------------------------------ death on the way
@@ -134,7 +140,9 @@ def test_a_result_that_kills_its_worker_fails_the_task(run: Run) -> None:
 @pytest.mark.slow
 def test_a_result_that_is_never_pickled_is_timed_out(run: Run) -> None:
     """A loop in ``__reduce__`` is a loop in the task."""
-    assert isinstance(error_of(run.outcome(jobs.make_endless, timeout=0.2)), NodeTimeoutError)
+    assert isinstance(
+        error_of(run.outcome(jobs.make_endless, timeout=0.2)), NodeTimeoutError
+    )
     assert value_of(run.outcome(jobs.pid))
 
 
@@ -146,7 +154,9 @@ def test_a_result_that_refuses_to_be_pickled_is_told(run: Run) -> None:
 # ------------------------------------------------ a task that dies each time
 
 
-STUBBORN = RetryPolicy(max_attempts=20, initial_interval=0.001, retry_on=WorkerDiedError)
+STUBBORN = RetryPolicy(
+    max_attempts=20, initial_interval=0.001, retry_on=WorkerDiedError
+)
 poison = task(retry_policy=STUBBORN)(jobs.poison)
 worse_poison = task(retry_policy=replace(STUBBORN, max_worker_deaths=2))(jobs.poison)
 fine = task(jobs.same)
@@ -167,7 +177,9 @@ def test_how_many_workers_a_task_may_cost_is_the_policys_word(
 
 
 @pytest.mark.slow
-def test_a_task_that_kills_three_workers_is_given_up(drive: Any, pool: Any, tmp_path: Path) -> None:
+def test_a_task_that_kills_three_workers_is_given_up(
+    drive: Any, pool: Any, tmp_path: Path
+) -> None:
     """Whatever its policy says; the rest of the run is done."""
     file = tmp_path / "attempts"
 
@@ -194,7 +206,9 @@ def ask(number: int) -> Any:
 def asked_and_answered(drive: Any, flow: Any) -> tuple[list[Any], Any]:
     """Return what *flow* asks, and what it returns once that is answered with "ok"."""
     asked = drive.invoke(flow, 3, thread_id="1")["__interrupt__"]
-    return [each.value for each in asked], drive.invoke(flow, Command(resume="ok"), thread_id="1")
+    return [each.value for each in asked], drive.invoke(
+        flow, Command(resume="ok"), thread_id="1"
+    )
 
 
 def test_a_question_passes_what_catches_errors(drive: Any, pool: Any) -> None:
@@ -218,8 +232,12 @@ def ask_whatever(number: int) -> Any:
         return "swallowed"
 
 
-def test_a_question_is_asked_though_its_task_catches_everything(drive: Any, pool: Any) -> None:
-    """In the worker that asks, and in the body that waits: a bare ``except`` has no answer."""
+def test_a_question_is_asked_though_its_task_catches_everything(
+    drive: Any, pool: Any
+) -> None:
+    """In the worker that asks, and in the body that waits: a bare ``except`` has no
+    answer.
+    """
 
     @entrypoint(executor=pool, checkpointer=InMemorySaver())
     def flow(number: int) -> Any:
@@ -284,15 +302,22 @@ with ProcessExecutor(2, grace=30) as pool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_a_program_that_is_told_twice_is_gone_with_its_workers(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
+)
+def test_a_program_that_is_told_twice_is_gone_with_its_workers(
+    tmp_path: Path, number: int
+) -> None:
     """Also when its tasks do not care, and its pool would have patience with them."""
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)
     program = subprocess.Popen(
-        [sys.executable, "-u", file], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        [sys.executable, "-u", file],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
     assert program.stdout is not None
     workers = [int(program.stdout.readline().split()[-1]) for _ in range(2)]
 

@@ -62,7 +62,9 @@ def test_a_worker_tells_apart_more_runs_than_it_remembers(run: Run) -> None:
     infos = [knowing(number) for number in range(150)]
     wanted = [*range(150), 0, 149]
 
-    assert wanted == [value_of(outcome(run, infos[number], context)) for number in wanted]
+    assert wanted == [
+        value_of(outcome(run, infos[number], context)) for number in wanted
+    ]
 
 
 def test_a_large_context_travels_with_each_task(run: Run) -> None:
@@ -91,7 +93,9 @@ def _refuse() -> Any:
     raise OSError("not here")
 
 
-def test_a_context_that_cannot_be_unpickled_fails_the_tasks_of_its_run(run: Run) -> None:
+def test_a_context_that_cannot_be_unpickled_fails_the_tasks_of_its_run(
+    run: Run,
+) -> None:
     """And no others."""
     info = knowing(Stubborn())
 

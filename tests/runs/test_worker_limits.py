@@ -81,7 +81,9 @@ def small_cgroup() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_task_that_the_kernel_kills_for_its_memory_says_so(small_cgroup: Path) -> None:
+def test_a_task_that_the_kernel_kills_for_its_memory_says_so(
+    small_cgroup: Path,
+) -> None:
     """Its error names the OOM killer; another task of the pool runs on."""
     with ProcessExecutor(1, initializer=jobs.join, initargs=(small_cgroup,)) as pool:
         run = Run(pool)
@@ -98,16 +100,28 @@ def test_a_task_that_the_kernel_kills_for_its_memory_says_so(small_cgroup: Path)
 
 
 def in_namespace(mount: str, program: str) -> str:
-    """Return what *program* prints where the shell command *mount* has changed what is mounted."""
+    """Return what *program* prints where the shell command *mount* has changed what is
+    mounted.
+    """
     if shutil.which("unshare") is None:
         pytest.skip("there is no unshare here, which gives a program mounts of its own")
     as_root = [] if os.getuid() == 0 else ["--map-root-user"]
-    command = ["unshare", "--mount", *as_root, "sh", "-c", f'{mount} && exec "$0" -c "$1"']
+    command = [
+        "unshare",
+        "--mount",
+        *as_root,
+        "sh",
+        "-c",
+        f'{mount} && exec "$0" -c "$1"',
+    ]
     done = subprocess.run(
         [*command, sys.executable, program],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
     if "mount" in done.stderr or "unshare" in done.stderr:
         pytest.skip(f"mounts cannot be changed here: {done.stderr.strip()}")
     assert 0 == done.returncode, done.stderr
@@ -127,14 +141,16 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("quota", "workers"), [("50000", 1), ("150000", 2)])
-def test_a_pool_has_no_more_workers_than_its_cpu_quota_feeds(quota: str, workers: int) -> None:
+def test_a_pool_has_no_more_workers_than_its_cpu_quota_feeds(
+    quota: str, workers: int
+) -> None:
     """Half a CPU is one worker, one and a half are two."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU is one worker, whatever the quota")
     mount = (
         "mount -t tmpfs none /sys/fs/cgroup && "
         f"echo '{quota} 100000' > /sys/fs/cgroup/cpu.max"
-    )  # fmt: skip
+    )
 
     assert f"{workers} 1" == in_namespace(mount, COUNT)
 
@@ -150,7 +166,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mount", ["mount -t tmpfs -o size=4k none /dev/shm", "umount -l /dev/shm"])
+@pytest.mark.parametrize(
+    "mount", ["mount -t tmpfs -o size=4k none /dev/shm", "umount -l /dev/shm"]
+)
 def test_large_values_need_no_dev_shm(mount: str) -> None:
     """Whether it is full, or there is none."""
     assert "True" == in_namespace(mount, ARRAY)
@@ -171,7 +189,10 @@ def descriptors() -> int:
 @pytest.mark.slow
 def test_many_runs_leave_no_descriptor_open(drive: Any, tmp_path: Path) -> None:
     """Neither with a store nor without."""
-    with contextlib.closing(LMDBSaver(tmp_path / "store")) as saver, ProcessExecutor(2) as pool:
+    with (
+        contextlib.closing(LMDBSaver(tmp_path / "store")) as saver,
+        ProcessExecutor(2) as pool,
+    ):
 
         @entrypoint(executor=pool, checkpointer=saver)
         def flow(number: int) -> int:

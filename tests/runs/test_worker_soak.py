@@ -14,7 +14,9 @@ TASKS = int(os.environ.get("FLOWPREGEL_SOAK_TASKS", "1200"))
 
 @pytest.mark.slow
 def test_every_task_ends_as_it_should_under_random_faults() -> None:
-    """Kills, errors and timeouts cost the tasks they hit; memory and descriptors stay."""
+    """Kills, errors and timeouts cost the tasks they hit; memory and descriptors
+    stay.
+    """
     report = soak(TASKS, minutes=2, seed=7, wave=200)
 
     assert TASKS == report.tasks

@@ -34,7 +34,15 @@ def pool() -> Iterator[ProcessExecutor]:
 
 @pytest.mark.parametrize(
     "value",
-    [None, 1, "text", (1, [2]), {"a": {1, 2}}, b"x" * (SHARE_FROM + 1), "y" * (1 << 20)],
+    [
+        None,
+        1,
+        "text",
+        (1, [2]),
+        {"a": {1, 2}},
+        b"x" * (SHARE_FROM + 1),
+        "y" * (1 << 20),
+    ],
     ids=["none", "int", "text", "nested", "set", "large bytes", "large text"],
 )
 def test_a_value_comes_back_as_it_went(run: Run, value: Any) -> None:
@@ -155,7 +163,9 @@ def test_an_array_that_a_task_keeps_does_not_change() -> None:
         run = Run(pool)
         node = node_of(keep)
 
-        means = [value_of(run.outcome(node, np.full(1 << 17, float(n)))) for n in range(5)]
+        means = [
+            value_of(run.outcome(node, np.full(1 << 17, float(n)))) for n in range(5)
+        ]
 
     assert [0.0] * 5 == means
 
@@ -245,7 +255,9 @@ def make_bomb(_: Any) -> Bomb:
 
 
 @pytest.mark.parametrize("task", [jobs.same, make_bomb])
-def test_a_value_that_raises_when_it_is_unpickled_fails_its_task(run: Run, task: Any) -> None:
+def test_a_value_that_raises_when_it_is_unpickled_fails_its_task(
+    run: Run, task: Any
+) -> None:
     """In the worker or in the coordinator."""
     error = error_of(run.outcome(task, Bomb() if task is jobs.same else None))
 
@@ -312,7 +324,9 @@ def test_what_a_task_prints_arrives_with_its_name(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [ValueError, TimeoutError])
 def test_a_signal_handler_that_raises_cuts_nothing_in_two(
-    kind: type[Exception], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kind: type[Exception],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The task that prints meanwhile gets its error, and the run what it has printed.
 

@@ -55,7 +55,8 @@ if __name__ == "__main__":
 
 @contextmanager
 def job(folder: Path, store: str = "store") -> Iterator[subprocess.Popen[bytes]]:
-    """Run three tasks, two at a time, in another process; they end when a file ``go`` is there.
+    """Run three tasks, two at a time, in another process; they end when a file ``go``
+    is there.
 
     When a file ``go.begun`` is there, a task runs: the run's first commit is on disk.
     """

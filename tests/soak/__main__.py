@@ -1,9 +1,10 @@
 """``python -m tests.soak --minutes 10 --seed 1``: random programs under random faults.
 
 Programs run on one store, three at a time, each attempt in a process of its own. They
-are killed, their workers too, interrupted by Ctrl-C, stopped, and find the disk full
-or read-only. When an attempt has ended, another goes on, until all have come to their
-end; then the journals are checked, and the store. The exit status is 1 if a promise did not hold.
+are killed, their workers too, interrupted by Ctrl-C, stopped, and find the disk full or
+read-only. When an attempt has ended, another goes on, until all have come to their end;
+then the journals are checked, and the store. The exit status is 1 if a promise did not
+hold.
 """
 
 from __future__ import annotations

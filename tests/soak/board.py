@@ -1,7 +1,8 @@
-"""What several processes know of each other's commits: in a file that they all have mapped.
+"""What several processes know of each other's commits: in a file that they all have
+mapped.
 
-Each number has one OS thread that writes it; it is eight bytes at an address that eight divides,
-so who reads it gets a value that was written. It outlives whoever is killed.
+Each number has one OS thread that writes it; it is eight bytes at an address that eight
+divides, so who reads it gets a value that was written. It outlives whoever is killed.
 """
 
 from __future__ import annotations
@@ -58,11 +59,15 @@ class Board:
 
     def count(self, process: int, what: str) -> int:
         """Return how many a process has counted."""
-        return sum(self._numbers[self._place(process, each, what)] for each in range(THREADS))
+        return sum(
+            self._numbers[self._place(process, each, what)] for each in range(THREADS)
+        )
 
     @staticmethod
     def _place(process: int, thread: int, what: str) -> int:
-        return _COUNTS + (process * THREADS + thread) * len(COUNTED) + COUNTED.index(what)
+        return (
+            _COUNTS + (process * THREADS + thread) * len(COUNTED) + COUNTED.index(what)
+        )
 
     def set_ready(self, process: int, yes: bool) -> None:
         """Note whether a process has the store open."""
@@ -75,7 +80,9 @@ class Board:
     def complain(self, what: str) -> None:
         """Note a promise that did not hold."""
         line = what.replace("\n", " ")[:500] + "\n"
-        descriptor = os.open(self._complaints, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        descriptor = os.open(
+            self._complaints, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+        )
         try:
             os.write(descriptor, line.encode())
         finally:

@@ -1,8 +1,10 @@
-"""``python -m tests.soak.code --runs 1000``: runs whose tasks take a megabyte along, each its own.
+"""``python -m tests.soak.code --runs 1000``: runs whose tasks take a megabyte along,
+each its own.
 
-Each run defines a task that closes over bytes of its own, and calls it in a worker. The memory of
-this process and of the worker is printed as the runs go by. It has to be flat: the exit status is
-1 if either has grown by more than 64 MB since the first tenth of the runs.
+Each run defines a task that closes over bytes of its own, and calls it in a worker. The
+memory of this process and of the worker is printed as the runs go by. It has to be
+flat: the exit status is 1 if either has grown by more than 64 MB since the first tenth
+of the runs.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ MOST_GROWTH: Final = 64 * MB
 
 
 def memory_here_and_there(pid: int) -> tuple[int, int]:
-    """Return the memory of this process and of the worker *pid*, but for what they share."""
+    """Return the memory of this process and of the worker *pid*, but for what they
+    share.
+    """
     here, there = memory_sizes(os.getpid()), memory_sizes(pid)
     return here["RssAnon:"], there["RssAnon:"]
 
@@ -49,7 +53,8 @@ def soak_code(runs: int, size: int) -> bool:
             sizes = memory_here_and_there(pool.worker_pids()[0])
             here, there = (size / MB for size in sizes)
             print(
-                f"{number:>6,} runs: {here:6.1f} MB here, {there:6.1f} MB in the worker, "
+                f"{number:>6,} runs: {here:6.1f} MB here, {there:6.1f} MB in the "
+                "worker, "
                 f"{codes.size / MB:5.1f} MB of code kept here",
                 flush=True,
             )
@@ -62,6 +67,8 @@ def soak_code(runs: int, size: int) -> bool:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--size", type=int, default=MB, help="bytes that each task takes along")
+    parser.add_argument(
+        "--size", type=int, default=MB, help="bytes that each task takes along"
+    )
     given = parser.parse_args()
     sys.exit(not soak_code(given.runs, given.size))

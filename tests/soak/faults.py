@@ -1,4 +1,6 @@
-"""What is done to a running attempt: kills, Ctrl-C, stops, a full disk; and to the store's disk."""
+"""What is done to a running attempt: kills, Ctrl-C, stops, a full disk; and to the
+store's disk.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,17 @@ def workers_of(pid: int) -> list[int]:
     """Return the workers that *pid* has started; it has other children too."""
     try:
         tasks = Path(f"/proc/{pid}/task").iterdir()
-        found = [child for each in tasks for child in (each / "children").read_text().split()]
-        commands = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in found}
+        found = [
+            child for each in tasks for child in (each / "children").read_text().split()
+        ]
+        commands = {
+            child: Path(f"/proc/{child}/cmdline").read_bytes() for child in found
+        }
     except OSError:
         return []
-    return [int(child) for child, command in commands.items() if b"popen_loky" in command]
+    return [
+        int(child) for child, command in commands.items() if b"popen_loky" in command
+    ]
 
 
 class Faults:
@@ -42,7 +50,13 @@ class Faults:
 
     def disturb(self, pid: int) -> None:
         """Do something to the attempt *pid*; returns soon, also when it has ended."""
-        kinds = [self.kill, self.kill, self.kill_a_worker, self.stop, self.fill_the_disk]
+        kinds = [
+            self.kill,
+            self.kill,
+            self.kill_a_worker,
+            self.stop,
+            self.fill_the_disk,
+        ]
         kinds += [self.interrupt, self.interrupt]
         with contextlib.suppress(ProcessLookupError):
             self._luck.choice(kinds)(pid)
@@ -75,8 +89,14 @@ class Faults:
         self.counts["stops"] += 1
 
     def fill_the_disk(self, pid: int) -> None:
-        """Let the coordinator write to the first part of the store's file only, for a moment."""
-        size = (self._store / "data.mdb").stat().st_size if self._store.exists() else 1 << 20
+        """Let the coordinator write to the first part of the store's file only, for a
+        moment.
+        """
+        size = (
+            (self._store / "data.mdb").stat().st_size
+            if self._store.exists()
+            else 1 << 20
+        )
         size = int(size * self._luck.uniform(0.3, 1.0))
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
@@ -86,12 +106,16 @@ class Faults:
 
 
 class Disk:
-    """A file system of our own, which can be made read-only; none where that is not allowed."""
+    """A file system of our own, which can be made read-only; none where that is not
+    allowed.
+    """
 
     def __init__(self, place: Path) -> None:
         self.place = place
         place.mkdir(parents=True, exist_ok=True)
-        self.is_own = os.geteuid() == 0 and self._mount("-t", "tmpfs", "-o", "size=512m", "tmpfs")
+        self.is_own = os.geteuid() == 0 and self._mount(
+            "-t", "tmpfs", "-o", "size=512m", "tmpfs"
+        )
 
     def _mount(self, *arguments: str) -> bool:
         command = ["mount", *arguments, str(self.place)]

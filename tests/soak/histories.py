@@ -1,9 +1,10 @@
 """Clients that use a store at random and write down what they did.
 
-``python -m tests.soak.histories LOCATION FILE ROUND OPERATIONS`` is one of them. Each line of its
-file is a JSON text: the number of an operation, the time (ns, of the machine's monotonic clock),
-and the object and action that it was called with, or what it returned. One that has a call and no
-return is *unknown*: its process was killed, or the answer was lost.
+``python -m tests.soak.histories LOCATION FILE ROUND OPERATIONS`` is one of them. Each
+line of its file is a JSON text: the number of an operation, the time (ns, of the
+machine's monotonic clock), and the object and action that it was called with, or what
+it returned. One that has a call and no return is *unknown*: its process was killed, or
+the answer was lost.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ OBJECTS: Final = ("item a", "item b", "thread", "signals")
 """The objects of a round: the kind, and a name."""
 _NAMESPACE = ("soak",)
 _PATIENCE = (0.02, 5.0)
-"""Seconds in which a client of PostgreSQL tries to learn what became of a commit: some give up."""
+"""Seconds in which a client of PostgreSQL tries to learn what became of a commit: some
+give up.
+"""
 
 
 class HistoryClient:
@@ -144,7 +147,9 @@ def histories_in(files: Iterable[Path]) -> dict[str, list[Operation]]:
             if "failed" in end:
                 continue  # the store says that nothing of it was kept
             object_, action = call["called"]
-            operation = Operation(tuple(action), call["at"], end.get("at"), end.get("returned"))
+            operation = Operation(
+                tuple(action), call["at"], end.get("at"), end.get("returned")
+            )
             found[object_].append(operation)
     return found
 

@@ -1,11 +1,13 @@
-"""``python -m tests.soak.interrupts --count 2000``: signals at random instants of short runs.
+"""``python -m tests.soak.interrupts --count 2000``: signals at random instants of short
+runs.
 
-Each run gets one signal, at a random instant of the time that it takes, and is resumed at
-once in the same process. The program has a handler for each of the signals, and each handler
-raises. The run has to end with what the handler raised within ``--seconds``, and the resumed run
-with the right result. One process makes all the runs of one kind, so that what a signal leaves
-behind (a lock, a lease, an OS thread) is met by those after it. In the end the store is
-verified, and no process may be left. The exit status is 1 if a promise did not hold.
+Each run gets one signal, at a random instant of the time that it takes, and is resumed
+at once in the same process. The program has a handler for each of the signals, and each
+handler raises. The run has to end with what the handler raised within ``--seconds``,
+and the resumed run with the right result. One process makes all the runs of one kind,
+so that what a signal leaves behind (a lock, a lease, an OS thread) is met by those
+after it. In the end the store is verified, and no process may be left. The exit status
+is 1 if a promise did not hold.
 """
 
 from __future__ import annotations
@@ -38,13 +40,18 @@ KINDS: Final = [
     "states-sync",
     "care-sync",
 ]
-"""What is interrupted: runs by executor and driver; reading and updating a thread's state; and
-what looks after a store."""
+"""What is interrupted: runs by executor and driver; reading and updating a thread's
+state; and what looks after a store.
+"""
 STUCK_AFTER: Final = 30.0
-"""Seconds after which a run that neither ends nor fails is given up, with its stacks."""
+"""Seconds after which a run that neither ends nor fails is given up, with its
+stacks.
+"""
 WIDTH: Final = 3
 PROGRAM: Final = "FLOWPREGEL_SOAK"
-"""The environment variable by which the processes that a kind has left behind are found."""
+"""The environment variable by which the processes that a kind has left behind are
+found.
+"""
 
 
 class Alarm(Exception):
@@ -81,7 +88,9 @@ RAISED: Final = tuple(error for _, error in SIGNALS.values())
 
 
 class SignalTimer(ctypes.Structure):
-    """A timer of the kernel's that sends this process any signal: a `sigevent` (Linux)."""
+    """A timer of the kernel's that sends this process any signal: a `sigevent`
+    (Linux).
+    """
 
     _fields_ = (
         ("value", ctypes.c_void_p),
@@ -150,11 +159,8 @@ def sent(timer: SignalTimer, after: float) -> Iterator[None]:
 class Storm:
     """Runs and interrupts one kind of run, again and again, on one store.
 
-    Args:
-        kind: Which.
-        folder: Where the store is.
-        seed: Of the instants.
-        seconds: From the interrupt to `KeyboardInterrupt`, and from the call to a resumed
+    Args: kind: Which. folder: Where the store is. seed: Of the instants. seconds: From
+        the interrupt to `KeyboardInterrupt`, and from the call to a resumed
             run's result.
     """
 
@@ -167,16 +173,28 @@ class Storm:
         self._saver = LMDBSaver(folder / f"{kind}.lmdb")
         self._flow: Any
         if not kind.startswith(("inline", "threads", "processes")):
-            graph = StateGraph(dict).add_node("add", lambda state: {"count": state["count"] + 1})
-            self._flow = graph.set_entry_point("add").compile(self._saver, executor="inline")
+            graph = StateGraph(dict).add_node(
+                "add", lambda state: {"count": state["count"] + 1}
+            )
+            self._flow = graph.set_entry_point("add").compile(
+                self._saver, executor="inline"
+            )
         else:
             executor = kind.partition("-")[0]
-            self._flow = entrypoint(checkpointer=self._saver, executor=executor)(body_of(kind))
+            self._flow = entrypoint(checkpointer=self._saver, executor=executor)(
+                body_of(kind)
+            )
 
     def call(
-        self, given: int | None, thread: str, number: int = signal.SIGINT, after: float = 0.0
+        self,
+        given: int | None,
+        thread: str,
+        number: int = signal.SIGINT,
+        after: float = 0.0,
     ) -> int:
-        """Invoke the flow; None goes on. Send a signal *after* some seconds, if it still runs."""
+        """Invoke the flow; None goes on. Send a signal *after* some seconds, if it
+        still runs.
+        """
         timer = self._timers[signal.Signals(number)]
         options: Any = {"thread_id": thread, "durability": "sync"}
         if self.kind in ("states-sync", "care-sync"):
@@ -187,7 +205,8 @@ class Storm:
         if self.kind.endswith("-async"):
 
             async def invoke() -> int:
-                # On the loop: asyncio's own beginning and end are not ours to make safe.
+                # On the loop: asyncio's own beginning and end are not ours to make
+                # safe.
                 with sent(timer, after):
                     return await self._flow.ainvoke(given, **options)
 
@@ -205,7 +224,9 @@ class Storm:
 
     def _states(self, given: int | None, config: dict[str, Any]) -> int:
         if given is not None:
-            self._flow.update_state(config, {"count": expected(given)}, as_node="__start__")
+            self._flow.update_state(
+                config, {"count": expected(given)}, as_node="__start__"
+            )
         seen = [self._flow.get_state(config).values for _ in range(5)]
         if not seen[-1]:
             raise EmptyInputError("nothing was kept")
@@ -244,7 +265,9 @@ class Storm:
             self._judge(False, f"resumed with {error!r}"[:200])
             return
         # One that had ended before the interrupt has its result already.
-        self._judge(result in (None, expected(number)), f"resumed with {result!r}"[:200])
+        self._judge(
+            result in (None, expected(number)), f"resumed with {result!r}"[:200]
+        )
         self._judge(time.monotonic() - began < self._seconds, "resumed late")
 
     def _judge(self, holds: bool, broken: str) -> None:
@@ -278,13 +301,17 @@ class Storm:
 
 def child(asked: argparse.Namespace) -> int:
     """Make the storm of one kind in this process, and print what was found."""
-    found = Storm(asked.kind, Path(asked.folder), asked.seed, asked.seconds).run(asked.count)
+    found = Storm(asked.kind, Path(asked.folder), asked.seed, asked.seconds).run(
+        asked.count
+    )
     print(f"{asked.kind}: {dict(found)}", flush=True)
     return 1 if any(each.startswith("!") for each in found) else 0
 
 
 def has_left_processes(mark: str) -> bool:
-    """Return whether a process of a program that has ended is still there, and say so."""
+    """Return whether a process of a program that has ended is still there, and say
+    so.
+    """
     until = time.monotonic() + 5.0
     while left := processes_with({f"{PROGRAM}={mark}".encode()}):
         if time.monotonic() > until:
@@ -296,10 +323,14 @@ def has_left_processes(mark: str) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     """Storm every kind, each in a process of its own, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.interrupts", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak.interrupts", description=__doc__
+    )
     parser.add_argument("--count", type=int, default=2000, help="signals in all")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=2.0, help="that an end may take")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="that an end may take"
+    )
     parser.add_argument("--kind", choices=KINDS, help="only this one, in this process")
     parser.add_argument("--folder", help="where its store is")
     asked = parser.parse_args(arguments)
@@ -313,7 +344,9 @@ def main(arguments: list[str] | None = None) -> int:
             command += ["--seconds", str(asked.seconds)]
             command += ["--count", str(-(-asked.count // len(KINDS)))]
             mark = uuid.uuid4().hex
-            done = subprocess.run(command, check=False, env={**os.environ, PROGRAM: mark})
+            done = subprocess.run(
+                command, check=False, env={**os.environ, PROGRAM: mark}
+            )
             failed += done.returncode != 0 or has_left_processes(mark)
     print(f"{len(KINDS) - failed} of {len(KINDS)} kinds kept their promises")
     return 1 if failed else 0

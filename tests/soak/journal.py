@@ -1,4 +1,5 @@
-"""What was invoked, started, seen and acknowledged: outside of the store, whoever is killed.
+"""What was invoked, started, seen and acknowledged: outside of the store, whoever is
+killed.
 
 A line is: time (ns, of the machine's monotonic clock), event, what. An attempt that
 has neither ``ok``, ``fail`` nor ``interrupted`` is *unknown*: it was killed.
@@ -18,13 +19,16 @@ LOG = "FLOWPREGEL_SOAK_LOG"
 """The environment variable that names the file of an attempt."""
 EXPECTED_FAILURES = (
     "WorkerDiedError",  # we killed it
-    "ExecutorUnavailableError",  # and those that were to take its place, as they started
+    # and those that were to take its place, as they started
+    "ExecutorUnavailableError",
     "StoreFullError",  # the disk was full for a moment
     "StoreReadOnlyError",  # or could only be read
     "ThreadBusyError",  # another attempt has the thread
 )
 _FULL_BEFORE = "mdb_txn_commit: Input/output error; nothing of this commit was kept"
-"""What LMDB says of a full disk too, when there was room again before the store looked."""
+"""What LMDB says of a full disk too, when there was room again before the store
+looked.
+"""
 
 
 def note(event: str, what: str) -> None:
@@ -64,7 +68,9 @@ class Thread:
 
     def violations(self) -> Iterator[str]:
         """Yield the promises that did not hold."""
-        events = sorted((line for lines in self.attempts for line in lines), key=lambda e: e.at)
+        events = sorted(
+            (line for lines in self.attempts for line in lines), key=lambda e: e.at
+        )
         yield from self._wrong(events)
         if self.durability == "sync":
             yield from run_again(events)
@@ -74,7 +80,9 @@ class Thread:
         for line in events:
             if line.event == "ok" and line.what != str(self.expected):
                 yield f"it came to {line.what}, not {self.expected}"
-            expected = line.what.startswith(EXPECTED_FAILURES) or _FULL_BEFORE in line.what
+            expected = (
+                line.what.startswith(EXPECTED_FAILURES) or _FULL_BEFORE in line.what
+            )
             if line.event == "fail" and not expected:
                 yield f"it failed: {line.what}"
 
@@ -88,7 +96,9 @@ class Thread:
 
 
 def run_again(events: Sequence[Line]) -> Iterator[str]:
-    """Yield what ran again after its result had been seen, which in `sync` is on disk then."""
+    """Yield what ran again after its result had been seen, which in `sync` is on disk
+    then.
+    """
     seen: dict[str, int] = {}
     for line in events:
         if line.event == "seen":

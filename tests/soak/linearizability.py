@@ -1,9 +1,10 @@
 """Whether a history of operations could have happened one after the other.
 
-An operation takes effect at one moment between its call and its return. One whose outcome is
-*unknown* (its process was killed, or its commit's answer was lost) took effect at any moment after
-its call, or never. The search is Wing and Gong's, with what it has tried kept in mind, so that no
-set of operations is looked at twice with the same state of the object::
+An operation takes effect at one moment between its call and its return. One whose
+outcome is *unknown* (its process was killed, or its commit's answer was lost) took
+effect at any moment after its call, or never. The search is Wing and Gong's, with what
+it has tried kept in mind, so that no set of operations is looked at twice with the same
+state of the object::
 
     called   a ├────────┤            may come first: a or b, not c
              b    ├──────────── ?    b need not come at all
@@ -43,7 +44,9 @@ def is_linearizable(history: Sequence[Operation], model: Model) -> bool:
         history: The operations on one object, which begins with the state None.
         model: What they do.
     """
-    needed = sum(1 << at for at, each in enumerate(history) if each.returned is not None)
+    needed = sum(
+        1 << at for at, each in enumerate(history) if each.returned is not None
+    )
     waiting: list[tuple[int, Hashable]] = [(0, None)]
     seen = set(waiting)
     while waiting:
@@ -63,9 +66,13 @@ def is_linearizable(history: Sequence[Operation], model: Model) -> bool:
 
 
 def _candidates(history: Sequence[Operation], done: int) -> list[int]:
-    """Return which operations may be the next: called before any of the others has returned."""
+    """Return which operations may be the next: called before any of the others has
+    returned.
+    """
     left = [at for at in range(len(history)) if not done >> at & 1]
-    returns = [each.returned for at in left if (each := history[at]).returned is not None]
+    returns = [
+        each.returned for at in left if (each := history[at]).returned is not None
+    ]
     earliest = min(returns, default=None)
     return [at for at in left if earliest is None or history[at].called <= earliest]
 
@@ -84,7 +91,9 @@ def register(state: Hashable, action: Action) -> tuple[Hashable, Any]:
 
 
 def thread(state: Any, action: Action) -> tuple[Hashable, Any]:
-    """Return what becomes of a thread's newest checkpoint: ``commit n``, ``delete`` or ``load``."""
+    """Return what becomes of a thread's newest checkpoint: ``commit n``, ``delete`` or
+    ``load``.
+    """
     match action:
         case ("commit", number):
             return max(number, -1 if state is None else state), None
@@ -94,7 +103,9 @@ def thread(state: Any, action: Action) -> tuple[Hashable, Any]:
 
 
 def queue(state: Any, action: Action) -> tuple[Hashable, Any]:
-    """Return what becomes of signals: ``send value`` or ``receive``, the oldest first."""
+    """Return what becomes of signals: ``send value`` or ``receive``, the oldest
+    first.
+    """
     waiting = () if state is None else state
     match action:
         case ("send", value):

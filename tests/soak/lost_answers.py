@@ -1,10 +1,12 @@
-"""``python -m tests.soak.lost_answers --minutes 10 --seed 1``: commits are cut off, and made once.
+"""``python -m tests.soak.lost_answers --minutes 10 --seed 1``: commits are cut off, and
+made once.
 
-Clients do random operations on the same items, threads and signals, in rounds. After each round a
-checker looks for an order in which all of them can have happened, one after the other:
+Clients do random operations on the same items, threads and signals, in rounds. After
+each round a checker looks for an order in which all of them can have happened, one
+after the other:
 
-* in PostgreSQL the clients are behind a proxy that cuts connections as they commit: before the
-  server gets the commit, after it has answered, or in between;
+* in PostgreSQL the clients are behind a proxy that cuts connections as they commit:
+  before the server gets the commit, after it has answered, or in between;
 * in LMDB they are processes that are killed at random instants.
 
 The exit status is 1 if a history has no such order.
@@ -53,7 +55,9 @@ class Rounds:
         self.violations: list[str] = []
 
     def run(self, seconds: float, clients: Callable[[str, list[Path]], None]) -> None:
-        """Run rounds for so long; *clients* is given a round's name and the files to write."""
+        """Run rounds for so long; *clients* is given a round's name and the files to
+        write.
+        """
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.counts["rounds"] += 1
@@ -80,7 +84,9 @@ class Rounds:
 
 
 def soak_postgres(folder: Path, server: Server, *, seconds: float, seed: int) -> bool:
-    """Cut connections for so many seconds; return whether all histories have an order."""
+    """Cut connections for so many seconds; return whether all histories have an
+    order.
+    """
     rounds = Rounds(folder, seed)
     cuts = random.Random(seed)
 
@@ -110,14 +116,24 @@ def soak_postgres(folder: Path, server: Server, *, seconds: float, seed: int) ->
 
 
 def soak_lmdb(folder: Path, *, seconds: float, seed: int) -> bool:
-    """Kill processes for so many seconds; return whether all histories have an order."""
+    """Kill processes for so many seconds; return whether all histories have an
+    order.
+    """
     rounds = Rounds(folder, seed)
 
     def clients(name: str, files: list[Path]) -> None:
         words = [str(folder / "store")]
         processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.soak.histories", *words, str(file), name, "60"],
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.soak.histories",
+                    *words,
+                    str(file),
+                    name,
+                    "60",
+                ],
                 cwd=ROOT,
             )
             for file in files
@@ -137,7 +153,9 @@ def soak_lmdb(folder: Path, *, seconds: float, seed: int) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     """Soak, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.lost_answers", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak.lost_answers", description=__doc__
+    )
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args(arguments)
@@ -150,7 +168,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"PostgreSQL is left out: {reason}")
         else:
             with serving() as server:
-                holds.append(soak_postgres(folder, server, seconds=seconds, seed=asked.seed))
+                holds.append(
+                    soak_postgres(folder, server, seconds=seconds, seed=asked.seed)
+                )
     return 0 if all(holds) else 1
 
 

@@ -1,9 +1,10 @@
-"""``python -m tests.soak.millions``: a million items through `imap`, in flat memory, killed.
+"""``python -m tests.soak.millions``: a million items through `imap`, in flat memory,
+killed.
 
-First as many as a hundredth, a tenth and all of the items, undisturbed: what each takes of time
-and memory, beside joblib where it is installed. Then all of them in a program that is killed
-again and again: the sum has to be exact, and only chunks that were in flight, or not on disk yet,
-run twice. The exit status is 1 if a promise did not hold.
+First as many as a hundredth, a tenth and all of the items, undisturbed: what each takes
+of time and memory, beside joblib where it is installed. Then all of them in a program
+that is killed again and again: the sum has to be exact, and only chunks that were in
+flight, or not on disk yet, run twice. The exit status is 1 if a promise did not hold.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def square(n: int) -> int:
 
 @task
 def noted_square(n: int, notes: str, chunksize: int) -> int:
-    """Return the square of *n*; the first of a chunk leaves a note in a file that it has run."""
+    """Return the square of *n*; the first of a chunk leaves a note in a file that it
+    has run.
+    """
     if n % chunksize == 0:
         with open(notes, "a") as file:
             file.write(f"{n}\n")
@@ -55,16 +58,26 @@ class Work:
     items: int
     chunksize: int
     notes: str = ""
-    """Where it notes which chunks run, whose results come without order; empty: nowhere."""
+    """Where it notes which chunks run, whose results come without order; empty:
+    nowhere.
+    """
 
     def command(self) -> list[str]:
         """Return how the child is started."""
         given = [self.store, self.items, self.chunksize, self.notes]
-        return [sys.executable, "-m", "tests.soak.millions", "--child", *map(str, given)]
+        return [
+            sys.executable,
+            "-m",
+            "tests.soak.millions",
+            "--child",
+            *map(str, given),
+        ]
 
 
 def run(work: Work) -> None:
-    """Do the work of a child, and print how far it is: then the sum, and its memory in MB."""
+    """Do the work of a child, and print how far it is: then the sum, and its memory in
+    MB.
+    """
 
     @entrypoint(checkpointer=work.store)
     def total(count: int) -> tuple[int, int]:
@@ -88,7 +101,14 @@ def run(work: Work) -> None:
     began = time.monotonic()
     seen, added = total.run(work.items, id="millions")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print("done", seen, added, f"{peak:.1f}", f"{time.monotonic() - began:.3f}", flush=True)
+    print(
+        "done",
+        seen,
+        added,
+        f"{peak:.1f}",
+        f"{time.monotonic() - began:.3f}",
+        flush=True,
+    )
 
 
 def measured(work: Work) -> tuple[bool, float, float]:
@@ -125,7 +145,9 @@ def killed(work: Work, kills: int, chance: random.Random) -> tuple[bool, int]:
 
 
 def joblib_seconds(items: int, chunksize: int) -> float:
-    """Return how long joblib takes for the same chunks; its workers have been started before."""
+    """Return how long joblib takes for the same chunks; its workers have been started
+    before.
+    """
     from joblib import Parallel, delayed
 
     with Parallel(n_jobs=-1, batch_size=chunksize, return_as="generator") as parallel:
@@ -140,8 +162,13 @@ def main(items: int, chunksize: int, kills: int, seed: int) -> bool:
     holds, peaks, seconds = True, [], 0.0
     with tempfile.TemporaryDirectory() as folder:
         for number, count in enumerate((items // 100, items // 10, items)):
-            right, peak, seconds = measured(Work(f"{folder}/{number}", count, chunksize))
-            print(f"{count:>10,} items: {peak:6.1f} MB at most, {seconds:7.2f} s", flush=True)
+            right, peak, seconds = measured(
+                Work(f"{folder}/{number}", count, chunksize)
+            )
+            print(
+                f"{count:>10,} items: {peak:6.1f} MB at most, {seconds:7.2f} s",
+                flush=True,
+            )
             holds, peaks = holds and right, [*peaks, peak]
         if peaks[-1] > peaks[0] + MOST_GROWTH:
             print(f"! memory grew by more than {MOST_GROWTH} MB")
@@ -150,11 +177,16 @@ def main(items: int, chunksize: int, kills: int, seed: int) -> bool:
             print("joblib is not installed: it is not compared")
         else:
             theirs = joblib_seconds(items, chunksize)
-            print(f"joblib: {theirs:.2f} s; {seconds / theirs:.2f} times as long ({MOST_JOBLIB})")
+            print(
+                f"joblib: {theirs:.2f} s; {seconds / theirs:.2f} times as long "
+                f"({MOST_JOBLIB})"
+            )
             holds = holds and seconds <= MOST_JOBLIB * theirs
         work = Work(f"{folder}/k", items, chunksize, notes=f"{folder}/ran")
         right, twice = killed(work, kills, random.Random(seed))
-        print(f"killed {kills} times: right={right}, {twice:,} chunks ran more than once")
+        print(
+            f"killed {kills} times: right={right}, {twice:,} chunks ran more than once"
+        )
         return holds and right
 
 

@@ -1,11 +1,12 @@
 """``python -m tests.soak.page --minutes 10``: the page's server while a run goes on.
 
-A process runs a flow whose calls take a moment and tell how far they are, and a short one over
-and over. The command ``flowpregel ui`` shows them to clients that poll as often in ten minutes as
-a page that is open does in an hour: they follow the news, ask for what has changed, and open
-calls, logs and supersteps. The memory of the server is printed twenty times: its own, without the
-pages of the store's file that it has mapped, which are the kernel's to take back. The exit status
-is 1 if after the warm-up it has grown by more than `MOST_GROWTH`, or an answer was no answer.
+A process runs a flow whose calls take a moment and tell how far they are, and a short
+one over and over. The command ``flowpregel ui`` shows them to clients that poll as
+often in ten minutes as a page that is open does in an hour: they follow the news, ask
+for what has changed, and open calls, logs and supersteps. The memory of the server is
+printed twenty times: its own, without the pages of the store's file that it has mapped,
+which are the kernel's to take back. The exit status is 1 if after the warm-up it has
+grown by more than `MOST_GROWTH`, or an answer was no answer.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ class Client:
         return json.loads(body)
 
     def follow(self, thread: str, over: threading.Event) -> None:
-        """Read the news of a run, and count it; as a tab that is opened again and again."""
+        """Read the news of a run, and count it; as a tab that is opened again and
+        again.
+        """
         while not over.is_set():
             path = f"/api/news?thread={thread}"
             with self._answer(path, cookie=self._cookie) as answer, suppress(OSError):
@@ -147,7 +150,9 @@ def started(*words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
 
 
 def soak_page(folder: Path, *, seconds: float) -> bool:
-    """Watch for so many seconds, print the memory, and return whether it has grown by little."""
+    """Watch for so many seconds, print the memory, and return whether it has grown by
+    little.
+    """
     store, over = str(folder / "store"), threading.Event()
     quiet = {"stdout": subprocess.DEVNULL}
     served = "-m", "flowpregel.cli", "ui", store
@@ -157,10 +162,14 @@ def soak_page(folder: Path, *, seconds: float) -> bool:
         with started(*served, stdout=subprocess.PIPE) as server:
             assert server.stdout is not None
             client = Client(server.stdout.readline().strip())
-            while {"long", "short"} > {row["thread_id"] for row in client.ask("runs")["runs"]}:
+            while {"long", "short"} > {
+                row["thread_id"] for row in client.ask("runs")["runs"]
+            }:
                 time.sleep(0.05)
             with ThreadPoolExecutor(STREAMS + 1) as pool:
-                asking = [pool.submit(client.follow, "long", over) for _ in range(STREAMS)]
+                asking = [
+                    pool.submit(client.follow, "long", over) for _ in range(STREAMS)
+                ]
                 asking.append(pool.submit(poll, client, over))
                 sizes = [*_sizes(server.pid, client, seconds)]
                 over.set()
@@ -179,7 +188,10 @@ def _sizes(pid: int, client: Client, seconds: float) -> Iterator[float]:
         time.sleep(pause)
         size = memory_sizes(pid)["RssAnon:"] / 1e6
         polls = sum(client.counts.values())
-        print(f"{number * pause / 60:6.1f} min {size:8.1f} MB {polls:>8,} answers", flush=True)
+        print(
+            f"{number * pause / 60:6.1f} min {size:8.1f} MB {polls:>8,} answers",
+            flush=True,
+        )
         if number >= WARM_UP * SAMPLES:
             yield size
 

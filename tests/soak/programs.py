@@ -53,7 +53,9 @@ def recipe_of(seed: int) -> Recipe:
         tuple(f"{seed}.{number}.{index}" for index in range(luck.randint(1, 6)))
         for number in range(luck.randint(1, 6))
     )
-    return Recipe(seed, luck.choice(["entrypoint", "graph"]), luck.choice(MODES), rounds)
+    return Recipe(
+        seed, luck.choice(["entrypoint", "graph"]), luck.choice(MODES), rounds
+    )
 
 
 def worth(name: str, total: int) -> int:
@@ -91,15 +93,18 @@ def work(order: tuple[str, int]) -> dict[str, Any]:
 def perform(recipe: Recipe, saver: Any, executor: Any) -> int:
     """Run a program, or go on with it, and return what it came to."""
     asked = {
-        "thread_id": str(recipe.seed), "run_id": f"run {recipe.seed}",
+        "thread_id": str(recipe.seed),
+        "run_id": f"run {recipe.seed}",
         "durability": recipe.durability,
-    }  # fmt: skip
+    }
     if recipe.kind == "entrypoint":
         return _entrypoint(recipe, saver, executor, asked)
     return _graph(recipe, saver, executor, asked)
 
 
-def _entrypoint(recipe: Recipe, saver: Any, executor: Any, asked: dict[str, Any]) -> int:
+def _entrypoint(
+    recipe: Recipe, saver: Any, executor: Any, asked: dict[str, Any]
+) -> int:
     @entrypoint(checkpointer=saver, executor=executor)
     def flow(total: int) -> int:
         for names in recipe.rounds:
@@ -139,7 +144,9 @@ def _graph(recipe: Recipe, saver: Any, executor: Any, asked: dict[str, Any]) -> 
 
 
 def attempt(recipe: Recipe, store: str, executor: str, log: str) -> int:
-    """Run a program once, in this process; write down how it ended; return the exit code."""
+    """Run a program once, in this process; write down how it ended; return the exit
+    code.
+    """
     from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
     from flowpregel.executors.processes import ProcessExecutor
 

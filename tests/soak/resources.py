@@ -1,10 +1,11 @@
-"""``python -m tests.soak.resources --minutes 10``: random tasks that say what they take.
+"""``python -m tests.soak.resources --minutes 10``: random tasks that say what they
+take.
 
-Runs of one pool make calls that take CPUs, memory, GPUs and places of limits, with priorities
-and a rate; some call others while they hold something, some lose their worker, some are
-cancelled. Each call sees for itself that nothing is exceeded: it locks as many files as it
-takes, of as many as there are. Every run has to end in time, with what its calls should come to.
-The exit status is 1 if a promise did not hold.
+Runs of one pool make calls that take CPUs, memory, GPUs and places of limits, with
+priorities and a rate; some call others while they hold something, some lose their
+worker, some are cancelled. Each call sees for itself that nothing is exceeded: it locks
+as many files as it takes, of as many as there are. Every run has to end in time, with
+what its calls should come to. The exit status is 1 if a promise did not hold.
 """
 
 from __future__ import annotations
@@ -31,13 +32,24 @@ from flowpregel.executors import ProcessExecutor
 THERE: Final = {"cpus": 3, "memory": 8, "gpus": 2, "api": 2, "outer": 2, "one": 1}
 """What there is; memory in gigabytes."""
 KINDS: Final[dict[str, dict[str, Any]]] = {
-    "cpus": {"cpus": 2}, "memory": {"memory": "3GB"}, "gpus": {"gpus": 1}, "api": {"limit": "api"},
-    "both": {"limit": "api", "memory": "2GB"}, "rate": {"rate": "50/s"}, "plain": {},
-}  # fmt: skip
+    "cpus": {"cpus": 2},
+    "memory": {"memory": "3GB"},
+    "gpus": {"gpus": 1},
+    "api": {"limit": "api"},
+    "both": {"limit": "api", "memory": "2GB"},
+    "rate": {"rate": "50/s"},
+    "plain": {},
+}
 TAKES: Final = {
-    "cpus": {"cpus": 2}, "memory": {"memory": 3}, "gpus": {"gpus": 1}, "api": {"api": 1},
-    "both": {"api": 1, "memory": 2}, "rate": {}, "plain": {}, "outer": {"outer": 1},
-}  # fmt: skip
+    "cpus": {"cpus": 2},
+    "memory": {"memory": 3},
+    "gpus": {"gpus": 1},
+    "api": {"api": 1},
+    "both": {"api": 1, "memory": 2},
+    "rate": {},
+    "plain": {},
+    "outer": {"outer": 1},
+}
 LONGEST: Final = 300.0
 """Seconds after which a round hangs."""
 
@@ -53,7 +65,9 @@ def taking(kind: str, folder: str) -> Iterator[None]:
     try:
         for name, wanted in TAKES[kind].items():
             for number in range(THERE[name]):
-                file = os.open(Path(folder) / f"{name}-{number}", os.O_RDWR | os.O_CREAT)
+                file = os.open(
+                    Path(folder) / f"{name}-{number}", os.O_RDWR | os.O_CREAT
+                )
                 files.append(file)
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,14 +93,19 @@ def take(kind: str, folder: str, fault: str, seconds: float) -> str:
     return kind
 
 
-TASKS: Final = {kind: take.with_options(name=kind, **taken) for kind, taken in KINDS.items()}
+TASKS: Final = {
+    kind: take.with_options(name=kind, **taken) for kind, taken in KINDS.items()
+}
 
 
 @task(limit="outer")
 def hold_and_call(folder: str, kinds: list[str]) -> list[str]:
     """Hold a place while others run."""
     with taking("outer", folder):
-        return [each.result() for each in [TASKS[kind](kind, folder, "", 0.001) for kind in kinds]]
+        return [
+            each.result()
+            for each in [TASKS[kind](kind, folder, "", 0.001) for kind in kinds]
+        ]
 
 
 @task(limit="one")

@@ -106,7 +106,9 @@ class Soak:
                 for each in [*self._running]:
                     self._look_at(each, disturb=True)
             self._meet_a_read_only_disk()
-        free = [r for r in self._open if all(r is not each.recipe for each in self._running)]
+        free = [
+            r for r in self._open if all(r is not each.recipe for each in self._running)
+        ]
         while len(self._running) < AT_ONCE and free:
             self._start(free.pop(self._luck.randrange(len(free))), disturb=disturb)
         for each in [*self._running]:
@@ -142,7 +144,9 @@ class Soak:
         if pid:
             self._ended(running)
         elif now - running.started > _LONGEST:
-            self.report.violations.append(f"{running.recipe} did not end in {_LONGEST:.0f} s")
+            self.report.violations.append(
+                f"{running.recipe} did not end in {_LONGEST:.0f} s"
+            )
             os.kill(running.pid, signal.SIGKILL)
             os.waitpid(running.pid, 0)
             self._ended(running)
@@ -183,11 +187,15 @@ class Soak:
         self.report.counts += counts_of([*self._threads.values()])
         self.report.counts += self._faults.counts
         for seed, thread in self._threads.items():
-            found = [f"thread {seed} ({thread.durability}): {v}" for v in thread.violations()]
+            found = [
+                f"thread {seed} ({thread.durability}): {v}" for v in thread.violations()
+            ]
             self.report.violations += found
         with LMDBSaver(self._store) as saver:
             verified = saver.verify()
-            self.report.violations += [f"verify: {problem}" for problem in verified.problems]
+            self.report.violations += [
+                f"verify: {problem}" for problem in verified.problems
+            ]
             self.report.counts["records verified"] = verified.records
 
 

@@ -1,7 +1,8 @@
-"""A process of the soak of one store: ``python -m tests.soak.store_users FOLDER INDEX SEED``.
+"""A process of the soak of one store: ``python -m tests.soak.store_users FOLDER INDEX
+SEED``.
 
-Its main thread commits, and backs up and compacts now and then; another OS thread commits too, and
-the others read what any process writes. The last process only reads.
+Its main thread commits, and backs up and compacts now and then; another OS thread
+commits too, and the others read what any process writes. The last process only reads.
 """
 
 from __future__ import annotations
@@ -123,7 +124,9 @@ class StoreUser:
             self._board.add(self._index, 0, "compactions")
 
     def _back_up(self) -> None:
-        """Back the store up, and see that the backup has all that was acknowledged before."""
+        """Back the store up, and see that the backup has all that was acknowledged
+        before.
+        """
         place = self._folder / "backups" / f"{self._seed}.{self._luck.random()}"
         acknowledged = [self._board.acknowledged(slot) for slot in range(SLOTS)]
         try:
@@ -131,7 +134,9 @@ class StoreUser:
             with LMDBSaver(place) as backup:
                 for slot, least in enumerate(acknowledged):
                     if (found := self._newest(backup, slot)) < least:
-                        self._board.complain(f"slot {slot}: a backup has {found} of {least}")
+                        self._board.complain(
+                            f"slot {slot}: a backup has {found} of {least}"
+                        )
                 for problem in backup.verify().problems:
                     self._board.complain(f"a backup: {problem}")
             self._board.add(self._index, 0, "backups")
@@ -154,7 +159,9 @@ class StoreUser:
             if luck.random() < _HISTORY:
                 address = Address(thread_of(slot))
                 steps = [each.checkpoint.step for each in self._saver.history(address)]
-                if steps != [*range(max(steps, default=-1), min(steps, default=0) - 1, -1)]:
+                if steps != [
+                    *range(max(steps, default=-1), min(steps, default=0) - 1, -1)
+                ]:
                     self._board.complain(f"slot {slot} has gaps: {steps}")
                 found = max(steps, default=-1)
                 self._board.add(self._index, number, "histories")

@@ -1,14 +1,15 @@
-"""``python -m tests.soak.stores --minutes 30 --seed 1``: one store, several processes, no mercy.
+"""``python -m tests.soak.stores --minutes 30 --seed 1``: one store, several processes,
+no mercy.
 
-Two processes write and read it, each with several OS threads, and one only reads. They are killed,
-stopped, interrupted by Ctrl-C, compact it and back it up meanwhile; and now and then a backup is
-put in the place of the store while they have it open. What was acknowledged is kept on a board
-outside of the store, which survives all of them:
+Two processes write and read it, each with several OS threads, and one only reads. They
+are killed, stopped, interrupted by Ctrl-C, compact it and back it up meanwhile; and now
+and then a backup is put in the place of the store while they have it open. What was
+acknowledged is kept on a board outside of the store, which survives all of them:
 
 * a read that begins after an acknowledgement sees it, in whichever process;
 * whoever opens the store again finds all that was acknowledged, without gaps;
-* a backup holds all that was acknowledged before it began; and what is put over a store in use is
-  not mixed with it.
+* a backup holds all that was acknowledged before it began; and what is put over a store
+  in use is not mixed with it.
 
 The exit status is 1 if a promise did not hold.
 """
@@ -37,7 +38,9 @@ from tests.soak.store_users import LOOKER, thread_of
 
 ROOT: Final = Path(__file__).parents[2]
 PATIENCE: Final = 60.0
-"""Seconds in which a process has to have started, taken a Ctrl-C, or ended when it was asked to."""
+"""Seconds in which a process has to have started, taken a Ctrl-C, or ended when it was
+asked to.
+"""
 
 
 class StoreSoak:
@@ -62,8 +65,16 @@ class StoreSoak:
             pass
 
     def run(self, seconds: float) -> bool:
-        """Go on for so long; print what was done and found; return whether all promises held."""
-        events = [self._kill, self._kill, self._interrupt, self._interrupt, self._interrupt]
+        """Go on for so long; print what was done and found; return whether all promises
+        held.
+        """
+        events = [
+            self._kill,
+            self._kill,
+            self._interrupt,
+            self._interrupt,
+            self._interrupt,
+        ]
         events += [self._stop, self._leave_one_alone, self._restore]
         end = time.monotonic() + seconds
         try:
@@ -141,12 +152,18 @@ class StoreSoak:
             self._users[index].send_signal(signal.SIGINT)
         process = self._users[index]
         self._wait(
-            lambda: self.board.count(index, "interrupts") > before or process.poll() is not None,
+            lambda: (
+                self.board.count(index, "interrupts") > before
+                or process.poll() is not None
+            ),
             "Ctrl-C was not taken",
         )
         commits = self.board.count(index, "commits")
         self._wait(
-            lambda: self.board.count(index, "commits") > commits or process.poll() is not None,
+            lambda: (
+                self.board.count(index, "commits") > commits
+                or process.poll() is not None
+            ),
             "there was no commit after a Ctrl-C",
         )
 
@@ -168,7 +185,8 @@ class StoreSoak:
             process = self._users[alone]
             self._wait(
                 lambda: (
-                    self.board.count(alone, "compactions") > before or process.poll() is not None
+                    self.board.count(alone, "compactions") > before
+                    or process.poll() is not None
                 ),
                 "one that was alone could not compact the store",
             )
@@ -179,7 +197,9 @@ class StoreSoak:
             return
         self._restored += 1
         backup = self._folder / "backups" / f"restored {self._restored}"
-        with LMDBSaver(self._store, options=StoreOptions(lock_timeout=PATIENCE)) as saver:
+        with LMDBSaver(
+            self._store, options=StoreOptions(lock_timeout=PATIENCE)
+        ) as saver:
             saver.backup(backup)
         os.replace(backup / "data.mdb", self._store / "data.mdb")
         for index in self._users:
@@ -195,7 +215,9 @@ class StoreSoak:
     # ------------------------------------------------ the end
 
     def _look(self, *, acknowledged: bool = True) -> None:
-        """See that the store is whole; note what it holds, if that is not what it has to hold."""
+        """See that the store is whole; note what it holds, if that is not what it has
+        to hold.
+        """
         with LMDBSaver(self._store) as saver:
             for problem in saver.verify().problems:
                 self.board.complain(f"verify: {problem}")
@@ -230,12 +252,18 @@ def soak_stores(folder: Path, *, seconds: float, seed: int) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     """Soak, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.stores", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak.stores", description=__doc__
+    )
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="flowpregel-stores-") as folder:
-        return 0 if soak_stores(Path(folder), seconds=60 * asked.minutes, seed=asked.seed) else 1
+        return (
+            0
+            if soak_stores(Path(folder), seconds=60 * asked.minutes, seed=asked.seed)
+            else 1
+        )
 
 
 if __name__ == "__main__":

@@ -54,4 +54,6 @@ def test_without_the_table_of_what_has_landed_it_finds_violations(
 
     monkeypatch.setattr(LandingSlot, "settle", forgets)
 
-    assert not soak_postgres(tmp_path, postgres_server, seconds=8, seed=1), capsys.readouterr().out
+    assert not soak_postgres(tmp_path, postgres_server, seconds=8, seed=1), (
+        capsys.readouterr().out
+    )

@@ -11,7 +11,9 @@ from tests.soak.millions import Work, killed
 
 
 @pytest.mark.slow
-def test_each_item_is_counted_once_however_often_the_program_is_killed(tmp_path: Path) -> None:
+def test_each_item_is_counted_once_however_often_the_program_is_killed(
+    tmp_path: Path,
+) -> None:
     """Though its results come without order; and most chunks run once."""
     work = Work(str(tmp_path / "store"), 20_000, 100, str(tmp_path / "ran"))
 

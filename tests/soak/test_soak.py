@@ -53,14 +53,22 @@ BEFORE = [Line(1, "invoke", "inline"), Line(2, "start", "a"), Line(3, "seen", "a
 def test_attempts_that_go_on_are_no_violation() -> None:
     """What was not seen may run again."""
     killed = [*BEFORE, Line(4, "start", "b")]
-    after = [Line(5, "seen", "a"), Line(6, "start", "b"), Line(7, "seen", "b"), Line(8, "ok", "7")]
+    after = [
+        Line(5, "seen", "a"),
+        Line(6, "start", "b"),
+        Line(7, "seen", "b"),
+        Line(8, "ok", "7"),
+    ]
 
     found = thread(killed, after)
 
     assert [] == [*found.violations()]
-    assert {"attempts": 2, "ok": 1, "unknown (killed)": 1, "labours started": 3} == counts_of(
-        [found]
-    )
+    assert {
+        "attempts": 2,
+        "ok": 1,
+        "unknown (killed)": 1,
+        "labours started": 3,
+    } == counts_of([found])
 
 
 @pytest.mark.parametrize(
@@ -68,7 +76,10 @@ def test_attempts_that_go_on_are_no_violation() -> None:
     [
         (Line(5, "start", "a"), "a ran again after its result was seen"),
         (Line(5, "ok", "8"), "it came to 8, not 7"),
-        (Line(5, "fail", "StoreCorruptError: it is damaged"), "it failed: StoreCorruptError"),
+        (
+            Line(5, "fail", "StoreCorruptError: it is damaged"),
+            "it failed: StoreCorruptError",
+        ),
     ],
 )
 def test_a_promise_that_is_broken_is_found(line: Line, message: str) -> None:
@@ -82,9 +93,13 @@ def test_what_runs_after_the_end_is_found() -> None:
     """A run that is asked for again is looked up."""
     ended = [*BEFORE, Line(4, "ok", "7")]
 
-    assert "b ran after the run had ended" in [*thread(ended, [Line(9, "start", "b")]).violations()]
+    assert "b ran after the run had ended" in [
+        *thread(ended, [Line(9, "start", "b")]).violations()
+    ]
 
 
 def test_what_async_may_lose_is_no_violation() -> None:
     """There a result that was seen may be on its way to the disk only."""
-    assert [] == [*thread(BEFORE, [Line(5, "start", "a")], durability="async").violations()]
+    assert [] == [
+        *thread(BEFORE, [Line(5, "start", "a")], durability="async").violations()
+    ]

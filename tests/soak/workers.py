@@ -1,4 +1,5 @@
-"""``python -m tests.soak.workers --tasks 100000``: worker processes under random faults.
+"""``python -m tests.soak.workers --tasks 100000``: worker processes under random
+faults.
 
 Tasks return, raise, kill their worker in several ways, hang until they are timed out,
 are cancelled, and lose their worker to somebody from outside. Each has to end as it
@@ -30,9 +31,16 @@ WAVE = 1_000
 LARGE = 200_000
 """Bytes of a value that goes through shared memory."""
 KINDS = {
-    "work": 9_300, "large": 350, "raise": 200, "kill": 40, "leave": 20, "crash": 10,
-    "hang": 30, "cancel": 30, "victim": 20,
-}  # fmt: skip
+    "work": 9_300,
+    "large": 350,
+    "raise": 200,
+    "kill": 40,
+    "leave": 20,
+    "crash": 10,
+    "hang": 30,
+    "cancel": 30,
+    "victim": 20,
+}
 """What tasks do, of ten thousand."""
 EXPECTED: dict[str, tuple[type[BaseException], ...]] = {
     "raise": (ValueError,),
@@ -79,7 +87,9 @@ class Report:
     memory: list[int] = field(default_factory=list)
     """Bytes of its own that this process has after each wave."""
     descriptors: list[int] = field(default_factory=list)
-    """Open ones after each wave, without those of shared memory, which is used again."""
+    """Open ones after each wave, without those of shared memory, which is used
+    again.
+    """
 
     @property
     def growth(self) -> int:
@@ -101,10 +111,16 @@ class Report:
         return not self.wrong and self.growth < GROWTH and self.leaked <= 0
 
     def __str__(self) -> str:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.most_common())
+        kinds = ", ".join(
+            f"{count:,} {kind}" for kind, count in self.kinds.most_common()
+        )
         lines = [
             f"{self.tasks:,} tasks in {self.seconds:.0f} s ({kinds})",
-            f"memory {self.memory[-1] / 1e6:.0f} MB, grown by {self.growth / 1e6:.1f} MB",
+            (
+                f"memory {self.memory[-1] / 1e6:.0f} MB, grown by "
+                f"{self.growth / 1e6:.1f} "
+                "MB"
+            ),
             f"descriptors {self.descriptors[-1]}, leaked {max(0, self.leaked)}",
             f"{len(self.wrong)} ended as they should not",
             *self.wrong[:20],
@@ -133,10 +149,16 @@ class Soak:
         kinds = self._luck.choices([*KINDS], [*KINDS.values()], k=count)
         orders = [self._order(kind, number) for number, kind in enumerate(kinds)]
         jobs = [
-            self._run.start(self._node, order, timeout=0.3 if order[0] == "hang" else None)
+            self._run.start(
+                self._node, order, timeout=0.3 if order[0] == "hang" else None
+            )
             for order in orders
         ]
-        stuck = [job for job, (kind, *_) in zip(jobs, orders, strict=True) if kind == "cancel"]
+        stuck = [
+            job
+            for job, (kind, *_) in zip(jobs, orders, strict=True)
+            if kind == "cancel"
+        ]
         for job in stuck:
             self._run.pool.cancel(job.key, kill=True)
         outcomes = self._outcomes(jobs, orders)
@@ -151,8 +173,14 @@ class Soak:
         return kind, number, self._data[number % 4] if kind == "large" else b""
 
     def _outcomes(self, jobs: list[Any], orders: list[Order]) -> list[Outcome]:
-        """Wait for all; meanwhile kill the workers of those that are to be killed from outside."""
-        victims = [job for job, (kind, *_) in zip(jobs, orders, strict=True) if kind == "victim"]
+        """Wait for all; meanwhile kill the workers of those that are to be killed from
+        outside.
+        """
+        victims = [
+            job
+            for job, (kind, *_) in zip(jobs, orders, strict=True)
+            if kind == "victim"
+        ]
         ended: dict[str, Outcome] = {}
         while victims:
             self._kill_worker_of(victims)
@@ -160,7 +188,11 @@ class Soak:
             victims = [job for job in victims if job.task.id not in ended]
         rest = [job for job in jobs if job.task.id not in ended]
         ended |= dict(
-            zip((j.task.id for j in rest), self._run.outcomes(*rest, seconds=300), strict=True)
+            zip(
+                (j.task.id for j in rest),
+                self._run.outcomes(*rest, seconds=300),
+                strict=True,
+            )
         )
         return [ended[job.task.id] for job in jobs]
 
@@ -180,7 +212,9 @@ class Soak:
 
 
 def own_memory() -> int:
-    """Return the bytes this process has for itself: shared memory is bounded by its arena."""
+    """Return the bytes this process has for itself: shared memory is bounded by its
+    arena.
+    """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -188,7 +222,9 @@ def own_memory() -> int:
 
 
 def open_descriptors() -> int:
-    """Return how many descriptors this process has open, without those of shared memory."""
+    """Return how many descriptors this process has open, without those of shared
+    memory.
+    """
     count = 0
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -201,13 +237,19 @@ def is_right(order: Order, outcome: Outcome) -> bool:
     kind, number, data = order
     match kind:
         case "work":
-            return isinstance(outcome, Returned) and value_of(outcome) == number * number
+            return (
+                isinstance(outcome, Returned) and value_of(outcome) == number * number
+            )
         case "large":
-            return isinstance(outcome, Returned) and value_of(outcome) == bytes(reversed(data))
+            return isinstance(outcome, Returned) and value_of(outcome) == bytes(
+                reversed(data)
+            )
         case "cancel":
             return isinstance(outcome, Withdrawn)
         case "victim":
-            return isinstance(outcome, Raised) and isinstance(outcome.error, WorkerDiedError)
+            return isinstance(outcome, Raised) and isinstance(
+                outcome.error, WorkerDiedError
+            )
     return isinstance(outcome, Raised) and isinstance(outcome.error, EXPECTED[kind])
 
 
@@ -226,9 +268,13 @@ def soak(tasks: int, minutes: float, seed: int, *, wave: int = WAVE) -> Report:
 
 def main(arguments: list[str] | None = None) -> int:
     """Soak, print what was done and found, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.workers", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak.workers", description=__doc__
+    )
     parser.add_argument("--tasks", type=int, default=100_000)
-    parser.add_argument("--minutes", type=float, default=60.0, help="stop after that long")
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, help="stop after that long"
+    )
     parser.add_argument("--seed", type=int, default=7)
     asked = parser.parse_args(arguments)
     report = soak(asked.tasks, asked.minutes, asked.seed)

@@ -18,11 +18,16 @@ def double(value: str) -> str:
 
 assert_type(Channel.subscribe_to("a") | double | Channel.write_to("b"), PregelNode)
 assert_type(Channel.write_to("b"), ChannelWrite)
-assert_type(NodeBuilder().subscribe_only("a").do(double).write_to("b").build(), PregelNode)
+assert_type(
+    NodeBuilder().subscribe_only("a").do(double).write_to("b").build(), PregelNode
+)
 
 app = Pregel(
     nodes={"n": NodeBuilder().subscribe_only("a").do(double).write_to("b")},
-    channels={"a": LastValue(str), "b": BinaryOperatorAggregate(str, lambda a, b: a + b)},
+    channels={
+        "a": LastValue(str),
+        "b": BinaryOperatorAggregate(str, lambda a, b: a + b),
+    },
     input_channels="a",
     output_channels=["b"],
     checkpointer=InMemorySaver(),

@@ -59,7 +59,9 @@ def study(seeds: list[int], *, scale: float = 1.0) -> float:
 async def use() -> None:
     """Run workflows by their signatures."""
     assert_type(study.run([1], scale=2.0), float)
-    assert_type(study.run([1], id="1", adopt=True, again=True, on_conflict="raise"), float)
+    assert_type(
+        study.run([1], id="1", adopt=True, again=True, on_conflict="raise"), float
+    )
     assert_type(study.run([1], id="1", progress=True), float)
     assert_type(await study.arun([1]), float)
     assert_type(await flow.arun(1, id="1"), int)
@@ -124,7 +126,9 @@ def tell(word: str, writer: StreamWriter) -> int:
 
 @task
 def scaled(x: float, factor: float = 2.0, *, runtime: Runtime) -> float:
-    """Return a product; with a default beside what is filled in, arguments are not checked."""
+    """Return a product; with a default beside what is filled in, arguments are not
+    checked.
+    """
     return x * factor
 
 

@@ -1,7 +1,7 @@
 """Mistakes that both type checkers refuse; read by them, never executed.
 
-Each marked line is wrong and is refused; no other line is. The end of the file has the mistakes
-that they accept: those are refused when the program runs.
+Each marked line is wrong and is refused; no other line is. The end of the file has the
+mistakes that they accept: those are refused when the program runs.
 """
 
 from __future__ import annotations

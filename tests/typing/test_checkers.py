@@ -1,4 +1,6 @@
-"""The type checkers agree with the marks in `mistakes.py`: each mistake, and nothing else."""
+"""The type checkers agree with the marks in `mistakes.py`: each mistake, and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def marked() -> set[int]:
 def run(*words: str) -> str:
     """Return what a checker prints; which code it ends with does not matter."""
     command = [sys.executable, "-m", *words]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=ROOT
+    )
     assert done.stdout, done.stderr
     return done.stdout
 
@@ -42,12 +46,16 @@ def test_mypy_refuses_each_mistake_and_nothing_else() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("basedpyright") is None, reason="basedpyright is not installed")
+@pytest.mark.skipif(
+    find_spec("basedpyright") is None, reason="basedpyright is not installed"
+)
 def test_pyright_refuses_each_mistake_and_nothing_else() -> None:
     """With the settings of the project."""
     shown = json.loads(run("basedpyright", "--outputjson", str(FILE)))
 
-    errors = [each for each in shown["generalDiagnostics"] if each["severity"] == "error"]
+    errors = [
+        each for each in shown["generalDiagnostics"] if each["severity"] == "error"
+    ]
     assert marked() == {each["range"]["start"]["line"] + 1 for each in errors}, errors
 
 
@@ -57,7 +65,8 @@ def test_there_are_enough_mistakes() -> None:
 
 
 EXCEPTED = {
-    # A task takes a future for its result, and a `Shared` for its value; types know only these.
+    # A task takes a future for its result, and a `Shared` for its value; types know
+    # only these.
     "docs/tutorial/2-parallel-tasks.md",
     "docs/how-to/move-from-prefect.md",
     "docs/how-to/pass-big-arrays.md",
@@ -72,7 +81,9 @@ EXCEPTED = {
 
 
 def programs(folder: Path) -> dict[str, str]:
-    """Write the program of each page into *folder*; return the pages by the names of files."""
+    """Write the program of each page into *folder*; return the pages by the names of
+    files.
+    """
     pages = {}
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         blocks = re.findall(
@@ -89,30 +100,41 @@ def programs(folder: Path) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
 def test_mypy_accepts_the_programs_of_the_docs(tmp_path: Path) -> None:
-    """But for those that are excepted; a name may be defined again further down on a page."""
+    """But for those that are excepted; a name may be defined again further down on a
+    page.
+    """
     pages = programs(tmp_path)
     words = ["--config-file=", "--ignore-missing-imports", "--allow-redefinition"]
     words += ["--disable-error-code=no-redef", "--disable-error-code=var-annotated"]
     shown = run("mypy", *words, *(str(tmp_path / file) for file in pages))
 
     refused = {
-        pages[Path(file).name] for file in re.findall(r"^(\S+):\d+: error", shown, re.MULTILINE)
+        pages[Path(file).name]
+        for file in re.findall(r"^(\S+):\d+: error", shown, re.MULTILINE)
     }
     assert refused - {"docs/reference/channels.md"} == EXCEPTED, shown
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("basedpyright") is None, reason="basedpyright is not installed")
+@pytest.mark.skipif(
+    find_spec("basedpyright") is None, reason="basedpyright is not installed"
+)
 def test_pyright_accepts_the_programs_of_the_docs(tmp_path: Path) -> None:
-    """Without its rules on names that are defined again, and on keys that a state may lack."""
+    """Without its rules on names that are defined again, and on keys that a state may
+    lack.
+    """
     pages = programs(tmp_path)
     rules = ("Redeclaration", "TypedDictNotRequiredAccess", "MissingImports")
-    settings = {f"report{rule}": False for rule in rules} | {"typeCheckingMode": "standard"}
+    settings = {f"report{rule}": False for rule in rules} | {
+        "typeCheckingMode": "standard"
+    }
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
     words = ["--project", str(tmp_path), "--pythonpath", sys.executable, "--outputjson"]
     shown = json.loads(run("basedpyright", *words))
 
-    errors = [each for each in shown["generalDiagnostics"] if each["severity"] == "error"]
+    errors = [
+        each for each in shown["generalDiagnostics"] if each["severity"] == "error"
+    ]
     refused = {pages[Path(each["file"]).name] for each in errors}
     own = {"docs/reference/channels.md", "docs/how-to/use-langchain.md"}
     assert refused - own == EXCEPTED, errors

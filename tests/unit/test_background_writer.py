@@ -16,7 +16,9 @@ LONG = 3600.0
 
 
 class Gated(InMemorySaver):
-    """Notes the size of each commit; lets none through while the gate is closed, or refuses it."""
+    """Notes the size of each commit; lets none through while the gate is closed, or
+    refuses it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +99,9 @@ def test_the_end_does_not_wait_for_others_to_come(saver: Gated) -> None:
     assert [3] == saver.sizes
 
 
-def test_no_more_than_so_many_are_ever_behind(saver: Gated, patient: BackgroundWriter) -> None:
+def test_no_more_than_so_many_are_ever_behind(
+    saver: Gated, patient: BackgroundWriter
+) -> None:
     """Those on their way to the disk are counted with those that wait."""
     saver.gate.clear()
     put(patient, ENOUGH)

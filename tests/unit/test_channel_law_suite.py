@@ -1,4 +1,6 @@
-"""The channel laws find what is wrong with a channel: one broken channel for each law."""
+"""The channel laws find what is wrong with a channel: one broken channel for each
+law.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -92,8 +94,12 @@ BROKEN: list[tuple[Any, Sequence[Action], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "history", "law"), BROKEN, ids=[b[0].__name__ for b in BROKEN])
-def test_a_broken_channel_is_found(kind: Any, history: Sequence[Action], law: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "history", "law"), BROKEN, ids=[b[0].__name__ for b in BROKEN]
+)
+def test_a_broken_channel_is_found(
+    kind: Any, history: Sequence[Action], law: str
+) -> None:
     """The message names the law and the moment."""
     with pytest.raises(AssertionError, match=law):
         ChannelLaws(make=lambda: kind(int)).check(history)
@@ -104,6 +110,8 @@ def test_an_order_that_matters_is_found() -> None:
     history: list[Action] = [[1, 2]]
     ChannelLaws(make=lambda: BinaryOperatorAggregate(int, last_one)).check(history)
 
-    laws = ChannelLaws(make=lambda: BinaryOperatorAggregate(int, last_one), any_order=True)
+    laws = ChannelLaws(
+        make=lambda: BinaryOperatorAggregate(int, last_one), any_order=True
+    )
     with pytest.raises(AssertionError, match="the order of its writes matters"):
         laws.check(history)

@@ -16,7 +16,11 @@ NODE = Node(name="n")
 def group(*names: str, priority: int = 0) -> list[Job]:
     """Return jobs of these names."""
     return [
-        Job(Task(name, NODE, Kind.CALL, None, ""), StepContext("", "", 0, 1), priority=priority)
+        Job(
+            Task(name, NODE, Kind.CALL, None, ""),
+            StepContext("", "", 0, 1),
+            priority=priority,
+        )
         for name in names
     ]
 
@@ -48,7 +52,9 @@ def test_a_higher_priority_goes_first_and_a_lower_one_last() -> None:
     assert [] == ids(limit.acquire(group("late", priority=-1)))
     assert [] == ids(limit.acquire(group("urgent", "urgent too", priority=5)))
 
-    order = [ids(limit.release([task_id])) for task_id in ("a", "urgent", "urgent too", "b")]
+    order = [
+        ids(limit.release([task_id])) for task_id in ("a", "urgent", "urgent too", "b")
+    ]
 
     assert [["urgent"], ["urgent too"], ["b"], ["late"]] == order
 
@@ -65,7 +71,10 @@ def test_who_is_withdrawn_takes_no_place() -> None:
     assert ["c"] == ids(limit.release(["a"]))
 
 
-@given(st.integers(1, 4), st.lists(st.sampled_from(["add", "leave", "withdraw"]), max_size=40))
+@given(
+    st.integers(1, 4),
+    st.lists(st.sampled_from(["add", "leave", "withdraw"]), max_size=40),
+)
 def test_never_more_than_may_and_everybody_once(most: int, moves: list[str]) -> None:
     limit = ConcurrencyLimit(most)
     running: list[str] = []

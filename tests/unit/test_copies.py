@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from flowpregel._core.copies import Replayed, bring_back, keep
 from flowpregel.errors import ValueEncodingError
 
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+LEAVES = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+)
 VALUES = st.recursive(
     LEAVES | st.binary(),
-    lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: (
+        st.lists(inner) | st.tuples(inner) | st.dictionaries(st.text(), inner)
+    ),
 )
 
 
@@ -48,9 +52,12 @@ class KeywordsOnly(Exception):
         super().__init__(code)
 
 
-@pytest.mark.parametrize("value", [threading.Lock(), (n for n in ()), KeywordsOnly(code=1)])
+@pytest.mark.parametrize(
+    "value", [threading.Lock(), (n for n in ()), KeywordsOnly(code=1)]
+)
 def test_what_cannot_be_kept_is_refused_with_its_name(value, monkeypatch):
-    # A library that another test has loaded may have taught pickle about all exceptions.
+    # A library that another test has loaded may have taught pickle about all
+    # exceptions.
     monkeypatch.delitem(copyreg.dispatch_table, type(value), raising=False)
 
     with pytest.raises(ValueEncodingError, match=rf"my value .*{type(value).__name__}"):

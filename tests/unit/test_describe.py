@@ -22,12 +22,18 @@ class Loud:
         (("a'b", b"c"), {}, """f("a'b", b'c')"""),
         (("x" * 50,), {}, f"f('{'x' * 40}...')"),
         (([],), {"deep": {}}, "f([], deep={})"),
-        (([1, 2], {1: 2}, {3}, (4,)), {}, "f(<list of 2>, <dict of 1>, <set of 1>, <tuple of 1>)"),
+        (
+            ([1, 2], {1: 2}, {3}, (4,)),
+            {},
+            "f(<list of 2>, <dict of 1>, <set of 1>, <tuple of 1>)",
+        ),
         ((1, 2, 3, 4, 5), {}, "f(1, 2, 3, 4, ...)"),
         ((2**200,), {}, "f(<int of 201 bits>)"),
         ((Loud(),), {}, "f(<Loud>)"),
     ],
 )
-def test_a_call_is_described(args: tuple[Any, ...], kwargs: dict[str, Any], text: str) -> None:
+def test_a_call_is_described(
+    args: tuple[Any, ...], kwargs: dict[str, Any], text: str
+) -> None:
     """Plain values are shown, long ones cut, others named by their type."""
     assert text == described("f", args, kwargs)

@@ -56,14 +56,60 @@ SAME = [
 ]
 
 DIFFERENT: list[Any] = [
-    0, 0.0, -0.0, False, None, "", b"", (), [], {}, set(), frozenset(), bytearray(), 0j,
-    "0", "a", b"a", ["a"], ("a",), {"a"}, {"a": None}, [["a"]], [["a"], []], [[], ["a"]],
-    [1, 2], [12], ["1", "2"], ["12"], {"a": 1, "b": 2}, {"a": 2, "b": 1}, {1: 2}, {2: 1},
-    Point(1), Point(2), Color.RED, Color.BLUE, Point, Color, decimal.Decimal("1"),
-    decimal.Decimal("1.0"), np.zeros(2), np.zeros(2, int), np.zeros((2, 1)), np.zeros((1, 2)),
-    datetime.date(2024, 1, 2), 2**100, -(2**100), "\ud800", float("nan"), float("inf"),
-    len, sum, os.path.join,
-]  # fmt: skip
+    0,
+    0.0,
+    -0.0,
+    False,
+    None,
+    "",
+    b"",
+    (),
+    [],
+    {},
+    set(),
+    frozenset(),
+    bytearray(),
+    0j,
+    "0",
+    "a",
+    b"a",
+    ["a"],
+    ("a",),
+    {"a"},
+    {"a": None},
+    [["a"]],
+    [["a"], []],
+    [[], ["a"]],
+    [1, 2],
+    [12],
+    ["1", "2"],
+    ["12"],
+    {"a": 1, "b": 2},
+    {"a": 2, "b": 1},
+    {1: 2},
+    {2: 1},
+    Point(1),
+    Point(2),
+    Color.RED,
+    Color.BLUE,
+    Point,
+    Color,
+    decimal.Decimal("1"),
+    decimal.Decimal("1.0"),
+    np.zeros(2),
+    np.zeros(2, int),
+    np.zeros((2, 1)),
+    np.zeros((1, 2)),
+    datetime.date(2024, 1, 2),
+    2**100,
+    -(2**100),
+    "\ud800",
+    float("nan"),
+    float("inf"),
+    len,
+    sum,
+    os.path.join,
+]
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
@@ -86,23 +132,33 @@ VALUES = st.recursive(
     | st.floats(allow_nan=False)
     | st.text()
     | st.binary(),
-    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner),
+    lambda inner: (
+        st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner)
+    ),
     max_leaves=10,
 )
 
 
 @given(VALUES, VALUES)
-def test_digests_are_equal_if_and_only_if_the_written_values_are(one: Any, other: Any) -> None:
+def test_digests_are_equal_if_and_only_if_the_written_values_are(
+    one: Any, other: Any
+) -> None:
     """For plain values ``repr`` tells content apart, but for the order of dicts."""
 
     def canonical(value: Any) -> Any:
         if isinstance(value, dict):
-            return {"dict": sorted((key, repr(canonical(item))) for key, item in value.items())}
+            return {
+                "dict": sorted(
+                    (key, repr(canonical(item))) for key, item in value.items()
+                )
+            }
         if isinstance(value, list | tuple):
             return [type(value).__name__, *map(canonical, value)]
         return value
 
-    assert (digest(one) == digest(other)) == (repr(canonical(one)) == repr(canonical(other)))
+    assert (digest(one) == digest(other)) == (
+        repr(canonical(one)) == repr(canonical(other))
+    )
 
 
 def test_a_value_that_contains_itself_has_a_digest() -> None:
@@ -122,7 +178,9 @@ def test_a_value_that_is_nested_too_deeply_is_refused_by_what_it_is() -> None:
     for _ in range(2000):
         nested = [nested]
 
-    with pytest.raises(ConfigurationError, match="the arguments of task 'a' are nested too"):
+    with pytest.raises(
+        ConfigurationError, match="the arguments of task 'a' are nested too"
+    ):
         digest_of(nested, "the arguments of task 'a'", strict=False)
 
 
@@ -132,29 +190,37 @@ def test_digests_are_the_same_in_another_process() -> None:
         "from flowpregel._code.digest import code_digest\n"
         "from flowpregel._core.digest import digest_of\n"
         "def f(x): return [y for y in x if y not in {1, 2, 'a'}]\n"
-        "print(digest_of({'a': {'x', 'y', 'z'}, 1: 2.5}, '', strict=True), code_digest(f).digest)\n"
+        "print(digest_of({'a': {'x', 'y', 'z'}, 1: 2.5}, '', strict=True), "
+        "code_digest(f).digest)\n"
     )
     found = {
         subprocess.run(
             [sys.executable, "-c", program],
-            check=True, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")
-    }  # fmt: skip
+    }
 
     assert 1 == len(found)
 
 
 def test_a_lock_has_no_content() -> None:
     """Strictly that is an error; otherwise its type stands for it."""
-    with pytest.raises(ConfigurationError, match=r"the value cannot be told apart.*lock"):
+    with pytest.raises(
+        ConfigurationError, match=r"the value cannot be told apart.*lock"
+    ):
         digest([threading.Lock()])
 
     loose = [digest_of([threading.Lock(), n], "", strict=False) for n in (1, 1, 2)]
     assert loose[0] == loose[1] != loose[2]
 
 
-def test_where_an_error_was_raised_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_an_error_was_raised_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """`tblib`, if something imports it, has errors pickle their tracebacks."""
     before = digest(ValueError("bad", 3))
 
@@ -169,12 +235,20 @@ def test_where_an_error_was_raised_does_not_count(monkeypatch: pytest.MonkeyPatc
 
 def test_plain_arguments_and_others_are_told_apart() -> None:
     """The short way for plain arguments makes no digest that the long way makes."""
-    calls = [((1, "a"), {}), (((1, "a"),), {}), ((), {"a": 1}), (("a", 1), {}), ((1,), {"a": 1})]
+    calls = [
+        ((1, "a"), {}),
+        (((1, "a"),), {}),
+        ((), {"a": 1}),
+        (("a", 1), {}),
+        ((1,), {"a": 1}),
+    ]
 
-    assert len(calls) == len({arguments_digest(args, kwargs, "") for args, kwargs in calls})
+    assert len(calls) == len(
+        {arguments_digest(args, kwargs, "") for args, kwargs in calls}
+    )
 
 
-# ---------------------------------------------------------------- what a cache is shared under
+# what a cache is shared under ----------------------------------------------
 
 
 def adder(k: Any) -> Any:
@@ -212,7 +286,8 @@ class Multiplier:
 
 
 @pytest.mark.parametrize(
-    "make", [Multiplier, lambda k: Multiplier(k).method, lambda k: functools.partial(max, k)]
+    "make",
+    [Multiplier, lambda k: Multiplier(k).method, lambda k: functools.partial(max, k)],
 )
 def test_callables_of_other_kinds_are_told_by_what_they_carry(make: Any) -> None:
     """Objects, bound methods, partials."""

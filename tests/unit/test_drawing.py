@@ -51,7 +51,9 @@ class TestTerminal:
         """)
 
     def test_labels_stand_on_their_edges(self) -> None:
-        assert graph(("a", "b", "more"), ("b", "a"), ("b", "b", "again")).draw_ascii() == art("""
+        assert graph(
+            ("a", "b", "more"), ("b", "a"), ("b", "b", "again")
+        ).draw_ascii() == art("""
             a
               └─ more ─> b
             b
@@ -60,7 +62,9 @@ class TestTerminal:
         """)
 
     def test_conditional_edges_are_dashed(self) -> None:
-        drawing = graph(Edge("a", "b", conditional=True), Edge("a", "c", "else", conditional=True))
+        drawing = graph(
+            Edge("a", "b", conditional=True), Edge("a", "c", "else", conditional=True)
+        )
 
         assert drawing.draw_ascii() == art("""
             a
@@ -117,7 +121,9 @@ class TestNested:
             Edge(f"sub:{END}", "b", None, True),
         ]
 
-    def test_one_without_markers_is_entered_at_its_first_node_and_left_at_its_last(self) -> None:
+    def test_one_without_markers_is_entered_at_its_first_node_and_left_at_its_last(
+        self,
+    ) -> None:
         drawn = graph(("a", "sub"), ("sub", "b"), sub=graph(("x", "y")))
 
         assert every_pair(drawn) == [("sub:x", "sub:y"), ("a", "sub:x"), ("sub:y", "b")]
@@ -137,7 +143,9 @@ class TestNested:
 
 class TestMermaid:
     def test_it_is_a_flowchart(self) -> None:
-        drawn = graph((START, "a"), ("a", "b", "go"), Edge("b", "a", "no", True), ("b", END))
+        drawn = graph(
+            (START, "a"), ("a", "b", "go"), Edge("b", "a", "no", True), ("b", END)
+        )
 
         assert drawn.draw_mermaid() == dedent("""\
             flowchart TD
@@ -154,7 +162,9 @@ class TestMermaid:
             """)
 
     def test_it_has_a_direction(self) -> None:
-        assert graph(("a", "b")).draw_mermaid(direction="LR").startswith("flowchart LR\n")
+        assert (
+            graph(("a", "b")).draw_mermaid(direction="LR").startswith("flowchart LR\n")
+        )
 
     def test_edges_without_label_may_be_conditional(self) -> None:
         assert "a -.-> b" in graph(Edge("a", "b", conditional=True)).draw_mermaid()
@@ -191,13 +201,18 @@ class TestGraphviz:
 
         assert '"__start__" [label="__start__", shape=oval];' in text
         assert '"a" -> "say \\"hi\\"" [label="x\\\\y", style=dashed];' in text
-        assert 'subgraph "cluster s" {\n    label="s";\n    "s:x" [label="x"];\n  }' in text
+        assert (
+            'subgraph "cluster s" {\n    label="s";\n    "s:x" [label="x"];\n  }'
+            in text
+        )
 
 
 class TestOtherForms:
     def test_json_has_all_there_is(self) -> None:
         inner = Graph({"x": NodeShape("x")})
-        made = graph(("a", "s", "in"), Edge("s", "a", conditional=True), s=inner).to_json()
+        made = graph(
+            ("a", "s", "in"), Edge("s", "a", conditional=True), s=inner
+        ).to_json()
         plain = {"kind": "node", "subgraph": None}
 
         assert json.loads(json.dumps(made)) == {
@@ -225,7 +240,9 @@ class TestOtherForms:
         assert "<a>" not in bundle["text/html"]
 
     def test_an_edge_needs_its_nodes(self) -> None:
-        with pytest.raises(ConfigurationError, match="from 'a' to 'b' needs a node 'b'"):
+        with pytest.raises(
+            ConfigurationError, match="from 'a' to 'b' needs a node 'b'"
+        ):
             Graph({"a": NodeShape("a")}, [Edge("a", "b")])
 
 

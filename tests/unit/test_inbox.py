@@ -56,7 +56,9 @@ def test_the_backlog_counts_until_everything_was_taken(inbox: RunInbox) -> None:
     assert (10, 0) == (first, inbox.backlog.size)
 
 
-def test_who_is_held_back_goes_on_when_the_run_has_taken_everything(inbox: RunInbox) -> None:
+def test_who_is_held_back_goes_on_when_the_run_has_taken_everything(
+    inbox: RunInbox,
+) -> None:
     released: list[str] = []
     fill(inbox, 1)
     assert inbox.backlog.add(BACKLOG + 1)

@@ -1,4 +1,6 @@
-"""What is shown of values without importing their classes: nothing of a pickle is run."""
+"""What is shown of values without importing their classes: nothing of a pickle is
+run.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ RED = "<class 'Color.RED'>" if IS_BY_NAME else "Color('red')"
 VALUES = {
     "Report(words=3, path='a.txt')": Report(3, "a.txt"),
     "Report(words=1, path=[Report(words=2, path=None)])": Report(1, [Report(2, None)]),
-    "{\"kept\": [Report(words=1, path={'a': True})]}": {"kept": [Report(1, {"a": True})]},
+    "{\"kept\": [Report(words=1, path={'a': True})]}": {
+        "kept": [Report(1, {"a": True})]
+    },
     "Slotted(3)": Slotted(3),
     "Size(1, 2)": Size(1, 2),
     RED: Color.RED,
@@ -126,7 +130,9 @@ class Zone(datetime.tzinfo):
 
 def test_what_is_ours_is_read() -> None:
     """Questions and errors, which the commands look into."""
-    read = InertCodec().decode(PythonCodec().encode((Interrupt("go?", "1"), NodeTimeoutError)))
+    read = InertCodec().decode(
+        PythonCodec().encode((Interrupt("go?", "1"), NodeTimeoutError))
+    )
 
     assert (Interrupt("go?", "1"), NodeTimeoutError) == read
 
@@ -140,13 +146,17 @@ def test_arrays_are_shown_by_shape_and_type() -> None:
     assert "ndarray(shape=[3, 2], dtype='f8')" == shown(array.T)
     assert "ndarray(shape=[100000], dtype='i8')" == shown(numpy.arange(100_000))
     assert shown(array, FULL) != shown(array + 1, FULL)
-    assert "[3.5, 2, true]" == shown([numpy.float64(3.5), numpy.int32(2), numpy.bool_(True)])
+    assert "[3.5, 2, true]" == shown(
+        [numpy.float64(3.5), numpy.int32(2), numpy.bool_(True)]
+    )
 
 
 def test_models_are_shown_by_their_fields() -> None:
     """Pydantic keeps them under a name of their own."""
     pydantic = pytest.importorskip("pydantic")
-    model = pydantic.create_model("Model", __module__=__name__, a=(int, ...), b=(list[str], ...))
+    model = pydantic.create_model(
+        "Model", __module__=__name__, a=(int, ...), b=(list[str], ...)
+    )
     globals()["Model"] = model
 
     assert "Model(a=1, b=['x'])" == shown(model(a=1, b=["x"]))
@@ -243,7 +253,9 @@ def test_no_opcode_calls_what_it_names(program: bytes) -> None:
 @pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "\u202eexe", "a b(", "x" * 10_000])
 def test_what_a_pickle_names_is_shown_as_text(name: str) -> None:
     """No terminal obeys it, however long it is, as a class, a field or an error."""
-    call = b"\x80\x04\x8c\x01m" + text_of(name) + b"\x93)R}(" + text_of(name) + b"K\x01ub."
+    call = (
+        b"\x80\x04\x8c\x01m" + text_of(name) + b"\x93)R}(" + text_of(name) + b"K\x01ub."
+    )
     shown = one_line(InertCodec().decode(b"p" + call))
 
     assert shown.isprintable()

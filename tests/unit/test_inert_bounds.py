@@ -1,4 +1,6 @@
-"""Looking at a value takes no longer than its bytes allow, whatever they are made to do."""
+"""Looking at a value takes no longer than its bytes allow, whatever they are made to
+do.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +34,43 @@ PROGRAMS = {
     "an item of a frozen set": b"(" + DEEP + b"\x91",
     "a key of a class's dict": name_of("a", "B") + b")R" + DEEP + b"Ns",
     "a key of a state": name_of("a", "B") + b")R}" + DEEP + b"Nsb",
-    "an ordered dict": name_of("collections", "OrderedDict") + b"]" + DEEP + b"N\x86a\x85R",
+    "an ordered dict": name_of("collections", "OrderedDict")
+    + b"]"
+    + DEEP
+    + b"N\x86a\x85R",
     "a counter": name_of("collections", "Counter") + b"}" + DEEP + b"K\x01s\x85R",
     "an argument of an error": name_of("builtins", "ValueError") + DEEP + b"\x85R",
     "a missing key": name_of("builtins", "KeyError") + DEEP + b"\x85R",
-    "an error of ours": name_of("flowpregel.errors", "CommitUnknownError") + DEEP + DEEP + b"\x86R",
+    "an error of ours": name_of("flowpregel.errors", "CommitUnknownError")
+    + DEEP
+    + DEEP
+    + b"\x86R",
     "a user's error": name_of("flowpregel", "rebuild_error")
-    + b"(" + name_of("a", "B") + b")" + DEEP + b"}NtR",
-    "an attribute": name_of("builtins", "getattr") + name_of("a", "B") + DEEP + b"\x86R",
-    "a class by value": name_of("cloudpickle", "_make_skeleton_class") + b"N" + DEEP + b"\x86R",
+    + b"("
+    + name_of("a", "B")
+    + b")"
+    + DEEP
+    + b"}NtR",
+    "an attribute": name_of("builtins", "getattr")
+    + name_of("a", "B")
+    + DEEP
+    + b"\x86R",
+    "a class by value": name_of("cloudpickle", "_make_skeleton_class")
+    + b"N"
+    + DEEP
+    + b"\x86R",
     "a type of an array": name_of("numpy", "scalar")
-    + name_of("numpy", "dtype") + DEEP + b"\x85RC\x01a\x86R",
+    + name_of("numpy", "dtype")
+    + DEEP
+    + b"\x85RC\x01a\x86R",
     "a function that is called": name_of("a", "b") + DEEP + b"\x85R)R",
     "a path": name_of("pathlib", "PurePosixPath") + DEEP + b"\x85R",
-    "a question": name_of("flowpregel", "Interrupt") + b")R}X\x02\x00\x00\x00id" + DEEP + b"sb",
+    "a question": name_of("flowpregel", "Interrupt")
+    + b")R}X\x02\x00\x00\x00id"
+    + DEEP
+    + b"sb",
     "ids of classes": name_of("a", "B") + DEEP + b"\x81" + DEEP + b"\x86",
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow
@@ -63,9 +86,13 @@ def test_a_value_whose_hash_never_ends_is_shown(kind: str) -> None:
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", code, program.hex()], cwd=ROOT, timeout=30, text=True,
-        capture_output=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code, program.hex()],
+        cwd=ROOT,
+        timeout=30,
+        text=True,
+        capture_output=True,
+        check=True,
+    )
 
     assert "<unreadable" not in done.stdout
     assert len(done.stdout) < 20_000
@@ -81,7 +108,9 @@ def test_a_dict_with_other_keys_than_texts_is_shown_as_it_is() -> None:
 
 
 def test_ints_that_collide_are_no_longer_compared() -> None:
-    """Each of them has the hash 0: a dict of 50,000 would take some billion comparisons."""
+    """Each of them has the hash 0: a dict of 50,000 would take some billion
+    comparisons.
+    """
     keys = (number * sys.hash_info.modulus for number in range(50_000))
     items = b"".join(pickle.dumps(key, 2)[2:-1] + b"N" for key in keys)
     program = b"p\x80\x04}(" + items + b"u."
@@ -95,7 +124,9 @@ def test_a_value_of_very_many_objects_is_not_read() -> None:
     numbers = [number / 7 for number in range(400_000)]
     codec = PythonCodec()
 
-    assert "over 250,000 objects" in one_line(InertCodec().decode(codec.encode(objects)))
+    assert "over 250,000 objects" in one_line(
+        InertCodec().decode(codec.encode(objects))
+    )
     assert numbers == InertCodec().decode(codec.encode(numbers))
 
 
@@ -108,7 +139,9 @@ def test_a_value_of_very_many_objects_is_not_read() -> None:
         ([["a" * 10_000] * 200] * 60, False),
     ],
 )
-def test_a_small_value_is_one_whose_text_is_bounded(value: object, expected: bool) -> None:
+def test_a_small_value_is_one_whose_text_is_bounded(
+    value: object, expected: bool
+) -> None:
     assert expected == is_small(value)
 
 
@@ -137,7 +170,9 @@ RECORDS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", RECORDS)
 def test_a_record_that_grows_without_a_bound_is_refused(kind: str) -> None:
-    """Before anybody hashes one of its fields: a store with its key may be from elsewhere."""
+    """Before anybody hashes one of its fields: a store with its key may be from
+    elsewhere.
+    """
     program = b"\x80\x04" + RECORDS[kind]
     code = (
         "import sys; from flowpregel._lmdb.records import fields_of\n"
@@ -147,14 +182,21 @@ def test_a_record_that_grows_without_a_bound_is_refused(kind: str) -> None:
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", code, program.hex()], cwd=ROOT, timeout=30, text=True,
-        capture_output=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code, program.hex()],
+        cwd=ROOT,
+        timeout=30,
+        text=True,
+        capture_output=True,
+        check=True,
+    )
 
     assert "refused" in done.stdout
 
 
 def test_a_record_with_very_many_tuples_is_read() -> None:
-    fields = (("text", 1, b"\x86" * 50, {"a": ("b", (1, 2)), 3: None}), *[("x", (1,))] * 1_000)
+    fields = (
+        ("text", 1, b"\x86" * 50, {"a": ("b", (1, 2)), 3: None}),
+        *[("x", (1,))] * 1_000,
+    )
 
     assert fields == fields_of(pickle.dumps(fields, 5))

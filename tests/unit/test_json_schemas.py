@@ -86,12 +86,18 @@ UserId = NewType("UserId", int)
         (object, {}),
         (Callable[[], int], {}),
         (UserId, {"type": "integer"}),
-        (Annotated[list[int], operator.add], {"type": "array", "items": {"type": "integer"}}),
+        (
+            Annotated[list[int], operator.add],
+            {"type": "array", "items": {"type": "integer"}},
+        ),
         (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),  # noqa: UP045 - as people write it
         (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
         (Literal["a", "b"], {"enum": ["a", "b"], "type": "string"}),
         (Literal["a", 1], {"enum": ["a", 1]}),
-        (set[int], {"type": "array", "uniqueItems": True, "items": {"type": "integer"}}),
+        (
+            set[int],
+            {"type": "array", "uniqueItems": True, "items": {"type": "integer"}},
+        ),
         (list, {"type": "array", "items": {}}),
         (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
         (
@@ -103,7 +109,10 @@ UserId = NewType("UserId", int)
                 "maxItems": 2,
             },
         ),
-        (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
+        (
+            dict[str, int],
+            {"type": "object", "additionalProperties": {"type": "integer"}},
+        ),
         (Mapping, {"type": "object", "additionalProperties": True}),
         (datetime.datetime, {"type": "string", "format": "date-time"}),
     ],
@@ -187,7 +196,9 @@ def test_an_enum_is_a_definition() -> None:
 
 
 def without(*modules: str) -> str:
-    """Return what a program prints of two schemas where some modules are not installed."""
+    """Return what a program prints of two schemas where some modules are not
+    installed.
+    """
     code = f"""
         import sys
         sys.modules.update(dict.fromkeys({modules!r}))
@@ -200,7 +211,10 @@ def without(*modules: str) -> str:
             print(error)
     """
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
 
 
@@ -220,7 +234,11 @@ def test_pydantic_says_the_same(typ: Any) -> None:
 
     def bare(schema: Any) -> Any:
         if isinstance(schema, dict):
-            return {k: bare(v) for k, v in schema.items() if k not in ("title", "description")}
+            return {
+                k: bare(v)
+                for k, v in schema.items()
+                if k not in ("title", "description")
+            }
         return schema
 
     assert bare(TypeAdapter(typ).json_schema()) == bare(json_schema_of(typ, "T"))

@@ -1,4 +1,6 @@
-"""What is known of very many tasks is found again, and what is not known is found missing."""
+"""What is known of very many tasks is found again, and what is not known is found
+missing.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,22 @@ from flowpregel.watching.tasks import CallState
 DIGESTS = st.binary(min_size=1, max_size=1).map(lambda byte: byte * DIGEST)
 STATES = st.sampled_from([None, "failed", "waiting", "unfinished", "done"])
 CHECKSUMS = st.binary(min_size=16, max_size=16)
-BATCHES = st.lists(st.dictionaries(DIGESTS, st.tuples(CHECKSUMS, STATES), max_size=9), max_size=8)
+BATCHES = st.lists(
+    st.dictionaries(DIGESTS, st.tuples(CHECKSUMS, STATES), max_size=9), max_size=8
+)
 Model = dict[bytes, tuple[bytes, CallState | None]]
 
 
 def known_from(batches: list[Model]) -> tuple[TaskTable, Model]:
     known, model = TaskTable(), Model()
     for batch in batches:
-        before = known.update([TaskEntry(digest, *batch[digest]) for digest in sorted(batch)])
+        before = known.update(
+            [TaskEntry(digest, *batch[digest]) for digest in sorted(batch)]
+        )
 
-        assert [model[each][1] if each in model else None for each in sorted(batch)] == before
+        assert [
+            model[each][1] if each in model else None for each in sorted(batch)
+        ] == before
         model |= batch
     return known, model
 
@@ -36,6 +44,8 @@ def test_those_are_wanted_that_are_not_known_to_be_done(
 
     sums = [model.get(digest, (b"", None)) for digest in part]
     every = [(key, checksum) for key, (checksum, _) in zip(keys, sums, strict=True)]
-    open_ones = [each for each, (_, state) in zip(every, sums, strict=True) if state != "done"]
+    open_ones = [
+        each for each, (_, state) in zip(every, sums, strict=True) if state != "done"
+    ]
     assert every == known.keys_to_read(keys, with_done=True)
     assert open_ones == known.keys_to_read(keys, with_done=False)

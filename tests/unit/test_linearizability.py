@@ -30,7 +30,9 @@ def get(value: int | None, called: int, returned: int) -> Operation:
 
 
 def test_operations_one_after_the_other_are_explained() -> None:
-    assert is_linearizable([put(1, 0, 1), get(1, 2, 3), put(2, 4, 5), get(2, 6, 7)], register)
+    assert is_linearizable(
+        [put(1, 0, 1), get(1, 2, 3), put(2, 4, 5), get(2, 6, 7)], register
+    )
 
 
 def test_a_value_that_is_lost_is_found() -> None:
@@ -83,7 +85,9 @@ def test_a_signal_that_is_there_twice_is_found() -> None:
     sent, received = Operation(("send", 1), 0, 5), Operation(("receive",), 6, 7, 1)
 
     assert is_linearizable([sent, received, Operation(("receive",), 8, 9, None)], queue)
-    assert not is_linearizable([sent, received, Operation(("receive",), 8, 9, 1)], queue)
+    assert not is_linearizable(
+        [sent, received, Operation(("receive",), 8, 9, 1)], queue
+    )
 
 
 def test_very_many_unknown_operations_end() -> None:
@@ -96,7 +100,9 @@ def test_very_many_unknown_operations_end() -> None:
 
 VALUES = st.integers(0, 2)
 ACTIONS = {
-    "item": st.one_of(st.tuples(st.just("put"), VALUES), st.sampled_from([("delete",), ("get",)])),
+    "item": st.one_of(
+        st.tuples(st.just("put"), VALUES), st.sampled_from([("delete",), ("get",)])
+    ),
     "thread": st.one_of(
         st.tuples(st.just("commit"), VALUES), st.sampled_from([("delete",), ("load",)])
     ),
@@ -125,11 +131,15 @@ def test_the_search_finds_what_trying_all_orders_finds(
 ) -> None:
     kind, history = drawn
 
-    assert is_linearizable(history, MODELS[kind]) == is_explained_by_an_order(history, kind)
+    assert is_linearizable(history, MODELS[kind]) == is_explained_by_an_order(
+        history, kind
+    )
 
 
 def is_explained_by_an_order(history: list[Operation], kind: str) -> bool:
-    """Return whether one of all orders of all sets with what is known explains the results."""
+    """Return whether one of all orders of all sets with what is known explains the
+    results.
+    """
     unknown = [each for each in history if each.returned is None]
     known = [each for each in history if each.returned is not None]
     for chosen in range(1 << len(unknown)):
@@ -144,7 +154,10 @@ def is_explained(order: tuple[Operation, ...], kind: str) -> bool:
     state: Any = None
     for at, operation in enumerate(order):
         later = order[at + 1 :]
-        if any(each.returned is not None and each.returned < operation.called for each in later):
+        if any(
+            each.returned is not None and each.returned < operation.called
+            for each in later
+        ):
             return False
         state, result = MODELS[kind](state, operation.action)
         if operation.returned is not None and result != operation.result:

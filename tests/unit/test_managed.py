@@ -18,9 +18,17 @@ from flowpregel.managed import (
 
 @pytest.mark.parametrize(
     ("step", "stop", "last", "remaining"),
-    [(0, 1, True, 1), (0, 2, False, 2), (1, 2, True, 1), (2, 2, False, 0), (-1, 3, False, 4)],
+    [
+        (0, 1, True, 1),
+        (0, 2, False, 2),
+        (1, 2, True, 1),
+        (2, 2, False, 0),
+        (-1, 3, False, 4),
+    ],
 )
-def test_they_tell_how_far_the_run_may_go(step: int, stop: int, last: bool, remaining: int) -> None:
+def test_they_tell_how_far_the_run_may_go(
+    step: int, stop: int, last: bool, remaining: int
+) -> None:
     assert last is IsLastStepManager.get(step, stop)
     assert remaining == RemainingStepsManager.get(step, stop)
 

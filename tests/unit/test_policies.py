@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from flowpregel import errors
-from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy, default_retry_on
+from flowpregel.policies import (
+    CachePolicy,
+    RetryPolicy,
+    TimeoutPolicy,
+    default_retry_on,
+)
 
 
 class HTTPError(OSError):
@@ -99,7 +104,9 @@ class TestRetryPolicy:
     def test_jitter_adds_a_second_at_most_and_never_more_than_the_wait(
         self, initial: float, jitter: float, wait: float
     ) -> None:
-        assert RetryPolicy(initial_interval=initial).delay(1, jitter) == pytest.approx(wait)
+        assert RetryPolicy(initial_interval=initial).delay(1, jitter) == pytest.approx(
+            wait
+        )
 
     @pytest.mark.parametrize(("initial", "wait"), [(0.5, 128.0), (0, 0.0)])
     @pytest.mark.parametrize("factor", [2, 2.0])
@@ -107,7 +114,10 @@ class TestRetryPolicy:
         self, initial: float, wait: float, factor: float
     ) -> None:
         policy = RetryPolicy(
-            initial_interval=initial, backoff_factor=factor, max_attempts=10**6, jitter=False
+            initial_interval=initial,
+            backoff_factor=factor,
+            max_attempts=10**6,
+            jitter=False,
         )
 
         assert policy.delay(99_999, jitter=0.0) == wait
@@ -166,18 +176,26 @@ class TestTimeoutPolicy:
         ("given", "seconds"),
         [(2, 2.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), (None, None)],
     )
-    def test_times_become_seconds(self, field: str, given: Any, seconds: float | None) -> None:
+    def test_times_become_seconds(
+        self, field: str, given: Any, seconds: float | None
+    ) -> None:
         assert getattr(TimeoutPolicy(**{field: given}), field) == seconds
 
     @pytest.mark.parametrize("field", ["run_timeout", "idle_timeout"])
-    @pytest.mark.parametrize("value", [0, -1, timedelta(0), math.nan, math.inf, True, "1"])
+    @pytest.mark.parametrize(
+        "value", [0, -1, timedelta(0), math.nan, math.inf, True, "1"]
+    )
     def test_what_is_no_time_is_refused_by_name(self, field: str, value: Any) -> None:
-        with pytest.raises(errors.ConfigurationError, match=f"{field} must be greater than 0"):
+        with pytest.raises(
+            errors.ConfigurationError, match=f"{field} must be greater than 0"
+        ):
             TimeoutPolicy(**{field: value})
 
     def test_signs_of_life_are_of_two_kinds(self) -> None:
         assert TimeoutPolicy(refresh_on="heartbeat").refresh_on == "heartbeat"
-        with pytest.raises(errors.ConfigurationError, match="refresh_on is 'never'; use"):
+        with pytest.raises(
+            errors.ConfigurationError, match="refresh_on is 'never'; use"
+        ):
             TimeoutPolicy(refresh_on="never")  # type: ignore[arg-type]
 
     def test_none_and_policies_are_taken_as_they_are(self) -> None:

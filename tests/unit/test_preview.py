@@ -86,7 +86,9 @@ def test_a_value_that_contains_itself_is_cut_off_even_in_full() -> None:
 
 
 def test_objects_that_know_each_other_are_shown_in_full_at_once() -> None:
-    """Each way through them would be another, and there are more than can be counted."""
+    """Each way through them would be another, and there are more than can be
+    counted.
+    """
     root = Point(0, [])
     root.y = [Point(n, root) for n in range(3)]
     child = {"x": 0, "y": "… Point of 2"}

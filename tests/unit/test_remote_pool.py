@@ -29,7 +29,9 @@ class RecordedPool(RemotePool):
     def _put(self, address: str, data: memoryview) -> Any:
         raise NotImplementedError
 
-    def _run(self, address: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[Any]:
+    def _run(
+        self, address: str, packed: bytes, buffers: Mapping[int, Any]
+    ) -> Future[Any]:
         self.got.set_result(address)
         return Future()
 

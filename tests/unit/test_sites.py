@@ -72,7 +72,13 @@ def test_a_batch_whose_task_waits_for_others_takes_no_place() -> None:
 
 @pytest.mark.parametrize(
     ("count", "seconds", "size"),
-    [(100, inf, 1), (100, 0.005, 25), (1024, 1 / 1024, 204), (3, 1 / 1024, 3), (1000, 0.4, 1)],
+    [
+        (100, inf, 1),
+        (100, 0.005, 25),
+        (1024, 1 / 1024, 204),
+        (3, 1 / 1024, 3),
+        (1000, 0.4, 1),
+    ],
     ids=["unknown", "a share", "a fifth of a second", "not worth sharing", "long"],
 )
 def test_a_batch_keeps_a_place_busy_and_leaves_some_for_others(

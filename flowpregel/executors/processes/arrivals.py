@@ -1,4 +1,6 @@
-"""Events as workers sent them: what the I/O thread posts, and the run's own OS thread reads."""
+"""Events as workers sent them: what the I/O thread posts, and the run's own OS thread
+reads.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from flowpregel._core.ids import Span
 from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
 from flowpregel._interrupts import is_from_handler
 from flowpregel.context import Job
-from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError, WorkerDiedError
+from flowpregel.errors import (
+    ExecutorUnavailableError,
+    TaskSerializationError,
+    WorkerDiedError,
+)
 from flowpregel.executors.processes import serialization
 from flowpregel.executors.processes.assign import InFlight
 from flowpregel.executors.processes.io_loop import Action
@@ -26,8 +32,8 @@ _log: Final = logging.getLogger("flowpregel.worker")
 class FailedStart:
     """The outcome of a task for which no worker can be started.
 
-    Args:
-        error: What keeps them from starting; perhaps what their initializer raised, in bytes.
+    Args: error: What keeps them from starting; perhaps what their initializer raised,
+        in bytes.
     """
 
     __slots__ = ("_error",)
@@ -62,7 +68,9 @@ class UnreadEnd(UnreadEvent):
     seconds: float = inf
     """How long reading may take."""
     earlier: Sequence[InFlight] = ()
-    """Tasks of the same run that ended before: what they were given is dropped with this."""
+    """Tasks of the same run that ended before: what they were given is dropped with
+    this.
+    """
 
     @property
     def is_failure(self) -> bool:
@@ -106,7 +114,11 @@ class UnreadEnd(UnreadEvent):
         """Return the end of an attempt that took too long."""
         task = self.task
         _log.warning(
-            "the result of task %r takes too long to unpickle: nobody waits for it any longer",
+            (
+                "the result of task %r takes too long to unpickle: nobody waits for it "
+                "any "
+                "longer"
+            ),
             task.job.task.name,
         )
         task.stopping = "run" if task.ends_at("run") <= task.ends_at("idle") else "idle"
@@ -119,7 +131,9 @@ def is_meant_for_program(error: BaseException) -> bool:
 
 
 def unreadable_result(task: str, error: BaseException) -> Raised:
-    """Return the outcome of a *task* whose result raised *error* when it was to be read."""
+    """Return the outcome of a *task* whose result raised *error* when it was to be
+    read.
+    """
     cause = f"{type(error).__name__}: {error} (in the coordinator)"
     return Raised(TaskSerializationError(task, "the result", "result", cause))
 

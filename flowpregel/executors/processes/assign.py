@@ -1,19 +1,22 @@
-"""What the pool decides, without I/O: the tasks that it has, and which worker gets which of them.
+"""What the pool decides, without I/O: the tasks that it has, and which worker gets
+which of them.
 
 `assign` is a pure function; the pool does what it returns.
 
-* An idle worker gets the next task. Tasks that are known to be short go several at once:
-  as many as keep it busy for `BATCH_SECONDS`, but no more than its share of the queue.
+* An idle worker gets the next task. Tasks that are known to be short go several at
+  once: as many as keep it busy for `BATCH_SECONDS`, but no more than its share of the
+  queue.
 * A busy worker that has little left to do gets its next tasks ahead of time, so that it
   need not wait for a round trip.
 * A worker whose task waits for tasks that it called is not counted: its place is free.
 
-`assign_by_needs` takes its place while tasks are there that say what they take. It goes through the
-queue in its order. A task whose needs are free starts; one whose needs are not keeps what it lacks
-from those behind it, so that small tasks never starve a large one. A task that waits for its calls
-lends its CPUs, as it does its worker, and holds the rest. So that nobody waits for ever for what
-its own caller holds, the calls of a task that holds something are not kept from anything by those
-before them; and when nothing runs and nothing can start, the first of them is named, to be refused.
+`assign_by_needs` takes its place while tasks are there that say what they take. It goes
+through the queue in its order. A task whose needs are free starts; one whose needs are
+not keeps what it lacks from those behind it, so that small tasks never starve a large
+one. A task that waits for its calls lends its CPUs, as it does its worker, and holds
+the rest. So that nobody waits for ever for what its own caller holds, the calls of a
+task that holds something are not kept from anything by those before them; and when
+nothing runs and nothing can start, the first of them is named, to be refused.
 """
 
 from __future__ import annotations
@@ -58,7 +61,9 @@ class NodeCode:
     """How long its tasks take; infinity: unknown, or they wait for others."""
 
     def measured(self, seconds: float) -> None:
-        """Note how long a task took: a moving average in which outliers count little."""
+        """Note how long a task took: a moving average in which outliers count
+        little.
+        """
         if self.seconds == inf:
             self.seconds = seconds
             return
@@ -76,7 +81,9 @@ class Needs:
     rate: str | None = None
     """The name of the rate that its start counts for."""
     is_measured: bool = False
-    """Whether the memory is that of earlier calls: a guess, which nothing is refused for."""
+    """Whether the memory is that of earlier calls: a guess, which nothing is refused
+    for.
+    """
     is_below: bool = False
     """Whether a task that waits for it holds something."""
     is_fresh: bool = False
@@ -117,7 +124,9 @@ class InFlight:
     lost_starts: int = 0
     """How often its worker ended before it began any task."""
     unreadable: str | None = None
-    """What is wrong with something that it sent, once its run has found that it cannot be read."""
+    """What is wrong with something that it sent, once its run has found that it cannot
+    be read.
+    """
     priority: int = 0
     needs: Needs | None = None
     """What it takes while it runs; None: one worker, as any task."""
@@ -138,40 +147,56 @@ class InFlight:
         """Return when that timeout of its will be over: monotonic seconds."""
         policy: Any = self.job.task.timeout
         limit = policy.run_timeout if reason == "run" else policy.idle_timeout
-        return inf if limit is None else limit + (self.sent if reason == "run" else self.alive)
+        return (
+            inf
+            if limit is None
+            else limit + (self.sent if reason == "run" else self.alive)
+        )
 
     def stopped(self) -> Outcome:
         """Return how it ended, when it was told to stop."""
         policy: Any = self.job.task.timeout
         name, now = self.job.task.name, time.monotonic()
         if self.stopping == "run":
-            return Raised(NodeTimeoutError(name, now - self.sent, "run", policy.run_timeout))
+            return Raised(
+                NodeTimeoutError(name, now - self.sent, "run", policy.run_timeout)
+            )
         if self.stopping == "idle":
-            return Raised(NodeTimeoutError(name, now - self.alive, "idle", policy.idle_timeout))
+            return Raised(
+                NodeTimeoutError(name, now - self.alive, "idle", policy.idle_timeout)
+            )
         return Withdrawn()
 
 
 class TaskQueue:
-    """Tasks that wait for a worker: by priority, the runs in turn, called tasks before callers.
+    """Tasks that wait for a worker: by priority, the runs in turn, called tasks before
+    callers.
 
     A task that calls another holds its worker until the answer is there. First come,
     first served, a thousand such callers would hold a thousand workers before the first
-    called task had its turn. So of a run the most deeply nested tasks go first, and among
-    them those that were taken first. The runs take turns: a run of two tasks does not wait
-    for one of two hundred. Where priorities differ, each `OLDEST_EVERY`-th turn is that of
-    the task that was taken first of all, so that none waits for ever.
+    called task had its turn. So of a run the most deeply nested tasks go first, and
+    among them those that were taken first. The runs take turns: a run of two tasks does
+    not wait for one of two hundred. Where priorities differ, each `OLDEST_EVERY`-th
+    turn is that of the task that was taken first of all, so that none waits for ever.
     """
 
     def __init__(self) -> None:
         self._levels: dict[int, dict[object, list[tuple[int, int, InFlight]]]] = {}
-        """By priority and run; the run that has waited for its turn longest is the first."""
+        """By priority and run; the run that has waited for its turn longest is the
+        first.
+        """
         self._turns = 1
         self.count = 0
 
     def __iter__(self) -> Iterator[InFlight]:
-        levels, oldest = [self._levels[priority] for priority in sorted(self._levels)], None
+        levels, oldest = (
+            [self._levels[priority] for priority in sorted(self._levels)],
+            None,
+        )
         if len(levels) > 1 and self._turns % OLDEST_EVERY == 0:
-            tasks = (task for level in levels for run in level.values() for *_, task in run)
+            tasks = (
+                task for level in levels for run in level.values() for *_, task in run
+            )
             oldest = min(tasks, key=attrgetter("id"))
             yield oldest
         for level in reversed(levels):
@@ -184,7 +209,10 @@ class TaskQueue:
         """Have *task* wait for its turn."""
         self.count += 1
         runs = self._levels.setdefault(task.priority, {})
-        insort(runs.setdefault(task.job.run.run_id, []), (-task.job.task.depth, task.id, task))
+        insort(
+            runs.setdefault(task.job.run.run_id, []),
+            (-task.job.task.depth, task.id, task),
+        )
 
     def remove(self, tasks: Iterable[InFlight]) -> None:
         """Take out those of *tasks* that are there; the other runs are next."""
@@ -258,7 +286,9 @@ def assign(
     """
     states = [each.state for each in workers]
     running = states.count(WorkerState.BUSY)
-    present = running + states.count(WorkerState.IDLE) + states.count(WorkerState.STARTING)
+    present = (
+        running + states.count(WorkerState.IDLE) + states.count(WorkerState.STARTING)
+    )
     wanted = min(limits.size, max(limits.keep, running + queue.count))
     share, rest = divmod(queue.count, limits.size)
     idle = [n for n, state in enumerate(states) if state is WorkerState.IDLE]
@@ -277,7 +307,8 @@ def assign(
         batch: list[InFlight] = []
         seconds = 0.0
         while task is not None and len(batch) < min(most, limits.batch):
-            # Where it gets its task in any case, and no other, it does not matter how long that is.
+            # Where it gets its task in any case, and no other, it does not matter how
+            # long that is.
             if least < most:
                 seconds += task.seconds
                 if seconds > BATCH_SECONDS and len(batch) >= least:
@@ -303,7 +334,9 @@ class Assignment:
     lacking: set[str] = field(default_factory=set)
     """The names of what tasks wait for."""
     stuck: tuple[InFlight, str] | None = None
-    """A task, and the name of what it lacks, which tasks hold that wait for their calls."""
+    """A task, and the name of what it lacks, which tasks hold that wait for their
+    calls.
+    """
 
 
 class _Free:
@@ -337,8 +370,12 @@ class _Free:
         self._gpus = [gpu for gpu in self._gpus if gpu not in kind.gpus]
 
     def take(self, needs: Needs) -> set[str]:
-        """Give away what a task needs; or return the names of what it cannot have now."""
-        wanted = needs.amounts if needs.rate is None else {**needs.amounts, needs.rate: 1}
+        """Give away what a task needs; or return the names of what it cannot have
+        now.
+        """
+        wanted = (
+            needs.amounts if needs.rate is None else {**needs.amounts, needs.rate: 1}
+        )
         kept = set() if needs.is_below else self.kept
         lacking = {
             name
@@ -346,7 +383,9 @@ class _Free:
             if name in kept or amount > self.amounts[name] + _ROUNDING
         }
         # A guess keeps no task from running alone.
-        if lacking and not (self.is_quiet and needs.is_measured and lacking == {"memory"}):
+        if lacking and not (
+            self.is_quiet and needs.is_measured and lacking == {"memory"}
+        ):
             return lacking
         self.places -= 1
         self.is_quiet = False
@@ -355,10 +394,14 @@ class _Free:
         return set()
 
     def take_worker(self, needs: Needs) -> int | WorkerKind:
-        """Return the index of the worker that a task gets, or the kind of one to start."""
+        """Return the index of the worker that a task gets, or the kind of one to
+        start.
+        """
         count = int(needs.amounts.get("gpus", 0))
         found: int | WorkerKind
-        found = kind = WorkerKind(needs.threads, tuple(self._gpus[:count]), needs.is_fresh)
+        found = kind = WorkerKind(
+            needs.threads, tuple(self._gpus[:count]), needs.is_fresh
+        )
         for index, each in self._kinds.items():
             is_free = len(each.gpus) == count and {*each.gpus} <= {*self._gpus}
             is_alike = (each.threads, each.is_fresh) == (needs.threads, needs.is_fresh)

@@ -9,13 +9,14 @@
                           SentCodes --- bytes, or nothing -+
                                         and what to drop
 
-Code is what it is at the call. So a node is packed for each call, unless its `References` say
-that an earlier packing still stands for it: all that it refers to is the very same. Code with
-the same bytes has the same digest, and is sent to a worker once.
+Code is what it is at the call. So a node is packed for each call, unless its
+`References` say that an earlier packing still stands for it: all that it refers to is
+the very same. Code with the same bytes has the same digest, and is sent to a worker
+once.
 
-Each store of code is bounded by bytes, not by entries: a closure may hold a large array. What
-was used least recently goes first. The coordinator decides what a worker drops, so that both
-know the same; dropped code is sent again when it is needed.
+Each store of code is bounded by bytes, not by entries: a closure may hold a large
+array. What was used least recently goes first. The coordinator decides what a worker
+drops, so that both know the same; dropped code is sent again when it is needed.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ _log: Final = logging.getLogger("flowpregel.worker")
 
 
 class RecentlyUsed(Generic[KeyT, ValueT]):
-    """Entries in the order of their use, as many as there is room for; any OS thread may ask.
+    """Entries in the order of their use, as many as there is room for; any OS thread
+    may ask.
 
     The newest entry is kept however large it is.
 
@@ -82,7 +84,9 @@ class RecentlyUsed(Generic[KeyT, ValueT]):
             return entry[0]
 
     def put(self, key: KeyT, value: ValueT, size: int) -> list[KeyT]:
-        """Keep *value*, of *size* bytes, under *key*; return the keys of what is dropped for it."""
+        """Keep *value*, of *size* bytes, under *key*; return the keys of what is
+        dropped for it.
+        """
         dropped: list[KeyT] = []
         with self._lock:
             before = self._entries.pop(key, None)
@@ -107,15 +111,30 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    slim = node if called else replace(
-        node, triggers=(), retry=(), cache=None, timeout=None, handler=None, executor=None,
-        mapper=None, metadata={}, tags=(), subgraph=None,
-    )  # fmt: skip
+    slim = (
+        node
+        if called
+        else replace(
+            node,
+            triggers=(),
+            retry=(),
+            cache=None,
+            timeout=None,
+            handler=None,
+            executor=None,
+            mapper=None,
+            metadata={},
+            tags=(),
+            subgraph=None,
+        )
+    )
     try:
         return dumps(slim)
     except Exception as error:
         parts: list[tuple[str, str, Any]]
-        parts = [("code", "function", each.func or each.coroutine) for each in slim.steps]
+        parts = [
+            ("code", "function", each.func or each.coroutine) for each in slim.steps
+        ]
         parts += [("code", "writers", slim.writers), ("code", "node", slim)]
         raise first_unpicklable(node.name, parts, error) from error
 
@@ -125,7 +144,9 @@ class Packing:
     """The last packing of one node."""
 
     node: Node
-    """The node. While it is kept, no other object has its id, nor that of its function."""
+    """The node. While it is kept, no other object has its id, nor that of its
+    function.
+    """
     code: NodeCode
     references: References | None
     """Whether the code may be used again; None: it is packed for each call."""
@@ -139,7 +160,9 @@ def _references_of(node: Node) -> References | None:
 
 
 class PackedCodes:
-    """The last packings of nodes, for all pools of this process; any OS thread may ask."""
+    """The last packings of nodes, for all pools of this process; any OS thread may
+    ask.
+    """
 
     def __init__(self) -> None:
         self._packings: RecentlyUsed[Hashable, Packing] = RecentlyUsed()
@@ -171,9 +194,12 @@ class PackedCodes:
         return self._pack(key, node, packing)
 
     def of_function(self, function: Callable[..., Any]) -> tuple[Node, NodeCode | None]:
-        """Return a node that calls *function*, and its code; None: that cannot be packed."""
+        """Return a node that calls *function*, and its code; None: that cannot be
+        packed.
+        """
         key: Hashable = id(function)
-        if isinstance(function, MethodType):  # each access to a method makes a new object
+        # each access to a method makes a new object
+        if isinstance(function, MethodType):
             key = id(function.__func__), id(function.__self__)
         packing = self._packings.get(key)
         if packing is None:
@@ -187,8 +213,8 @@ class PackedCodes:
             return node, None
 
     def _pack(self, key: Hashable, node: Node, packing: Packing | None) -> NodeCode:
-        # Before it is packed: what changes meanwhile is seen at the next call. Code of which
-        # parts can change unseen is not searched again.
+        # Before it is packed: what changes meanwhile is seen at the next call. Code of
+        # which parts can change unseen is not searched again.
         references = None
         if packing is None or packing.references is not None:
             references = _references_of(node)
@@ -225,16 +251,22 @@ def _warn_of_size(node: Node, size: int) -> None:
         kind = type(captures[largest]).__name__
         of_it, wanted = f", most of it {largest!r} ({kind})", largest
     _log.warning(
-        "the code of %r is %.1f MB%s: that goes to the workers with the function, each time it "
+        "the code of %r is %.1f MB%s: that goes to the workers with the function, each "
+        "time it "
         "has changed. Pass large values as arguments, as shared(%s), and they are copied once",
-        node.name, size / 1e6, of_it, wanted,
-    )  # fmt: skip
+        node.name,
+        size / 1e6,
+        of_it,
+        wanted,
+    )
 
 
 def _captures(target: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names and the values that a callable takes along."""
     if isinstance(target, partial):
-        yield from ((f"argument {number}", value) for number, value in enumerate(target.args))
+        yield from (
+            (f"argument {number}", value) for number, value in enumerate(target.args)
+        )
         yield from target.keywords.items()
         yield from _captures(target.func)
     elif isinstance(target, MethodType):
@@ -290,7 +322,9 @@ class ReceivedCode:
 
 
 class CalledNodes:
-    """The nodes that tasks in workers have called last: calls of one code have one node."""
+    """The nodes that tasks in workers have called last: calls of one code have one
+    node.
+    """
 
     def __init__(self) -> None:
         self._received: RecentlyUsed[bytes, ReceivedCode] = RecentlyUsed()

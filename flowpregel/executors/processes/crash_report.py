@@ -17,19 +17,22 @@ RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 def last_lines(text: str) -> str:
     """Return the last lines of *text*, the very long ones cut."""
-    return "\n".join(line[:_LONGEST_LINE] for line in text.split("\n")[-1 - _TAIL_LINES :])
+    return "\n".join(
+        line[:_LONGEST_LINE] for line in text.split("\n")[-1 - _TAIL_LINES :]
+    )
 
 
 def reap(process: Any) -> tuple[int | None, int | None] | None:
     """Return how the loky *process* ended, or None if it has not; leaves no zombie.
 
-    That is its exit code (negative: the signal) and its peak memory in bytes. None is what
-    somebody else has asked the kernel before.
+    That is its exit code (negative: the signal) and its peak memory in bytes. None is
+    what somebody else has asked the kernel before.
     """
     try:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
     except ChildProcessError:
-        # multiprocessing looks after its children whenever it starts one, and was first.
+        # multiprocessing looks after its children whenever it starts one, and was
+        # first.
         process.join(0)
         return process.exitcode, None
     if pid == 0:
@@ -42,23 +45,33 @@ def reap(process: Any) -> tuple[int | None, int | None] | None:
 
 
 def memory_sizes(pid: int) -> dict[str, int]:
-    """Return what the kernel says of a process's memory, in bytes; nothing where it does not."""
+    """Return what the kernel says of a process's memory, in bytes; nothing where it
+    does not.
+    """
     with suppress(OSError):
-        fields = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        fields = (
+            line.split()
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
         return {each[0]: int(each[1]) << 10 for each in fields if each[2:] == ["kB"]}
     return {}
 
 
 def memory_of(pid: int) -> int:
-    """Return the resident memory of a process and its children; 0 where that cannot be known.
+    """Return the resident memory of a process and its children; 0 where that cannot be
+    known.
 
-    In bytes, without what they share with others, such as the arrays that its tasks are given.
+    In bytes, without what they share with others, such as the arrays that its tasks are
+    given.
     """
     sizes = memory_sizes(pid)
     own = sizes.get("RssAnon:", 0) + sizes.get("RssFile:", 0)
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            own += sum(memory_of(int(child)) for child in (thread / "children").read_text().split())
+            own += sum(
+                memory_of(int(child))
+                for child in (thread / "children").read_text().split()
+            )
     return own
 
 
@@ -69,12 +82,16 @@ def forget_peak(pid: int) -> None:
 
 
 def peak_of(pid: int) -> int:
-    """Return the most memory (bytes) that a process had since `forget_peak`; 0: not known."""
+    """Return the most memory (bytes) that a process had since `forget_peak`; 0: not
+    known.
+    """
     return memory_sizes(pid).get("VmHWM:", 0)
 
 
 def cpu_of(pid: int) -> float:
-    """Return the seconds of CPU that a process has used; 0 where that cannot be known."""
+    """Return the seconds of CPU that a process has used; 0 where that cannot be
+    known.
+    """
     with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -82,8 +99,11 @@ def cpu_of(pid: int) -> float:
 
 
 def count_oom_kills() -> int:
-    """Return how many processes the kernel's OOM killer has killed so far, as far as we see."""
-    with suppress(OSError):  # not every system counts; those that a cgroup's limit ended count too
+    """Return how many processes the kernel's OOM killer has killed so far, as far as we
+    see.
+    """
+    # not every system counts; those that a cgroup's limit ended count too
+    with suppress(OSError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
@@ -110,7 +130,9 @@ def cause_of(exit_code: int | None, *, oom: bool) -> str:
 
 
 def describe(peak_rss: int | None, tail: str) -> str:
-    """Return what else is known about a worker that ended: its memory (bytes), its stderr."""
+    """Return what else is known about a worker that ended: its memory (bytes), its
+    stderr.
+    """
     parts = [] if peak_rss is None else [f"peak memory: {peak_rss / 2**20:.0f} MiB"]
     if tail.strip():
         parts.append(f"last lines of its stderr:\n{tail.rstrip()}")

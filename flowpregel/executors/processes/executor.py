@@ -1,4 +1,6 @@
-"""`ProcessExecutor`: jobs and plain functions in worker processes, from any OS thread."""
+"""`ProcessExecutor`: jobs and plain functions in worker processes, from any OS
+thread.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,21 @@ from weakref import WeakSet
 
 from flowpregel._core.commands import name_of
 from flowpregel._core.effects import Call, Ended, Event, StepContext
-from flowpregel._core.records import RETURN, Arguments, Kind, Outcome, Raised, Returned, Task
+from flowpregel._core.records import (
+    RETURN,
+    Arguments,
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+)
 from flowpregel.context import Job
-from flowpregel.errors import ConfigurationError, ExecutorUnavailableError, FlowPregelError
+from flowpregel.errors import (
+    ConfigurationError,
+    ExecutorUnavailableError,
+    FlowPregelError,
+)
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.processes import messages, serialization
 from flowpregel.executors.processes.arrivals import UnreadEnd, unreadable_result
@@ -39,9 +53,12 @@ from flowpregel.executors.unread import LazyFuture, UnreadEvent
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 _ROOM: Final = 512
-"""Jobs for each worker that may be with the pool: some tens of milliseconds of the smallest."""
+"""Jobs for each worker that may be with the pool: some tens of milliseconds of the
+smallest.
+"""
 _ELSEWHERE: Final = (
-    "this pool of worker processes belongs to the process that this one was forked from: "
+    "this pool of worker processes belongs to the process that this one was forked "
+    "from: "
     "make a ProcessExecutor of your own here"
 )
 _NUMERIC: Final = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "NUMBA", "TBB")
@@ -70,10 +87,16 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._pid = os.getpid()
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start each job as soon as a worker is free; its `Ended` is posted exactly once."""
+        """Start each job as soon as a worker is free; its `Ended` is posted exactly
+        once.
+        """
         tasks: list[InFlight] = []
         try:
-            if self.is_closed or self._pid != os.getpid() or not self._pool.loop.is_started:
+            if (
+                self.is_closed
+                or self._pid != os.getpid()
+                or not self._pool.loop.is_started
+            ):
                 self._start_pool()
             for job in jobs:
                 try:
@@ -100,13 +123,16 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             if self.is_closed:
                 raise ExecutorUnavailableError(CLOSED)
             if not self._pool.loop.is_started:
-                # At exit it waits for all its children: what is registered after it ends ours.
+                # At exit it waits for all its children: what is registered after it
+                # ends ours.
                 import multiprocessing.util  # noqa: F401, PLC0415
 
                 try:
                     self._pool.start()
                 except RuntimeError as error:  # the system gives no more OS threads
-                    raise ExecutorUnavailableError(f"the pool cannot start: {error}") from error
+                    raise ExecutorUnavailableError(
+                        f"the pool cannot start: {error}"
+                    ) from error
                 atexit.register(self.close)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
@@ -114,7 +140,9 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._pool.loop.call(partial(self._pool.cancel, key, kill))
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a job that waits; let one that runs know that its run is to end soon."""
+        """Withdraw a job that waits; let one that runs know that its run is to end
+        soon.
+        """
         self._pool.loop.call(partial(self._pool.warn, key))
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
@@ -130,8 +158,14 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         grace: it is not waited for.
         """
         if self._pool.loop.is_started and self._pid == os.getpid():
-            ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)")
-            self.leave_packed(contexts, serialization.pack((tuple(contexts), ended)).data)
+            ended = (
+                None
+                if error is None
+                else messages.pack_outcome(Raised(error), "(the run)")
+            )
+            self.leave_packed(
+                contexts, serialization.pack((tuple(contexts), ended)).data
+            )
 
     def leave_packed(self, contexts: Sequence[bytes], body: bytes) -> None:
         """Do what `leave` does.
@@ -156,7 +190,9 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._conclude(self._release)
 
     def _conclude(self, work: Callable[[], None], *, wait: bool = True) -> None:
-        """Do *work*, which ends the I/O thread; not on that, where a future's callback may be."""
+        """Do *work*, which ends the I/O thread; not on that, where a future's callback
+        may be.
+        """
         if wait and not self._pool.loop.is_current():
             work()
         else:
@@ -168,7 +204,9 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         atexit.unregister(self.close)
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
-        """Return the jobs that workers run now; what waits behind them was sent ahead of time."""
+        """Return the jobs that workers run now; what waits behind them was sent ahead
+        of time.
+        """
         now, monotonic, found = time.time_ns(), time.monotonic(), {}
         for worker in tuple(self._pool.workers):
             if (task := worker.running()) is not None:
@@ -183,7 +221,11 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
     # ------------------------------------------------ plain functions
 
     def submit(
-        self, fn: Callable[Params, Result], /, *args: Params.args, **kwargs: Params.kwargs
+        self,
+        fn: Callable[Params, Result],
+        /,
+        *args: Params.args,
+        **kwargs: Params.kwargs,
     ) -> Future[Result]:
         """Call ``fn(*args, **kwargs)`` in a worker; return the future of its result.
 
@@ -194,8 +236,15 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             raise RuntimeError("cannot schedule new futures after shutdown")
         node, code = codes.of_function(fn)
         arguments = captured(Arguments(args, kwargs))
-        called = Task(f"call-{next(self._numbers)}", node, Kind.CALL, arguments, "", code=code)
-        job = Job(called, StepContext("", "", 0, 0), key=(called.id, 1), variables=copy_context())
+        called = Task(
+            f"call-{next(self._numbers)}", node, Kind.CALL, arguments, "", code=code
+        )
+        job = Job(
+            called,
+            StepContext("", "", 0, 0),
+            key=(called.id, 1),
+            variables=copy_context(),
+        )
         future = PoolFuture(partial(self.cancel, job.key, kill=True), self._pool)
         self.start((job,), future)
         self._open.add(future)
@@ -212,8 +261,9 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
     ) -> Iterator[Result]:
         """Call *fn* with the items of *iterables*; return its results in their order.
 
-        As in the standard library, all calls are submitted now, and an error is raised where the
-        result of its call would have come; with chunks, where those of its chunk would have.
+        As in the standard library, all calls are submitted now, and an error is raised
+        where the result of its call would have come; with chunks, where those of its
+        chunk would have.
 
         Args:
             fn: What to call.
@@ -235,7 +285,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         return _items_of(super().map(call, chunks, timeout=timeout))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; end the workers when those that were submitted have ended.
+        """Take no more calls; end the workers when those that were submitted have
+        ended.
 
         Args:
             wait: Whether to return only then.
@@ -263,7 +314,9 @@ def _chunks_of(
         yield chunk
 
 
-def _call_each(fn: Callable[..., Result], chunk: Iterable[tuple[Any, ...]]) -> list[Result]:
+def _call_each(
+    fn: Callable[..., Result], chunk: Iterable[tuple[Any, ...]]
+) -> list[Result]:
     """Call *fn* with each of the arguments in *chunk*; runs in a worker."""
     return [fn(*args) for args in chunk]
 
@@ -283,7 +336,8 @@ def _items_of(chunks: Iterator[list[Result]]) -> Iterator[Result]:
 class PoolFuture(LazyFuture[Any]):
     """The result of a plain function in a worker, and its mailbox.
 
-    `cancel` stops the function even while it runs. Who asks for the result first unpickles it.
+    `cancel` stops the function even while it runs. Who asks for the result first
+    unpickles it.
 
     Args:
         stop: Stops the function.
@@ -298,14 +352,17 @@ class PoolFuture(LazyFuture[Any]):
         self._pool = pool
 
     def cancel(self) -> bool:
-        """Withdraw the call, or stop it where it runs; return whether it made no result."""
+        """Withdraw the call, or stop it where it runs; return whether it made no
+        result.
+        """
         if not super().cancel():
             return False
         self._stop()
         return True
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """Have *fn* called with this future when it is done: not on the OS thread of the pool.
+        """Have *fn* called with this future when it is done: not on the OS thread of
+        the pool.
 
         That one serves every run, and what is called may block.
         """
@@ -320,20 +377,27 @@ class PoolFuture(LazyFuture[Any]):
     def post(self, *events: Event | UnreadEvent) -> None:
         """Settle it when the call has ended."""
         for event in events:
-            if isinstance(event, Ended | UnreadEnd) and self.set_running_or_notify_cancel():
+            if (
+                isinstance(event, Ended | UnreadEnd)
+                and self.set_running_or_notify_cancel()
+            ):
                 failed = event.is_failure if isinstance(event, UnreadEnd) else True
                 self.arrive(partial(_returned_by, _reader_of(event)), failed=failed)
 
 
 def _reader_of(event: Ended | UnreadEnd) -> Callable[[], Outcome]:
-    """Return what reads how a call has ended; it keeps the arguments only if it must."""
+    """Return what reads how a call has ended; it keeps the arguments only if it
+    must.
+    """
     if isinstance(event, UnreadEnd) and isinstance(event.outcome, PackedOutcome):
         return partial(_read_alone, event.outcome, event.task.job.task.name)
     return partial(_read_whole, event)
 
 
 def _read_alone(packed: PackedOutcome, task: str) -> Outcome:
-    """Return how *task* ended; what is no `Exception` is raised where the result is asked for."""
+    """Return how *task* ended; what is no `Exception` is raised where the result is
+    asked for.
+    """
     try:
         return packed.read()
     except Exception as error:  # noqa: BLE001 - a user's class may raise anything
@@ -345,7 +409,9 @@ def _read_whole(event: Ended | UnreadEnd) -> Outcome:
 
 
 def _returned_by(read: Callable[[], Outcome]) -> tuple[Any, BaseException | None]:
-    """Return what a plain function returned or raised; *read* returns how its call ended."""
+    """Return what a plain function returned or raised; *read* returns how its call
+    ended.
+    """
     match read():
         case Returned(writes):
             return dict(writes).get(RETURN), None
@@ -364,17 +430,16 @@ class ProcessExecutor(PoolExecutor):
     Args:
         max_workers: How many tasks run at the same time; None: as many as this
             process may use CPUs (affinity and cgroup quota included).
-        initializer: Called in each worker before its first task.
-        initargs: Its arguments.
-        env: Environment variables for the workers, beside the program's own.
-        worker_max_tasks: A worker is replaced after that many tasks.
-        worker_max_rss: A worker that uses more memory (bytes) after a task is replaced.
-        grace: Seconds between the signal that asks a task to stop, and the kill.
-        shared_memory: The most bytes of shared memory for large buffers; None: a quarter
+        initializer: Called in each worker before its first task. initargs: Its
+        arguments. env: Environment variables for the workers, beside the program's own.
+        worker_max_tasks: A worker is replaced after that many tasks. worker_max_rss: A
+        worker that uses more memory (bytes) after a task is replaced. grace: Seconds
+        between the signal that asks a task to stop, and the kill. shared_memory: The
+        most bytes of shared memory for large buffers; None: a quarter
             of the machine's memory. What does not fit goes through the links.
-        limits: How many calls of tasks with ``limit="name"`` may run at once, by name. Under
-            ``"cpus"``, ``"memory"`` and ``"gpus"``: how much of that there is for tasks that
-            say what they take, if it is not what the machine has.
+        limits: How many calls of tasks with ``limit="name"`` may run at once, by name.
+            Under ``"cpus"``, ``"memory"`` and ``"gpus"``: how much of that there is for
+            tasks that say what they take, if it is not what the machine has.
         limits_folder: A folder, such as the store's: the named limits are those of all
             programs that name the same one.
 
@@ -386,7 +451,9 @@ class ProcessExecutor(PoolExecutor):
         ...     graph.compile(executor=pool).invoke(state)
     """
 
-    capabilities = Capabilities(isolates=True, times_out=True, cancels=True, admits=True)
+    capabilities = Capabilities(
+        isolates=True, times_out=True, cancels=True, admits=True
+    )
     pool_class: ClassVar[type[Pool]] = Pool
     _pool: Pool
 
@@ -408,19 +475,25 @@ class ProcessExecutor(PoolExecutor):
         _check_count("worker_max_tasks", worker_max_tasks)
         _check_count("worker_max_rss", worker_max_rss)
         if grace < 0:
-            raise ConfigurationError(f"grace is {grace!r}; it is seconds and cannot be negative")
+            raise ConfigurationError(
+                f"grace is {grace!r}; it is seconds and cannot be negative"
+            )
         from loky import cpu_count  # noqa: PLC0415 - 56 ms, only when a pool is made
 
         cpus = int(cpu_count())
         size = max_workers or cpus
         caps = {
-            name: cap for name, cap in thread_caps(cpus, size).items() if name not in (env or {})
+            name: cap
+            for name, cap in thread_caps(cpus, size).items()
+            if name not in (env or {})
         }
         amounts, gpus = amounts_of(limits, max(size, cpus))
         settings = PoolSettings(
             size=size,
             env={**caps, **(env or {})},
-            initializer=serialization.dumps((initializer, initargs)) if initializer else b"",
+            initializer=serialization.dumps((initializer, initargs))
+            if initializer
+            else b"",
             worker_max_tasks=worker_max_tasks,
             worker_max_rss=worker_max_rss,
             grace=grace,
@@ -432,7 +505,11 @@ class ProcessExecutor(PoolExecutor):
             capped=tuple(caps),
         )
         super().__init__(self.pool_class(settings), _ROOM * size)
-        named = {name: amount for name, amount in amounts.items() if name not in OF_THE_MACHINE}
+        named = {
+            name: amount
+            for name, amount in amounts.items()
+            if name not in OF_THE_MACHINE
+        }
         self.shared_limits = SharedLimits(named, settings.limits_folder)
         _pools.add(self._pool)
 
@@ -453,7 +530,8 @@ def thread_caps(cpus: int, workers: int) -> Mapping[str, str]:
 
 
 def worker_memory() -> tuple[int, int]:
-    """Return how many workers there are in all pools, and the bytes of memory they take.
+    """Return how many workers there are in all pools, and the bytes of memory they
+    take.
 
     Pages that workers share are counted once for each of them.
     """
@@ -470,7 +548,8 @@ _default: ProcessExecutor | None = None
 
 
 def default_pool() -> ProcessExecutor:
-    """Return the program's shared pool: made when first asked for, closed when the program ends.
+    """Return the program's shared pool: made when first asked for, closed when the
+    program ends.
 
     Example:
         >>> default_pool() is default_pool()

@@ -1,14 +1,16 @@
 """The guard: a small process that ends what tasks have started, when nobody else can.
 
-A worker is killed with its coordinator, by the kernel, before any code of ours runs in it. What
-its tasks had started (a shell, a subprocess) would live on. The guard is a child of the coordinator
-too, in a session of its own: it waits for the coordinator's end, and then kills the process groups
-of all workers. On Linux it also finds the processes that left those groups, by the mark in the
-environment that a worker hands down to every program it starts. A worker that goes on finds by that
-mark what a task of its that was stopped had started.
+A worker is killed with its coordinator, by the kernel, before any code of ours runs in
+it. What its tasks had started (a shell, a subprocess) would live on. The guard is a
+child of the coordinator too, in a session of its own: it waits for the coordinator's
+end, and then kills the process groups of all workers. On Linux it also finds the
+processes that left those groups, by the mark in the environment that a worker hands
+down to every program it starts. A worker that goes on finds by that mark what a task of
+its that was stopped had started.
 
-It is told of workers on its standard input, a line each: what became of it, the pid, the mark. It
-runs as a script of its own and imports nothing of the package, to be small and to start quickly.
+It is told of workers on its standard input, a line each: what became of it, the pid,
+the mark. It runs as a script of its own and imports nothing of the package, to be small
+and to start quickly.
 """
 
 from __future__ import annotations
@@ -50,7 +52,14 @@ class Guard:
             # Without a guard the workers still die with the coordinator.
             with contextlib.suppress(OSError):
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", __file__, str(os.getpid()), tempfile.gettempdir()],
+                    [
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        __file__,
+                        str(os.getpid()),
+                        tempfile.gettempdir(),
+                    ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,
@@ -58,7 +67,9 @@ class Guard:
         self._tell(f"+ {pid} {mark}\n")
 
     def remove(self, pid: int, mark: str, *, killed: bool) -> None:
-        """Note that worker *pid* has ended; if it was *killed*, so do all that its task started."""
+        """Note that worker *pid* has ended; if it was *killed*, so do all that its task
+        started.
+        """
         self._tell(f"{'x' if killed else '-'} {pid} {mark}\n")
 
     def _tell(self, line: str) -> None:
@@ -74,17 +85,22 @@ class Guard:
             self._process = None
 
 
-# -------------------------------------------------------------------- the guard's own process
+# the guard's own process ---------------------------------------------------
 
 
 def end_marked(marks: set[bytes], besides: int = 0, since: float = 0.0) -> None:
-    """Kill every process that was started with one of *marks* in its environment (Linux).
+    """Kill every process that was started with one of *marks* in its environment
+    (Linux).
 
     Not the one *besides*, nor those that began before *since* (monotonic seconds).
     """
     wanted = {MARK.encode() + b"=" + mark for mark in marks}
     for _ in range(_ROUNDS):
-        found = [pid for pid in processes_with(wanted) if pid != besides and since <= began(pid)]
+        found = [
+            pid
+            for pid in processes_with(wanted)
+            if pid != besides and since <= began(pid)
+        ]
         for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -94,19 +110,29 @@ def end_marked(marks: set[bytes], besides: int = 0, since: float = 0.0) -> None:
 
 
 def processes_with(wanted: set[bytes]) -> list[int]:
-    """Return the pids of all processes that have one of *wanted* in their environment."""
+    """Return the pids of all processes that have one of *wanted* in their
+    environment.
+    """
     found: list[int] = []
     with contextlib.suppress(OSError):
         for name in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+            with (
+                contextlib.suppress(OSError),
+                open(f"/proc/{name}/environ", "rb") as file,
+            ):
                 if wanted.intersection(file.read().split(b"\0")):
                     found.append(int(name))
     return found
 
 
 def began(pid: int) -> float:
-    """Return when process *pid* was started, in monotonic seconds, or a little later (Linux)."""
-    with contextlib.suppress(OSError, AttributeError), open(f"/proc/{pid}/stat", "rb") as file:
+    """Return when process *pid* was started, in monotonic seconds, or a little later
+    (Linux).
+    """
+    with (
+        contextlib.suppress(OSError, AttributeError),
+        open(f"/proc/{pid}/stat", "rb") as file,
+    ):
         ticks = int(file.read().rpartition(b")")[2].split()[19])
         # The kernel counts from the boot, and rounds down.
         asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
@@ -146,7 +172,9 @@ def guard(coordinator: int) -> None:
 
 
 def leave_nothing(marks: set[bytes], *, kill: bool) -> None:
-    """Remove the scratch folders of workers that have ended; if *kill*, end what they started."""
+    """Remove the scratch folders of workers that have ended; if *kill*, end what they
+    started.
+    """
     if kill:
         end_marked(marks)
     with contextlib.suppress(OSError):

@@ -1,6 +1,7 @@
 """Who waits at the ends of the links: the pool's I/O thread, and a worker's own end.
 
-Of the coordinator's OS threads, the I/O thread alone touches links, workers and the queue.
+Of the coordinator's OS threads, the I/O thread alone touches links, workers and the
+queue.
 
 ::
 
@@ -13,11 +14,11 @@ Of the coordinator's OS threads, the I/O thread alone touches links, workers and
     mailboxes    <---- events ------  dispatch ---- tasks -----------------> link
 
 The loop is these five verbs. Other OS threads hand it commands, so nothing in the pool
-needs a lock. **No code of the user's runs on it**: whatever blocked it would hold up the timeouts,
-deaths and results of every run. Results, chunks and calls stay bytes here (`arrivals`), what is
-printed and logged is written on an OS thread of its own (`side_threads`), and a third one calls
-what users add to futures, and drops what they gave. What goes wrong here is reported, and the loop
-goes on.
+needs a lock. **No code of the user's runs on it**: whatever blocked it would hold up
+the timeouts, deaths and results of every run. Results, chunks and calls stay bytes here
+(`arrivals`), what is printed and logged is written on an OS thread of its own
+(`side_threads`), and a third one calls what users add to futures, and drops what they
+gave. What goes wrong here is reported, and the loop goes on.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class Timer:
         """None: it was called, or cancelled."""
 
     def cancel(self) -> None:
-        """Do not call the action; on the I/O thread. Nothing happens if that is too late."""
+        """Do not call the action; on the I/O thread. Nothing happens if that is too
+        late.
+        """
         if self.action is not None:
             self.action = None
             self._loop.forget_timer()
@@ -100,7 +103,9 @@ class IOLoop:
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
         self.watch(self._wake_read.fileno(), partial(self._wake_read.recv, 4096))
-        self._thread = threading.Thread(target=self._run, name="flowpregel-io", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="flowpregel-io", daemon=True
+        )
         self._watchdog = Watchdog()
 
     # for any OS thread
@@ -144,10 +149,14 @@ class IOLoop:
         return timer
 
     def forget_timer(self) -> None:
-        """Note that a timer was cancelled; drop all of these once they are half of the heap."""
+        """Note that a timer was cancelled; drop all of these once they are half of the
+        heap.
+        """
         self._cancelled_timers += 1
         if 2 * self._cancelled_timers > len(self._timers):
-            self._timers = [entry for entry in self._timers if entry[2].action is not None]
+            self._timers = [
+                entry for entry in self._timers if entry[2].action is not None
+            ]
             heapq.heapify(self._timers)
             self._cancelled_timers = 0
 
@@ -156,7 +165,9 @@ class IOLoop:
         """How many timers will still call their action."""
         return len(self._timers) - self._cancelled_timers
 
-    def watch(self, fd: int, read: Action | None = None, write: Action | None = None) -> None:
+    def watch(
+        self, fd: int, read: Action | None = None, write: Action | None = None
+    ) -> None:
         """Call *read* whenever *fd* is readable, *write* whenever it can be written.
 
         Without both it is watched no longer; that must come before it is closed.
@@ -173,7 +184,11 @@ class IOLoop:
     def _run(self) -> None:
         watchdog = self._watchdog
         while not self.is_done:
-            seconds = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+            seconds = (
+                max(0.0, self._timers[0][0] - time.monotonic())
+                if self._timers
+                else None
+            )
             ready = self._selector.select(seconds)
             watchdog.turn_began = time.monotonic()
             if not watchdog.is_awake:
@@ -211,7 +226,9 @@ class IOLoop:
         self._guarded(self._dispatch)
 
     def _guarded(self, action: Action) -> None:
-        """Call *action*; what it raises must not end the I/O thread, which serves all runs."""
+        """Call *action*; what it raises must not end the I/O thread, which serves all
+        runs.
+        """
         try:
             action()
         except BaseException:  # noqa: BLE001 - whatever it is, nobody here may end
@@ -222,9 +239,12 @@ class IOLoop:
 
 
 class Answer(CallFuture[Any], LazyFuture[Any]):
-    """The result of a call that a task in a worker has made; the task itself reads it."""
+    """The result of a call that a task in a worker has made; the task itself reads
+    it.
+    """
 
-    # An OS thread of its own reads the link: a caller that waits here stops nobody else.
+    # An OS thread of its own reads the link: a caller that waits here stops nobody
+    # else.
     _needs_loop: ClassVar[bool] = False
 
     def take(self, body: bytes) -> None:
@@ -241,7 +261,9 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
 
 
 def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | None]:
-    """Return the result of a call, or the error that it raises where its result is wanted."""
+    """Return the result of a call, or the error that it raises where its result is
+    wanted.
+    """
     settled = CallFuture[Any]()
     try:
         settled.settle(packed.read())
@@ -254,8 +276,9 @@ def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | Non
 class WorkerLink:
     """The worker's end of the link.
 
-    Any OS thread sends, whole frames only. The main thread receives, between tasks, until a
-    task makes a request and may wait for the answer: from then on an OS thread of its own does.
+    Any OS thread sends, whole frames only. The main thread receives, between tasks,
+    until a task makes a request and may wait for the answer: from then on an OS thread
+    of its own does.
 
     Args:
         connection: A connected stream socket.
@@ -281,11 +304,13 @@ class WorkerLink:
         self.job: Job | None = None
         """Its job, while its code runs."""
 
-    def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
+    def send(
+        self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0
+    ) -> None:
         """Send a frame. When the coordinator is gone, nothing happens.
 
-        What a signal handler raises meanwhile is raised at once; the next frame that is sent
-        finds what is left of this one.
+        What a signal handler raises meanwhile is raised at once; the next frame that is
+        sent finds what is left of this one.
         """
         head = HEADER.pack(self._mark, kind, flags, 0, number, len(body))
         self._outbox.append((head + body, deque()))
@@ -302,12 +327,17 @@ class WorkerLink:
                         self._outbox.popleft()
                         continue
                     try:
-                        # No signal handler runs between the call and the note of its result.
+                        # No signal handler runs between the call and the note of its
+                        # result.
                         sent.extend(map(self._socket.send, (memoryview(data)[done:],)))
                     except BlockingIOError:
-                        os.set_blocking(self._socket.fileno(), True)  # a task has set it so
+                        # a task has set it so
+                        os.set_blocking(self._socket.fileno(), True)
             except OSError as error:
-                if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                if (
+                    error.__traceback__ is not None
+                    and error.__traceback__.tb_next is not None
+                ):
                     raise  # by a handler
                 self._outbox = deque(maxlen=0)
             finally:

@@ -49,18 +49,37 @@ from flowpregel.executors.processes.shared_memory import Arena
 _log: Final = logging.getLogger("flowpregel.worker")
 
 _TASK_FIELDS: Final = (
-    "id", "kind", "input", "path", "triggers", "namespace", "depth", "record", "stream",
-    "first_started", "attempt", "answers", "questions", "saved", "error",
-)  # fmt: skip
+    "id",
+    "kind",
+    "input",
+    "path",
+    "triggers",
+    "namespace",
+    "depth",
+    "record",
+    "stream",
+    "first_started",
+    "attempt",
+    "answers",
+    "questions",
+    "saved",
+    "error",
+)
 _RUN_FIELDS: Final = tuple(
-    each.name for each in fields(RunInfo) if each.name not in ("store", "executor", "ending")
+    each.name
+    for each in fields(RunInfo)
+    if each.name not in ("store", "executor", "ending")
 )
 """Those of a `RunInfo` that do not stay with the coordinator."""
 _task_values: Final = attrgetter(*_TASK_FIELDS)
 _run_values: Final = attrgetter(*_RUN_FIELDS)
-_place_values: Final = attrgetter("checkpoint_id", "namespace", "step", "stop", "previous")
+_place_values: Final = attrgetter(
+    "checkpoint_id", "namespace", "step", "stop", "previous"
+)
 _LARGE: Final = 1 << 20
-"""Bytes of a packed job that does not wait: it is packed again when a worker is free."""
+"""Bytes of a packed job that does not wait: it is packed again when a worker is
+free.
+"""
 
 
 # ------------------------------------------------ jobs
@@ -98,7 +117,9 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
         return pack(content, share)
     except Exception as error:
         misplaced = _misplaced_future_of(job)
-        raise misplaced or first_unpicklable(job.task.name, _parts_of(job, *read), error) from error
+        raise misplaced or first_unpicklable(
+            job.task.name, _parts_of(job, *read), error
+        ) from error
 
 
 class StoreProxy:
@@ -133,7 +154,8 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
         Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
         StepContext(*place, *read),
         RunInfo(
-            store=StoreProxy(ask) if has_store else None, **dict(zip(_RUN_FIELDS, run, strict=True))
+            store=StoreProxy(ask) if has_store else None,
+            **dict(zip(_RUN_FIELDS, run, strict=True)),
         ),
         key,
         compares,
@@ -142,7 +164,9 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
 
 
 def _misplaced_future_of(job: Job) -> TypeError | None:
-    """Return the error that a future is in what a task was called with; None: there is none."""
+    """Return the error that a future is in what a task was called with; None: there is
+    none.
+    """
     task = job.task
     if not isinstance(task.input, Arguments):
         return None
@@ -150,19 +174,33 @@ def _misplaced_future_of(job: Job) -> TypeError | None:
     return misplaced_future(task.name, func, task.input.args, task.input.kwargs)
 
 
-def _parts_of(job: Job, channels: object, managed: object) -> Iterator[tuple[str, str, Any]]:
+def _parts_of(
+    job: Job, channels: object, managed: object
+) -> Iterator[tuple[str, str, Any]]:
     """Yield what a job is made of: what that is, its name, and the part.
 
     Of the superstep's channels and managed values, those that the node may read again.
     """
     task = job.task
     if isinstance(task.input, Arguments):
-        yield from (("input", f"args[{n}]", part) for n, part in enumerate(task.input.args))
-        yield from (("input", f"argument {n}", part) for n, part in task.input.kwargs.items())
+        yield from (
+            ("input", f"args[{n}]", part) for n, part in enumerate(task.input.args)
+        )
+        yield from (
+            ("input", f"argument {n}", part) for n, part in task.input.kwargs.items()
+        )
     else:
         yield "input", "input", task.input
-    others = {"config": job.run.config, "context": job.run.context, "channels": channels}
-    others |= {"previous": job.place.previous, "answers": task.answers, "error": task.error}
+    others = {
+        "config": job.run.config,
+        "context": job.run.context,
+        "channels": channels,
+    }
+    others |= {
+        "previous": job.place.previous,
+        "answers": task.answers,
+        "error": task.error,
+    }
     others |= {"managed": managed, "control": job.run.control, "saved": task.saved}
     for variable, value in job.variables.items():
         if (place := place_of(variable)) is not None:
@@ -175,7 +213,8 @@ def _parts_of(job: Job, channels: object, managed: object) -> Iterator[tuple[str
 
 
 class JobEncoder:
-    """Packs jobs. A job is packed when it is taken: its task gets what the caller had then.
+    """Packs jobs. A job is packed when it is taken: its task gets what the caller had
+    then.
 
     Args:
         arena: Shared memory for large inputs.
@@ -200,7 +239,8 @@ class JobEncoder:
             contexts = [each.held.token for each in contexts_in(job.task.input)]
         task = InFlight(next(self._ids), job, mailbox, code, contexts)
         if len(self.pack(task)) > _LARGE:
-            # Shared memory is full. Very many such jobs must not fill all other memory too.
+            # Shared memory is full. Very many such jobs must not fill all other memory
+            # too.
             task.body = None
         return task
 
@@ -214,9 +254,11 @@ class JobEncoder:
         if self._arena.is_full:
             self._arena.is_full = False
             _log.warning(
-                "no shared memory is left for the input of task %r: it goes through the link, "
-                "which is slower", task.job.task.name,
-            )  # fmt: skip
+                "no shared memory is left for the input of task %r: it goes through "
+                "the link, "
+                "which is slower",
+                task.job.task.name,
+            )
         return task.body
 
     def decode_call(self, task: InFlight, body: bytes) -> Call:
@@ -241,7 +283,9 @@ class JobEncoder:
 _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
 """An outcome is sent as its place here, and its fields."""
 _CANCELLED: Final = len(_OUTCOMES)
-"""The tag of a `Raised` whose error is `TaskCancelled`: who waits must know that at once."""
+"""The tag of a `Raised` whose error is `TaskCancelled`: who waits must know that at
+once.
+"""
 
 
 def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> bytes:
@@ -261,7 +305,9 @@ def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> byt
         if isinstance(outcome, Returned):
             name, value = "result", outcome.writes
             value = value[0][1] if len(value) == 1 else value
-        failure = TaskSerializationError(task, f"the {name}", *find_culprit(value, name))
+        failure = TaskSerializationError(
+            task, f"the {name}", *find_culprit(value, name)
+        )
         return _pack_error(failure.with_traceback(error.__traceback__), task, None)
 
 
@@ -280,7 +326,9 @@ def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
         stand_in = TaskSerializationError(task, "the error", path, cause)
         message = pack((stand_in, None, text, calls))
     is_cancelled = isinstance(error, TaskCancelled)
-    return bytes((_CANCELLED if is_cancelled else _OUTCOMES.index(Raised),)) + message.data
+    return (
+        bytes((_CANCELLED if is_cancelled else _OUTCOMES.index(Raised),)) + message.data
+    )
 
 
 class PackedOutcome:

@@ -1,4 +1,6 @@
-"""The pool of this machine: which of its workers gets which task, and how workers come and go."""
+"""The pool of this machine: which of its workers gets which task, and how workers come
+and go.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ from flowpregel.executors.processes.guard import Guard
 from flowpregel.executors.processes.io_loop import Timer
 from flowpregel.executors.processes.protocol import PLAIN, PoolSettings, WorkerKind
 from flowpregel.executors.processes.serialization import Frame
-from flowpregel.executors.processes.shared_memory import Arena, released_in, segments_for
+from flowpregel.executors.processes.shared_memory import (
+    Arena,
+    released_in,
+    segments_for,
+)
 from flowpregel.executors.processes.task_pool import CLOSED, TaskPool
 from flowpregel.executors.processes.worker_process import WorkerProcess
 
@@ -38,7 +44,8 @@ _SPARE: Final = 8
 
 
 class Pool(TaskPool):
-    """Worker processes, the tasks in flight on them, and those that wait; on the I/O thread.
+    """Worker processes, the tasks in flight on them, and those that wait; on the I/O
+    thread.
 
     Args:
         settings: How it is set up.
@@ -48,7 +55,9 @@ class Pool(TaskPool):
     """The class of its workers: another one starts their processes in another way."""
 
     def __init__(self, settings: PoolSettings) -> None:
-        super().__init__(settings, Arena(settings.shared_limit // 2, segments=segments_for(2)))
+        super().__init__(
+            settings, Arena(settings.shared_limit // 2, segments=segments_for(2))
+        )
         self.workers: set[WorkerProcess] = set()
         self.handlers |= {
             protocol.READY: self._on_ready,
@@ -56,13 +65,19 @@ class Pool(TaskPool):
             protocol.RETURNED: self._on_returned,
             protocol.SPOILED: self._on_spoiled,
             protocol.REFUSED: self._on_refused,
-            protocol.LEFT: lambda worker, frame: worker.leaving.pop(frame.number).set_result(None),
+            protocol.LEFT: lambda worker, frame: worker.leaving.pop(
+                frame.number
+            ).set_result(None),
         }
         self._numbers = count(1)
         self._timers: dict[InFlight, Timer] = {}
-        """Of tasks that workers have: what looks at the timeout, or kills the worker in the end."""
+        """Of tasks that workers have: what looks at the timeout, or kills the worker in
+        the end.
+        """
         # Where a worker is looked at after each task, the next may be another's.
-        each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
+        each = (
+            settings.worker_max_tasks is not None or settings.worker_max_rss is not None
+        )
         self._batch = 1 if each else LARGEST_BATCH
         self._keep = 0
         """How many workers are there even if no task waits."""
@@ -79,24 +94,34 @@ class Pool(TaskPool):
             self._stop(task, "cancel")
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a task that has not begun; let one that runs know that its run is to end."""
+        """Withdraw a task that has not begun; let one that runs know that its run is to
+        end.
+        """
         if (task := self.withdraw(key)) is not None:
             self.recall(task.worker)
         if (task := self.withdraw(key)) is not None:
             task.worker.warn(task.number)
 
     def _dispatch(self) -> None:
-        """Give waiting tasks to workers, start workers that are missing, and post events."""
+        """Give waiting tasks to workers, start workers that are missing, and post
+        events.
+        """
         now, can_send = time.monotonic(), not self._is_closing
         if len(self._tasks) > 1 and not self._queue.count:
             self._spread()
         while can_send and (self._queue.count or len(self.workers) < self._keep):
-            workers = [each for each in self.workers if self.resources.count or each.kind == PLAIN]
+            workers = [
+                each
+                for each in self.workers
+                if self.resources.count or each.kind == PLAIN
+            ]
             workers.sort(key=attrgetter("heard"), reverse=True)
             loads = [each.load(now) for each in workers]
             limits = PoolLimits(self.settings.size, self._keep, self._batch)
             if self.resources.count:
-                kinds, sends = self.resources.assign(self._queue, loads, limits, self._tasks)
+                kinds, sends = self.resources.assign(
+                    self._queue, loads, limits, self._tasks
+                )
             else:
                 starts, sends = assign(self._queue, loads, limits)
                 kinds = starts * [PLAIN]
@@ -138,7 +163,9 @@ class Pool(TaskPool):
                 self._look_at_clock(worker, task.number)
 
     def _hand_over(self, worker: WorkerProcess, task: InFlight) -> None:
-        """Give *worker* the shared memory of *task*, or send what is in there with it."""
+        """Give *worker* the shared memory of *task*, or send what is in there with
+        it.
+        """
         try:
             for ref in task.refs:
                 worker.door.send(ref.segment, self.arena.descriptor(ref))
@@ -151,10 +178,14 @@ class Pool(TaskPool):
 
     def recall(self, worker: WorkerProcess) -> None:
         """Take back the tasks that *worker* has not begun."""
-        self._take_back([worker.tasks[n] for n in worker.take_tokens() if n in worker.tasks])
+        self._take_back(
+            [worker.tasks[n] for n in worker.take_tokens() if n in worker.tasks]
+        )
 
     def _take_back(self, tasks: Sequence[InFlight]) -> None:
-        """Have *tasks*, which no worker has begun, wait again; end those that are to stop."""
+        """Have *tasks*, which no worker has begun, wait again; end those that are to
+        stop.
+        """
         for task in tasks:
             task.worker.reads.difference_update(ref.id for ref in task.refs)
             task.worker.served -= 1
@@ -173,7 +204,10 @@ class Pool(TaskPool):
         if worker.state is not WorkerState.IDLE:
             return
         worker.heard = time.monotonic()
-        most_tasks, most_rss = self.settings.worker_max_tasks, self.settings.worker_max_rss
+        most_tasks, most_rss = (
+            self.settings.worker_max_tasks,
+            self.settings.worker_max_rss,
+        )
         is_worn = (
             worker.is_spoiled
             or worker.kind.is_fresh
@@ -189,7 +223,9 @@ class Pool(TaskPool):
             worker.dismiss()
 
     def _spread(self) -> None:
-        """No task waits here: take back what waits behind others, if a worker has nothing to do."""
+        """No task waits here: take back what waits behind others, if a worker has
+        nothing to do.
+        """
         behind = [each for each in self.workers if len(each.tasks) > 1]
         if behind:
             states = [each.state for each in self.workers if each.kind == PLAIN]
@@ -205,7 +241,9 @@ class Pool(TaskPool):
             worker.dismiss()
 
     def _on_refused(self, worker: WorkerProcess, frame: Frame) -> None:
-        """Have a task wait again that was sent before it was known that *worker* is spoiled."""
+        """Have a task wait again that was sent before it was known that *worker* is
+        spoiled.
+        """
         if (task := worker.tasks.get(frame.number)) is not None:
             self._take_back((task,))
 
@@ -219,7 +257,9 @@ class Pool(TaskPool):
     def leave(
         self, contexts: Set[bytes], body: bytes, asked: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have the workers leave *contexts*; set *asked* to the futures of when they have."""
+        """Have the workers leave *contexts*; set *asked* to the futures of when they
+        have.
+        """
         workers = [each for each in self.workers if each.contexts & contexts]
         for worker in workers:
             worker.contexts -= contexts
@@ -248,7 +288,9 @@ class Pool(TaskPool):
             self._timers[task] = self.loop.call_at(end, again)
 
     def _stop(self, task: InFlight, reason: StopReason) -> None:
-        """Stop *task*, which a worker has: first a signal, which raises in it, then the kill."""
+        """Stop *task*, which a worker has: first a signal, which raises in it, then the
+        kill.
+        """
         if task.stopping is not None:
             return
         task.stopping, worker, number = reason, task.worker, task.number
@@ -260,7 +302,9 @@ class Pool(TaskPool):
             if (timer := self._timers.pop(task, None)) is not None:
                 timer.cancel()
             end = time.monotonic() + self.settings.grace
-            self._timers[task] = self.loop.call_at(end, partial(_kill_stuck, worker, number))
+            self._timers[task] = self.loop.call_at(
+                end, partial(_kill_stuck, worker, number)
+            )
 
     # ------------------------------------------------ streams that are read slowly
 
@@ -277,14 +321,18 @@ class Pool(TaskPool):
         return True
 
     def hold_output(self, worker: WorkerProcess) -> None:
-        """Leave what *worker* sends unread until its output is written, unless it is to stop."""
+        """Leave what *worker* sends unread until its output is written, unless it is to
+        stop.
+        """
         task = worker.running()
         if task is None or task.stopping is None:
             self.recall(worker)
             worker.hold_output()
 
     def refuse(self, task: InFlight, worker: WorkerProcess) -> None:
-        """Kill *worker* if it still has *task*: something that it sent cannot be read."""
+        """Kill *worker* if it still has *task*: something that it sent cannot be
+        read.
+        """
         if task.worker is worker:
             worker.kill(task.unreadable or "")
 
@@ -297,7 +345,9 @@ class Pool(TaskPool):
                 worker.dismiss()  # what it has allocated on the GPU is freed
         try:
             self.workers.add(
-                self.worker_class(settings, self.loop, self.handlers, self._guard, self._on_end)
+                self.worker_class(
+                    settings, self.loop, self.handlers, self._guard, self._on_end
+                )
             )
         except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
             self.loop.call(partial(self._on_failed_start, error))
@@ -313,7 +363,9 @@ class Pool(TaskPool):
         worker.failure = messages.PackedOutcome(frame.body)
 
     def _on_failed_start(self, error: BaseException | messages.PackedOutcome) -> None:
-        """Note that a worker did not get ready; if that goes on, end all tasks that wait."""
+        """Note that a worker did not get ready; if that goes on, end all tasks that
+        wait.
+        """
         self._failed_starts = (self._failed_starts + 1) % _START_TRIES
         self._keep = 0
         for task in [] if self._failed_starts else [*self._queue]:
@@ -330,10 +382,14 @@ class Pool(TaskPool):
                 worker.dismiss()
         self.loop.call_at(now + idle_after, self._dismiss_unused)
 
-    def _on_end(self, worker: WorkerProcess, exit_code: int | None, peak_rss: int | None) -> None:
+    def _on_end(
+        self, worker: WorkerProcess, exit_code: int | None, peak_rss: int | None
+    ) -> None:
         self.workers.discard(worker)
         kills = crash_report.count_oom_kills()
-        cause = worker.killed or crash_report.cause_of(exit_code, oom=kills > self._oom_kills)
+        cause = worker.killed or crash_report.cause_of(
+            exit_code, oom=kills > self._oom_kills
+        )
         self._oom_kills, report = kills, crash_report.describe(peak_rss, worker.tail)
 
         def died(task: str) -> WorkerDiedError:
@@ -350,10 +406,13 @@ class Pool(TaskPool):
     def _end_tasks(
         self, worker: WorkerProcess, died: Callable[..., WorkerDiedError], peak: int
     ) -> None:
-        """End the task that *worker*, which is gone, has begun; the others wait again."""
+        """End the task that *worker*, which is gone, has begun; the others wait
+        again.
+        """
         running = worker.running()
         if running is not None:
-            seconds = time.monotonic() - running.sent  # it did not live to tell when that began
+            # it did not live to tell when that began
+            seconds = time.monotonic() - running.sent
             began = time.time_ns() - int(seconds * 1e9)
             span = Span(began, seconds, self.kind, worker.pid, 0.0, peak, worker.host)
             outcome = running.stopped()
@@ -369,7 +428,9 @@ class Pool(TaskPool):
                 self.finish(task, Raised(died(task.job.task.name)))
 
     def close(self) -> None:
-        """End all tasks and workers: idle ones are told to exit, and have the grace for it."""
+        """End all tasks and workers: idle ones are told to exit, and have the grace for
+        it.
+        """
         self._is_closing = True
         for task in [*self._queue]:
             self.finish(task, Withdrawn())

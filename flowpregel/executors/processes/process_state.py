@@ -1,17 +1,19 @@
 """What a task may change of its process, and how the next task finds it as it was.
 
-A worker runs one task after another in one process. Much of a process's state is the operating
-system's: its folder, its limits, its timers, its descriptors. `ProcessState` notes that state
-when the worker is ready, its initializer included, and after each task compares it and puts it
-back. That costs about as much as ten system calls, so it is done for every task::
+A worker runs one task after another in one process. Much of a process's state is the
+operating system's: its folder, its limits, its timers, its descriptors. `ProcessState`
+notes that state when the worker is ready, its initializer included, and after each task
+compares it and puts it back. That costs about as much as ten system calls, so it is
+done for every task::
 
     task ends --> settle: timers, signal handlers --> the result is sent --> restore: the rest
                   (they could call the task's code)
 
-What cannot be put back (a hard limit that was lowered, another user, another root) makes the worker
-useless for others: it is replaced. The state of the interpreter is left alone: imported modules,
-``sys.path``, random generators, warning filters, loggers, OS threads. Modules stay imported and may
-depend on it; a task that must not share it takes ``isolation="fresh"``.
+What cannot be put back (a hard limit that was lowered, another user, another root)
+makes the worker useless for others: it is replaced. The state of the interpreter is
+left alone: imported modules, ``sys.path``, random generators, warning filters, loggers,
+OS threads. Modules stay imported and may depend on it; a task that must not share it
+takes ``isolation="fresh"``.
 """
 
 from __future__ import annotations
@@ -38,14 +40,18 @@ _LIMITS: Final = tuple(
 )
 _STANDARD: Final = (0, 1, 2)
 _FIRST_COPY: Final = 64
-"""The lowest number of the copies of standard descriptors: tasks close and reuse low ones."""
+"""The lowest number of the copies of standard descriptors: tasks close and reuse low
+ones.
+"""
 _OFF: Final = (0.0, 0.0)
 _PRIVATE: Final = 0o077
 _HAS_AFFINITY: Final = hasattr(os, "sched_getaffinity")
 
 
 class _Now(NamedTuple):
-    """The state of a process at one moment, all that is compared of it; the names are shown."""
+    """The state of a process at one moment, all that is compared of it; the names are
+    shown.
+    """
 
     environment: tuple[bool, dict[bytes, bytes]]
     """Whether `os.environ` is the mapping that it was, and what is in that."""
@@ -66,8 +72,8 @@ class _Now(NamedTuple):
 class ProcessState:
     """The state of this process as tasks have to find it: as it is now.
 
-    Args:
-        streams: Returns ``sys.stdin``, ``sys.stdout`` and ``sys.stderr`` as they have to be, made
+    Args: streams: Returns ``sys.stdin``, ``sys.stdout`` and ``sys.stderr`` as they have
+        to be, made
             anew if they were closed.
         blocking: Descriptors whose reading and writing must block, or must not.
     """
@@ -81,7 +87,8 @@ class ProcessState:
         self._environment: Any = os.environ
         self._folder = os.getcwd()
         self._copies = [
-            fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY) for number in _STANDARD
+            fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY)
+            for number in _STANDARD
         ]
         self._handlers = [*map(_signal.getsignal, _NUMBERS)]
         self._has_lost_handler = False
@@ -101,10 +108,13 @@ class ProcessState:
             "cpu_affinity": _set_cpus,
             "streams": self._set_streams,
         }
-        """What puts parts of the state back, by their names, in this order; given the old value."""
+        """What puts parts of the state back, by their names, in this order; given the
+        old value.
+        """
 
     def settle(self) -> None:
-        """Stop the timers of a task that has ended, and put back the handlers of signals.
+        """Stop the timers of a task that has ended, and put back the handlers of
+        signals.
 
         Raises:
             BaseException: What a handler of the task's raises that is called meanwhile.
@@ -117,21 +127,27 @@ class ProcessState:
         handlers = [*map(_signal.getsignal, _NUMBERS)]
         if handlers == self._handlers:
             return
-        for number, handler, before in zip(_NUMBERS, handlers, self._handlers, strict=True):
+        for number, handler, before in zip(
+            _NUMBERS, handlers, self._handlers, strict=True
+        ):
             if handler != before and before is not None:
                 _signal.signal(number, before)
             elif handler != before:
                 self._has_lost_handler = True
 
     def restore(self) -> str:
-        """Put everything else back; return the names of what cannot be, if there is any."""
+        """Put everything else back; return the names of what cannot be, if there is
+        any.
+        """
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2, all_threads=True)
-        with suppress(OSError, ValueError):  # a folder is gone, a descriptor or stream is closed
+        # a folder is gone, a descriptor or stream is closed
+        with suppress(OSError, ValueError):
             if self._now() == self._before and not self._has_lost_handler:
                 return ""
         for name, repair in self._repairs.items():
-            with suppress(Exception):  # whatever keeps it from being put back: that is seen below
+            # whatever keeps it from being put back: that is seen below
+            with suppress(Exception):
                 repair(getattr(self._before, name))
         try:
             now = self._now()
@@ -146,14 +162,17 @@ class ProcessState:
         return ", ".join(lasting)
 
     def _now(self) -> _Now:
-        """Return the state of the process; one function, as it is called after each task."""
+        """Return the state of the process; one function, as it is called after each
+        task.
+        """
         root = os.stat("/")
         standard = [*map(os.fstat, _STANDARD)]
         mask = os.umask(_PRIVATE)  # it can only be read by setting it
         os.umask(mask)
         streams = sys.stdin, sys.stdout, sys.stderr
         return _Now(
-            # Its dict of bytes: through its methods each name and value would be decoded.
+            # Its dict of bytes: through its methods each name and value would be
+            # decoded.
             environment=(os.environ is self._environment, self._environment._data),  # noqa: SLF001
             working_directory=os.getcwd(),
             root_directory=(root.st_dev, root.st_ino),
@@ -166,7 +185,10 @@ class ProcessState:
             locale=_locale.setlocale(_locale.LC_ALL, None),
             users_and_groups=(os.getuid(), os.geteuid(), os.getgid(), os.getegid()),
             cpu_affinity=os.sched_getaffinity(0) if _HAS_AFFINITY else (),
-            streams=(*streams, *[getattr(stream, "closed", None) for stream in streams]),
+            streams=(
+                *streams,
+                *[getattr(stream, "closed", None) for stream in streams],
+            ),
         )
 
     # ------------------------------------------------ single parts
@@ -189,7 +211,8 @@ class ProcessState:
     def _duplicate(self, before: list[tuple[int, int]]) -> None:
         for copy, number, identity in zip(self._copies, _STANDARD, before, strict=True):
             found = os.fstat(copy)
-            if (found.st_dev, found.st_ino) == identity:  # else a task has closed the copy
+            # else a task has closed the copy
+            if (found.st_dev, found.st_ino) == identity:
                 os.dup2(copy, number)
 
     def _set_modes(self, _: Any) -> None:

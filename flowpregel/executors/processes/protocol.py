@@ -1,4 +1,5 @@
-"""What the two ends of a worker's link share: kinds of frames, tokens, its status and settings.
+"""What the two ends of a worker's link share: kinds of frames, tokens, its status and
+settings.
 
 ::
 
@@ -12,7 +13,8 @@ A task begins when its worker has taken its token. The coordinator recalls tasks
 reading tokens back. A pipe hands out each byte once, so no task runs twice or is lost.
 The first task of an idle worker has none: it begins at once.
 
-Frames are made and cut in `serialization`; what one means, its kind says, which is here.
+Frames are made and cut in `serialization`; what one means, its kind says, which is
+here.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ from typing import Any, Final, NamedTuple
 
 # Down: from the coordinator to the worker.
 TASKS: Final = 2
-"""Tasks to run, in order: a pickled list of (number, digest of its code, code, digests of code to
-drop first, packed job). The code is the pickle of a node's name and of the node's own pickle. It is
-empty if the worker has it.
-*number* is that of the task that begins without a token; 0: none does."""
+"""Tasks to run, in order: a pickled list of (number, digest of its code, code, digests
+of code to drop first, packed job). The code is the pickle of a node's name and of the
+node's own pickle. It is empty if the worker has it. *number* is that of the task that
+begins without a token; 0: none does.
+"""
 ANSWER: Final = 3
 """The outcome of call or store request *number*."""
 FREED: Final = 4
@@ -87,13 +90,16 @@ STRUCTURED: Final = 8
 DIGEST_SIZE: Final = 16
 """Bytes of the digest of a node's code."""
 RAN: Final = Struct("<fqfQI")
-"""How many seconds a task ran, when it began (wall-clock nanoseconds), its seconds of CPU, the
-most memory of its process so far (bytes), and how many bytes follow of ids of calls whose
-failures it has seen."""
+"""How many seconds a task ran, when it began (wall-clock nanoseconds), its seconds of
+CPU, the most memory of its process so far (bytes), and how many bytes follow of ids of
+calls whose failures it has seen.
+"""
 TOKEN: Final = Struct("<I")
 """The number of a task."""
 REQUEST: Final = Struct("<I")
-"""Before the body of CALLED, ASKED, SAVED and CANCELLED: what the answer is to be sent under."""
+"""Before the body of CALLED, ASKED, SAVED and CANCELLED: what the answer is to be sent
+under.
+"""
 
 
 STATUS_SIZE: Final = 24
@@ -101,7 +107,9 @@ STATUS_SIZE: Final = 24
 RUNNING: Final = 0
 """Where in the status the number of the task stands that began last."""
 UNWANTED: Final = 1
-"""Where the number of the task that is to stop: set before the signal that makes it look."""
+"""Where the number of the task that is to stop: set before the signal that makes it
+look.
+"""
 
 ENDING: Final = 2
 """Where the number of the task whose run is to end soon."""
@@ -164,7 +172,9 @@ class PoolSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSetup:
-    """The descriptors of a worker and its settings; travels with loky's start-up data."""
+    """The descriptors of a worker and its settings; travels with loky's start-up
+    data.
+    """
 
     settings: PoolSettings
     link: Any

@@ -1,19 +1,19 @@
 """The objects that code refers to, and whether they are still the very same ones.
 
-A pickle of a function by value holds more than the function: the globals that it names, the
-values that it closes over, the functions among these with their own globals, the state of
-instances. `References` is a list of all that, made once. The pickle may be used again as long
-as `References.hold` says that each name, cell, attribute and item still refers to the same
-object. Objects of immutable kinds end the search; so does everything that is pickled by name.
-A container is compared item by item, by identity: `1`, `1.0` and `True` are equal, but not
-the same.
+A pickle of a function by value holds more than the function: the globals that it names,
+the values that it closes over, the functions among these with their own globals, the
+state of instances. `References` is a list of all that, made once. The pickle may be
+used again as long as `References.hold` says that each name, cell, attribute and item
+still refers to the same object. Objects of immutable kinds end the search; so does
+everything that is pickled by name. A container is compared item by item, by identity:
+`1`, `1.0` and `True` are equal, but not the same.
 
-Code has no `References` if any part of it can change without a trace that identity shows: an
-array, an object with a ``__reduce__`` or ``__getstate__`` of its own, a container with very
-many items. Such code is pickled for each call.
+Code has no `References` if any part of it can change without a trace that identity
+shows: an array, an object with a ``__reduce__`` or ``__getstate__`` of its own, a
+container with very many items. Such code is pickled for each call.
 
-A worker uses the same list for what it has unpickled. If a call has changed anything in it,
-the next call is given a new copy.
+A worker uses the same list for what it has unpickled. If a call has changed anything in
+it, the next call is given a new copy.
 """
 
 from __future__ import annotations
@@ -43,29 +43,75 @@ from flowpregel.executors.processes.serialization import wrapper_of
 from flowpregel.executors.shared import Shared
 
 _MOST_PARTS: Final = 1024
-"""Code that refers to more objects is packed for each call: to compare them costs as much."""
+"""Code that refers to more objects is packed for each call: to compare them costs as
+much.
+"""
 _MISSING: Final = object()
 _PICKLING: Final = (
-    "__reduce_ex__", "__reduce__", "__getstate__", "__getnewargs__", "__getnewargs_ex__"
-)  # fmt: skip
+    "__reduce_ex__",
+    "__reduce__",
+    "__getstate__",
+    "__getnewargs__",
+    "__getnewargs_ex__",
+)
 """The methods by which a class decides what is pickled of its instances."""
 _HEAP_TYPE: Final = 1 << 9
 """The flag of a class that was made by a ``class`` statement, not in C."""
 
-_IMMUTABLE: Final[frozenset[type]] = frozenset({
-    int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), object,
-    range, slice, re.Pattern, UUID, PickleBuffer, types.CodeType,
-    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
-    types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
-    types.MethodDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias,
-    types.UnionType,
-})  # fmt: skip
-_BY_NAME: Final = (types.ModuleType, Logger, ContextVar, Resident, StandIn, Shared, PurePath)
+_IMMUTABLE: Final[frozenset[type]] = frozenset(
+    {
+        int,
+        float,
+        complex,
+        bool,
+        str,
+        bytes,
+        type(None),
+        type(...),
+        type(NotImplemented),
+        object,
+        range,
+        slice,
+        re.Pattern,
+        UUID,
+        PickleBuffer,
+        types.CodeType,
+        datetime.date,
+        datetime.datetime,
+        datetime.time,
+        datetime.timedelta,
+        datetime.timezone,
+        types.MemberDescriptorType,
+        types.GetSetDescriptorType,
+        types.WrapperDescriptorType,
+        types.MethodDescriptorType,
+        types.ClassMethodDescriptorType,
+        types.GenericAlias,
+        types.UnionType,
+    }
+)
+_BY_NAME: Final = (
+    types.ModuleType,
+    Logger,
+    ContextVar,
+    Resident,
+    StandIn,
+    Shared,
+    PurePath,
+)
 """Kinds whose pickles are names, or whose instances do not change."""
-_IMMUTABLE_NAMES: Final = frozenset({
-    "decimal.Decimal", "fractions.Fraction", "zoneinfo.ZoneInfo",
-    *(f"ipaddress.IPv{version}{kind}" for version in "46" for kind in ("Address", "Network")),
-})  # fmt: skip
+_IMMUTABLE_NAMES: Final = frozenset(
+    {
+        "decimal.Decimal",
+        "fractions.Fraction",
+        "zoneinfo.ZoneInfo",
+        *(
+            f"ipaddress.IPv{version}{kind}"
+            for version in "46"
+            for kind in ("Address", "Network")
+        ),
+    }
+)
 """Immutable classes of modules that few programs import."""
 _Read: TypeAlias = Callable[[Any], Iterable[Any]]
 _NAMED_CALLS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
@@ -113,7 +159,9 @@ class References:
 
 
 def content_of(cell: CellType) -> Any:
-    """Return the value in *cell*, or something that nothing else is if there is none."""
+    """Return the value in *cell*, or something that nothing else is if there is
+    none.
+    """
     try:
         return cell.cell_contents
     except ValueError:
@@ -146,7 +194,9 @@ def _parts_of_mapping(mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
     return (*mapping, *mapping.values())
 
 
-def _globals_of(variables_and_names: tuple[Mapping[str, Any], Iterable[str]]) -> Iterable[Any]:
+def _globals_of(
+    variables_and_names: tuple[Mapping[str, Any], Iterable[str]],
+) -> Iterable[Any]:
     variables, names = variables_and_names
     return map(variables.get, names, repeat(_MISSING))
 
@@ -180,8 +230,8 @@ class _Search:
     def run(self, code: Any) -> None:
         """Find all references.
 
-        Raises:
-            _ChangesUnseenError: A part of it can change, and its references stay the same.
+        Raises: _ChangesUnseenError: A part of it can change, and its references stay
+            the same.
         """
         self._pending.append(code)
         while self._pending:
@@ -226,7 +276,8 @@ class _Search:
             return
         from cloudpickle.cloudpickle import _extract_code_globals  # noqa: PLC0415 - loaded by now
 
-        # Of the attributes, the dict itself is one of the parts, and has been read with them.
+        # Of the attributes, the dict itself is one of the parts, and has been read with
+        # them.
         self._seen[id(function.__dict__)] = function.__dict__
         self._pending += self.found.add(_parts_of_function, function)
         if function.__annotations__:
@@ -270,7 +321,9 @@ class _Search:
         for name, value in [*attributes.items()]:
             is_of_language = name[:2] == "__" == name[-2:] or name == "_abc_impl"
             is_of_enum = isinstance(kind, EnumMeta) and name[:1] == "_" == name[-1:]
-            if isinstance(value, types.FunctionType) or not (is_of_language or is_of_enum):
+            if isinstance(value, types.FunctionType) or not (
+                is_of_language or is_of_enum
+            ):
                 self._pending.append(value)
             elif type(value) is dict:  # annotations, fields of dataclasses
                 self.found.add(_parts_of_mapping, value)
@@ -285,7 +338,11 @@ class _Search:
             # It is made of its parts, and these do not change: a task, for example.
             reduced = kind.__reduce__(value)
             self._pending += () if isinstance(reduced, str) else reduced[1]
-        elif isinstance(value, tuple) and hasattr(kind, "_fields") and not kind.__dictoffset__:
+        elif (
+            isinstance(value, tuple)
+            and hasattr(kind, "_fields")
+            and not kind.__dictoffset__
+        ):
             self._pending += (kind, *value)
         elif _is_plain(kind):
             self._see_attributes(value)
@@ -299,7 +356,9 @@ class _Search:
 
 
 def found_by_name(value: Any) -> bool:
-    """Return whether a function or class is pickled by its name, which another process imports."""
+    """Return whether a function or class is pickled by its name, which another process
+    imports.
+    """
     module_name = getattr(value, "__module__", None)
     module = sys.modules.get(module_name) if isinstance(module_name, str) else None
     if module is None or module_name == "__main__":
@@ -310,15 +369,22 @@ def found_by_name(value: Any) -> bool:
     if found is not value:
         return False
     cloudpickle = sys.modules.get("cloudpickle")
-    registered = () if cloudpickle is None else cloudpickle.list_registry_pickle_by_value()
+    registered = (
+        () if cloudpickle is None else cloudpickle.list_registry_pickle_by_value()
+    )
     # A package is registered with all that is in it.
     return not any(f"{module_name}.".startswith(f"{name}.") for name in registered)
 
 
 def _is_plain(kind: Any) -> bool:
-    """Return whether all that pickle takes of an instance is its class and its attributes."""
+    """Return whether all that pickle takes of an instance is its class and its
+    attributes.
+    """
     return bool(
-        all(getattr(kind, name, None) is getattr(object, name, None) for name in _PICKLING)
+        all(
+            getattr(kind, name, None) is getattr(object, name, None)
+            for name in _PICKLING
+        )
         and kind not in copyreg.dispatch_table
         # All that is written in C beneath it is `object`.
         and all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
@@ -326,12 +392,19 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _is_of_immutable_library(value: Any) -> bool:
-    """Return whether *value* is of `typing`, a number, or a type or a function of NumPy."""
+    """Return whether *value* is of `typing`, a number, or a type or a function of
+    NumPy.
+    """
     kind = type(value)
-    if kind.__module__ == "typing" or f"{kind.__module__}.{kind.__qualname__}" in _IMMUTABLE_NAMES:
+    if (
+        kind.__module__ == "typing"
+        or f"{kind.__module__}.{kind.__qualname__}" in _IMMUTABLE_NAMES
+    ):
         return True
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, (numpy.generic, numpy.dtype, numpy.ufunc))
+    return numpy is not None and isinstance(
+        value, (numpy.generic, numpy.dtype, numpy.ufunc)
+    )
 
 
 _SEE_BY_KIND: Final[dict[type, Callable[[_Search, Any], None]]] = {

@@ -1,4 +1,6 @@
-"""What there is of each resource, and what tasks take of it: the book that the pool keeps."""
+"""What there is of each resource, and what tasks take of it: the book that the pool
+keeps.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
 def amounts_of(
     limits: Mapping[str, float | str] | None, cpus: int
 ) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return what a pool has of each resource, and its GPUs: the machine's, where nothing is said.
+    """Return what a pool has of each resource, and its GPUs: the machine's, where
+    nothing is said.
 
     Raises:
         ConfigurationError: One of *limits* is no amount.
@@ -51,28 +54,41 @@ def amounts_of(
     amounts: dict[str, float] = {"cpus": cpus, "memory": _memory(), "gpus": len(gpus)}
     for name, value in (limits or {}).items():
         amount: Any = bytes_of(value) if name == "memory" else value  # type: ignore[arg-type]
-        if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount > 0:
-            raise ConfigurationError(f"limits[{name!r}] is {value!r}; use a number greater than 0")
+        if (
+            isinstance(amount, bool)
+            or not isinstance(amount, int | float)
+            or not amount > 0
+        ):
+            raise ConfigurationError(
+                f"limits[{name!r}] is {value!r}; use a number greater than 0"
+            )
         amounts[name] = amount
     count = int(amounts["gpus"])
-    return amounts, gpus[:count] if count <= len(gpus) else tuple(map(str, range(count)))
+    return amounts, gpus[:count] if count <= len(gpus) else tuple(
+        map(str, range(count))
+    )
 
 
 def _gpus() -> tuple[str, ...]:
-    """Return the GPUs that this program may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    """Return the GPUs that this program may use, as ``CUDA_VISIBLE_DEVICES`` names
+    them.
+    """
     said = os.environ.get("CUDA_VISIBLE_DEVICES")
     if said is not None:
         # As CUDA has it, what stands behind a name that is none does not count either.
         names = (name.strip() for name in said.split(","))
         return tuple(takewhile(lambda name: name not in ("", "-1"), names))
-    found = (re.fullmatch(r"nvidia(\d+)", entry.name) for entry in Path("/dev").iterdir())
+    found = (
+        re.fullmatch(r"nvidia(\d+)", entry.name) for entry in Path("/dev").iterdir()
+    )
     return tuple(sorted((each[1] for each in found if each), key=int))
 
 
 def _memory() -> int:
     """Return the memory of the machine, or of the container, in bytes."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # "max", or no such file: it has no limit of its own
+    # "max", or no such file: it has no limit of its own
+    with suppress(OSError, ValueError):
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return memory
 
@@ -90,7 +106,10 @@ class ResourceBook:
     """
 
     def __init__(
-        self, settings: PoolSettings, loop: IOLoop, finish: Callable[[InFlight, Raised], None]
+        self,
+        settings: PoolSettings,
+        loop: IOLoop,
+        finish: Callable[[InFlight, Raised], None],
     ) -> None:
         self._settings = settings
         self._loop = loop
@@ -117,7 +136,9 @@ class ResourceBook:
         if said is not None and said.priority is not None:
             priorities.append(said.priority)
         task.priority = max(priorities, default=0)
-        is_below = any(each.needs is not None and len(each.needs.amounts) > 1 for each in callers)
+        is_below = any(
+            each.needs is not None and len(each.needs.amounts) > 1 for each in callers
+        )
         if said is None and not is_below:
             return
         self.count += 1
@@ -127,14 +148,20 @@ class ResourceBook:
         task.needs = self._needs[key]
         for name, amount in task.needs.amounts.items():
             there = self._settings.amounts.get(name, 0)
-            holders = [] if amount > there or name == "cpus" else _holders(name, callers)
-            held: float = sum(each.needs.amounts[name] for each in holders if each.needs)
+            holders = (
+                [] if amount > there or name == "cpus" else _holders(name, callers)
+            )
+            held: float = sum(
+                each.needs.amounts[name] for each in holders if each.needs
+            )
             by = [each.job.task.name for each in holders]
             if name not in OF_THE_MACHINE and amount <= there:
                 # A caller in another process, or in no pool, holds a place as well.
                 by = holders_above(task.job.task, name)
                 held = len(by)
-            if amount + held > there and not (name == "memory" and task.needs.is_measured):
+            if amount + held > there and not (
+                name == "memory" and task.needs.is_measured
+            ):
                 self._refuse(task, name, by)
                 return
 
@@ -145,7 +172,9 @@ class ResourceBook:
         self._loop.call(partial(self._finish, task, Raised(error)))
 
     def _needs_of(self, home: str, said: Resources | None, is_below: bool) -> Needs:
-        """Return what all calls of a task need: one record, so that what is measured counts."""
+        """Return what all calls of a task need: one record, so that what is measured
+        counts.
+        """
         said = said or Resources(memory=0)
         amounts: dict[str, float] = {"cpus": said.cpus or 1}
         amounts |= {"memory": bytes_of(said.memory)} if said.memory else {}
@@ -176,14 +205,17 @@ class ResourceBook:
     ) -> tuple[list[WorkerKind], list[tuple[int, list[InFlight]]]]:
         """Take out of *queue* what can start; see that it is looked at when more can.
 
-        Of *tasks*, which are all of the pool, one is refused if they wait for each other for ever.
+        Of *tasks*, which are all of the pool, one is refused if they wait for each
+        other for ever.
 
-        Returns:
-            The kinds of workers to start; the indices of workers, and what each of them gets.
+        Returns: The kinds of workers to start; the indices of workers, and what each of
+            them gets.
         """
         now = self.clock()
         sources: dict[str, StartLog | SharedPlaces] = {**self._rates, **self._shared}
-        used = {name: sum(int(each.held.get(name, 0)) for each in loads) for name in sources}
+        used = {
+            name: sum(int(each.held.get(name, 0)) for each in loads) for name in sources
+        }
         amounts = {name: each.there(used[name], now) for name, each in sources.items()}
         look_at = {name: each.look_at(now) for name, each in sources.items()}
         limits = limits._replace(
@@ -217,7 +249,9 @@ class ResourceBook:
             forget_peak(task.worker.pid)
 
     def measure(self, task: InFlight | None, peak: int | None) -> None:
-        """Note how much memory *task* took, which a worker has: *peak* bytes, if that is known."""
+        """Note how much memory *task* took, which a worker has: *peak* bytes, if that
+        is known.
+        """
         if task is not None and task.needs is not None and task.needs.is_measured:
             amounts, most = task.needs.amounts, self._settings.amounts["memory"]
             taken = peak_of(task.worker.pid) if peak is None else peak
@@ -257,10 +291,14 @@ def _callers_of(task: InFlight, tasks: Mapping[JobKey, InFlight]) -> list[InFlig
 
 def _holders(name: str, tasks: Iterable[InFlight]) -> list[InFlight]:
     """Return those of *tasks* that take something of the resource *name*."""
-    return [each for each in tasks if each.needs is not None and name in each.needs.amounts]
+    return [
+        each for each in tasks if each.needs is not None and name in each.needs.amounts
+    ]
 
 
 def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
-    """Return whether all calls of *tasks* are among them: none runs elsewhere, and may end."""
+    """Return whether all calls of *tasks* are among them: none runs elsewhere, and may
+    end.
+    """
     called = sum(bool(_callers_of(each, tasks)) for each in tasks.values())
     return called >= sum(len(each.calls) for each in tasks.values())

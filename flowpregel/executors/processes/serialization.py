@@ -1,12 +1,13 @@
-"""What goes over a link, in bytes: frames, and in these pickles that another process can load.
+"""What goes over a link, in bytes: frames, and in these pickles that another process
+can load.
 
-A frame is a header of fixed size and a body. The header begins with the mark of its link, a
-random number. Bytes that user code writes to the wrong descriptor lack the mark and are
-refused before anything is decoded.
+A frame is a header of fixed size and a body. The header begins with the mark of its
+link, a random number. Bytes that user code writes to the wrong descriptor lack the mark
+and are refused before anything is decoded.
 
-The C pickle is used when it is exact. What it refers to by name and the other
-process could not find (anything of ``__main__``, lambdas, local classes) goes by
-value, with cloudpickle. Of what cannot be pickled, the path to the part at fault is found.
+The C pickle is used when it is exact. What it refers to by name and the other process
+could not find (anything of ``__main__``, lambdas, local classes) goes by value, with
+cloudpickle. Of what cannot be pickled, the path to the part at fault is found.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ _COUNT: Final = Struct("<I")
 _REF: Final = Struct("<QQQ")
 _LARGEST_PLAIN: Final = 1 << 16
 _NAMING: Final = (b"\x93", b"\x82", b"\x83", b"\x84")
-"""The opcodes of our pickles that name a global: STACK_GLOBAL, and those of `copyreg`'s codes."""
+"""The opcodes of our pickles that name a global: STACK_GLOBAL, and those of `copyreg`'s
+codes.
+"""
 
 
 # ------------------------------------------------ frames
@@ -89,9 +92,18 @@ class Parser:
         frames: list[Frame] = []
         start = head
         while start <= len(held):
-            mark, kind, flags, spare, number, length = HEADER.unpack_from(held, start - head)
-            if mark != self._mark or kind not in self._kinds or spare or length > LONGEST:
-                raise GarbageError(f"not a frame: {bytes(held[start - head : start]).hex()}")
+            mark, kind, flags, spare, number, length = HEADER.unpack_from(
+                held, start - head
+            )
+            if (
+                mark != self._mark
+                or kind not in self._kinds
+                or spare
+                or length > LONGEST
+            ):
+                raise GarbageError(
+                    f"not a frame: {bytes(held[start - head : start]).hex()}"
+                )
             end = start + length
             if end > len(held):
                 break
@@ -133,7 +145,9 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
 @cache
 def _by_value_pickler() -> Any:
     class ByValue(by_value_pickler()):  # type: ignore[misc]
-        """cloudpickle, which also knows decorated functions and the coordinator's classes."""
+        """cloudpickle, which also knows decorated functions and the coordinator's
+        classes.
+        """
 
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, FunctionType):
@@ -175,14 +189,22 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
     if makes_none and isinstance(slots, str | tuple | list | dict):
         namespace = {**namespace, "__slots__": slots}
     state, items, pairs, _ = rest
-    return make, (meta, name, bases, namespace, *more), state, items, pairs, class_filled
+    return (
+        make,
+        (meta, name, bases, namespace, *more),
+        state,
+        items,
+        pairs,
+        class_filled,
+    )
 
 
 def class_filled(kind: type, state: Any) -> type:
-    """Give *kind*, which may have come by value before, the attributes in *state*, and no others.
+    """Give *kind*, which may have come by value before, the attributes in *state*, and
+    no others.
 
-    cloudpickle finds the class that came before, and leaves there what a task has set in it,
-    or what the program has deleted since.
+    cloudpickle finds the class that came before, and leaves there what a task has set
+    in it, or what the program has deleted since.
     """
     from cloudpickle.cloudpickle import _class_setstate  # noqa: PLC0415 - loaded by now
 
@@ -239,7 +261,9 @@ def pack(value: Any, share: Share | None = None) -> Message:
     if share is None or not (large or len(data) >= SHARE_FROM):
         return Message(_COUNT.pack(0) + data)
     parts = (memoryview(data), *large)
-    return _joined((share(part) if part.nbytes >= SHARE_FROM else None) or part for part in parts)
+    return _joined(
+        (share(part) if part.nbytes >= SHARE_FROM else None) or part for part in parts
+    )
 
 
 def _joined(parts: Iterable[BufferRef | memoryview]) -> Message:
@@ -249,7 +273,9 @@ def _joined(parts: Iterable[BufferRef | memoryview]) -> Message:
     for part in parts:
         if isinstance(part, memoryview):
             inside.append(part)
-        refs.append(BufferRef(0, 0, part.nbytes) if isinstance(part, memoryview) else part)
+        refs.append(
+            BufferRef(0, 0, part.nbytes) if isinstance(part, memoryview) else part
+        )
     head = (_COUNT.pack(len(refs)), *(_REF.pack(*ref) for ref in refs))
     return Message(b"".join((*head, *inside)), [ref for ref in refs if ref.id])
 
@@ -284,7 +310,8 @@ def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) 
 def opened(
     data: bytes | memoryview, open_ref: Open | None = None, at: int = 0
 ) -> tuple[Sequence[Any], bool]:
-    """Return the pickle in a message and its large buffers; no code of the user's is run.
+    """Return the pickle in a message and its large buffers; no code of the user's is
+    run.
 
     Args:
         data: Has the message's data at its end.
@@ -319,16 +346,21 @@ def opened(
 
 
 def is_plain(pickled: bytes) -> bool:
-    """Return whether *pickled* is small and surely names no class or function: it runs no code."""
-    return len(pickled) <= _LARGEST_PLAIN and not any(map(pickled.__contains__, _NAMING))
+    """Return whether *pickled* is small and surely names no class or function: it runs
+    no code.
+    """
+    return len(pickled) <= _LARGEST_PLAIN and not any(
+        map(pickled.__contains__, _NAMING)
+    )
 
 
-def moved(data: bytes, move: Callable[[BufferRef], BufferRef | memoryview], at: int = 0) -> Message:
+def moved(
+    data: bytes, move: Callable[[BufferRef], BufferRef | memoryview], at: int = 0
+) -> Message:
     """Return the message in *data* for another reader; its pickle is not read.
 
-    Args:
-        data: Has the message's data at its end.
-        move: Is given what names a part in shared memory; returns what names it for that
+    Args: data: Has the message's data at its end. move: Is given what names a part in
+        shared memory; returns what names it for that
             reader, or the part itself.
         at: Where the message begins.
     """
@@ -337,14 +369,17 @@ def moved(data: bytes, move: Callable[[BufferRef], BufferRef | memoryview], at: 
     if not count:
         return Message(data[at:])
     parts = _parted(view, at + _COUNT.size, count)
-    return _joined(move(part) if isinstance(part, BufferRef) else part for part in parts)
+    return _joined(
+        move(part) if isinstance(part, BufferRef) else part for part in parts
+    )
 
 
 # ------------------------------------------------ functions behind decorators
 
 
 def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
-    """Return where to find *function*, if its name now refers to its decorator's result.
+    """Return where to find *function*, if its name now refers to its decorator's
+    result.
 
     The function under ``@task`` is no longer what its module holds under its
     name. Sending it by value would copy the globals it uses: caches, locks, tables.
@@ -354,7 +389,8 @@ def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
         return None
     try:
         found = resolve_name(name)
-    except (ImportError, AttributeError, ValueError):  # the last: it is local, or a lambda
+    # the last: it is local, or a lambda
+    except (ImportError, AttributeError, ValueError):
         return None
     for depth in range(1, 8):
         found = getattr(found, "__wrapped__", None)
@@ -406,13 +442,16 @@ def class_sent(name: str, called: str) -> type:
     found: type | None = _trackers("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
     if found is None:
         raise AttributeError(
-            f"class {called} came back from a worker, and is gone here: keep it in a module"
+            f"class {called} came back from a worker, and is gone here: keep it in a "
+            "module"
         )
     return found
 
 
 def _trackers(name: str) -> Any:
-    """Return one of the tables by which cloudpickle recognises its copies of a class."""
+    """Return one of the tables by which cloudpickle recognises its copies of a
+    class.
+    """
     from cloudpickle import cloudpickle  # noqa: PLC0415 - loaded by now
 
     return getattr(cloudpickle, name)
@@ -424,14 +463,17 @@ def _trackers(name: str) -> Any:
 def first_unpicklable(
     task: str, parts: Iterable[tuple[str, str, Any]], error: Exception
 ) -> TaskSerializationError:
-    """Return an error that names the first of *parts* (what, path, value) that cannot be pickled.
+    """Return an error that names the first of *parts* (what, path, value) that cannot
+    be pickled.
 
     The last is taken if none is at fault alone.
     """
     what = path = ""
     for what, path, part in parts:
         if why_refused(part, dumps):
-            return TaskSerializationError(task, f"the {what}", *find_culprit(part, path))
+            return TaskSerializationError(
+                task, f"the {what}", *find_culprit(part, path)
+            )
     return TaskSerializationError(task, f"the {what}", path, str(error))
 
 

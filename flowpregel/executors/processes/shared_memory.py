@@ -9,8 +9,8 @@
     release(ref id) <-- BufferReader -- link ---- when the last view of it is gone
 
 A segment has no name, so nothing is left behind when both processes are gone. An arena
-uses its segments again: fresh pages cost several times what writing them costs. A reader
-maps copy-on-write: it may write to what it was given, and nobody else sees that.
+uses its segments again: fresh pages cost several times what writing them costs. A
+reader maps copy-on-write: it may write to what it was given, and nobody else sees that.
 """
 
 from __future__ import annotations
@@ -39,21 +39,26 @@ _segment_ids: Final = count(1)
 _ref_ids: Final = count(1)
 _SMALLEST: Final = 1 << 18
 MUCH: Final = 256 << 20
-"""Bytes of all segments from which it is better to wait for what is in use. A segment that
-alone is larger is not kept for other buffers."""
+"""Bytes of all segments from which it is better to wait for what is in use. A segment
+that alone is larger is not kept for other buffers.
+"""
 _PATIENCE: Final = 0.05
 _LOOK_EVERY: Final = 0.002
 _FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 256
 _POPULATE_READ: Final = 22
 """MADV_POPULATE_READ of Linux 5.14, which `mmap` does not name."""
 _POPULATED_UP_TO: Final = 64 << 20
-"""Bytes up to which a buffer is mapped as a whole: of more, only a part may be wanted."""
+"""Bytes up to which a buffer is mapped as a whole: of more, only a part may be
+wanted.
+"""
 _KEPT: Final = 256 << 20
 """Bytes of mappings that a reader keeps while nothing views them."""
 
 
 def new_shared_file(size: int) -> int:
-    """Return a descriptor of *size* zero bytes, without a name, that several processes can map."""
+    """Return a descriptor of *size* zero bytes, without a name, that several processes
+    can map.
+    """
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("flowpregel", os.MFD_CLOEXEC)
     else:
@@ -91,13 +96,16 @@ class Segment:
 
 def _drop(fd: int, owner: int) -> None:
     if os.getpid() == owner:
-        # The memory goes now, though readers have the file open; its size shows them that.
+        # The memory goes now, though readers have the file open; its size shows them
+        # that.
         os.ftruncate(fd, 0)
     os.close(fd)
 
 
 def _exported(memory: mmap.mmap, size: int, origin: Segment | PrivateMapping) -> Any:
-    """Return a buffer: *size* bytes of *memory*, which lives for as long as anything views them."""
+    """Return a buffer: *size* bytes of *memory*, which lives for as long as anything
+    views them.
+    """
     made: Any = (ctypes.c_char * size).from_buffer(memory)
     made.origin = origin
     return made
@@ -111,7 +119,9 @@ def origin_of(view: memoryview) -> Segment | PrivateMapping | None:
 
 
 def allocate_alone(size: int) -> Any:
-    """Return a buffer in a segment of its own, freed with the last reference; None: no memory."""
+    """Return a buffer in a segment of its own, freed with the last reference; None: no
+    memory.
+    """
     with suppress(OSError):
         segment = Segment(size)
         return _exported(segment.memory, size, segment)
@@ -126,20 +136,24 @@ def fill(buffer: Any, data: memoryview) -> None:
 class Arena:
     """Segments that are used again, and the buffers in them that are read.
 
-    Args:
-        limit: The most bytes all segments may have together.
-        segments: The most segments; each has a descriptor here and one where it is read.
-        reader: The only reader, to whom `share` hands segments over at once.
+    Args: limit: The most bytes all segments may have together. segments: The most
+        segments; each has a descriptor here and one where it is read. reader: The only
+        reader, to whom `share` hands segments over at once.
     """
 
     def __init__(
-        self, limit: int, *, segments: int = _MOST_SEGMENTS, reader: FdSocket | None = None
+        self,
+        limit: int,
+        *,
+        segments: int = _MOST_SEGMENTS,
+        reader: FdSocket | None = None,
     ) -> None:
         self._limit = limit
         self._reader = reader
         self._most = segments
         self._segments: WeakSet[Segment] = WeakSet()
-        # The garbage collector puts segments here, anywhere: it may not wait for the lock.
+        # The garbage collector puts segments here, anywhere: it may not wait for the
+        # lock.
         self._free: list[Segment] = []
         self._read: dict[int, Any] = {}
         self._lock = threading.Lock()
@@ -147,17 +161,20 @@ class Arena:
         """Whether something did not fit since this was last set to False."""
 
     def allocate(self, size: int, wait: float = 0.0) -> Any:
-        """Return a buffer of *size* bytes for `fill`, freed with the last reference to it.
+        """Return a buffer of *size* bytes for `fill`, freed with the last reference to
+        it.
 
-        None: there is no room for it within *wait* seconds. If there is time, it waits a moment
-        for what is in use before there is very much of it.
+        None: there is no room for it within *wait* seconds. If there is time, it waits
+        a moment for what is in use before there is very much of it.
         """
         started = time.monotonic()
         while True:
             waited = time.monotonic() - started
             with self._lock:
                 segment = self._free_segment(size)
-                if segment is None and (self._total() < MUCH or waited >= min(wait, _PATIENCE)):
+                if segment is None and (
+                    self._total() < MUCH or waited >= min(wait, _PATIENCE)
+                ):
                     segment = self._new_segment(size)
             if segment is not None:
                 made = _exported(segment.memory, size, segment)
@@ -170,7 +187,9 @@ class Arena:
             time.sleep(_LOOK_EVERY)
 
     def share(self, data: memoryview) -> BufferRef | None:
-        """Write *data* for one reader, unless it lies in a segment already; None: no room."""
+        """Write *data* for one reader, unless it lies in a segment already; None: no
+        room.
+        """
         buffer: Any = data.obj
         if not isinstance(origin_of(data), Segment):
             buffer = self.allocate(data.nbytes)
@@ -202,7 +221,9 @@ class Arena:
         return fd
 
     def _free_segment(self, size: int) -> Segment | None:
-        fitting = [each for each in self._free if size <= each.size <= 2 * max(size, _SMALLEST)]
+        fitting = [
+            each for each in self._free if size <= each.size <= 2 * max(size, _SMALLEST)
+        ]
         best = min(fitting, key=lambda each: each.size, default=None)
         if best is not None:
             self._free.remove(best)
@@ -232,7 +253,9 @@ class Arena:
 
 
 def segments_for(writers: int) -> int:
-    """Return the segments for each of *writers*: a quarter of all descriptors for all of them."""
+    """Return the segments for each of *writers*: a quarter of all descriptors for all
+    of them.
+    """
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
         return _MOST_SEGMENTS
@@ -245,20 +268,26 @@ def default_limit() -> int:
 
 
 class FdSocket:
-    """Hands descriptors of segments to the other process, over a connected Unix socket."""
+    """Hands descriptors of segments to the other process, over a connected Unix
+    socket.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._sent: set[int] = set()
 
     def send(self, segment: int, fd: int) -> None:
-        """Make *segment* known on the other side, if it is not; raise OSError if that fails."""
+        """Make *segment* known on the other side, if it is not; raise OSError if that
+        fails.
+        """
         if segment not in self._sent:
             socket.send_fds(self._socket, [_ID.pack(segment)], [fd])
             self._sent.add(segment)
 
     def receive(self) -> tuple[int, int]:
-        """Return the next segment that was sent, and its descriptor; raise OSError at the end."""
+        """Return the next segment that was sent, and its descriptor; raise OSError at
+        the end.
+        """
         data, fds, _, _ = socket.recv_fds(self._socket, _ID.size, 1)
         if len(data) != _ID.size or len(fds) != 1:
             raise OSError("the other end of the socket for descriptors is closed")
@@ -298,12 +327,15 @@ class PrivateMapping(mmap.mmap):
                 kinds = set(pages.read(-(-len(self) // page) * 8)[7::8])
         except OSError:
             return False
-        # Of each page: bit 7 present, 6 swapped, 5 a page of the file. What was written is not.
+        # Of each page: bit 7 present, 6 swapped, 5 a page of the file. What was written
+        # is not.
         return bool(kinds) and all(kind & 0x20 or not kind & 0xC0 for kind in kinds)
 
 
 def copy_on_write(buffer: Any) -> memoryview:
-    """Return the bytes of *buffer* to write to; what lies in shared memory is not copied now."""
+    """Return the bytes of *buffer* to write to; what lies in shared memory is not
+    copied now.
+    """
     view = memoryview(buffer)
     origin = origin_of(view)
     if origin is None or origin.fd is None:
@@ -321,13 +353,17 @@ class BufferReader:
     def __init__(self, fds: FdSocket) -> None:
         self._fds = fds
         self.released: deque[int] = deque()
-        """The ids of buffers that are read no more; the garbage collector puts them here."""
+        """The ids of buffers that are read no more; the garbage collector puts them
+        here.
+        """
         self._segments: dict[int, int] = {}
         self._idle: OrderedDict[int, PrivateMapping] = OrderedDict()  # used last, last
         self._mapped: WeakSet[PrivateMapping] = WeakSet()
 
     def open(self, ref: BufferRef) -> memoryview:
-        """Return the buffer, to read and to write; raise OSError if its segment was not sent."""
+        """Return the buffer, to read and to write; raise OSError if its segment was not
+        sent.
+        """
         mapping = self._idle.pop(ref.segment, None)
         while sum(map(len, [*self._idle.values()])) > _KEPT:
             self._idle.popitem(last=False)
@@ -344,7 +380,9 @@ class BufferReader:
         self.released.append(ref.id)
 
     def take_released(self) -> bytes:
-        """Return the ids in `released`, which are no longer there, as the body of a frame."""
+        """Return the ids in `released`, which are no longer there, as the body of a
+        frame.
+        """
         taken = b""
         while self.released:
             taken += _ID.pack(self.released.popleft())

@@ -1,4 +1,5 @@
-"""OS threads for code of the user's that may block: log handlers, stdout, callbacks of futures.
+"""OS threads for code of the user's that may block: log handlers, stdout, callbacks of
+futures.
 
 ::
 
@@ -8,10 +9,10 @@
     a task's end ---- post_behind -->  post, when it is its turn ------>  mailbox
         (a timer) -- if that is stuck ----------------------------------> mailbox
 
-What one worker has sent and nobody has written yet is bounded: a worker with more is left unread,
-so that its own socket holds it back, not memory. The end of a task is posted behind what it has
-printed, so that this is on the screen when its run returns; where the screen does not take it, the
-end does not wait for that.
+What one worker has sent and nobody has written yet is bounded: a worker with more is
+left unread, so that its own socket holds it back, not memory. The end of a task is
+posted behind what it has printed, so that this is on the screen when its run returns;
+where the screen does not take it, the end does not wait for that.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class SideThread:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.busy_since = 0.0
-        """When it began with what it is doing (monotonic seconds); 0: it does nothing."""
+        """When it began with what it is doing (monotonic seconds); 0: it does
+        nothing.
+        """
 
     def call(self, action: Action) -> None:
         """Have *action* called when its turn comes; from any OS thread."""
@@ -66,7 +69,9 @@ class SideThread:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread = threading.Thread(
+                    target=self._run, name=self._name, daemon=True
+                )
                 # Where the system gives no more of them, the next call tries again.
                 with suppress(RuntimeError):
                     thread.start()
@@ -82,7 +87,9 @@ class SideThread:
         return bool(began) and time.monotonic() - began > _STUCK_AFTER
 
     def close(self) -> None:
-        """End it when it has called everything; do not wait longer for one thing than a moment."""
+        """End it when it has called everything; do not wait longer for one thing than a
+        moment.
+        """
         thread, end = self._thread, time.monotonic() + _LONGEST_WAIT
         self._actions.put(None)
         if thread is None or self.is_current():
@@ -100,7 +107,9 @@ class SideThread:
             try:
                 action()
             except BaseException:  # noqa: BLE001 - the user's code may raise anything
-                _log.exception("an error in what a pool of worker processes was to call")
+                _log.exception(
+                    "an error in what a pool of worker processes was to call"
+                )
             # Nothing that it refers to waits with this thread.
             del action
             self.busy_since = 0.0
@@ -120,14 +129,21 @@ class Unwritten:
         self.is_full = False
         """Whether its worker is left unread."""
         self.drops = False
-        """Whether some of it was dropped: it came though its worker should be held back."""
+        """Whether some of it was dropped: it came though its worker should be held
+        back.
+        """
         self._lock = threading.Lock()
 
     def add(self, size: int) -> bool:
-        """Count what is about to be written; return whether that is too much as of now."""
+        """Count what is about to be written; return whether that is too much as of
+        now.
+        """
         with self._lock:
             self.size += size
-            was_full, self.is_full = self.is_full, self.size > _MOST_UNWRITTEN or self.is_full
+            was_full, self.is_full = (
+                self.is_full,
+                self.size > _MOST_UNWRITTEN or self.is_full,
+            )
             return self.is_full and not was_full
 
     def subtract(self, size: int) -> bool:
@@ -141,7 +157,8 @@ class Unwritten:
 
 
 class OutputThread:
-    """Where what workers print and log is written; but for `SideThread.call`, on the I/O thread.
+    """Where what workers print and log is written; but for `SideThread.call`, on the
+    I/O thread.
 
     Args:
         loop: The pool's.
@@ -151,20 +168,24 @@ class OutputThread:
         self._loop = loop
         self._thread = SideThread("flowpregel-output")
         self._late: deque[tuple[float, Mailbox, list[Any]]] = deque()
-        """Ends of tasks behind output: when they were put there, for whom, and the events.
+        """Ends of tasks behind output: when they were put there, for whom, and the
+        events.
 
         Whoever posts one takes it out of its list.
         """
 
     def add(self, unwritten: Unwritten, size: int, write: Action) -> bool:
-        """Have *write* called, for output of *size* bytes; return whether there is too much now.
+        """Have *write* called, for output of *size* bytes; return whether there is too
+        much now.
 
         Far too much, from a worker that cannot be held back, is dropped.
         """
         if unwritten.size > 2 * _MOST_UNWRITTEN:
             if not unwritten.drops:
                 unwritten.drops = True
-                self._thread.call(partial(_log.warning, "some output of a task was not written"))
+                self._thread.call(
+                    partial(_log.warning, "some output of a task was not written")
+                )
             return False
         is_too_much = unwritten.add(size)
         self._thread.call(partial(self._write, unwritten, size, write))
@@ -178,7 +199,9 @@ class OutputThread:
                 self._loop.call(unwritten.resume)
 
     def post_behind(self, mailbox: Mailbox, event: Any) -> None:
-        """Post *event* when all is written that was added before, or cannot be written now."""
+        """Post *event* when all is written that was added before, or cannot be written
+        now.
+        """
         if self._thread.is_stuck():
             mailbox.post(event)
             return
@@ -189,7 +212,9 @@ class OutputThread:
         self._late.append((time.monotonic(), mailbox, events))
 
     def _post_late(self) -> None:
-        """Post what has waited for too long; look again in a moment if anything waits."""
+        """Post what has waited for too long; look again in a moment if anything
+        waits.
+        """
         too_long, is_stuck = time.monotonic() - _LONGEST_WAIT, self._thread.is_stuck()
         while self._late:
             since, mailbox, events = self._late[0]
@@ -205,7 +230,9 @@ class OutputThread:
         self._thread.call(partial(_log.error, message, exc_info=error))
 
     def close(self) -> None:
-        """Write what there is, unless that is stuck; after the end of the I/O thread."""
+        """Write what there is, unless that is stuck; after the end of the I/O
+        thread.
+        """
         self._thread.close()
         for _, mailbox, events in self._late:
             _post(mailbox, events)

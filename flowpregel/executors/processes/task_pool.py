@@ -1,4 +1,6 @@
-"""What any pool does with its tasks: takes them, acts on what workers send, tells their runs."""
+"""What any pool does with its tasks: takes them, acts on what workers send, tells their
+runs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from typing import Any, Final
 
 from flowpregel._core.effects import CANCEL, SAVE, Call
 from flowpregel._core.ids import Span
-from flowpregel._core.records import RETURN, Arguments, Node, Outcome, Raised, Returned, Withdrawn
+from flowpregel._core.records import (
+    RETURN,
+    Arguments,
+    Node,
+    Outcome,
+    Raised,
+    Returned,
+    Withdrawn,
+)
 from flowpregel.context import nothing
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import Backlog, JobKey, Mailbox
@@ -56,11 +66,12 @@ _REQUESTS: Final = {protocol.SAVED: SAVE, protocol.CANCELLED: CANCEL}
 
 
 class TaskPool(ABC):
-    """Tasks in flight on workers, wherever these are, and those that wait; on the I/O thread.
+    """Tasks in flight on workers, wherever these are, and those that wait; on the I/O
+    thread.
 
-    Of a task that does not wait, `InFlight.worker` says where it is: a `WorkerProcess`, or what
-    stands for a worker on another machine. What acts on frames raises whatever keeps it from
-    reading them: a user's class may raise anything.
+    Of a task that does not wait, `InFlight.worker` says where it is: a `WorkerProcess`,
+    or what stands for a worker on another machine. What acts on frames raises whatever
+    keeps it from reading them: a user's class may raise anything.
 
     Args:
         settings: How it is set up.
@@ -89,7 +100,9 @@ class TaskPool(ABC):
         self._behind: list[tuple[Mailbox, UnreadEnd]] = []
         """Ends of tasks that are posted when what these have printed is written."""
         self._ended: defaultdict[Mailbox, list[InFlight]] = defaultdict(list)
-        """Tasks that ended a moment ago: to drop what they were given may run a `__del__`."""
+        """Tasks that ended a moment ago: to drop what they were given may run a
+        `__del__`.
+        """
         self._is_closing = False
         """Whether it ends; what was taken before is withdrawn."""
         self.resources = ResourceBook(settings, self.loop, self.finish)
@@ -99,7 +112,9 @@ class TaskPool(ABC):
             protocol.EMITTED: self._on_emitted,
             protocol.BEAT: nothing,
             protocol.CALLED: self._on_called,
-            protocol.ASKED: lambda *asked: self._store_threads.submit(self._ask_store, *asked),
+            protocol.ASKED: lambda *asked: self._store_threads.submit(
+                self._ask_store, *asked
+            ),
             **dict.fromkeys(_REQUESTS, self._on_request),
         }
         """What is done about what a running task has sent, by kind."""
@@ -145,11 +160,15 @@ class TaskPool(ABC):
 
     @abstractmethod
     def warn(self, key: JobKey) -> None:
-        """Withdraw a task that has not begun; let one that runs know that its run is to end."""
+        """Withdraw a task that has not begun; let one that runs know that its run is to
+        end.
+        """
 
     @abstractmethod
     def _dispatch(self) -> None:
-        """Send waiting tasks where there is a place, and post events; ends each turn."""
+        """Send waiting tasks where there is a place, and post events; ends each
+        turn.
+        """
 
     def _post_events(self) -> None:
         if self._events:
@@ -169,13 +188,17 @@ class TaskPool(ABC):
         caught: Collection[str] | None = None,
         /,
     ) -> None:
-        """End *task*, unless it has ended: free its worker, and what it has taken; tell its run."""
+        """End *task*, unless it has ended: free its worker, and what it has taken; tell
+        its run.
+        """
         if self._tasks.pop(task.job.key, None) is None:
             return
         if task.needs is not None:
             self.resources.end(task)
         # The text of a death has the arguments of its call, which are unpickled for it.
-        is_plain = not isinstance(outcome, Raised | messages.PackedOutcome | FailedStart)
+        is_plain = not isinstance(
+            outcome, Raised | messages.PackedOutcome | FailedStart
+        )
         if isinstance(outcome, messages.PackedOutcome):
             is_plain = outcome.is_plain
         end = UnreadEnd(task, outcome, span, caught, is_plain)
@@ -197,10 +220,11 @@ class TaskPool(ABC):
             self._events[task.mailbox].append(end)
 
     def _drop_later(self, task: InFlight, end: UnreadEnd) -> None:
-        """Have what *task* was given dropped soon, but not here, where a `__del__` may block.
+        """Have what *task* was given dropped soon, but not here, where a `__del__` may
+        block.
 
-        Its run does so when it reads the end of another task. If none comes soon, a thread of the
-        pool does.
+        Its run does so when it reads the end of another task. If none comes soon, a
+        thread of the pool does.
         """
         if not self._ended:
             # What lies in shared memory is free for others now.
@@ -231,15 +255,21 @@ class TaskPool(ABC):
 
     @abstractmethod
     def hold(self, worker: Any, task: InFlight) -> bool:
-        """Leave what *worker* sends unread; False: that would hold up another run than *task*'s."""
+        """Leave what *worker* sends unread; False: that would hold up another run than
+        *task*'s.
+        """
 
     @abstractmethod
     def hold_output(self, worker: Any) -> None:
-        """Leave what *worker* sends unread until its output is written, unless it is to stop."""
+        """Leave what *worker* sends unread until its output is written, unless it is to
+        stop.
+        """
 
     @abstractmethod
     def refuse(self, task: InFlight, worker: Any) -> None:
-        """End *task*, if *worker* still has it: something that it sent cannot be read."""
+        """End *task*, if *worker* still has it: something that it sent cannot be
+        read.
+        """
 
     @abstractmethod
     def leave(
@@ -275,7 +305,9 @@ class TaskPool(ABC):
         if task is None:
             return
         policy = task.job.task.timeout
-        if policy is not None and (frame.kind == protocol.BEAT or policy.refresh_on == "auto"):
+        if policy is not None and (
+            frame.kind == protocol.BEAT or policy.refresh_on == "auto"
+        ):
             task.alive = time.monotonic()
         self._act_on(worker, task, frame)
 
@@ -309,7 +341,9 @@ class TaskPool(ABC):
             self._hold_back(task, backlog, len(frame.body) + _CHUNK_COST)
 
     def _hold_back(self, task: InFlight, backlog: Backlog, size: int) -> None:
-        """Count *size* bytes that are posted for *task*; hold it back if its run is far behind."""
+        """Count *size* bytes that are posted for *task*; hold it back if its run is far
+        behind.
+        """
         worker = task.worker
         if not backlog.add(size):
             return
@@ -332,7 +366,9 @@ class TaskPool(ABC):
         self._events[task.mailbox].append(UnreadCall(task, frame.body, refuse, decode))
 
     def _note_call(self, task: InFlight, request: int) -> None:
-        """Note that *task* waits: its worker does not count now, and gets nothing behind it."""
+        """Note that *task* waits: its worker does not count now, and gets nothing
+        behind it.
+        """
         task.calls.add(request)
         task.code.seconds = float("inf")
         self.recall(task.worker)
@@ -362,13 +398,17 @@ class TaskPool(ABC):
     # ------------------------------------------------ what workers print and log
 
     def _on_printed(self, worker: Any, frame: Frame) -> None:
-        """Have printed what a worker has; each line begins with the name of its task."""
+        """Have printed what a worker has; each line begins with the name of its
+        task.
+        """
         text, task = frame.body.decode(errors="replace"), worker.tasks.get(frame.number)
         is_error = bool(frame.flags & protocol.STDERR)
         if is_error:
             worker.tail = last_lines(worker.tail + text)
         label = f"[worker {worker.pid}]" if task is None else f"[{task.job.task.name}]"
-        self._keep_output(task, frame.body, partial(str, encoding="utf-8", errors="replace"))
+        self._keep_output(
+            task, frame.body, partial(str, encoding="utf-8", errors="replace")
+        )
         write = partial(_print, label, text, to_stderr=is_error)
         if self.output.add(worker.unwritten, len(frame.body), write):
             self.hold_output(worker)
@@ -379,12 +419,18 @@ class TaskPool(ABC):
         text_of = _text_of_event if is_event else _text_of_record
         self._keep_output(worker.tasks.get(frame.number), frame.body, text_of)
         handle = _log_event if is_event else _log_record
-        write = partial(self._log, worker, worker.sender_of(frame.number), handle, frame.body)
+        write = partial(
+            self._log, worker, worker.sender_of(frame.number), handle, frame.body
+        )
         if self.output.add(worker.unwritten, len(frame.body), write):
             self.hold_output(worker)
 
     def _log(
-        self, worker: Any, task: InFlight | None, handle: Callable[[Any], None], body: bytes
+        self,
+        worker: Any,
+        task: InFlight | None,
+        handle: Callable[[Any], None],
+        body: bytes,
     ) -> None:
         """Have *handle* handle a log record, on the OS thread for output."""
         try:
@@ -399,7 +445,9 @@ class TaskPool(ABC):
     def _keep_output(
         self, task: InFlight | None, body: bytes, text_of: Callable[[bytes], str]
     ) -> None:
-        """Have the run of *task* keep what that has printed or logged, if it keeps such."""
+        """Have the run of *task* keep what that has printed or logged, if it keeps
+        such.
+        """
         if task is None or task.job.run.thread_id is None or not task.job.run.has_saver:
             return
         self._events[task.mailbox].append(UnreadOutput(task.job, body, text_of))
@@ -430,8 +478,8 @@ def _print(label: str, text: str, *, to_stderr: bool) -> None:
 def _write_to(stream: Any, text: str) -> None:
     """Write *text* to *stream* at once.
 
-    To the program's own streams without the lock of their buffer: a write that blocks while the
-    program ends, and holds that, would be a fatal error of the interpreter.
+    To the program's own streams without the lock of their buffer: a write that blocks
+    while the program ends, and holds that, would be a fatal error of the interpreter.
     """
     stream.flush()
     if stream not in (sys.__stdout__, sys.__stderr__):
@@ -473,6 +521,8 @@ def _text_of_event(body: bytes) -> str:
     _, method, fields = pickle.loads(body)
     event = fields.pop("event", "")
     own = (
-        f"{name}={value!r}" for name, value in fields.items() if name not in ("pid", *TASK_FIELDS)
+        f"{name}={value!r}"
+        for name, value in fields.items()
+        if name not in ("pid", *TASK_FIELDS)
     )
     return " ".join((method.upper(), str(event), *own)) + "\n"

@@ -15,10 +15,12 @@ _LOOK_EVERY: Final = 0.25
 
 
 class Watchdog:
-    """Looks at one I/O thread while that has something to do, and sleeps while it has not.
+    """Looks at one I/O thread while that has something to do, and sleeps while it has
+    not.
 
-    Its own OS thread does the looking: the program's log handlers, which are called there, may
-    block. It costs four wake-ups a second while the I/O thread works, and none else.
+    Its own OS thread does the looking: the program's log handlers, which are called
+    there, may block. It costs four wake-ups a second while the I/O thread works, and
+    none else.
     """
 
     def __init__(self) -> None:
@@ -46,7 +48,9 @@ class Watchdog:
         self._awake.set()
 
     def close(self) -> None:
-        """End it; its OS thread is not waited for, since a log handler may hold that."""
+        """End it; its OS thread is not waited for, since a log handler may hold
+        that.
+        """
         self._ended.set()
         self._awake.set()
 
@@ -61,7 +65,8 @@ class Watchdog:
                 told = began
                 _tell_of(watched)
             if not (began or last):
-                # It has waited for a while. If it begins just now, it may take this for awake.
+                # It has waited for a while. If it begins just now, it may take this for
+                # awake.
                 self.is_awake = False
                 self._awake.clear()
                 if self.turn_began:
@@ -76,8 +81,12 @@ def _tell_of(watched: threading.Thread) -> None:
         return
     code = frame.f_code
     _log.warning(
-        "the I/O thread of a pool of worker processes has been held up for over %g second, by %s "
+        "the I/O thread of a pool of worker processes has been held up for over %g "
+        "second, by %s "
         "(%s:%d): until that returns, the results, timeouts and deaths of all runs wait\n%s",
-        _TOO_LONG, code.co_qualname, code.co_filename, frame.f_lineno,
+        _TOO_LONG,
+        code.co_qualname,
+        code.co_filename,
+        frame.f_lineno,
         "".join(traceback.format_stack(frame)),
-    )  # fmt: skip
+    )

@@ -5,9 +5,10 @@
     link --> reader --> task --> perform(job) --> outcome --> writer --> link
                                    | emit, call, beat, log, print ^
 
-The main thread runs the tasks, so that signals reach them and libraries that insist on the
-main thread work. It reads the link between tasks. Other OS threads: a watchdog, which ends
-the process with its coordinator; and, once a task has made a call, one that reads the link.
+The main thread runs the tasks, so that signals reach them and libraries that insist on
+the main thread work. It reads the link between tasks. Other OS threads: a watchdog,
+which ends the process with its coordinator; and, once a task has made a call, one that
+reads the link.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ from flowpregel.executors.shared import sent_by_key
 if TYPE_CHECKING:
     from flowpregel.channels.context import Context
 
-STOP_SIGNAL: Final = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+STOP_SIGNAL: Final = (
+    signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+)
 """Sent to a worker whose task is to stop; hardly anything else uses it."""
 _STOP_AGAIN: Final = 0.01
 """Seconds after which a task that was importing a module is told again to stop."""
@@ -101,7 +104,9 @@ class Worker:
         self._is_spoiled = False
         self._contexts: dict[bytes, Context[Any]] = {}
         self._codes: dict[bytes, tuple[str, ReceivedCode]] = {}
-        """The names and the code of nodes, by digest: the coordinator orders what is dropped."""
+        """The names and the code of nodes, by digest: the coordinator orders what is
+        dropped.
+        """
         self._guard_mark = os.environ[MARK].encode()
         self._stoppable = self._stopped = self._forked = False
         os.register_at_fork(after_in_child=self._after_fork)
@@ -115,7 +120,9 @@ class Worker:
                 function(*arguments)
         except BaseException as error:  # noqa: BLE001 - the coordinator is told why
             error.add_note("in the pool's initializer")
-            self._link.send(protocol.FAILED, 0, messages.pack_outcome(Raised(error), "initializer"))
+            self._link.send(
+                protocol.FAILED, 0, messages.pack_outcome(Raised(error), "initializer")
+            )
             return False
         self._link.send(protocol.READY)
         return True
@@ -182,7 +189,8 @@ class Worker:
             # Before the next task begins: what that one starts is to live.
             end_marked({self._guard_mark}, os.getpid(), began)
         link.answers.clear()
-        for printed in self._streams.printed:  # the task may have put others in their place
+        # the task may have put others in their place
+        for printed in self._streams.printed:
             if printed.line:
                 printed.flush()
         fault("task.send.before")
@@ -193,16 +201,21 @@ class Worker:
         seconds, cpu = time.monotonic() - began, time.process_time() - cpu
         peak = getrusage(RUSAGE_SELF).ru_maxrss * RSS_UNIT
         head = protocol.RAN.pack(seconds, at, cpu, peak, len(ids)) + ids
-        result = messages.pack_outcome(outcome, self._codes[digest][0], self._arena.share)
+        result = messages.pack_outcome(
+            outcome, self._codes[digest][0], self._arena.share
+        )
         link.send(protocol.ENDED, number, head + result, flags)
         if lasting := self._state.restore():
             self._spoil(lasting)
 
     def _broken_off(self, digest: bytes, error: BaseException) -> Outcome:
-        """Return the outcome of a task that *error* has ended from outside of its own code."""
+        """Return the outcome of a task that *error* has ended from outside of its own
+        code.
+        """
         is_settled = False
         while not is_settled:
-            with suppress(BaseException):  # by a handler of the task's: how it ended is known
+            # by a handler of the task's: how it ended is known
+            with suppress(BaseException):
                 self._state.settle()
                 is_settled = True
         if isinstance(error, TaskCancelled):
@@ -212,7 +225,9 @@ class Worker:
         return Raised(TaskExitError(self._codes[digest][0], repr(error)))
 
     def _spoil(self, lasting: str) -> None:
-        """Begin no more tasks: the process has changed for good. The coordinator replaces it."""
+        """Begin no more tasks: the process has changed for good. The coordinator
+        replaces it.
+        """
         self._is_spoiled = True
         self._link.send(protocol.SPOILED, 0, lasting.encode())
 
@@ -248,7 +263,9 @@ class Worker:
         """Leave the contexts of a run that ended, and answer."""
         tokens, ended = serialization.unpack(frame.body)
         outcome = None if ended is None else messages.unpack_outcome(ended)
-        self._close_contexts(tokens, outcome.error if isinstance(outcome, Raised) else None)
+        self._close_contexts(
+            tokens, outcome.error if isinstance(outcome, Raised) else None
+        )
         self._link.send(protocol.LEFT, frame.number)
         if lasting := self._state.restore():
             self._spoil(lasting)
@@ -307,8 +324,11 @@ class Tokens:
         """Return whether task *number* is ours to run; False: it was recalled."""
         if self._next is None:
             try:
-                (self._next,) = protocol.TOKEN.unpack(os.read(self._fd, protocol.TOKEN.size))
-            except (BlockingIOError, struct.error):  # there is none; the coordinator is gone
+                (self._next,) = protocol.TOKEN.unpack(
+                    os.read(self._fd, protocol.TOKEN.size)
+                )
+            # there is none; the coordinator is gone
+            except (BlockingIOError, struct.error):
                 return False
         # The token of a task further behind is kept for it.
         if self._next != number:
@@ -347,7 +367,9 @@ class WorkerRunClient(RunClient):
         """Show that the task is alive."""
         self._link.send(protocol.BEAT, self._number)
 
-    def call(self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any) -> Any:
+    def call(
+        self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any
+    ) -> Any:
         """Make a call; return its future: *reply*, if its caller has that already."""
         self.made.check_process()
         content = (
@@ -384,11 +406,13 @@ class WorkerRunClient(RunClient):
 def _packed(content: Any, task: str, what: str, name: str, part: Any) -> bytes:
     """Return *content*, pickled.
 
-    Raises:
-        TaskSerializationError: It cannot be. It names *task* and *what* that is, and what in
+    Raises: TaskSerializationError: It cannot be. It names *task* and *what* that is,
+        and what in
             *part*, which the user knows by *name*, is at fault.
     """
     try:
         return serialization.pack(content).data
     except Exception as error:
-        raise TaskSerializationError(task, what, *serialization.find_culprit(part, name)) from error
+        raise TaskSerializationError(
+            task, what, *serialization.find_culprit(part, name)
+        ) from error

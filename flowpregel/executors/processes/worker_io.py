@@ -1,4 +1,5 @@
-"""What surrounds the tasks of a worker: its process, and where what they print and log goes.
+"""What surrounds the tasks of a worker: its process, and where what they print and log
+goes.
 
 Text that Python code prints goes over the link, in order with everything else a
 task sends, so it is labelled exactly. What C code and programs write to
@@ -35,9 +36,13 @@ _PR_SET_PDEATHSIG: Final = 1
 _LOOK_EVERY: Final = 1.0
 _LONGEST_LINE: Final = 1 << 16
 _LARGEST_FRAME: Final = 1 << 20
-"""Bytes of output that are sent at once: the coordinator holds several copies of them."""
+"""Bytes of output that are sent at once: the coordinator holds several copies of
+them.
+"""
 TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
-_facts: Final = attrgetter("task.name", "task.attempt", "place.step", "run.thread_id", "run.run_id")
+_facts: Final = attrgetter(
+    "task.name", "task.attempt", "place.step", "run.thread_id", "run.run_id"
+)
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 
@@ -76,7 +81,9 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the OS thread that started it ends (Linux)."""
+    """Ask the kernel to kill this process when the OS thread that started it ends
+    (Linux).
+    """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -99,7 +106,9 @@ def watch(coordinator: int) -> None:
 
 
 class Printed(io.RawIOBase):
-    """What is beneath ``sys.stdout`` or ``sys.stderr``: sends whole lines, with their task."""
+    """What is beneath ``sys.stdout`` or ``sys.stderr``: sends whole lines, with their
+    task.
+    """
 
     def __init__(self, link: WorkerLink, fd: int) -> None:
         self._link = link
@@ -156,7 +165,10 @@ class LogSender(logging.Handler):
         """Send *record*, its message and traceback as text."""
         try:
             job = self._link.job
-            ids = {"worker_pid": os.getpid(), "task_id": None if job is None else job.task.id}
+            ids = {
+                "worker_pid": os.getpid(),
+                "task_id": None if job is None else job.task.id,
+            }
             body = pickle.dumps(_fields_of(record) | _fields_of_task(job) | ids)
         except Exception:  # noqa: BLE001 - logging's own rule: told on stderr, never raised
             self.handleError(record)
@@ -165,11 +177,17 @@ class LogSender(logging.Handler):
 
 
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return *record*'s fields, all of which can be pickled and are safe to unpickle."""
+    """Return *record*'s fields, all of which can be pickled and are safe to
+    unpickle.
+    """
     text = {"msg": record.getMessage(), "args": None, "exc_info": None}
     if record.exc_info and not record.exc_text:
         text["exc_text"] = logging.Formatter().formatException(record.exc_info)
-    rest = {name: _as_plain(value) for name, value in vars(record).items() if name not in text}
+    rest = {
+        name: _as_plain(value)
+        for name, value in vars(record).items()
+        if name not in text
+    }
     return rest | text
 
 
@@ -178,16 +196,25 @@ def _as_plain(value: Any) -> Any:
 
 
 def _fields_of_task(job: Job | None) -> dict[str, Any]:
-    """Return what records and events are given of the task that logs; None: there is none."""
+    """Return what records and events are given of the task that logs; None: there is
+    none.
+    """
     values = (None,) * len(TASK_FIELDS) if job is None else _facts(job)
     return {"pid": os.getpid(), **dict(zip(TASK_FIELDS, values, strict=True))}
 
 
 def log_levels() -> dict[str, int]:
-    """Return the levels of this program's loggers that have one of their own, by name."""
+    """Return the levels of this program's loggers that have one of their own, by
+    name.
+    """
     loggers = tuple(logging.root.manager.loggerDict.items())
-    levels = {name: each.level for name, each in loggers if isinstance(each, logging.Logger)}
-    return {"": logging.root.level, **{name: level for name, level in levels.items() if level}}
+    levels = {
+        name: each.level for name, each in loggers if isinstance(each, logging.Logger)
+    }
+    return {
+        "": logging.root.level,
+        **{name: level for name, level in levels.items() if level},
+    }
 
 
 class Streams:
@@ -205,7 +232,9 @@ class Streams:
         self._input: Any = open(0, closefd=False)  # noqa: SIM115 - as long as the process
 
     def current(self) -> tuple[Any, Any, Any]:
-        """Return ``stdin``, ``stdout`` and ``stderr``, made anew where a task has closed them."""
+        """Return ``stdin``, ``stdout`` and ``stderr``, made anew where a task has
+        closed them.
+        """
         if _is_closed(self._input):
             self._input = open(0, closefd=False)  # noqa: SIM115 - as long as the process
         for index, stream in enumerate(self._outputs):
@@ -216,7 +245,9 @@ class Streams:
 
 
 def _text_on(printed: Any) -> io.TextIOWrapper:
-    return io.TextIOWrapper(printed, "utf-8", "backslashreplace", "", write_through=True)
+    return io.TextIOWrapper(
+        printed, "utf-8", "backslashreplace", "", write_through=True
+    )
 
 
 def _is_closed(stream: Any) -> bool:
@@ -228,7 +259,9 @@ def _is_closed(stream: Any) -> bool:
 
 
 def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> Streams:
-    """Send this worker's log records and prints; return the streams that take the prints."""
+    """Send this worker's log records and prints; return the streams that take the
+    prints.
+    """
     streams = Streams(link)
     sys.stdin, sys.stdout, sys.stderr = streams.current()
     root = logging.getLogger()
@@ -239,7 +272,8 @@ def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> Streams:
 
 
 def own_description(fd: int, mode: int) -> None:
-    """Give *fd*, one end of a pipe, a file description that no other process has (Linux).
+    """Give *fd*, one end of a pipe, a file description that no other process has
+    (Linux).
 
     A task may set it blocking or not, and nobody else sees that.
     """
@@ -250,10 +284,11 @@ def own_description(fd: int, mode: int) -> None:
 
 
 def part_from_trackers() -> None:
-    """Share no file description with the trackers of named resources, nor hand theirs down.
+    """Share no file description with the trackers of named resources, nor hand theirs
+    down.
 
-    Every process of the program writes to their pipes: one that a task set non-blocking was so for
-    the program as well.
+    Every process of the program writes to their pipes: one that a task set non-blocking
+    was so for the program as well.
     """
     from multiprocessing import resource_tracker  # noqa: PLC0415 - loaded by loky anyway
 
@@ -279,14 +314,20 @@ def bind_fields(link: WorkerLink, job: Job) -> None:
             ],
             wrapper_class=structlog.make_filtering_bound_logger(0),
             # Nothing logs in this process: the logger is only its name.
-            logger_factory=lambda *args: tuple(arg for arg in args if isinstance(arg, str)),
+            logger_factory=lambda *args: tuple(
+                arg for arg in args if isinstance(arg, str)
+            ),
             cache_logger_on_first_use=False,
         )
     structlog.contextvars.bind_contextvars(**_fields_of_task(job))
 
 
 def _send_event(
-    link: WorkerLink, drop: type[Exception], names: Any, method: str, event: Mapping[Any, Any]
+    link: WorkerLink,
+    drop: type[Exception],
+    names: Any,
+    method: str,
+    event: Mapping[Any, Any],
 ) -> Any:
     """Send an event; the last of structlog's processors."""
     fields = {str(name): _as_plain(value) for name, value in event.items()}

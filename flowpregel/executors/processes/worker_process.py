@@ -20,14 +20,28 @@ from weakref import ref
 
 from flowpregel.executors.base import HOST, Mailbox
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.assign import ONE_CPU, InFlight, WorkerLoad, WorkerState
+from flowpregel.executors.processes.assign import (
+    ONE_CPU,
+    InFlight,
+    WorkerLoad,
+    WorkerState,
+)
 from flowpregel.executors.processes.code_cache import RecentlyUsed
 from flowpregel.executors.processes.crash_report import reap
 from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import CHUNK, IOLoop
 from flowpregel.executors.processes.messages import PackedOutcome
-from flowpregel.executors.processes.serialization import HEADER, Frame, GarbageError, Parser
-from flowpregel.executors.processes.shared_memory import BufferReader, FdSocket, new_shared_file
+from flowpregel.executors.processes.serialization import (
+    HEADER,
+    Frame,
+    GarbageError,
+    Parser,
+)
+from flowpregel.executors.processes.shared_memory import (
+    BufferReader,
+    FdSocket,
+    new_shared_file,
+)
 from flowpregel.executors.processes.side_threads import Unwritten
 from flowpregel.executors.processes.worker import STOP_SIGNAL, main
 from flowpregel.executors.processes.worker_io import log_levels
@@ -61,15 +75,14 @@ class Inherited:
 class WorkerProcess:
     """One worker: its state, its link, and the tasks it has.
 
-    To make one starts its process. All happens on the I/O thread, which outlives it: the
-    kernel's death signal of a child fires when the OS *thread* that started it ends.
+    To make one starts its process. All happens on the I/O thread, which outlives it:
+    the kernel's death signal of a child fires when the OS *thread* that started it
+    ends.
 
-    Args:
-        settings: How its pool is set up.
-        loop: The I/O loop.
-        handlers: What is called with the worker and a frame that it has sent, by kind.
-        guard: Ends what its tasks have started, if the coordinator cannot.
-        on_end: Called with the worker, its exit code and its peak memory when it has ended.
+    Args: settings: How its pool is set up. loop: The I/O loop. handlers: What is called
+        with the worker and a frame that it has sent, by kind. guard: Ends what its
+        tasks have started, if the coordinator cannot. on_end: Called with the worker,
+        its exit code and its peak memory when it has ended.
 
     Raises:
         BaseException: Whatever keeps it from being started.
@@ -134,24 +147,35 @@ class WorkerProcess:
         """Kills it if it does not get ready."""
 
     def _start(self, settings: protocol.PoolSettings) -> None:
-        """Start the process; *far* are its ends of what connects us, *near* are ours."""
+        """Start the process; *far* are its ends of what connects us, *near* are
+        ours.
+        """
         with ExitStack() as far, ExitStack() as near:
             link, far_link = _socket_pair(near, far)
             door, far_door = _socket_pair(near, far)
             stdout, far_stdout = _pipe(near, far)
             stderr, far_stderr = _pipe(near, far)
-            self._streams: tuple[tuple[int, bool], ...] = (stdout, False), (stderr, True)
+            self._streams: tuple[tuple[int, bool], ...] = (
+                (stdout, False),
+                (stderr, True),
+            )
             # Read at both ends: whoever reads a token has the task.
             self._tokens, self._tokens_write = _pipe(near, near)
             memory = new_shared_file(protocol.STATUS_SIZE)
             far.callback(os.close, memory)
             mark = int.from_bytes(os.urandom(4), "little")
             setup = protocol.WorkerSetup(
-                link=Inherited(far_link.fileno()), door=Inherited(far_door.fileno()),
-                status=Inherited(memory), tokens=Inherited(self._tokens),
-                stdout=Inherited(far_stdout), stderr=Inherited(far_stderr),
-                mark=mark, coordinator=os.getpid(), log_levels=log_levels(), settings=settings,
-            )  # fmt: skip
+                link=Inherited(far_link.fileno()),
+                door=Inherited(far_door.fileno()),
+                status=Inherited(memory),
+                tokens=Inherited(self._tokens),
+                stdout=Inherited(far_stdout),
+                stderr=Inherited(far_stderr),
+                mark=mark,
+                coordinator=os.getpid(),
+                log_levels=log_levels(),
+                settings=settings,
+            )
             self._guard_mark = next(self._guard.marks)
             env = {**settings.env, MARK: self._guard_mark}
             self._process: Any = self.launch(setup, env)
@@ -159,11 +183,22 @@ class WorkerProcess:
             self._guard.add(self.pid, self._guard_mark)
             os.set_inheritable(self._tokens, False)
             self._status = protocol.map_status(memory)
-            ours = link.fileno(), door.fileno(), self._tokens, self._tokens_write, stdout, stderr
+            ours = (
+                link.fileno(),
+                door.fileno(),
+                self._tokens,
+                self._tokens_write,
+                stdout,
+                stderr,
+            )
             for fd in ours:
                 os.set_blocking(fd, False)
             self._has_pidfd = hasattr(os, "pidfd_open")
-            self.end = os.pidfd_open(self.pid) if self._has_pidfd else int(self._process.sentinel)
+            self.end = (
+                os.pidfd_open(self.pid)
+                if self._has_pidfd
+                else int(self._process.sentinel)
+            )
             """Readable when the process has ended."""
             if self._has_pidfd:
                 near.callback(os.close, self.end)
@@ -190,11 +225,15 @@ class WorkerProcess:
     def watch_link(self) -> None:
         """Watch the link for what matters now: one that is held back is left unread."""
         read = None if self._is_deaf or self.is_held else self._read_link
-        self._loop.watch(self._link.fileno(), read, self._flush if self._outbox else None)
+        self._loop.watch(
+            self._link.fileno(), read, self._flush if self._outbox else None
+        )
 
     @property
     def is_held(self) -> bool:
-        """Whether what it sends is left unread, so that its own socket holds it back."""
+        """Whether what it sends is left unread, so that its own socket holds it
+        back.
+        """
         return self.held_by is not None or self._holds_output
 
     def unhold(self) -> None:
@@ -272,7 +311,8 @@ class WorkerProcess:
         if why is not None:
             self.kill(why)
         elif not data:
-            # How it ended, the kernel tells in a moment. One that only closed its link is no use.
+            # How it ended, the kernel tells in a moment. One that only closed its link
+            # is no use.
             leave = partial(self.kill, "it closed its link")
             self._loop.call_at(time.monotonic() + _PARTING, leave)
         if why is not None or not data:
@@ -289,7 +329,9 @@ class WorkerProcess:
             data = b""
         if data:
             flags = protocol.STDERR if to_stderr else 0
-            printed = Frame(protocol.PRINTED, flags, self._status[protocol.RUNNING], data)
+            printed = Frame(
+                protocol.PRINTED, flags, self._status[protocol.RUNNING], data
+            )
             self._handlers[protocol.PRINTED](self, printed)
         else:
             self._loop.watch(fd)
@@ -327,7 +369,9 @@ class WorkerProcess:
         return self.tasks.get(self._status[protocol.RUNNING])
 
     def sender_of(self, number: int) -> InFlight | None:
-        """Return the task that has sent a frame with that *number*, as far as that is known."""
+        """Return the task that has sent a frame with that *number*, as far as that is
+        known.
+        """
         return self.tasks.get(number) or self.running()
 
     def give(self, tasks: Sequence[InFlight]) -> None:
@@ -379,7 +423,11 @@ class WorkerProcess:
     def kill(self, why: str) -> None:
         """Kill the process now, if it is there; its end is noticed like any other."""
         self.is_leaving = True
-        if self._process is not None and self._signal(signal.SIGKILL) and self.killed is None:
+        if (
+            self._process is not None
+            and self._signal(signal.SIGKILL)
+            and self.killed is None
+        ):
             self.killed = why
 
     def _signal(self, number: int) -> bool:
@@ -428,7 +476,9 @@ def _give_up_start(of: ref[WorkerProcess]) -> None:
         worker.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
 
 
-def _socket_pair(near: ExitStack, far: ExitStack) -> tuple[socket.socket, socket.socket]:
+def _socket_pair(
+    near: ExitStack, far: ExitStack
+) -> tuple[socket.socket, socket.socket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     near.callback(ours.close)
     far.callback(theirs.close)

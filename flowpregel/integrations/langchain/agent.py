@@ -1,4 +1,6 @@
-"""`create_react_agent`: a graph that asks a model, calls the tools it wants, and asks again."""
+"""`create_react_agent`: a graph that asks a model, calls the tools it wants, and asks
+again.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,28 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NotRequired, cast, get_type_hints
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnableSequence
+from langchain_core.runnables import (
+    Runnable,
+    RunnableConfig,
+    RunnableLambda,
+    RunnableSequence,
+)
 from langchain_core.tools import BaseTool
-from typing_extensions import TypedDict  # before Python 3.12 pydantic, for a tool, takes no other
+
+# before Python 3.12 pydantic, for a tool, takes no other
+from typing_extensions import TypedDict
 
 from flowpregel._core.commands import Send
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.compile import CompiledStateGraph
 from flowpregel.graph.state import StateGraph
 from flowpregel.integrations.langchain.messages import add_messages
-from flowpregel.integrations.langchain.tools import ONE_CALL, ToolNode, part_of, without_run_id
+from flowpregel.integrations.langchain.tools import (
+    ONE_CALL,
+    ToolNode,
+    part_of,
+    without_run_id,
+)
 from flowpregel.managed import RemainingSteps
 from flowpregel.pregel.definition import END
 from flowpregel.runtime import get_runtime
@@ -49,31 +63,34 @@ def create_react_agent(  # noqa: PLR0913 - LangGraph's signature
     executor: Any = "threads",
     **compiled: Any,
 ) -> CompiledStateGraph:
-    """Return an agent: a graph that asks a model, calls the tools it wants, and asks again.
+    """Return an agent: a graph that asks a model, calls the tools it wants, and asks
+    again.
 
     Args:
         model: A chat model, with tools bound to it or without; its name for LangChain's
-            ``init_chat_model``; or a function of the state and the runtime that returns a
-            model with its tools, sync or async.
+            ``init_chat_model``; or a function of the state and the runtime that returns
+            a model with its tools, sync or async.
         tools: Tools, functions to make tools of, and dicts for tools that the model's
             provider runs; or a `ToolNode`.
-        prompt: What precedes the messages: a text or a `SystemMessage`; or a function or
-            Runnable that makes the model's input from the state.
-        response_format: A schema for the last answer, which a call of its own gives under
-            ``structured_response``; or a pair of a prompt for that call and a schema.
+        prompt: What precedes the messages: a text or a `SystemMessage`; or a function
+            or Runnable that makes the model's input from the state.
+        response_format: A schema for the last answer, which a call of its own gives
+            under ``structured_response``; or a pair of a prompt for that call and a
+            schema.
         pre_model_hook: A node before each call of the model. What it writes to
             ``llm_input_messages`` is what the model is given instead of the messages.
-        post_model_hook: A node after each call of the model.
-        state_schema: The state: `AgentState`, or a subclass with keys added.
-        context_schema: As `StateGraph` takes it.
-        version: ``"v2"`` makes each call of a tool a task: it is kept when it has ended,
+        post_model_hook: A node after each call of the model. state_schema: The state:
+        `AgentState`, or a subclass with keys added. context_schema: As `StateGraph`
+        takes it. version: ``"v2"`` makes each call of a tool a task: it is kept when it
+        has ended,
             and asks for itself. ``"v1"`` makes all of them one task.
-        name: Shown in drawings and messages; the model's answers bear it.
-        executor: Where nodes run. A model waits for its provider, and few can be sent to
+        name: Shown in drawings and messages; the model's answers bear it. executor:
+        Where nodes run. A model waits for its provider, and few can be sent to
             another process: by default ``"threads"``.
         compiled: As `StateGraph.compile` takes them: ``checkpointer``, ``store``,
             ``interrupt_before`` and such. The nodes are ``agent``, ``tools``,
-            ``pre_model_hook``, ``post_model_hook`` and ``generate_structured_response``.
+            ``pre_model_hook``, ``post_model_hook`` and
+            ``generate_structured_response``.
 
     Raises:
         ConfigurationError: An option cannot be.
@@ -94,14 +111,22 @@ def create_react_agent(  # noqa: PLR0913 - LangGraph's signature
         direct=frozenset(tool.name for tool in known if tool.return_direct),
     )
     start = _prompt_of(prompt)
-    chain = _chain(model, lambda made: start | made, lambda made: _bound(made, [*known, *remote]))
+    chain = _chain(
+        model, lambda made: start | made, lambda made: _bound(made, [*known, *remote])
+    )
     builder = StateGraph(state_schema, context_schema)
     input_schema = _with_model_input(state_schema) if pre_model_hook else state_schema
-    builder.add_node("agent", _AskModel(chain, name, routes.direct), input_schema=input_schema)
+    builder.add_node(
+        "agent", _AskModel(chain, name, routes.direct), input_schema=input_schema
+    )
     if pre_model_hook is not None:
-        builder.add_node("pre_model_hook", pre_model_hook).add_edge("pre_model_hook", "agent")
+        builder.add_node("pre_model_hook", pre_model_hook).add_edge(
+            "pre_model_hook", "agent"
+        )
     if post_model_hook is not None:
-        builder.add_node("post_model_hook", post_model_hook).add_edge("agent", "post_model_hook")
+        builder.add_node("post_model_hook", post_model_hook).add_edge(
+            "agent", "post_model_hook"
+        )
     last = "agent" if post_model_hook is None else "post_model_hook"
     builder.set_entry_point(routes.entry)
     builder.add_conditional_edges(last, routes.after_model, routes.targets)
@@ -128,7 +153,9 @@ class _AskModel:
     direct: frozenset[str]
 
     def invoke(self, state: Any, config: RunnableConfig) -> Any:
-        return self._update(state, self.chain.invoke(_model_input(state), without_run_id(config)))
+        return self._update(
+            state, self.chain.invoke(_model_input(state), without_run_id(config))
+        )
 
     async def ainvoke(self, state: Any, config: RunnableConfig) -> Any:
         answer = await self.chain.ainvoke(_model_input(state), without_run_id(config))
@@ -139,7 +166,9 @@ class _AskModel:
         left = part_of(state, "remaining_steps")
         # The tools take one step more, and unless that ends the run the model another.
         if asked and left is not None and left < (1 if asked <= self.direct else 2):
-            answer = AIMessage("I would need more steps than I have to answer this.", id=answer.id)
+            answer = AIMessage(
+                "I would need more steps than I have to answer this.", id=answer.id
+            )
         return {"messages": [answer.model_copy(update={"name": self.author})]}
 
 
@@ -169,17 +198,23 @@ class _Routes:
             return self.entry if isinstance(messages[-1], ToolMessage) else self.end
         if not self.is_split:
             return self.tools
-        packets = ({"__type": ONE_CALL, "tool_call": call, "state": state} for call in calls)
+        packets = (
+            {"__type": ONE_CALL, "tool_call": call, "state": state} for call in calls
+        )
         return [Send(self.tools, packet) for packet in packets]
 
     def after_tools(self, state: Any) -> str:
         """Ask the model again, unless a tool's answer is the last word."""
-        asked = {call["name"] for call in _calls_in(_recent(part_of(state, "messages")))}
+        asked = {
+            call["name"] for call in _calls_in(_recent(part_of(state, "messages")))
+        }
         return END if asked & self.direct else self.entry
 
 
 def _recent(messages: Sequence[Any]) -> Sequence[Any]:
-    """Return the messages since the model was asked: ids of calls are unique among those."""
+    """Return the messages since the model was asked: ids of calls are unique among
+    those.
+    """
     places = (i for i, message in enumerate(messages) if isinstance(message, AIMessage))
     return messages[max(places, default=len(messages)) :]
 
@@ -204,7 +239,8 @@ def _model_input(state: Any) -> Any:
     if missing := _unanswered(messages):
         raise ConfigurationError(
             "the messages hold calls of tools without a ToolMessage that answers them: "
-            f"{missing[:3]}; models refuse such a history. Add the answers, or remove the calls"
+            f"{missing[:3]}; models refuse such a history. Add the answers, or remove "
+            "the calls"
         )
     if isinstance(state, Mapping):
         return {**state, "messages": messages}
@@ -222,15 +258,24 @@ def _prompt_of(prompt: Any) -> Step:
     if isinstance(prompt, Runnable):
         return prompt
     if prompt is None or isinstance(prompt, str | SystemMessage):
-        first = [SystemMessage(prompt)] if isinstance(prompt, str) else [prompt] if prompt else []
+        first = (
+            [SystemMessage(prompt)]
+            if isinstance(prompt, str)
+            else [prompt]
+            if prompt
+            else []
+        )
         return RunnableLambda(lambda state: [*first, *part_of(state, "messages")])
     return RunnableLambda(prompt)
 
 
 def _chain(
-    model: Any, build: Callable[[Any], Step], prepare: Callable[[Any], Any] = lambda model: model
+    model: Any,
+    build: Callable[[Any], Step],
+    prepare: Callable[[Any], Any] = lambda model: model,
 ) -> Step:
-    """Return what *build* makes of *model*; if a function chooses the model, at each call.
+    """Return what *build* makes of *model*; if a function chooses the model, at each
+    call.
 
     *prepare* is for a model that is not chosen.
     """
@@ -244,7 +289,9 @@ def _chain(
         return build(model(state, get_runtime()))
 
     # A Runnable that a RunnableLambda returns is called in its place.
-    return RunnableLambda(choose_awaiting if inspect.iscoroutinefunction(model) else choose)
+    return RunnableLambda(
+        choose_awaiting if inspect.iscoroutinefunction(model) else choose
+    )
 
 
 def _binding_in(model: Any) -> Any:

@@ -19,7 +19,9 @@ from langchain_core.messages import AnyMessage, BaseMessage
 from langchain_core.messages import utils as langchain
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
-from typing_extensions import TypedDict  # before Python 3.12 pydantic, for a tool, takes no other
+
+# before Python 3.12 pydantic, for a tool, takes no other
+from typing_extensions import TypedDict
 
 from flowpregel._core.effects import Said
 from flowpregel._core.records import RETURN, Task
@@ -31,7 +33,10 @@ from flowpregel.graph.message import langchain_messages
 
 
 def add_messages(
-    left: Any = None, right: Any = None, *, format: Literal["langchain-openai"] | None = None
+    left: Any = None,
+    right: Any = None,
+    *,
+    format: Literal["langchain-openai"] | None = None,
 ) -> Any:
     """Return *left* with the messages of *right*: new ones added, known ids replaced.
 
@@ -54,10 +59,14 @@ def add_messages(
         ('human', 'hi')
     """
     if format not in (None, "langchain-openai"):
-        raise ConfigurationError(f"format={format!r}; use 'langchain-openai', or leave it out")
+        raise ConfigurationError(
+            f"format={format!r}; use 'langchain-openai', or leave it out"
+        )
     if left is None and right is None:
         return partial(add_messages, format=format)
-    sides = [side if side is None else langchain_messages(side) for side in (left, right)]
+    sides = [
+        side if side is None else langchain_messages(side) for side in (left, right)
+    ]
     merged = merged_messages(*sides)
     if format is None:
         return merged
@@ -65,7 +74,9 @@ def add_messages(
 
 
 class ChatState(TypedDict):
-    """A state with a list of LangChain's messages; make subclasses of it to add keys."""
+    """A state with a list of LangChain's messages; make subclasses of it to add
+    keys.
+    """
 
     messages: Annotated[list[AnyMessage], add_messages]
 
@@ -81,13 +92,17 @@ class ModelListener(BaseCallbackHandler):
 
     def __init__(self) -> None:
         self._open: dict[UUID, Any] = {}
-        """Of each model that speaks: the stream's writer, and the metadata of what it says."""
+        """Of each model that speaks: the stream's writer, and the metadata of what it
+        says.
+        """
 
     def __reduce__(self) -> Any:
         return ModelListener, ()
 
     def tap_output_iter(self, run_id: UUID, output: Any) -> Any:
-        """Return *output*. By these methods LangChain knows that models are to stream to it."""
+        """Return *output*. By these methods LangChain knows that models are to stream
+        to it.
+        """
         return output
 
     tap_output_aiter = tap_output_iter
@@ -104,7 +119,9 @@ class ModelListener(BaseCallbackHandler):
             metadata["tags"] = shown
         self._open[run_id] = scope.ends.emit, metadata
 
-    def on_llm_new_token(self, *_: Any, run_id: UUID, chunk: Any = None, **__: Any) -> None:
+    def on_llm_new_token(
+        self, *_: Any, run_id: UUID, chunk: Any = None, **__: Any
+    ) -> None:
         """Hand on a part of what it says."""
         if isinstance(chunk, ChatGenerationChunk) and run_id in self._open:
             emit, metadata = self._open[run_id]
@@ -113,7 +130,9 @@ class ModelListener(BaseCallbackHandler):
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
         """Hand on all that it said: it counts if it was not streamed."""
         emit, metadata = self._open.pop(run_id, (None, {}))
-        said = next((answer for answers in response.generations for answer in answers), None)
+        said = next(
+            (answer for answers in response.generations for answer in answers), None
+        )
         if emit is not None and isinstance(said, ChatGeneration):
             emit(Said(_with_id(said.message), metadata))
 
@@ -139,24 +158,34 @@ class MessageStream:
         self._seen: set[str | None] = set()
 
     def variables(self) -> Context:
-        """Return the current context variables, where models are listened to from now on."""
+        """Return the current context variables, where models are listened to from now
+        on.
+        """
         found = copy_context()
         found.run(listener.set, ModelListener())
         return found
 
-    def items(self, event: Said | tuple[Task, int]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-        """Yield what a task emitted, or has written: parts of messages, and each whole one once.
+    def items(
+        self, event: Said | tuple[Task, int]
+    ) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+        """Yield what a task emitted, or has written: parts of messages, and each whole
+        one once.
 
-        Args:
-            event: What a model said, or a task that has ended and the index of its superstep.
+        Args: event: What a model said, or a task that has ended and the index of its
+            superstep.
         """
         found: Iterable[BaseMessage]
         if isinstance(event, Said):
             found, metadata = [event.message], event.metadata
         else:
             task, step = event
-            self._seen.update(message.id for message in _messages_in(_fields(task.input)))
-            written = [_fields(value) if name == RETURN else [value] for name, value in task.writes]
+            self._seen.update(
+                message.id for message in _messages_in(_fields(task.input))
+            )
+            written = [
+                _fields(value) if name == RETURN else [value]
+                for name, value in task.writes
+            ]
             found = (message for fields in written for message in _messages_in(fields))
             metadata = {**self._metadata, **labels_of(task, step)}
         is_part = isinstance(event, Said) and event.is_part
@@ -167,7 +196,9 @@ class MessageStream:
 
 
 def _with_id(message: BaseMessage) -> BaseMessage:
-    """Return *message*, which has an id from now on: the state is to have it with the same."""
+    """Return *message*, which has an id from now on: the state is to have it with the
+    same.
+    """
     message.id = message.id or str(uuid4())
     return message
 
@@ -182,4 +213,6 @@ def _fields(value: Any) -> Iterable[Any]:
     """Return the fields of a state; what is none is its own only one."""
     if isinstance(value, BaseMessage | list | tuple):
         return [value]
-    return (value if isinstance(value, dict) else getattr(value, "__dict__", {})).values()
+    return (
+        value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    ).values()

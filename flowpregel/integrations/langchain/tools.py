@@ -1,4 +1,6 @@
-"""`ToolNode`: calls the tools that a model asks for, and gives them what the run has."""
+"""`ToolNode`: calls the tools that a model asks for, and gives them what the run
+has.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import get_executor_for_config
 from langchain_core.tools import BaseTool, InjectedToolArg
 from langchain_core.tools import tool as make_tool
-from langchain_core.tools.base import _DirectlyInjectedToolArg, get_all_basemodel_annotations
+from langchain_core.tools.base import (
+    _DirectlyInjectedToolArg,
+    get_all_basemodel_annotations,
+)
 from pydantic import ValidationError
 from typing_extensions import TypeVar
 
@@ -26,14 +31,17 @@ from flowpregel.runtime import Runtime, runtime_of
 
 ContextT = TypeVar("ContextT", default=Any)
 StateT = TypeVar("StateT", default=Any)
-Handling = bool | str | type[Exception] | tuple[type[Exception], ...] | Callable[[Any], str]
+Handling = (
+    bool | str | type[Exception] | tuple[type[Exception], ...] | Callable[[Any], str]
+)
 
 ONE_CALL: Final = "tool_call_with_context"
 """The ``__type`` of what an agent sends its tools: one call, and the state."""
 
 
 class InjectedState(InjectedToolArg):
-    """Marks a tool's parameter that is given the state: ``Annotated[dict, InjectedState]``.
+    """Marks a tool's parameter that is given the state: ``Annotated[dict,
+    InjectedState]``.
 
     Args:
         field: The key of the state it is given; None: all of it.
@@ -48,8 +56,12 @@ class InjectedStore(InjectedToolArg):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolRuntime(Runtime[ContextT], _DirectlyInjectedToolArg, Generic[ContextT, StateT]):
-    """What a run offers its tools; a parameter that is annotated with it is given it."""
+class ToolRuntime(
+    Runtime[ContextT], _DirectlyInjectedToolArg, Generic[ContextT, StateT]
+):
+    """What a run offers its tools; a parameter that is annotated with it is given
+    it.
+    """
 
     state: StateT
     config: RunnableConfig
@@ -60,15 +72,13 @@ class ToolRuntime(Runtime[ContextT], _DirectlyInjectedToolArg, Generic[ContextT,
 class ToolNode(Runnable[Any, Any]):
     """A node that calls the tools the last `AIMessage` asks for, side by side.
 
-    It takes a state with messages, a list of messages, or a list of tool calls, and returns
-    the answers in the same form: a dict, or a list of `ToolMessage`. Tools may return a
-    `Command`, or a list of commands and messages; then the node returns those.
+    It takes a state with messages, a list of messages, or a list of tool calls, and
+    returns the answers in the same form: a dict, or a list of `ToolMessage`. Tools may
+    return a `Command`, or a list of commands and messages; then the node returns those.
 
-    Args:
-        tools: The tools, or functions to make tools of.
-        name: The name of the node.
-        tags: Of no effect; LangGraph's programs pass it.
-        handle_tool_errors: Which errors are told to the model, as an answer: those of a type
+    Args: tools: The tools, or functions to make tools of. name: The name of the node.
+        tags: Of no effect; LangGraph's programs pass it. handle_tool_errors: Which
+        errors are told to the model, as an answer: those of a type
             or a tuple of types; True: all; False: none; a text: all, in these words; a
             function: those its parameter is annotated with, in the words it returns. By
             default wrong arguments. Any other error fails the node.
@@ -93,7 +103,9 @@ class ToolNode(Runnable[Any, Any]):
         handle_tool_errors: Handling = ValidationError,
         messages_key: str = "messages",
     ) -> None:
-        made = [tool if isinstance(tool, BaseTool) else make_tool(tool) for tool in tools]
+        made = [
+            tool if isinstance(tool, BaseTool) else make_tool(tool) for tool in tools
+        ]
         self.name = name
         self.tools_by_name: dict[str, BaseTool] = {tool.name: tool for tool in made}
         self._filled_in = {tool.name: _filled_in(tool) for tool in made}
@@ -103,22 +115,24 @@ class ToolNode(Runnable[Any, Any]):
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
         """Call the tools that *input* asks for, and return the answers.
 
-        Raises:
-            ConfigurationError: Nothing asks for tools, or a tool needs what is not there.
-            Exception: What a tool raised that is not handled.
+        Raises: ConfigurationError: Nothing asks for tools, or a tool needs what is not
+            there. Exception: What a tool raised that is not handled.
         """
         calls, runtimes = self._asked(input, config)
         with get_executor_for_config(config) as pool:
             call_all = map if _has_answers() else pool.map
             return self._output([*call_all(self._call, calls, runtimes)], input)
 
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+    async def ainvoke(
+        self, input: Any, config: RunnableConfig | None = None, **_: Any
+    ) -> Any:
         """`invoke`, on the running event loop."""
         calls, runtimes = self._asked(input, config)
         made = map(self._acall, calls, runtimes)
         if _has_answers():
             return self._output([await call for call in made], input)
-        # All of them are waited for, also if one fails: what it does must not outlive the node.
+        # All of them are waited for, also if one fails: what it does must not outlive
+        # the node.
         answers: list[Any] = await asyncio.gather(*made, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -152,17 +166,23 @@ class ToolNode(Runnable[Any, Any]):
         elif _are_calls(given):
             calls, state = given, {}
         else:
-            messages = given if isinstance(given, list) else part_of(given, self._key, ())
+            messages = (
+                given if isinstance(given, list) else part_of(given, self._key, ())
+            )
             asking = next(
-                (each for each in reversed(messages) if isinstance(each, AIMessage)), None
+                (each for each in reversed(messages) if isinstance(each, AIMessage)),
+                None,
             )
             if asking is None:
                 raise ConfigurationError(
-                    f"ToolNode calls what an AIMessage asks for, and found none in {self._key!r}"
+                    "ToolNode calls what an AIMessage asks for, and found none in "
+                    f"{self._key!r}"
                 )
             calls = asking.tool_calls
         runtime: Runtime[Any] = Runtime() if scope is None else runtime_of(scope)
-        config = config or cast(RunnableConfig, {} if scope is None else config_of(scope))
+        config = config or cast(
+            RunnableConfig, {} if scope is None else config_of(scope)
+        )
         offered = ToolRuntime[Any, Any](
             **{each.name: getattr(runtime, each.name) for each in fields(runtime)},
             state=state,
@@ -175,16 +195,20 @@ class ToolNode(Runnable[Any, Any]):
     def _prepared(
         self, call: ToolCall, runtime: ToolRuntime[Any, Any]
     ) -> tuple[Runnable[Any, Any], dict[str, Any]]:
-        """Return the tool that *call* is for, and the call with what the run fills in."""
+        """Return the tool that *call* is for, and the call with what the run fills
+        in.
+        """
         scope = current.get()
         if scope is not None and not scope.job.task.answers:
-            # It runs beside others, and asks as if it were the first. Of several that ask, the
-            # first call's question is shown; once it is answered, the calls are made one after
-            # the other, and find their answers in that order.
+            # It runs beside others, and asks as if it were the first. Of several that
+            # ask, the first call's question is shown; once it is answered, the calls
+            # are made one after the other, and find their answers in that order.
             current.set(replace(scope))
         filled_in = self._filled_in.get(call["name"], {})
         # What the model gives for them is left out: it must not pass for the run's.
-        arguments = {key: value for key, value in call["args"].items() if key not in filled_in}
+        arguments = {
+            key: value for key, value in call["args"].items() if key not in filled_in
+        }
         for key, marker in filled_in.items():
             value: Any = MISSING
             if _is_a(marker, ToolRuntime):
@@ -204,12 +228,16 @@ class ToolNode(Runnable[Any, Any]):
 
     def _unknown(self, call: ToolCall) -> ToolMessage:
         known = ", ".join(self.tools_by_name)
-        return _failed(call, f"There is no tool {call['name']!r}; the tools are: {known}")
+        return _failed(
+            call, f"There is no tool {call['name']!r}; the tools are: {known}"
+        )
 
     # ------------------------------------------------------------ what tools return
 
     def _named(self, response: Any, call: ToolCall) -> list[Any]:
-        """Return the parts of *response*; messages that answer *call* get the tool's name."""
+        """Return the parts of *response*; messages that answer *call* get the tool's
+        name.
+        """
         parts = response if isinstance(response, list) else [response]
         for part in parts:
             update = part.update if isinstance(part, Command) else ()
@@ -223,16 +251,24 @@ class ToolNode(Runnable[Any, Any]):
     def _refused(self, error: Exception, call: ToolCall) -> list[ToolMessage]:
         """Return what the model is told of *error*.
 
-        Raises:
-            Exception: It is not told; or an answer to a question of the tool does not fit.
+        Raises: Exception: It is not told; or an answer to a question of the tool does
+            not fit.
         """
         text, handling = repr(error), self._handling
-        is_told = not is_invalid_resume(error) and isinstance(error, _handled_types(handling))
+        is_told = not is_invalid_resume(error) and isinstance(
+            error, _handled_types(handling)
+        )
         if isinstance(error, ValidationError):
             # Of what the run fills in, the model knows nothing.
             hidden = self._filled_in[call["name"]]
-            faults = [fault for fault in error.errors() if (*fault["loc"], "")[0] not in hidden]
-            text = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in faults)
+            faults = [
+                fault
+                for fault in error.errors()
+                if (*fault["loc"], "")[0] not in hidden
+            ]
+            text = "; ".join(
+                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in faults
+            )
             is_told = is_told and bool(faults)
         if not is_told:
             raise error
@@ -241,7 +277,10 @@ class ToolNode(Runnable[Any, Any]):
         elif callable(handling) and not isinstance(handling, type):
             text = handling(error)
         else:
-            text = f"Tool {call['name']!r} failed: {text}. Correct the mistake and try again."
+            text = (
+                f"Tool {call['name']!r} failed: {text}. Correct the mistake and try "
+                "again."
+            )
         return [_failed(call, text)]
 
     def _output(self, answers: Sequence[list[Any]], given: Any) -> Any:
@@ -256,8 +295,14 @@ class ToolNode(Runnable[Any, Any]):
             if not isinstance(part, Command):
                 output.append([part] if is_bare else {self._key: [part]})
                 continue
-            goto: Any = part.goto if part.update is None and part.graph == Command.PARENT else None
-            if isinstance(goto, list) and all(isinstance(packet, Send) for packet in goto):
+            goto: Any = (
+                part.goto
+                if part.update is None and part.graph == Command.PARENT
+                else None
+            )
+            if isinstance(goto, list) and all(
+                isinstance(packet, Send) for packet in goto
+            ):
                 sends += goto
             else:
                 output.append(part)
@@ -277,22 +322,36 @@ def tools_condition(state: Any, messages_key: str = "messages") -> str:
     """
     messages = state if isinstance(state, list) else part_of(state, messages_key)
     if not messages:
-        raise ConfigurationError(f"tools_condition found no messages under {messages_key!r}")
+        raise ConfigurationError(
+            f"tools_condition found no messages under {messages_key!r}"
+        )
     return "tools" if getattr(messages[-1], "tool_calls", None) else END
 
 
 def part_of(state: Any, key: str, default: Any = None) -> Any:
     """Return what *state*, a dict or an object, has under *key*."""
-    return state.get(key, default) if isinstance(state, Mapping) else getattr(state, key, default)
+    return (
+        state.get(key, default)
+        if isinstance(state, Mapping)
+        else getattr(state, key, default)
+    )
 
 
 def without_run_id(config: RunnableConfig) -> RunnableConfig:
-    """Return *config* for what runs within: LangChain takes a ``run_id`` for that of one call."""
-    return cast(RunnableConfig, {key: value for key, value in config.items() if key != "run_id"})
+    """Return *config* for what runs within: LangChain takes a ``run_id`` for that of
+    one call.
+    """
+    return cast(
+        RunnableConfig, {key: value for key, value in config.items() if key != "run_id"}
+    )
 
 
 def _are_calls(given: Any) -> bool:
-    return isinstance(given, list) and bool(given) and part_of(given[-1], "type") == "tool_call"
+    return (
+        isinstance(given, list)
+        and bool(given)
+        and part_of(given[-1], "type") == "tool_call"
+    )
 
 
 def _failed(call: ToolCall, text: str) -> ToolMessage:
@@ -306,9 +365,13 @@ def _has_answers() -> bool:
 
 
 def _filled_in(tool: BaseTool) -> dict[str, Any]:
-    """Return the parameters of *tool* that the model does not give, and what marks them."""
+    """Return the parameters of *tool* that the model does not give, and what marks
+    them.
+    """
     function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
-    annotations = {} if function is None else get_type_hints(function, include_extras=True)
+    annotations = (
+        {} if function is None else get_type_hints(function, include_extras=True)
+    )
     annotations |= get_all_basemodel_annotations(tool.get_input_schema())
     marked = {name: _marker_in(annotation) for name, annotation in annotations.items()}
     return {name: marker for name, marker in marked.items() if marker is not None}
@@ -323,7 +386,9 @@ def _marker_in(annotation: Any) -> Any:
 
 def _is_a(marker: Any, kind: type) -> bool:
     """Return whether *marker* is of the class *kind*, or is that class."""
-    return isinstance(marker, kind) or (isinstance(marker, type) and issubclass(marker, kind))
+    return isinstance(marker, kind) or (
+        isinstance(marker, type) and issubclass(marker, kind)
+    )
 
 
 def _handled_types(handling: Any) -> tuple[type[Exception], ...]:

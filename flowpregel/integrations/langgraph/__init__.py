@@ -1,4 +1,5 @@
-"""LangGraph's savers in flowpregel (`as_saver`), ours in LangGraph (`SaverAdapter`, `LMDBSaver`).
+"""LangGraph's savers in flowpregel (`as_saver`), ours in LangGraph (`SaverAdapter`,
+`LMDBSaver`).
 
 Importing this package needs no LangGraph; using `SaverAdapter` or `LMDBSaver` does.
 """

@@ -14,7 +14,14 @@ from typing import Any, ClassVar
 
 from flowpregel._core import records
 from flowpregel._core.commands import Interrupt, Send
-from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
+from flowpregel._core.records import (
+    Address,
+    Batch,
+    Checkpoint,
+    PendingWrite,
+    Saved,
+    Version,
+)
 from flowpregel.channels.folding import Overwrite
 from flowpregel.checkpoint import base
 from flowpregel.checkpoint import langgraph_methods as shapes
@@ -45,10 +52,13 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
     """
     if isinstance(candidate, BaseCheckpointSaver) and not is_overridden(candidate):
         return candidate
-    missing = [name for name in _REQUIRED if not callable(getattr(candidate, name, None))]
+    missing = [
+        name for name in _REQUIRED if not callable(getattr(candidate, name, None))
+    ]
     if missing:
         raise ConfigurationError(
-            f"Invalid checkpointer {candidate!r}: give a saver, a path, True, False or None "
+            f"Invalid checkpointer {candidate!r}: give a saver, a path, True, False or "
+            "None "
             f"(a LangGraph saver has {', '.join(missing)} too)"
         )
     return ForeignSaver(candidate)
@@ -62,7 +72,8 @@ class ForeignSaver(BaseCheckpointSaver):
     LangGraph's, so that its programs can read them, and come back as ours. It has no
     transaction: pending writes are put before the checkpoint that consumes them.
 
-    Where a subclass of a saver overrides the async form of a method alone, that is called.
+    Where a subclass of a saver overrides the async form of a method alone, that is
+    called.
 
     Args:
         saver: The saver to use, or one of ours whose class overrides what LangGraph's
@@ -77,13 +88,16 @@ class ForeignSaver(BaseCheckpointSaver):
         self.saver = saver
         self._given = _same if isinstance(saver, BaseCheckpointSaver) else _to_foreign
         if self._given is _to_foreign:
-            # Now: it may take seconds, for which the first Send of a run would wait to be kept.
+            # Now: it may take seconds, for which the first Send of a run would wait to
+            # be kept.
             with suppress(ImportError):
                 import_module("langgraph.types")
 
     @property
     def _loop(self) -> Any:
-        """The event loop that calls of an async saver wait for; None: they wait for none."""
+        """The event loop that calls of an async saver wait for; None: they wait for
+        none.
+        """
         return getattr(self.saver, "loop", None)
 
     @property
@@ -102,7 +116,11 @@ class ForeignSaver(BaseCheckpointSaver):
         return getattr(self.saver, name)(*args)
 
     def lease(
-        self, thread_id: str, namespace: str = "", *, on_conflict: base.OnConflict = "raise"
+        self,
+        thread_id: str,
+        namespace: str = "",
+        *,
+        on_conflict: base.OnConflict = "raise",
     ) -> AbstractContextManager[base.Lease]:
         if isinstance(self.saver, BaseCheckpointSaver):
             return self.saver.lease(thread_id, namespace, on_conflict=on_conflict)
@@ -116,7 +134,11 @@ class ForeignSaver(BaseCheckpointSaver):
         found = self._call("get_tuple", shapes.config_of(address))
         if found is None:
             return None
-        newest = found.checkpoint["id"] if address.checkpoint_id is None else self._newest(address)
+        newest = (
+            found.checkpoint["id"]
+            if address.checkpoint_id is None
+            else self._newest(address)
+        )
         return _saved_of(found, newest)
 
     def history(
@@ -136,13 +158,17 @@ class ForeignSaver(BaseCheckpointSaver):
             before=None if before is None else shapes.config_of(address, before),
             limit=limit,
         )
-        # What an async saver yields has to be read to the end: left half way, it would be closed
-        # where there is no event loop.
+        # What an async saver yields has to be read to the end: left half way, it would
+        # be closed where there is no event loop.
         for item in [*found] if self._loop is not None else found:
             yield _saved_of(item, newest)
 
     def prepare(self, batch: Batch) -> Batch:
-        return batch if isinstance(batch, EncodedBatch) else encode_batch(batch, self._copy)
+        return (
+            batch
+            if isinstance(batch, EncodedBatch)
+            else encode_batch(batch, self._copy)
+        )
 
     def commit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
@@ -150,7 +176,8 @@ class ForeignSaver(BaseCheckpointSaver):
                 if any(channel == records.SAVED for channel, _ in task.writes):
                     # It has one place for each position: this one is the result's.
                     continue
-                # It has no place of its own for questions either: theirs are known by order.
+                # It has no place of its own for questions either: theirs are known by
+                # order.
                 writes = [
                     (channel, self._given(value))
                     for channel, value in task.writes
@@ -162,7 +189,9 @@ class ForeignSaver(BaseCheckpointSaver):
                 self._put(batch.address, batch.checkpoint)
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
-        config = None if thread_id is None else {"configurable": {"thread_id": thread_id}}
+        config = (
+            None if thread_id is None else {"configurable": {"thread_id": thread_id}}
+        )
         known = set()
         for found in self.saver.list(config):
             address = shapes.address_of(found.config)
@@ -178,7 +207,9 @@ class ForeignSaver(BaseCheckpointSaver):
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         self.saver.copy_thread(source_thread_id, target_thread_id)
 
-    def prune(self, thread_ids: Sequence[str], *, strategy: base.Strategy = "keep_latest") -> None:
+    def prune(
+        self, thread_ids: Sequence[str], *, strategy: base.Strategy = "keep_latest"
+    ) -> None:
         self.saver.prune(thread_ids, strategy=strategy)
 
     def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
@@ -194,7 +225,9 @@ class ForeignSaver(BaseCheckpointSaver):
                 return deepcopy(value)
             return serializer.loads_typed(serializer.dumps_typed(value))
         except Exception as error:
-            raise ValueEncodingError(f"{what} cannot be kept by {self.saver!r}: {error}") from error
+            raise ValueEncodingError(
+                f"{what} cannot be kept by {self.saver!r}: {error}"
+            ) from error
 
     def _newest(self, address: Address) -> str | None:
         newest = Address(address.thread_id, address.namespace)
@@ -212,14 +245,20 @@ class ForeignSaver(BaseCheckpointSaver):
             values.update((name, before[name]) for name in same if name in before)
         given = {
             **shapes.dict_of(checkpoint),
-            "channel_values": {name: self._given(value) for name, value in values.items()},
+            "channel_values": {
+                name: self._given(value) for name, value in values.items()
+            },
         }
-        versions = {name: checkpoint.channel_versions[name] for name in checkpoint.changed}
+        versions = {
+            name: checkpoint.channel_versions[name] for name in checkpoint.changed
+        }
         self._call("put", parent, given, shapes.metadata_of(checkpoint), versions)
 
 
 def _saved_of(found: Any, newest_id: str | None) -> Saved:
-    """Return LangGraph's tuple as our record; *newest_id*: of the newest checkpoint there."""
+    """Return LangGraph's tuple as our record; *newest_id*: of the newest checkpoint
+    there.
+    """
     address = shapes.address_of(found.config)
     values = found.checkpoint.get("channel_values") or {}
     checkpoint_id = found.checkpoint["id"]
@@ -241,7 +280,9 @@ def _saved_of(found: Any, newest_id: str | None) -> Saved:
 
 
 def _awaited(call: Coroutine[Any, Any, Any], loop: Any) -> Any:
-    """Return what *call*, of a saver's async form, returns; not to be used on its *loop*."""
+    """Return what *call*, of a saver's async form, returns; not to be used on its
+    *loop*.
+    """
     if isinstance(loop, asyncio.AbstractEventLoop) and loop.is_running():
         return asyncio.run_coroutine_threadsafe(call, loop).result()
     return asyncio.run(call)
@@ -276,14 +317,21 @@ def _from_foreign(value: Any) -> Any:
     if kind.__name__ == "Overwrite":
         return Overwrite(value.value)
     if kind.__name__ == "Send":
-        limit, names = getattr(value, "timeout", None), TimeoutPolicy.__dataclass_fields__
-        limits = limit and TimeoutPolicy(**{name: getattr(limit, name) for name in names})
+        limit, names = (
+            getattr(value, "timeout", None),
+            TimeoutPolicy.__dataclass_fields__,
+        )
+        limits = limit and TimeoutPolicy(
+            **{name: getattr(limit, name) for name in names}
+        )
         return Send(value.node, value.arg, timeout=limits)
     return value
 
 
 def _of_items(value: Any, converted: Callable[[Any], Any]) -> Any:
-    """Return *value* with its items *converted*: a sequence, or what a graph that asks returned."""
+    """Return *value* with its items *converted*: a sequence, or what a graph that asks
+    returned.
+    """
     kind = type(value)
     if kind in (list, tuple):
         return kind(converted(item) for item in value)

@@ -1,4 +1,5 @@
-"""Our savers as LangGraph's: ``graph.compile(checkpointer=SaverAdapter(LMDBSaver(path)))``.
+"""Our savers as LangGraph's:
+``graph.compile(checkpointer=SaverAdapter(LMDBSaver(path)))``.
 
 Importing this module imports LangGraph, which has to be installed.
 """
@@ -17,7 +18,8 @@ from flowpregel.checkpoint.langgraph_methods import LangGraphMethods, async_form
 
 
 class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[misc]
-    """One of our savers as a LangGraph checkpointer, for its programs or to look into one.
+    """One of our savers as a LangGraph checkpointer, for its programs or to look into
+    one.
 
     Values keep their exact types: they are pickled, not turned into JSON or
     msgpack. A `langgraph.channels.DeltaChannel` is rebuilt from its checkpoint's
@@ -45,7 +47,9 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
         """Whether a commit costs less than handing it to another OS thread."""
         return self.saver.commits_at_once
 
-    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+    def put(
+        self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any
+    ) -> Any:
         """Keep *checkpoint* as a child of the one that *config* names."""
         metadata = get_checkpoint_metadata(config, metadata)
         return super().put(config, checkpoint, metadata, new_versions)
@@ -62,7 +66,9 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
         """Copy everything of a thread to a new one."""
         self.saver.copy_thread(source_thread_id, target_thread_id)
 
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    def prune(
+        self, thread_ids: Sequence[str], *, strategy: str = "keep_latest"
+    ) -> None:
         """Forget all but the newest checkpoint of each namespace, or all."""
         self.saver.prune(thread_ids, strategy=strategy)  # type: ignore[arg-type]
 

@@ -21,11 +21,13 @@ def client() -> Iterator[Any]:
         work.folder() as folder,
         dask.config.set({"temporary-directory": str(folder)}),
         LocalCluster(
-            n_workers=work.CORES, threads_per_worker=1, dashboard_address=None,
+            n_workers=work.CORES,
+            threads_per_worker=1,
+            dashboard_address=None,
             silence_logs=logging.ERROR,
         ) as cluster,
         Client(cluster) as found,
-    ):  # fmt: skip
+    ):
         found.gather(found.map(work.pause, [0.1] * work.CORES, pure=False))
         yield found
 
@@ -43,17 +45,16 @@ def gather(count: int) -> Working:
 def mapped(function: str, given: list[Any], share: int = 1) -> Working:
     """Yield a map over values; the time is that of all.
 
-    Args:
-        function: Of `work`.
-        given: The arguments of `work.values`.
-        share: Do only one of *share*, and tell the time of all as if it grew in proportion.
+    Args: function: Of `work`. given: The arguments of `work.values`. share: Do only one
+        of *share*, and tell the time of all as if it grew in proportion.
     """
     called = getattr(work, function)
     kind, count, of = given
     with client() as found:
 
         def all_of(items: list[Any]) -> None:
-            if kind == "shared":  # as its guide says: an array that many tasks take is scattered
+            # as its guide says: an array that many tasks take is scattered
+            if kind == "shared":
                 items = found.scatter(items[:1]) * len(items)
             found.gather(found.map(called, items, pure=False))
 

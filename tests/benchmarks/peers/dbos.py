@@ -78,7 +78,9 @@ def map_all(function: str, items: list[Any]) -> int:
 
 @contextlib.contextmanager
 def steps(count: int, url: str = "") -> Working:
-    """Yield a workflow of *count* steps, in SQLite unless *url* says; the time is that of one."""
+    """Yield a workflow of *count* steps, in SQLite unless *url* says; the time is that
+    of one.
+    """
     with work.folder() as folder, launched(url or sqlite(folder)):
         yield lambda: work.seconds_of(lambda: one_by_one(count), count)
 

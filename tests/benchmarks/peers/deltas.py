@@ -1,4 +1,6 @@
-"""A state that grows: what a step costs, and the last ones beside the first; bytes; reading."""
+"""A state that grows: what a step costs, and the last ones beside the first; bytes;
+reading.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Step:
 
 
 def growth(times: list[float]) -> float:
-    """Return how many times longer a step of the last fifth took than one of the first."""
+    """Return how many times longer a step of the last fifth took than one of the
+    first.
+    """
     gaps = [after - before for before, after in itertools.pairwise(times)]
     part = max(1, len(gaps) // 5)
     return statistics.median(gaps[-part:]) / statistics.median(gaps[:part])
@@ -45,7 +49,9 @@ def figures(app: Any, step: Step, folder: Path, durability: str) -> dict[str, fl
     """
     count, thread = step.last, {"configurable": {"thread_id": "t"}}
     config: Any = {**thread, "recursion_limit": count + 10}
-    seconds = work.seconds_of(lambda: app.invoke(0, config, durability=durability), count)
+    seconds = work.seconds_of(
+        lambda: app.invoke(0, config, durability=durability), count
+    )
 
     def read() -> None:
         assert len(app.get_state(thread).values["log"]) >= count

@@ -53,9 +53,15 @@ def once(flow: Any, count: int, async_body: bool, thread: str, **run: Any) -> fl
 
 @contextlib.contextmanager
 def resumed(
-    decorators: Decorators, saver: Any, count: int, new_thread: Callable[[], str], **options: Any
+    decorators: Decorators,
+    saver: Any,
+    count: int,
+    new_thread: Callable[[], str],
+    **options: Any,
 ) -> Working:
-    """Yield a run with *count* finished tasks that is resumed; the time is that of one."""
+    """Yield a run with *count* finished tasks that is resumed; the time is that of
+    one.
+    """
     entrypoint, task = decorators
     called, crash = task(double), [True]
 

@@ -34,7 +34,10 @@ def gather(count: int, kind: str) -> Working:
         list(pool.map(work.pause, [0.1] * work.CORES))
 
         def turn() -> None:
-            sum(each.result() for each in [pool.submit(work.same, n) for n in range(count)])
+            sum(
+                each.result()
+                for each in [pool.submit(work.same, n) for n in range(count)]
+            )
 
         yield lambda: work.seconds_of(turn, count)
 

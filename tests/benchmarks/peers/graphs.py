@@ -36,7 +36,9 @@ def add_one(state: Count) -> dict[str, int]:
 
 
 def fan_out(graph: Any, size: int) -> tuple[Any, dict[str, Any]]:
-    """Return *size* nodes side by side and one that comes after all of them; and the input."""
+    """Return *size* nodes side by side and one that comes after all of them; and the
+    input.
+    """
     builder = graph.StateGraph(Lanes)
     names = [f"lane{i}" for i in range(size)]
     for name in names:
@@ -102,7 +104,8 @@ def theirs(kind: str | None, folder: Path) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def run(package: str, name: str, size: int, kept: str | None = None) -> Working:
-    """Yield a graph of *size* nodes or turns, on a new thread each time; the time of a node.
+    """Yield a graph of *size* nodes or turns, on a new thread each time; the time of a
+    node.
 
     Args:
         package: ``flowpregel`` or ``langgraph``.

@@ -20,6 +20,8 @@ def mapped(function: str, given: list[Any]) -> Working:
         items = work.values(*given)
         with joblib.Parallel(n_jobs=work.CORES) as parallel:
             parallel(joblib.delayed(work.pause)(0.1) for _ in range(work.CORES))
-            return work.seconds_of(lambda: parallel(joblib.delayed(called)(each) for each in items))
+            return work.seconds_of(
+                lambda: parallel(joblib.delayed(called)(each) for each in items)
+            )
 
     yield turn

@@ -49,7 +49,10 @@ def steps(count: int, kept: str | None = None) -> Working:
     with work.folder() as folder, saver(kept, folder) as checkpointer:
         app = pregel.Pregel(
             nodes={
-                "n": pregel.NodeBuilder().subscribe_only("v").do(work.UpTo(count)).write_to(entry)
+                "n": pregel.NodeBuilder()
+                .subscribe_only("v")
+                .do(work.UpTo(count))
+                .write_to(entry)
             },
             channels={"v": channels.LastValue(int)},
             input_channels="v",
@@ -68,10 +71,14 @@ def steps(count: int, kept: str | None = None) -> Working:
 
 @contextlib.contextmanager
 def gather(count: int, kept: str | None = None, async_body: bool = False) -> Working:
-    """Yield *count* trivial tasks, called at once and gathered; the time is that of one."""
+    """Yield *count* trivial tasks, called at once and gathered; the time is that of
+    one.
+    """
     run: Any = {} if kept in (None, "memory") else {"durability": kept}
     with work.folder() as folder, saver(kept, folder) as checkpointer:
-        flow = functional.gatherer((entrypoint, task), async_body, checkpointer=checkpointer)
+        flow = functional.gatherer(
+            (entrypoint, task), async_body, checkpointer=checkpointer
+        )
         yield lambda: functional.once(flow, count, async_body, new_thread(), **run)
 
 
@@ -99,7 +106,9 @@ class Items(TypedDict):
 
 @contextlib.contextmanager
 def sends(function: str, given: list[Any], each: bool = False) -> Working:
-    """Yield a graph that sends each value to a node; the time is that of all, or of each."""
+    """Yield a graph that sends each value to a node; the time is that of all, or of
+    each.
+    """
     from langgraph.graph import END, START, StateGraph
     from langgraph.types import Send
 
@@ -109,12 +118,16 @@ def sends(function: str, given: list[Any], each: bool = False) -> Working:
     graph.add_conditional_edges(START, lambda _: [Send("w", n) for n in items], ["w"])
     graph.add_edge("w", END)
     app = graph.compile()
-    yield lambda: work.seconds_of(lambda: app.invoke({"o": []}), len(items) if each else 1)
+    yield lambda: work.seconds_of(
+        lambda: app.invoke({"o": []}), len(items) if each else 1
+    )
 
 
 @contextlib.contextmanager
 def wide(channels: int, count: int) -> Working:
-    """Yield a cycle among *channels* channels, in memory; the time is that of one superstep."""
+    """Yield a cycle among *channels* channels, in memory; the time is that of one
+    superstep.
+    """
     from langgraph.channels import LastValue
 
     entry = ChannelWriteEntry("v", skip_none=True)
@@ -130,7 +143,10 @@ def wide(channels: int, count: int) -> Working:
     given = {"v": 0, **dict.fromkeys(others, 1)}
 
     def turn() -> float:
-        config: Any = {"configurable": {"thread_id": new_thread()}, "recursion_limit": count + 10}
+        config: Any = {
+            "configurable": {"thread_id": new_thread()},
+            "recursion_limit": count + 10,
+        }
         return work.seconds_of(lambda: app.invoke(given, config), count)
 
     yield turn
@@ -138,7 +154,9 @@ def wide(channels: int, count: int) -> Working:
 
 @contextlib.contextmanager
 def resumed(count: int, kept: str = "memory") -> Working:
-    """Yield a run with *count* finished tasks that is resumed; the time is that of one."""
+    """Yield a run with *count* finished tasks that is resumed; the time is that of
+    one.
+    """
     with (
         work.folder() as folder,
         saver(kept, folder) as checkpointer,
@@ -169,7 +187,9 @@ def appended(count: int, channel: str = "delta", durability: str = "sync") -> Wo
         node = (
             pregel.NodeBuilder()
             .subscribe_only("count")
-            .write_to(ChannelWriteEntry("count", mapper=step, skip_none=True), log=work.item)
+            .write_to(
+                ChannelWriteEntry("count", mapper=step, skip_none=True), log=work.item
+            )
         )
         with work.folder() as folder, saver("sync", folder) as checkpointer:
             app = pregel.Pregel(

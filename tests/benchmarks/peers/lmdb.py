@@ -1,4 +1,6 @@
-"""LMDB by itself: what a commit costs at least, and what a log of commits takes on disk."""
+"""LMDB by itself: what a commit costs at least, and what a log of commits takes on
+disk.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.benchmarks.model import Working
 
 @contextlib.contextmanager
 def commits(count: int, sync: bool = True, group: int = 1) -> Working:
-    """Yield *count* small records, a commit for each *group*; the time is that of a record."""
+    """Yield *count* small records, a commit for each *group*; the time is that of a
+    record.
+    """
     numbers = itertools.count()
     with work.folder() as folder:
         options: Any = {"map_size": 1 << 30, "sync": sync, "lib_version": 0}
@@ -24,7 +28,9 @@ def commits(count: int, sync: bool = True, group: int = 1) -> Working:
                 for _ in range(0, count, group):
                     with environment.begin(write=True) as transaction:
                         for _ in range(group):
-                            transaction.put(next(numbers).to_bytes(8, "big"), bytes(300))
+                            transaction.put(
+                                next(numbers).to_bytes(8, "big"), bytes(300)
+                            )
 
             yield lambda: work.seconds_of(turn, count)
 
@@ -48,9 +54,14 @@ def appended(count: int) -> Working:
         with work.folder() as folder:
             options: Any = {"map_size": 1 << 30, "max_dbs": 2, "lib_version": 0}
             with contextlib.closing(lmdb.open(str(folder), **options)) as environment:
-                steps, items = environment.open_db(b"steps"), environment.open_db(b"items")
+                steps, items = (
+                    environment.open_db(b"steps"),
+                    environment.open_db(b"items"),
+                )
                 return {
-                    "seconds": work.seconds_of(lambda: write(environment, steps, items), count),
+                    "seconds": work.seconds_of(
+                        lambda: write(environment, steps, items), count
+                    ),
                     "state": work.seconds_of(lambda: read(environment, items)),
                     "bytes": work.bytes_in(folder) / count,
                 }

@@ -29,7 +29,10 @@ def gather(count: int) -> Working:
     with pool() as found:
 
         def turn() -> None:
-            sum(each.result() for each in [found.submit(work.same, n) for n in range(count)])
+            sum(
+                each.result()
+                for each in [found.submit(work.same, n) for n in range(count)]
+            )
 
         yield lambda: work.seconds_of(turn, count)
 
@@ -42,7 +45,9 @@ def mapped(function: str, given: list[Any], chunk: int = 1) -> Working:
 
         def turn() -> float:
             items = work.values(*given)
-            return work.seconds_of(lambda: list(found.map(called, items, chunksize=chunk)))
+            return work.seconds_of(
+                lambda: list(found.map(called, items, chunksize=chunk))
+            )
 
         yield turn
 

@@ -32,7 +32,9 @@ def cycle(last: int, **options: Any) -> Pregel:
     """Return a program of one trivial node that triggers itself."""
     entry = ChannelWriteEntry("v", skip_none=True)
     return Pregel(
-        nodes={"n": NodeBuilder().subscribe_only("v").do(work.UpTo(last)).write_to(entry)},
+        nodes={
+            "n": NodeBuilder().subscribe_only("v").do(work.UpTo(last)).write_to(entry)
+        },
         channels={"v": LastValue(int)},
         input_channels="v",
         output_channels="v",
@@ -76,7 +78,11 @@ def steps(count: int, kept: str | None = None, executor: str = "inline") -> Work
         options: Any = {} if kept in (None, "memory") else {"durability": kept}
 
         def turn() -> float:
-            run: Any = {"thread_id": new_thread(), "recursion_limit": count + 10, **options}
+            run: Any = {
+                "thread_id": new_thread(),
+                "recursion_limit": count + 10,
+                **options,
+            }
             return work.seconds_of(lambda: app.invoke(0, **run), count)
 
         yield turn
@@ -84,7 +90,8 @@ def steps(count: int, kept: str | None = None, executor: str = "inline") -> Work
 
 @contextlib.contextmanager
 def crowd(runs: int, count: int, on_loop: bool) -> Working:
-    """Yield *runs* cycles at once, on one event loop or each in an OS thread of its own.
+    """Yield *runs* cycles at once, on one event loop or each in an OS thread of its
+    own.
 
     The time is that of one superstep.
     """
@@ -120,9 +127,14 @@ def at_once(run: Callable[[], Any], count: int) -> None:
 
 @contextlib.contextmanager
 def gather(
-    count: int, kept: str | None = None, executor: str = "processes", async_body: bool = False
+    count: int,
+    kept: str | None = None,
+    executor: str = "processes",
+    async_body: bool = False,
 ) -> Working:
-    """Yield *count* trivial tasks, called at once and gathered; the time is that of one."""
+    """Yield *count* trivial tasks, called at once and gathered; the time is that of
+    one.
+    """
     from tests.benchmarks.peers import functional
 
     with work.folder() as folder, engine(executor) as where:
@@ -135,7 +147,9 @@ def gather(
 
 
 @contextlib.contextmanager
-def mapped(function: str, given: list[Any], alone: bool = False, workers: int = 0) -> Working:
+def mapped(
+    function: str, given: list[Any], alone: bool = False, workers: int = 0
+) -> Working:
     """Yield a flow that calls a task for each value; the time is that of all.
 
     Args:
@@ -154,7 +168,9 @@ def mapped(function: str, given: list[Any], alone: bool = False, workers: int = 
         def turn() -> float:
             items = work.values(*given)
             if alone:
-                return work.seconds_of(lambda: list(pool.map(getattr(work, function), items)))
+                return work.seconds_of(
+                    lambda: list(pool.map(getattr(work, function), items))
+                )
             return work.seconds_of(lambda: flow.invoke(items))
 
         yield turn
@@ -162,7 +178,9 @@ def mapped(function: str, given: list[Any], alone: bool = False, workers: int = 
 
 @contextlib.contextmanager
 def in_chunks(function: str, given: list[Any], size: int) -> Working:
-    """Yield a flow that maps a task over values in chunks of *size*; the time is that of all."""
+    """Yield a flow that maps a task over values in chunks of *size*; the time is that
+    of all.
+    """
     with engine("processes") as pool:
         step = task(getattr(work, function))
 
@@ -178,7 +196,8 @@ def in_chunks(function: str, given: list[Any], size: int) -> Working:
 def by_handle(
     function: str, given: list[Any], kept: str | None = None, alone: bool = False
 ) -> Working:
-    """Yield a flow whose calls all take one value by its handle; the time is that of all.
+    """Yield a flow whose calls all take one value by its handle; the time is that of
+    all.
 
     Args:
         function: Of `work`.
@@ -206,7 +225,9 @@ def by_handle(
             value, count = items[0], len(items)
             if alone:
                 return work.seconds_of(lambda: by_pool(count))
-            options: Any = {"thread_id": new_thread(), "durability": kept} if kept else {}
+            options: Any = (
+                {"thread_id": new_thread(), "durability": kept} if kept else {}
+            )
             return work.seconds_of(lambda: flow.invoke(count, **options))
 
         yield turn
@@ -220,7 +241,9 @@ def round_trips(count: int) -> Working:
     node = node_of(work.same)
     with engine("processes") as pool:
         run = Run(pool)
-        yield lambda: work.seconds_of(lambda: [run.outcome(node, n) for n in range(count)], count)
+        yield lambda: work.seconds_of(
+            lambda: [run.outcome(node, n) for n in range(count)], count
+        )
 
 
 @contextlib.contextmanager

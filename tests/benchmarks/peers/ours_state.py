@@ -1,4 +1,6 @@
-"""flowpregel's channels and savers: sends, many channels, a state that grows, resuming."""
+"""flowpregel's channels and savers: sends, many channels, a state that grows,
+resuming.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from flowpregel._core.records import TASKS
 from flowpregel.channels import DeltaChannel, EphemeralValue, LastValue, Topic
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.func import entrypoint, task
-from flowpregel.pregel import Channel, ChannelWriteEntry, NodeBuilder, Pregel, PregelNode
+from flowpregel.pregel import (
+    Channel,
+    ChannelWriteEntry,
+    NodeBuilder,
+    Pregel,
+    PregelNode,
+)
 from tests.benchmarks import work
 from tests.benchmarks.model import Working
 from tests.benchmarks.peers import deltas, functional
@@ -33,7 +41,8 @@ def sends(count: int) -> Working:
     app = Pregel(
         nodes={
             "s": PregelNode(channels="i", triggers=["i"], writers=[FanOut(count)]),
-            "w": PregelNode(channels=[], triggers=[], bound=work.same) | Channel.write_to("o"),
+            "w": PregelNode(channels=[], triggers=[], bound=work.same)
+            | Channel.write_to("o"),
         },
         channels={"i": EphemeralValue(int), "o": Topic(int, accumulate=True)},
         input_channels="i",
@@ -61,7 +70,12 @@ def wide(channels: int, count: int, kept: str = "memory") -> Working:
         run["durability"] = kept
     with work.folder() as folder:
         app = Pregel(
-            nodes={"n": NodeBuilder().subscribe_only("v").do(work.UpTo(count)).write_to(entry)},
+            nodes={
+                "n": NodeBuilder()
+                .subscribe_only("v")
+                .do(work.UpTo(count))
+                .write_to(entry)
+            },
             channels={"v": LastValue(int), **others},
             input_channels=["v", *others],
             output_channels="v",
@@ -74,7 +88,9 @@ def wide(channels: int, count: int, kept: str = "memory") -> Working:
 
 
 @contextlib.contextmanager
-def appended(count: int, durability: str = "sync", snapshots: int | None = None) -> Working:
+def appended(
+    count: int, durability: str = "sync", snapshots: int | None = None
+) -> Working:
     """Yield a cycle that appends 200 bytes to a DeltaChannel a superstep, on LMDB.
 
     Args:
@@ -91,7 +107,9 @@ def appended(count: int, durability: str = "sync", snapshots: int | None = None)
                 nodes={"n": node},
                 channels={
                     "count": LastValue(int),
-                    "log": DeltaChannel(work.extend, list, snapshot_frequency=snapshots),
+                    "log": DeltaChannel(
+                        work.extend, list, snapshot_frequency=snapshots
+                    ),
                 },
                 input_channels="count",
                 output_channels="count",
@@ -105,11 +123,17 @@ def appended(count: int, durability: str = "sync", snapshots: int | None = None)
 
 @contextlib.contextmanager
 def resumed(count: int, kept: str = "memory", executor: str = "threads") -> Working:
-    """Yield a run with *count* finished tasks that is resumed; the time is that of one."""
+    """Yield a run with *count* finished tasks that is resumed; the time is that of
+    one.
+    """
     with (
         work.folder() as folder,
         functional.resumed(
-            (entrypoint, task), saver(kept, folder), count, new_thread, executor=executor
+            (entrypoint, task),
+            saver(kept, folder),
+            count,
+            new_thread,
+            executor=executor,
         ) as turn,
     ):
         yield turn

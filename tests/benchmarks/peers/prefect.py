@@ -1,4 +1,6 @@
-"""Prefect: flows and tasks, with a server of its own for the time of the measurement."""
+"""Prefect: flows and tasks, with a server of its own for the time of the
+measurement.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,10 @@ def run(*arguments: str) -> str:
 @contextlib.contextmanager
 def imported(module: str) -> Working:
     """Yield an import in a new process; the time is that of the import alone."""
-    code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+    code = (
+        f"import time; t = time.perf_counter(); import {module}; "
+        "print(time.perf_counter() - t)"
+    )
     yield lambda: float(run("-c", code))
 
 
@@ -62,7 +65,8 @@ def first_task(name: str) -> Working:
 
 @contextlib.contextmanager
 def census(files: int | None, by_hand: bool = False) -> Working:
-    """Yield the main job as a whole program over copies of the standard library's files.
+    """Yield the main job as a whole program over copies of the standard library's
+    files.
 
     Args:
         files: How many; None for all.
@@ -85,7 +89,12 @@ def census(files: int | None, by_hand: bool = False) -> Working:
                 if by_hand:
                     program = [str(ROOT / "tests/benchmarks/census_by_hand.py"), roots]
                 else:
-                    program = [str(EXAMPLES / "census.py"), roots, "--store", str(store / "store")]
+                    program = [
+                        str(EXAMPLES / "census.py"),
+                        roots,
+                        "--store",
+                        str(store / "store"),
+                    ]
                     program += ["--page", str(store / "page.html")]
                 before, begun = _cpu(), time.perf_counter()
                 run(*program)
@@ -96,13 +105,17 @@ def census(files: int | None, by_hand: bool = False) -> Working:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of workers that outlive their program, so that their time counts."""
+    """Become the parent of workers that outlive their program, so that their time
+    counts.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
 def _cpu() -> float:
-    """Return the CPU seconds of all processes that were started from here and have ended."""
+    """Return the CPU seconds of all processes that were started from here and have
+    ended.
+    """
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()

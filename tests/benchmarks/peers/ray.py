@@ -18,9 +18,12 @@ def cluster() -> Iterator[None]:
     """Start Ray, with its workers, for a while."""
     with work.folder() as folder:
         ray.init(
-            num_cpus=work.CORES, include_dashboard=False, log_to_driver=False,
-            logging_level=logging.ERROR, _temp_dir=str(folder),
-        )  # fmt: skip
+            num_cpus=work.CORES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=str(folder),
+        )
         try:
             ray.get([ray.remote(work.pause).remote(0.2) for _ in range(work.CORES)])
             yield
@@ -42,10 +45,8 @@ def gather(count: int) -> Working:
 def mapped(function: str, given: list[Any], share: int = 1) -> Working:
     """Yield a map over values; the time is that of all.
 
-    Args:
-        function: Of `work`.
-        given: The arguments of `work.values`.
-        share: Do only one of *share*, and tell the time of all as if it grew in proportion.
+    Args: function: Of `work`. given: The arguments of `work.values`. share: Do only one
+        of *share*, and tell the time of all as if it grew in proportion.
     """
     kind, count, of = given
     with cluster():

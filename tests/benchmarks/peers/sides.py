@@ -23,9 +23,13 @@ def langgraph(work: str, /, **options: Any) -> Side:
 def peer(name: str, work: str, note: str = "", /, **options: Any) -> Side:
     """Return another peer, by the name of its module here."""
     module = {"dask": "distributed"}.get(name, name)
-    return Side(maker=f"peers.{name}:{work}", options=options, needs=(module,), note=note)
+    return Side(
+        maker=f"peers.{name}:{work}", options=options, needs=(module,), note=note
+    )
 
 
 def limit(work: str, /, **options: Any) -> Side:
-    """Return what the machine can do at best: it needs nothing that we do not need ourselves."""
+    """Return what the machine can do at best: it needs nothing that we do not need
+    ourselves.
+    """
     return Side(maker=f"peers.{work}", options=options)

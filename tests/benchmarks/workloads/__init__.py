@@ -7,10 +7,23 @@ import importlib
 from tests.benchmarks.model import Workload
 
 ALL: tuple[str, ...] = (
-    "w1_supersteps", "w2_durable", "w2c_crowd", "w2d_slow_disk", "w3_gather", "w4_cpu", "w5_small",
-    "w5c_sends", "w6_arrays", "w7_deltas", "w8_cold", "w9_channels", "w10_tasks", "w11_resume",
-    "graphs", "main_job",
-)  # fmt: skip
+    "w1_supersteps",
+    "w2_durable",
+    "w2c_crowd",
+    "w2d_slow_disk",
+    "w3_gather",
+    "w4_cpu",
+    "w5_small",
+    "w5c_sends",
+    "w6_arrays",
+    "w7_deltas",
+    "w8_cold",
+    "w9_channels",
+    "w10_tasks",
+    "w11_resume",
+    "graphs",
+    "main_job",
+)
 
 
 def of(module: str, *, quick: bool) -> list[Workload]:

@@ -7,8 +7,11 @@ from typing import Any
 from tests.benchmarks.model import OURS, Row, Side, Workload, against
 from tests.benchmarks.peers.sides import ours
 
-HOW = (("a", None, "no saver", 0.4), ("b", "memory", "in-memory saver", 0.4),
-       ("c", "async", "LMDB beside SQLite, async", 0.3))  # fmt: skip
+HOW = (
+    ("a", None, "no saver", 0.4),
+    ("b", "memory", "in-memory saver", 0.4),
+    ("c", "async", "LMDB beside SQLite, async", 0.3),
+)
 
 
 def workloads(quick: bool) -> list[Workload]:
@@ -20,11 +23,15 @@ def workloads(quick: bool) -> list[Workload]:
         ("G4", "loop", 10 if quick else 1_000, "loop of {:,} with a conditional edge"),
     )
     return [
-        _workload(f"{name}{letter}", f"{what.format(size)}, {how}", most,
-                  {"name": graph, "size": size, "kept": kept})
+        _workload(
+            f"{name}{letter}",
+            f"{what.format(size)}, {how}",
+            most,
+            {"name": graph, "size": size, "kept": kept},
+        )
         for name, graph, size, what in graphs
         for letter, kept, how, most in HOW
-    ]  # fmt: skip
+    ]
 
 
 def _workload(name: str, what: str, most: float, options: dict[str, Any]) -> Workload:

@@ -1,4 +1,6 @@
-"""The main job beside a loop by hand that keeps nothing, and a round trip to a worker."""
+"""The main job beside a loop by hand that keeps nothing, and a round trip to a
+worker.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,17 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="census", what="the census of the standard library, a whole program",
-                    unit="in all", goals=(Goal(against=BY_HAND, most=1.1),),
+                    name="census",
+                    what="the census of the standard library, a whole program",
+                    unit="in all",
+                    goals=(Goal(against=BY_HAND, most=1.1),),
                 ),
                 Row(
-                    name="census CPU", what="its CPU time, user and system, of all processes",
-                    unit="in all", figure="cpu", goals=(Goal(against=BY_HAND, most=1.1),),
+                    name="census CPU",
+                    what="its CPU time, user and system, of all processes",
+                    unit="in all",
+                    figure="cpu",
+                    goals=(Goal(against=BY_HAND, most=1.1),),
                 ),
             ),
             repeats=3,
@@ -36,13 +43,17 @@ def workloads(quick: bool) -> list[Workload]:
                 OURS: ours("round_trips", count=count),
                 "flowpregel, submit()": ours("submits", count=count),
                 "loky": limit("loky:submits", count=count),
-                "ProcessPoolExecutor": limit("futures:submits", count=count, kind="processes"),
+                "ProcessPoolExecutor": limit(
+                    "futures:submits", count=count, kind="processes"
+                ),
             },
             rows=(
                 Row(
-                    name="RT", what="a round trip to a worker", unit="each",
+                    name="RT",
+                    what="a round trip to a worker",
+                    unit="each",
                     goals=against(loky=0.5),
                 ),
             ),
         ),
-    ]  # fmt: skip
+    ]

@@ -22,9 +22,12 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="W11", what=f"resume with {count:,} finished tasks, on disk",
-                    unit="a task", goals=(
-                        Goal(against=SQLITE, most=0.2), Goal(against=few, most=1.2),
+                    name="W11",
+                    what=f"resume with {count:,} finished tasks, on disk",
+                    unit="a task",
+                    goals=(
+                        Goal(against=SQLITE, most=0.2),
+                        Goal(against=few, most=1.2),
                     ),
                 ),
             ),
@@ -37,11 +40,13 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="W11 100,000", what=f"resume with {count * 10:,} finished tasks, on disk",
-                    unit="a task", goals=(Goal(against=SQLITE, most=0.2),),
+                    name="W11 100,000",
+                    what=f"resume with {count * 10:,} finished tasks, on disk",
+                    unit="a task",
+                    goals=(Goal(against=SQLITE, most=0.2),),
                 ),
             ),
             repeats=3,
             warm=False,
         ),
-    ]  # fmt: skip
+    ]

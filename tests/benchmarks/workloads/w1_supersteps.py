@@ -1,4 +1,6 @@
-"""W1: a cycle of supersteps with one trivial node; nothing kept, in memory, in a worker."""
+"""W1: a cycle of supersteps with one trivial node; nothing kept, in memory, in a
+worker.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="W1a", what=f"cycle of {count:,} supersteps, inline, no saver",
+                    name="W1a",
+                    what=f"cycle of {count:,} supersteps, inline, no saver",
                     goals=against(langgraph=0.33),
                 ),
             ),
@@ -32,7 +35,8 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="W1b", what="the same with the in-memory saver",
+                    name="W1b",
+                    what="the same with the in-memory saver",
                     goals=against(langgraph=0.30),
                 ),
             ),
@@ -42,13 +46,16 @@ def workloads(quick: bool) -> list[Workload]:
                 OURS: ours("steps", count=count, executor="processes"),
                 "langgraph": langgraph("steps", count=count),
                 "loky": limit("loky:submits", count=count),
-                "ProcessPoolExecutor": limit("futures:submits", count=count, kind="processes"),
+                "ProcessPoolExecutor": limit(
+                    "futures:submits", count=count, kind="processes"
+                ),
             },
             rows=(
                 Row(
-                    name="W1c", what="the same, node in a worker process (peer: OS thread)",
+                    name="W1c",
+                    what="the same, node in a worker process (peer: OS thread)",
                     goals=against(langgraph=0.85),
                 ),
             ),
         ),
-    ]  # fmt: skip
+    ]

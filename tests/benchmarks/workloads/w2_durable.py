@@ -1,4 +1,6 @@
-"""W2a, W2b: the cycle of W1 with every superstep on disk, before or beside the next one."""
+"""W2a, W2b: the cycle of W1 with every superstep on disk, before or beside the next
+one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="W2a", what="every superstep on disk, sync",
+                    name="W2a",
+                    what="every superstep on disk, sync",
                     goals=(Goal(against=SQLITE, most=0.55),),
                 ),
             ),
@@ -35,9 +38,10 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="W2b", what="every superstep on disk, async",
+                    name="W2b",
+                    what="every superstep on disk, async",
                     goals=(Goal(against=SQLITE, most=0.2),),
                 ),
             ),
         ),
-    ]  # fmt: skip
+    ]

@@ -24,9 +24,10 @@ def workloads(quick: bool) -> list[Workload]:
             sides={name: replace(side, slow_disk=True) for name, side in sides.items()},
             rows=(
                 Row(
-                    name="W2d", what="sync on a disk that takes 1 ms more a flush",
+                    name="W2d",
+                    what="sync on a disk that takes 1 ms more a flush",
                     goals=(Goal(against=SQLITE, most=0.8),),
                 ),
             ),
         )
-    ]  # fmt: skip
+    ]

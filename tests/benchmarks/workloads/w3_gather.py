@@ -16,14 +16,23 @@ def workloads(quick: bool) -> list[Workload]:
     threads, loop = {"executor": "threads"}, {"executor": "loop"}
     return [
         _plain(count),
-        _beside(PLAIN, 0.25, "W3a threads", "the same in OS threads", threads, count=count),
         _beside(
-            PLAIN, 0.5, "W3a async", "the same as coroutines on an event loop", loop,
-            count=count, async_body=True,
+            PLAIN, 0.25, "W3a threads", "the same in OS threads", threads, count=count
+        ),
+        _beside(
+            PLAIN,
+            0.5,
+            "W3a async",
+            "the same as coroutines on an event loop",
+            loop,
+            count=count,
+            async_body=True,
         ),
         _kept(count),
-        _beside(SQLITE, 0.35, "W3b sync", "the same, sync", {}, count=count, kept="sync"),
-    ]  # fmt: skip
+        _beside(
+            SQLITE, 0.35, "W3b sync", "the same, sync", {}, count=count, kept="sync"
+        ),
+    ]
 
 
 def _plain(count: int) -> Workload:
@@ -39,11 +48,13 @@ def _plain(count: int) -> Workload:
         },
         rows=(
             Row(
-                name="W3a", what=f"{count} trivial tasks gathered, worker processes", unit="a task",
+                name="W3a",
+                what=f"{count} trivial tasks gathered, worker processes",
+                unit="a task",
                 goals=against(langgraph=0.25, loky=1.0),
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _kept(count: int) -> Workload:
@@ -55,18 +66,30 @@ def _kept(count: int) -> Workload:
         },
         rows=(
             Row(
-                name="W3b", what=f"{count} tasks gathered, on disk, async", unit="a task",
+                name="W3b",
+                what=f"{count} tasks gathered, on disk, async",
+                unit="a task",
                 goals=(Goal(against=SQLITE, most=0.2),),
             ),
         ),
-    )  # fmt: skip
+    )
 
 
-def _beside(rival: str, most: float, row: str, what: str, ours_too: Any, **both: Any) -> Workload:
+def _beside(
+    rival: str, most: float, row: str, what: str, ours_too: Any, **both: Any
+) -> Workload:
     """Return the work of ours and of LangGraph alone, with options that *both* have."""
     return Workload(
-        sides={OURS: ours("gather", **both, **ours_too), rival: langgraph("gather", **both)},
+        sides={
+            OURS: ours("gather", **both, **ours_too),
+            rival: langgraph("gather", **both),
+        },
         rows=(
-            Row(name=row, what=what, unit="a task", goals=(Goal(against=rival, most=most),)),
+            Row(
+                name=row,
+                what=what,
+                unit="a task",
+                goals=(Goal(against=rival, most=most),),
+            ),
         ),
-    )  # fmt: skip
+    )

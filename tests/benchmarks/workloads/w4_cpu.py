@@ -24,9 +24,11 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="W4", what=f"{count} CPU tasks of {seconds * 1e3:.0f} ms", unit="in all",
+                    name="W4",
+                    what=f"{count} CPU tasks of {seconds * 1e3:.0f} ms",
+                    unit="in all",
                     goals=against(loky=1.03),
                 ),
             ),
         )
-    ]  # fmt: skip
+    ]

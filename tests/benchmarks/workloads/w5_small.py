@@ -11,7 +11,11 @@ TASK = 20e-6
 def workloads(quick: bool) -> list[Workload]:
     """Return them."""
     some, many = (20, 40) if quick else (1_000, 10_000)
-    return [_some(some), _many(many, 1 if quick else 10), _chunked(many, 10 if quick else 100)]
+    return [
+        _some(some),
+        _many(many, 1 if quick else 10),
+        _chunked(many, 10 if quick else 100),
+    ]
 
 
 def _some(count: int) -> Workload:
@@ -28,11 +32,13 @@ def _some(count: int) -> Workload:
         },
         rows=(
             Row(
-                name="W5a", what=f"{count:,} tasks of 20 µs", unit="in all",
+                name="W5a",
+                what=f"{count:,} tasks of 20 µs",
+                unit="in all",
                 goals=against(joblib=3.0),
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _many(count: int, share: int) -> Workload:
@@ -50,11 +56,13 @@ def _many(count: int, share: int) -> Workload:
         },
         rows=(
             Row(
-                name="W5b", what=f"{count:,} tasks of 20 µs", unit="in all",
+                name="W5b",
+                what=f"{count:,} tasks of 20 µs",
+                unit="in all",
                 goals=against(ideal=8.0),
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _chunked(count: int, size: int) -> Workload:
@@ -68,8 +76,10 @@ def _chunked(count: int, size: int) -> Workload:
         },
         rows=(
             Row(
-                name="W5d", what=f"{count:,} of them by map(chunksize={size})", unit="in all",
+                name="W5d",
+                what=f"{count:,} of them by map(chunksize={size})",
+                unit="in all",
                 goals=against(ideal=1.2, joblib=1.0),
             ),
         ),
-    )  # fmt: skip
+    )

@@ -21,10 +21,12 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="W5c", what=f"{count:,} Sends, inline", unit="an item",
+                    name="W5c",
+                    what=f"{count:,} Sends, inline",
+                    unit="an item",
                     goals=(*against(langgraph=0.1), Goal(against=FEW, most=1.5)),
                 ),
             ),
             warm=False,
         )
-    ]  # fmt: skip
+    ]

@@ -22,7 +22,9 @@ def workloads(quick: bool) -> list[Workload]:
             note="a snapshot every 100 steps, as LangGraph's",
         ),
         SQLITE: langgraph("appended", count=count),
-        "langgraph, plain reducer": replace(plain, repeats=1, note=f"{some:,} steps, once"),
+        "langgraph, plain reducer": replace(
+            plain, repeats=1, note=f"{some:,} steps, once"
+        ),
         "dbos": peer("dbos", "appended", f"{few} steps", count=few),
         "LMDB": limit("lmdb:appended", count=count),
     }
@@ -31,25 +33,38 @@ def workloads(quick: bool) -> list[Workload]:
             sides=sides,
             rows=(
                 Row(
-                    name="W7", what=f"append to a DeltaChannel, {count:,} supersteps, sync",
+                    name="W7",
+                    what=f"append to a DeltaChannel, {count:,} supersteps, sync",
                     goals=(Goal(against=SQLITE, most=0.55),),
                 ),
                 Row(
-                    name="W7 flat", what="its last fifth of the steps beside its first",
-                    unit="times", figure="ratio", goals=(Goal(most=1.2),),
+                    name="W7 flat",
+                    what="its last fifth of the steps beside its first",
+                    unit="times",
+                    figure="ratio",
+                    goals=(Goal(most=1.2),),
                 ),
                 Row(
-                    name="W7 bytes", what="bytes on disk", unit="a step", figure="bytes",
+                    name="W7 bytes",
+                    what="bytes on disk",
+                    unit="a step",
+                    figure="bytes",
                     goals=(Goal(most=1_000),),
                 ),
                 Row(
-                    name="W7 state", what="read the newest state", unit="once", figure="state",
+                    name="W7 state",
+                    what="read the newest state",
+                    unit="once",
+                    figure="state",
                     goals=(
-                        Goal(against=SQLITE, most=10), Goal(against=SQLITE, most=1, side=SNAPSHOTS),
+                        Goal(against=SQLITE, most=10),
+                        Goal(against=SQLITE, most=1, side=SNAPSHOTS),
                     ),
                 ),
                 Row(
-                    name="W7 history", what="read the newest 10 of the history", unit="once",
+                    name="W7 history",
+                    what="read the newest 10 of the history",
+                    unit="once",
                     figure="history",
                     goals=(
                         Goal(against=SQLITE, most=10),
@@ -59,4 +74,4 @@ def workloads(quick: bool) -> list[Workload]:
             ),
             warm=False,
         )
-    ]  # fmt: skip
+    ]

@@ -13,10 +13,14 @@ def workloads(quick: bool) -> list[Workload]:
     imported = {
         name: replace(limit("programs:imported", module=module), needs=(name,))
         for name, module in {
-            "langgraph": "langgraph.pregel", "dbos": "dbos", "prefect": "prefect",
-            "joblib": "joblib", "dask": "distributed", "ray": "ray",
+            "langgraph": "langgraph.pregel",
+            "dbos": "dbos",
+            "prefect": "prefect",
+            "joblib": "joblib",
+            "dask": "distributed",
+            "ray": "ray",
         }.items()
-    }  # fmt: skip
+    }
     sides: dict[str, Side] = {
         OURS: ours("peers.programs:imported", module="flowpregel.pregel"),
         **imported,
@@ -27,7 +31,9 @@ def workloads(quick: bool) -> list[Workload]:
             sides={OURS: sides[OURS]} if quick else sides,
             rows=(
                 Row(
-                    name="W8 import", what="import flowpregel", unit="once",
+                    name="W8 import",
+                    what="import flowpregel",
+                    unit="once",
                     goals=against(langgraph=0.15),
                 ),
             ),
@@ -39,9 +45,11 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="W8 cold", what="a whole program with one task in a worker", unit="once",
+                    name="W8 cold",
+                    what="a whole program with one task in a worker",
+                    unit="once",
                     goals=against(loky=1.5),
                 ),
             ),
         ),
-    ]  # fmt: skip
+    ]

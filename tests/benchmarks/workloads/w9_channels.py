@@ -21,9 +21,10 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="W9", what=f"{channels:,} channels, one written a step",
+                    name="W9",
+                    what=f"{channels:,} channels, one written a step",
                     goals=(Goal(against=FEW, most=1.7),),
                 ),
             ),
         )
-    ]  # fmt: skip
+    ]

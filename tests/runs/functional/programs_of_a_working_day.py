@@ -1,7 +1,7 @@
 """The programs that are edited in the course of a working day.
 
-Each has a function ``main``, which is called on the first day and, after the edit, on the second.
-On the first day something goes wrong where it calls `power_cut` or `kill`.
+Each has a function ``main``, which is called on the first day and, after the edit, on
+the second. On the first day something goes wrong where it calls `power_cut` or `kill`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def main():
 
 DONE = BILL.replace('    if n == 3:\n        power_cut("price(3)")\n', "")
 
-KILLED = BILL.replace("power_cut(", "kill(").replace('id="bill"', 'id="bill", durability="sync"')
+KILLED = BILL.replace("power_cut(", "kill(").replace(
+    'id="bill"', 'id="bill", durability="sync"'
+)
 
 CACHED = DONE.replace("@task\ndef price", "@task(cache=True)\ndef price").replace(
     'id="bill")', 'id="first" if is_first() else "second")'
@@ -300,9 +302,13 @@ def main():
 
 PAGES_OF_TWO_FIELDS = RECORDED + "    old: int = 0\n"
 
-IMPORTS = BILL.replace("def scale(n):\n    return n * RATE\n", "from rates import scale\n")
+IMPORTS = BILL.replace(
+    "def scale(n):\n    return n * RATE\n", "from rates import scale\n"
+)
 
-IMPORTED_CONSTANT = BILL.replace("RATE = 2\n", "import rates\n").replace("RATE\n", "rates.RATE\n")
+IMPORTED_CONSTANT = BILL.replace("RATE = 2\n", "import rates\n").replace(
+    "RATE\n", "rates.RATE\n"
+)
 
 DEPENDENT = IMPORTED_CONSTANT.replace(
     "import rates\n",
@@ -327,7 +333,10 @@ PROGRAMS: Mapping[str, Mapping[str, str]] = {
     "GRAPH": {"program.py": GRAPH},
     "NAP": {"program.py": NAP},
     "FILES": {"program.py": FILES, "input.txt": "abc"},
-    "PATH": {"program.py": FILES.replace('File("input.txt")', '"input.txt"'), "input.txt": "abc"},
+    "PATH": {
+        "program.py": FILES.replace('File("input.txt")', '"input.txt"'),
+        "input.txt": "abc",
+    },
     "IMPORTS": {"program.py": IMPORTS, "rates.py": "def scale(n):\n    return n * 2\n"},
     "IMPORTED_CONSTANT": {"program.py": IMPORTED_CONSTANT, "rates.py": "RATE = 2\n"},
     "DEPENDENT": {"program.py": DEPENDENT, "../installed/rates.py": "RATE = 2\n"},

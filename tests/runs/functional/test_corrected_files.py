@@ -1,4 +1,6 @@
-"""A data file that is corrected while a run is unfinished: a change of input like any other."""
+"""A data file that is corrected while a run is unfinished: a change of input like any
+other.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def input_of(make: Make, table: Path) -> Any:
 
 @pytest.fixture
 def failed(saver: Any, make: Make, table: Path) -> Any:
-    """The workflow, whose run 1 has failed at the third line; the file is corrected since."""
+    """The workflow, whose run 1 has failed at the third line; the file is corrected
+    since.
+    """
     total = make(saver)
     with pytest.raises(ValueError, match="invalid literal"):
         total.run(input_of(make, table), id="1")
@@ -90,7 +94,9 @@ def failed(saver: Any, make: Make, table: Path) -> Any:
     return total
 
 
-def test_a_corrected_file_is_another_input(failed: Any, make: Make, table: Path) -> None:
+def test_a_corrected_file_is_another_input(
+    failed: Any, make: Make, table: Path
+) -> None:
     """The error names the file, and its size and digest then and now."""
     with pytest.raises(InputMismatchError) as raised:
         failed.run(input_of(make, table), id="1")
@@ -101,13 +107,17 @@ def test_a_corrected_file_is_another_input(failed: Any, make: Make, table: Path)
     assert [] == [*seen]
 
 
-def test_adopt_goes_on_with_the_corrected_file(failed: Any, make: Make, table: Path) -> None:
+def test_adopt_goes_on_with_the_corrected_file(
+    failed: Any, make: Make, table: Path
+) -> None:
     """What does not depend on the file is not asked again."""
     assert 3013 == failed.run(input_of(make, table), id="1", adopt=True)
     assert [0, 1, 2] == [*seen]
 
 
-def test_what_was_adopted_need_not_be_adopted_again(failed: Any, make: Make, table: Path) -> None:
+def test_what_was_adopted_need_not_be_adopted_again(
+    failed: Any, make: Make, table: Path
+) -> None:
     table.write_text("5\n6\ny\n")
     with pytest.raises(ValueError, match="invalid literal"):
         failed.run(input_of(make, table), id="1", adopt=True)
@@ -122,11 +132,15 @@ def test_a_plan_says_so_too(failed: Any, make: Make, table: Path) -> None:
     """As an error of the run, or as `run` does: before the body is gone through."""
     if make is made_in_the_body:
         error = failed.plan(input_of(make, table), id="1").error
-        assert error.startswith("InputMismatchError: the run '1' cannot go on with this input: ")
+        assert error.startswith(
+            "InputMismatchError: the run '1' cannot go on with this input: "
+        )
     else:
         with pytest.raises(InputMismatchError, match="table"):
             failed.plan(input_of(make, table), id="1")
-    assert {"number": 1} == failed.plan(input_of(make, table), id="1", adopt=True).would_run
+    assert {"number": 1} == failed.plan(
+        input_of(make, table), id="1", adopt=True
+    ).would_run
 
 
 def test_a_call_that_differs_by_chance_says_in_what(saver: Any) -> None:
@@ -146,7 +160,9 @@ def test_a_call_that_differs_by_chance_says_in_what(saver: Any) -> None:
 
     with pytest.raises(OSError, match="bad"):
         total.run(1, id="1")
-    with pytest.raises(ReplayMismatchError, match=r"what differs is the content of <dict of 1>"):
+    with pytest.raises(
+        ReplayMismatchError, match=r"what differs is the content of <dict of 1>"
+    ):
         total.run(1, id="1")
 
 

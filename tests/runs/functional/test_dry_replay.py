@@ -1,4 +1,6 @@
-"""`Flow.plan`, `flowpregel check` and the fixture: what a run would do, without doing it."""
+"""`Flow.plan`, `flowpregel check` and the fixture: what a run would do, without doing
+it.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,10 @@ def test_what_had_finished_is_known(saver: Any, failed: Any) -> None:
     assert "calls: 2 answered, 1 would run (double 1), 0 not asked for" == str(found)
     assert [] == [*seen]
     after = saver.load(Address("1"))
-    assert (before.checkpoint.id, repr(before.writes)) == (after.checkpoint.id, repr(after.writes))
+    assert (before.checkpoint.id, repr(before.writes)) == (
+        after.checkpoint.id,
+        repr(after.writes),
+    )
     assert 12 == failed.run([1, 2, 3], id="1")
 
 
@@ -132,7 +137,9 @@ def test_results_of_other_code_are_named(saver: Any, failed: Any) -> None:
     assert str(refused.error).startswith("CodeChangedError")
 
 
-def test_calls_that_a_new_body_does_not_ask_for_are_counted(saver: Any, failed: Any) -> None:
+def test_calls_that_a_new_body_does_not_ask_for_are_counted(
+    saver: Any, failed: Any
+) -> None:
     """Up to the first result that is not known."""
 
     @entrypoint(checkpointer=saver, adopts="study")
@@ -144,7 +151,9 @@ def test_calls_that_a_new_body_does_not_ask_for_are_counted(saver: Any, failed: 
 
     assert (0, {"double": 1}, 2) == (found.answered, found.would_run, found.not_asked)
     assert not found.fits
-    assert "its body has other code or another input now\n--- study, recorded" in str(found)
+    assert "its body has other code or another input now\n--- study, recorded" in str(
+        found
+    )
     assert "\n+        first = double(0).result()\n" in found.diff
     assert "TaskFunction" not in found.diff
 
@@ -176,7 +185,9 @@ def test_a_body_that_leaves_things_to_chance_would_fail(saver: Any) -> None:
 
 
 def test_a_body_that_fails_is_not_tried_again(saver: Any) -> None:
-    study = entrypoint(checkpointer=saver, retry_policy=RetryPolicy(initial_interval=3600))
+    study = entrypoint(
+        checkpointer=saver, retry_policy=RetryPolicy(initial_interval=3600)
+    )
 
     @study
     def broken(n: int) -> int:
@@ -266,7 +277,9 @@ def checked(numbers):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a store, whose runs of the program in there are one failed and one done."""
+    """A folder with a store, whose runs of the program in there are one failed and one
+    done.
+    """
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "program.py").write_text(PROGRAM)
     store, flow = str(tmp_path / "store"), f"{tmp_path / 'program.py'}:checked"
@@ -321,10 +334,14 @@ def test_a_run_that_code_no_longer_fits_fails_the_check(folder: Path) -> None:
     }.items() <= row.items()
 
 
-def test_a_finished_run_of_other_code_is_shown_unless_it_is_left_out(folder: Path) -> None:
+def test_a_finished_run_of_other_code_is_shown_unless_it_is_left_out(
+    folder: Path,
+) -> None:
     changed(folder, "return 2 * n", "return 3 * n")
 
-    assert "done\n  done: its result is kept\n  answers of other" in check(folder).stdout
+    assert (
+        "done\n  done: its result is kept\n  answers of other" in check(folder).stdout
+    )
     assert "done: its result" not in check(folder, "--unfinished").stdout
 
 
@@ -333,7 +350,10 @@ def test_a_workflow_that_is_gone_fails_the_check(folder: Path) -> None:
     result = check(folder)
 
     assert Code.FAILED == result.exit_code
-    assert "program:checked' is not there; the flows of program are: renamed" in result.stdout
+    assert (
+        "program:checked' is not there; the flows of program are: renamed"
+        in result.stdout
+    )
 
 
 def test_the_runs_of_one_flow_are_checked(folder: Path) -> None:
@@ -350,12 +370,18 @@ def test_nodes_of_a_graph_that_had_finished_are_known(tmp_path: Path) -> None:
     def fail(state: Any) -> Any:
         raise OSError("bad")
 
-    builder = StateGraph(cli_flows.State).add_node("add", cli_flows.add).add_node("fail", fail)
+    builder = (
+        StateGraph(cli_flows.State)
+        .add_node("add", cli_flows.add)
+        .add_node("fail", fail)
+    )
     for name in ("add", "fail"):
         builder.add_edge(START, name).add_edge(name, END)
     with LMDBSaver(tmp_path / "store") as saver:
         with pytest.raises(OSError, match="bad"):
-            builder.compile(checkpointer=saver, executor="threads").invoke({"n": 1}, thread_id="g")
+            builder.compile(checkpointer=saver, executor="threads").invoke(
+                {"n": 1}, thread_id="g"
+            )
         graph = builder.compile()
 
         assert 1 == saver.load(Address("g")).checkpoint.step + 1  # type: ignore[union-attr]
@@ -363,7 +389,9 @@ def test_nodes_of_a_graph_that_had_finished_are_known(tmp_path: Path) -> None:
         patch.setattr(cli_flows, "checked", graph, raising=False)
         result = check(tmp_path, "tests.runs.cli_flows:checked")
 
-    assert "g\n  calls: 1 answered, 1 would run (fail 1), 0 not asked for" in result.stdout
+    assert (
+        "g\n  calls: 1 answered, 1 would run (fail 1), 0 not asked for" in result.stdout
+    )
 
 
 def test_the_fixture_fails_a_test_whose_code_fits_no_more(
@@ -377,7 +405,9 @@ def test_the_fixture_fails_a_test_whose_code_fits_no_more(
         study_of(saver).run([1, 2, 3], id="1")
 
     flowpregel_check(store, study_of(None))
-    with pytest.raises(pytest.fail.Exception, match=r"run '1': .*\nanswers of other code than now"):
+    with pytest.raises(
+        pytest.fail.Exception, match=r"run '1': .*\nanswers of other code than now"
+    ):
         flowpregel_check(store, study_of(None, other_double()))
     with pytest.raises(pytest.fail.Exception, match="FlowMismatchError"):
         flowpregel_check(store, entrypoint(lambda numbers: 0))

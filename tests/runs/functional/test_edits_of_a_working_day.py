@@ -1,8 +1,8 @@
 """The edits of a working day, each with what happens at the next run.
 
-Every row of the table ``edits_of_a_working_day.toml`` is a program that ran in the morning, and
-finished, failed, was killed or waits; the program is edited, and run again in a new process, on the
-same LMDB store.
+Every row of the table ``edits_of_a_working_day.toml`` is a program that ran in the
+morning, and finished, failed, was killed or waits; the program is edited, and run again
+in a new process, on the same LMDB store.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from tests.runs.stores import ROOT
 
 pytestmark = pytest.mark.slow
 
-TABLE = tomllib.loads(Path(__file__).with_name("edits_of_a_working_day.toml").read_text())
+TABLE = tomllib.loads(
+    Path(__file__).with_name("edits_of_a_working_day.toml").read_text()
+)
 MAIN = "program.py"
 
 
@@ -78,13 +80,17 @@ class Edit:
         """The files after the edit."""
         files = self.old
         if self.constant:
-            files[MAIN] = files[MAIN].replace(self.constant.strip(), self.becomes.strip())
+            files[MAIN] = files[MAIN].replace(
+                self.constant.strip(), self.becomes.strip()
+            )
         name = MAIN
         for hunk in re.split("^@@", f"\n{self.change}", flags=re.MULTILINE):
             first, _, lines = hunk.partition("\n")
             name = first.strip() or (name if first else MAIN)
             if lines.strip():
-                files[name] = changed(files.get(name, ""), lines.rstrip("\n").split("\n"))
+                files[name] = changed(
+                    files.get(name, ""), lines.rstrip("\n").split("\n")
+                )
         return files
 
 
@@ -95,7 +101,9 @@ def changed(text: str, hunk: list[str]) -> str:
     if not text:
         return f"{after}\n"
     assert f"\n{text}\n".count(f"\n{before}\n") == 1, before
-    return f"\n{text}\n".replace(f"\n{before}\n", f"\n{after}\n" if after else "\n")[1:-1]
+    return f"\n{text}\n".replace(f"\n{before}\n", f"\n{after}\n" if after else "\n")[
+        1:-1
+    ]
 
 
 EDITS = [Edit(**row) for row in TABLE["edits"]]
@@ -121,7 +129,9 @@ class Day:
     @property
     def finished(self) -> set[str]:
         """The calls that were made and did not fail."""
-        failed = {each.removeprefix(FAILED) for each in self.events if each.startswith(FAILED)}
+        failed = {
+            each.removeprefix(FAILED) for each in self.events if each.startswith(FAILED)
+        }
         return {*self.calls} - failed
 
 
@@ -130,15 +140,19 @@ def run(jobs: Mapping[Path, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.runs.functional.working_days"],
         input=json.dumps([Job(str(folder), day) for folder, day in jobs.items()]),
-        cwd=ROOT, text=True, capture_output=True, timeout=300,
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT), "FLOWPREGEL_EXECUTOR": "inline"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
     """Write the files of a program."""
-    shutil.rmtree(folder / "__pycache__", ignore_errors=True)  # it may be as old as the source
+    # it may be as old as the source
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -156,7 +170,9 @@ def take(folder: Path) -> Day:
 
 @dataclass
 class Days:
-    """What a program did before and after an edit, and from scratch where it said nothing."""
+    """What a program did before and after an edit, and from scratch where it said
+    nothing.
+    """
 
     first: Day
     second: Day
@@ -182,8 +198,13 @@ def days(
         folder = folders[edit.edit]
         write(folder, edit.new)
         if edit.gives and not any(each.startswith(NOTICE) for each in edit.then):
-            scratch[edit.edit] = [folder.parent / "old" / "app", folder.parent / "new" / "app"]
-            for other, files in zip(scratch[edit.edit], (edit.old, edit.new), strict=True):
+            scratch[edit.edit] = [
+                folder.parent / "old" / "app",
+                folder.parent / "new" / "app",
+            ]
+            for other, files in zip(
+                scratch[edit.edit], (edit.old, edit.new), strict=True
+            ):
                 write(other, files)
     others = [folder for pair in scratch.values() for folder in pair]
     run(dict.fromkeys([*folders.values(), *others], SECOND))
@@ -202,7 +223,9 @@ def _edits_asked_for(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def fits(expected: str, event: str) -> bool:
-    """Return whether *event* is what is *expected*; ``*`` is any text, and a notice may go on."""
+    """Return whether *event* is what is *expected*; ``*`` is any text, and a notice may
+    go on.
+    """
     pattern = ".*".join(map(re.escape, expected.split("*")))
     whole = not expected.startswith(NOTICE)
     return re.match(pattern + ("$" if whole else ""), event, re.DOTALL) is not None
@@ -214,7 +237,9 @@ def test_an_edit_changes_no_result_in_silence_and_repeats_no_work_untold(
 ) -> None:
     """What the row says happens, and what holds of every row."""
     first, second = days[edit.edit].first, days[edit.edit].second
-    events = second.events[: second.events.index(AGAIN)] if second.again else second.events
+    events = (
+        second.events[: second.events.index(AGAIN)] if second.again else second.events
+    )
 
     assert len(edit.then) == len(events), (events, second.trace)
     assert all(map(fits, edit.then, events)), events
@@ -234,7 +259,9 @@ def test_an_edit_changes_no_result_in_silence_and_repeats_no_work_untold(
     # Run once more, nothing runs, and the result is the same.
     if second.again is not None:
         assert second.result == second.again
-        assert [AGAIN] == [each for each in second.events[len(events) :] if each in second.calls]
+        assert [AGAIN] == [
+            each for each in second.events[len(events) :] if each in second.calls
+        ]
 
 
 def test_there_are_at_least_forty_five() -> None:

@@ -17,7 +17,9 @@ from tests.runs.notes import Notes
 
 @pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
 def test_a_body_may_spell_its_calls_in_another_way(drive: Any, counted: Any) -> None:
-    """By position or by name, with a default or without it; beside what the run fills in."""
+    """By position or by name, with a default or without it; beside what the run fills
+    in.
+    """
     calls = []
 
     @task(executor="inline")
@@ -39,10 +41,14 @@ def test_a_body_may_spell_its_calls_in_another_way(drive: Any, counted: Any) -> 
     saver = InMemorySaver()
     with pytest.raises(OSError, match="power"):
         drive.invoke(
-            flow_of(lambda: [work(0), work(1, True), work(2)], fails=True), 1, thread_id="1"
+            flow_of(lambda: [work(0), work(1, True), work(2)], fails=True),
+            1,
+            thread_id="1",
         )
 
-    again = flow_of(lambda: [work(x=0), work(deep=True, x=1), work(2, deep=False)], fails=False)
+    again = flow_of(
+        lambda: [work(x=0), work(deep=True, x=1), work(2, deep=False)], fails=False
+    )
 
     assert [0, 1, 2] == drive.invoke(again, None, thread_id="1")
     assert [(0, False), (1, True), (2, False)] == calls
@@ -50,7 +56,9 @@ def test_a_body_may_spell_its_calls_in_another_way(drive: Any, counted: Any) -> 
 
 @pytest.mark.parametrize("executor", ["inline", "threads"])
 def test_a_result_is_shared_by_equal_spellings(executor: str) -> None:
-    """A key of the cache is made of the same spelling, for calls that tasks make too."""
+    """A key of the cache is made of the same spelling, for calls that tasks make
+    too.
+    """
     cache, runs = InMemoryCache(), Notes()
 
     @task(cache=True)
@@ -60,7 +68,11 @@ def test_a_result_is_shared_by_equal_spellings(executor: str) -> None:
 
     @task
     def caller() -> list[int]:
-        return [work(x=0).result(), work(0, deep=False).result(), work(0, True).result()]
+        return [
+            work(x=0).result(),
+            work(0, deep=False).result(),
+            work(0, True).result(),
+        ]
 
     @entrypoint(cache=cache, executor=executor)
     def flow(_: int) -> list[int]:

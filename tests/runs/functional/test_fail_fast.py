@@ -61,7 +61,9 @@ def test_what_is_queued_is_not_started_once_the_body_has_failed(
     assert sorted([0, *range(_COUNT)]) == sorted(halves.seen)
 
 
-def test_calls_are_made_to_their_end_where_that_was_asked_for(drive: Any, executor: str) -> None:
+def test_calls_are_made_to_their_end_where_that_was_asked_for(
+    drive: Any, executor: str
+) -> None:
     """Though the run fails."""
     halves = Halves(executor)
 
@@ -97,7 +99,9 @@ def test_a_call_that_waits_for_its_next_attempt_has_none_once_the_body_has_faile
     """It would be of no use to anybody, and the run would wait for it."""
     tries = Notes()
 
-    @task(retry_policy=RetryPolicy(initial_interval=60, max_attempts=3, retry_on=OSError))
+    @task(
+        retry_policy=RetryPolicy(initial_interval=60, max_attempts=3, retry_on=OSError)
+    )
     def unsteady() -> None:
         tries.append("try")
         raise OSError("try again")
@@ -136,7 +140,9 @@ def test_a_body_that_is_tried_again_loses_no_call(drive: Any, executor: str) -> 
     assert [0, *range(_COUNT)] == sorted(halves.seen)
 
 
-def test_a_failure_that_nobody_looked_at_says_how_to_look(drive: Any, executor: str) -> None:
+def test_a_failure_that_nobody_looked_at_says_how_to_look(
+    drive: Any, executor: str
+) -> None:
     """It is what the run fails with, though the body has returned."""
 
     @task
@@ -156,7 +162,9 @@ def test_a_failure_that_nobody_looked_at_says_how_to_look(drive: Any, executor: 
     assert ".exception()" in notes
 
 
-def test_failures_beside_the_one_that_is_raised_are_named(drive: Any, executor: str) -> None:
+def test_failures_beside_the_one_that_is_raised_are_named(
+    drive: Any, executor: str
+) -> None:
     """They are what is to be mended next."""
 
     @task
@@ -179,7 +187,9 @@ def test_failures_beside_the_one_that_is_raised_are_named(drive: Any, executor: 
     assert "check(2)" not in note
 
 
-def test_a_failure_that_was_looked_at_says_nothing_of_that(drive: Any, executor: str) -> None:
+def test_a_failure_that_was_looked_at_says_nothing_of_that(
+    drive: Any, executor: str
+) -> None:
     """The note is for those that would be missed."""
 
     @task

@@ -1,4 +1,6 @@
-"""A finished run that is asked for again: its kept result, and code that changed since."""
+"""A finished run that is asked for again: its kept result, and code that changed
+since.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,10 @@ def test_a_kept_result_of_other_code_says_so_in_one_notice(finished: Any) -> Non
     assert (16, []) == (result, [*seen])
     (notice,) = notices
     assert notice.startswith("kept result of 20")
-    assert "; the code of `work` changed since; on_code_change='rerun' or again=True" in notice
+    assert (
+        "; the code of `work` changed since; on_code_change='rerun' or again=True"
+        in notice
+    )
     assert notice.endswith("-            return 2 * n | +            return 3 * n")
 
 
@@ -112,14 +117,20 @@ def test_an_edited_body_gives_the_notice_too(saver: Any) -> None:
     """Also one that calls no task."""
     for body in (lambda n: n + 1, lambda n: n + 2):
         body.__name__ = body.__qualname__ = "flow"
-        results = [told(entrypoint(checkpointer=saver)(body), 1, id="1") for _ in range(2)]
+        results = [
+            told(entrypoint(checkpointer=saver)(body), 1, id="1") for _ in range(2)
+        ]
 
     assert [2, 2] == [result for result, _ in results]
     assert all("the code of `flow` changed since" in notice for _, (notice,) in results)
 
 
-def test_rerun_makes_calls_whose_code_changed_and_the_result_anew(finished: Any) -> None:
-    """The result is kept as the others are: the next time nothing runs, without a notice."""
+def test_rerun_makes_calls_whose_code_changed_and_the_result_anew(
+    finished: Any,
+) -> None:
+    """The result is kept as the others are: the next time nothing runs, without a
+    notice.
+    """
     edited = study_of(finished, work_of(3))
 
     assert 19 == edited.run([1, 2], id="1", on_code_change="rerun")
@@ -130,7 +141,9 @@ def test_rerun_makes_calls_whose_code_changed_and_the_result_anew(finished: Any)
 
 
 def test_rerun_of_the_same_code_runs_nothing(finished: Any) -> None:
-    assert 16 == study_of(finished, work_of(2)).run([1, 2], id="1", on_code_change="rerun")
+    assert 16 == study_of(finished, work_of(2)).run(
+        [1, 2], id="1", on_code_change="rerun"
+    )
     assert [] == [*seen]
 
 
@@ -138,7 +151,9 @@ def test_rerun_of_the_same_code_runs_nothing(finished: Any) -> None:
 def test_error_refuses_a_kept_result_of_other_code(finished: Any, adopt: bool) -> None:
     edited = study_of(finished, work_of(3))
 
-    with pytest.raises(CodeChangedError, match="code of 'work' has changed since the result of"):
+    with pytest.raises(
+        CodeChangedError, match="code of 'work' has changed since the result of"
+    ):
         edited.run([1, 2], id="1", on_code_change="error", adopt=adopt)
     assert [] == [*seen]
 
@@ -153,7 +168,9 @@ def test_rerun_holds_with_adopt_too(finished: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["rerun", "error"])
-def test_the_policy_of_a_task_counts_more_than_that_of_the_run(finished: Any, policy: Any) -> None:
+def test_the_policy_of_a_task_counts_more_than_that_of_the_run(
+    finished: Any, policy: Any
+) -> None:
     edited = study_of(finished, work_of(3, on_code_change=policy))
 
     if policy == "rerun":
@@ -162,7 +179,9 @@ def test_the_policy_of_a_task_counts_more_than_that_of_the_run(finished: Any, po
         with pytest.raises(CodeChangedError):
             edited.run([1, 2], id="1")
     kept = study_of(finished, work_of(3, on_code_change="keep"))
-    assert kept.run([1, 2], id="1", on_code_change="keep") == (19 if policy == "rerun" else 16)
+    assert kept.run([1, 2], id="1", on_code_change="keep") == (
+        19 if policy == "rerun" else 16
+    )
 
 
 def test_a_failed_rerun_leaves_the_kept_result_and_its_notice(finished: Any) -> None:
@@ -264,7 +283,9 @@ def test_an_unfinished_run_starts_over_too(saver: Any) -> None:
 # ---------------------------------------------------------------- mixtures
 
 
-def test_the_notice_of_a_mixture_counts_the_results_and_shows_the_change(saver: Any) -> None:
+def test_the_notice_of_a_mixture_counts_the_results_and_shows_the_change(
+    saver: Any,
+) -> None:
     def study_with(work: Any, bad: int) -> Any:
         @entrypoint(checkpointer=saver)
         def study(numbers: list[int]) -> int:
@@ -307,18 +328,28 @@ def graph_of(saver: Any, factor: int, **options: Any) -> Any:
         return int(interrupt("go on?")) + state
 
     builder = StateGraph(int).add_node("first", first)
-    builder.add_node("second", second).add_edge(START, "first").add_edge("first", "second")
-    return builder.add_edge("second", END).compile(checkpointer=saver, executor="inline", **options)
+    builder.add_node("second", second).add_edge(START, "first").add_edge(
+        "first", "second"
+    )
+    return builder.add_edge("second", END).compile(
+        checkpointer=saver, executor="inline", **options
+    )
 
 
-def test_an_edited_finished_node_gives_the_notice_of_an_edited_task(drive: Any, saver: Any) -> None:
+def test_an_edited_finished_node_gives_the_notice_of_an_edited_task(
+    drive: Any, saver: Any
+) -> None:
     """When its run is answered, as when it goes on."""
     drive.invoke(graph_of(saver, 2), 1, thread_id="1")
     edited = graph_of(saver, 3)
 
-    with pytest.warns(RunNotice, match="first: 1 result was made by other code") as caught:
+    with pytest.warns(
+        RunNotice, match="first: 1 result was made by other code"
+    ) as caught:
         drive.invoke(edited, None, thread_id="1")
-    assert "-            return 2 * state | +            return 3 * state" in str(caught[0].message)
+    assert "-            return 2 * state | +            return 3 * state" in str(
+        caught[0].message
+    )
     with pytest.warns(RunNotice, match="first: 1 result was made by other code"):
         assert 12 == drive.invoke(edited, Command(resume=10), thread_id="1")
 

@@ -1,4 +1,6 @@
-"""The options of runs, where they are given: to `Flow.run`, to `entrypoint`, or misspelled."""
+"""The options of runs, where they are given: to `Flow.run`, to `entrypoint`, or
+misspelled.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ def test_metadata_and_tags_add_up(drive: Any) -> None:
     seen = []
 
     @entrypoint(
-        checkpointer=InMemorySaver(), executor="inline", metadata={"team": "a"}, tags=["nightly"]
+        checkpointer=InMemorySaver(),
+        executor="inline",
+        metadata={"team": "a"},
+        tags=["nightly"],
     )
     def flow(n: int, config: Any) -> int:
         seen.append(config["tags"])
@@ -89,8 +94,12 @@ def test_a_run_is_bounded_by_max_concurrency(drive: Any, is_of_the_run: bool) ->
 
 
 @pytest.mark.parametrize("is_of_the_run", [True, False])
-def test_a_run_keeps_its_results_as_its_durability_says(drive: Any, is_of_the_run: bool) -> None:
-    """With ``"exit"`` nothing is kept before the run ends: the task sees no checkpoint."""
+def test_a_run_keeps_its_results_as_its_durability_says(
+    drive: Any, is_of_the_run: bool
+) -> None:
+    """With ``"exit"`` nothing is kept before the run ends: the task sees no
+    checkpoint.
+    """
     saver = InMemorySaver()
 
     @task
@@ -99,7 +108,9 @@ def test_a_run_keeps_its_results_as_its_durability_says(drive: Any, is_of_the_ru
 
     options: Any = {"durability": "exit"}
 
-    @entrypoint(checkpointer=saver, executor="inline", **({} if is_of_the_run else options))
+    @entrypoint(
+        checkpointer=saver, executor="inline", **({} if is_of_the_run else options)
+    )
     def flow(n: int) -> int:
         return seen(n).result()
 
@@ -158,13 +169,31 @@ def _graph() -> Any:
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda: entrypoint(checkpontr="x"), r"@entrypoint has no option.*'checkpointer'\?"),
-        (lambda: task(timeot=3), r"a task has no option 'timeot'; it has name.*'timeout'\?"),
-        (lambda: _flow().run(1, adoptt=True), r"unexpected keyword.*id='...', adopt=.*'adopt'\?"),
+        (
+            lambda: entrypoint(checkpontr="x"),
+            r"@entrypoint has no option.*'checkpointer'\?",
+        ),
+        (
+            lambda: task(timeot=3),
+            r"a task has no option 'timeot'; it has name.*'timeout'\?",
+        ),
+        (
+            lambda: _flow().run(1, adoptt=True),
+            r"unexpected keyword.*id='...', adopt=.*'adopt'\?",
+        ),
         (lambda: _flow().run(seed=1), r"flow\(\) .*it takes \(seeds: .*mean 'seeds'\?"),
-        (lambda: _flow().invoke(1, tread_id="1"), r"a run has no option.*'thread_id'\?"),
-        (lambda: _flow().get_state(tread_id="1"), r"has no option 'tread_id'.*'thread_id'\?"),
-        (lambda: _graph().compile(checkpontr="x"), r"no option 'checkpontr'.*'checkpointer'\?"),
+        (
+            lambda: _flow().invoke(1, tread_id="1"),
+            r"a run has no option.*'thread_id'\?",
+        ),
+        (
+            lambda: _flow().get_state(tread_id="1"),
+            r"has no option 'tread_id'.*'thread_id'\?",
+        ),
+        (
+            lambda: _graph().compile(checkpontr="x"),
+            r"no option 'checkpontr'.*'checkpointer'\?",
+        ),
     ],
 )
 def test_a_misspelled_option_is_told_with_the_right_one(use: Any, message: str) -> None:
@@ -184,5 +213,7 @@ def test_an_option_of_a_flow_that_is_a_step_is_refused(drive: Any) -> None:
     def outer(n: int) -> int:
         return inner.run(n, durability="sync")
 
-    with pytest.raises(ConfigurationError, match="durability belongs to the outermost run"):
+    with pytest.raises(
+        ConfigurationError, match="durability belongs to the outermost run"
+    ):
         run(drive, outer, 1)

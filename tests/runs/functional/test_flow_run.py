@@ -53,7 +53,9 @@ class Study:
 
         study.__name__ = name
         study.__qualname__ = name
-        return entrypoint(checkpointer=self.saver, executor=self.executor, **options)(study)
+        return entrypoint(checkpointer=self.saver, executor=self.executor, **options)(
+            study
+        )
 
     def ran(self) -> list[int]:
         """Return what was called since this was asked last."""
@@ -164,7 +166,9 @@ def test_a_finished_run_adopts_more_items(drive: Any, study: Study) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
-def test_a_finished_run_that_fails_with_its_new_input_goes_on(drive: Any, study: Study) -> None:
+def test_a_finished_run_that_fails_with_its_new_input_goes_on(
+    drive: Any, study: Study
+) -> None:
     """Its calls are kept beside those of before."""
     run(drive, study.flow, [1, 2], id="1")
     study.bad.append(4)
@@ -188,7 +192,9 @@ def test_what_was_invoked_is_not_run_again(drive: Any, study: Study) -> None:
 
 
 def test_what_an_invocation_drops_it_says(drive: Any, study: Study) -> None:
-    """As LangGraph's, it drops an unfinished run; the notice counts what was finished."""
+    """As LangGraph's, it drops an unfinished run; the notice counts what was
+    finished.
+    """
     failed(drive, study, [1, 2, 3, 4], at=4)
 
     with pytest.warns(RunNotice, match=r"3 finished calls.*thread_id='1'"):
@@ -203,7 +209,9 @@ def test_a_renamed_workflow_is_told_of_both_names(drive: Any, study: Study) -> N
     """Its runs are not begun again without a word."""
     failed(drive, study, [1, 2], at=2)
 
-    with pytest.raises(FlowMismatchError, match=r":study'.*:renamed'.*adopts=") as caught:
+    with pytest.raises(
+        FlowMismatchError, match=r":study'.*:renamed'.*adopts="
+    ) as caught:
         run(drive, study.named("renamed"), [1, 2], id="1")
     assert caught.value.recorded.endswith(":study")
     assert [] == study.ran()
@@ -218,14 +226,18 @@ def test_a_renamed_workflow_is_told_of_both_names(drive: Any, study: Study) -> N
         ("study:other", False),
     ],
 )
-def test_a_workflow_is_known_however_it_was_started(recorded: str, is_ours: bool) -> None:
+def test_a_workflow_is_known_however_it_was_started(
+    recorded: str, is_ours: bool
+) -> None:
     """As a script, or as a module of a package."""
     assert is_ours == Once(flow="study:flow").owns(recorded)
 
 
 @pytest.mark.parametrize("adopts", ["study", ["other", "study"]])
 @pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
-def test_a_renamed_workflow_adopts_its_runs(drive: Any, study: Study, adopts: Any) -> None:
+def test_a_renamed_workflow_adopts_its_runs(
+    drive: Any, study: Study, adopts: Any
+) -> None:
     """Finished and unfinished, as often as it takes."""
     run(drive, study.flow, [1], id="done")
     failed(drive, study, [1, 2, 3], at=2)
@@ -344,7 +356,7 @@ def test_a_started_run_can_be_cancelled_and_goes_on(saver: Any) -> None:
     assert [1] == seen
 
 
-# ---------------------------------------------------------------- questions, and runs in runs
+# questions, and runs in runs -----------------------------------------------
 
 
 def test_a_run_that_waits_for_an_answer_says_so(drive: Any, saver: Any) -> None:
@@ -355,7 +367,9 @@ def test_a_run_that_waits_for_an_answer_says_so(drive: Any, saver: Any) -> None:
         return interrupt("delete it?")
 
     for _ in "ab":
-        with pytest.raises(UnansweredError, match=r"'delete it\?'.*Command\(resume") as caught:
+        with pytest.raises(
+            UnansweredError, match=r"'delete it\?'.*Command\(resume"
+        ) as caught:
             run(drive, flow, 1, id="1")
     assert ["delete it?"] == [each.value for each in caught.value.interrupts]
 
@@ -397,7 +411,9 @@ def test_runs_are_labelled_with_their_workflow(drive: Any, saver: Any) -> None:
 
 
 def test_a_handle_is_awaited_and_iterated_over_on_an_event_loop() -> None:
-    """The loop does other things meanwhile; the events are those that ``for`` yields."""
+    """The loop does other things meanwhile; the events are those that ``for``
+    yields.
+    """
 
     @task
     def wait(_: int) -> int:

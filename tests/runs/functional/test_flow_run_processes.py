@@ -1,4 +1,6 @@
-"""`Flow.run` in a program that is killed, and run again. What edits between do: the working day."""
+"""`Flow.run` in a program that is killed, and run again. What edits between do: the
+working day.
+"""
 
 from __future__ import annotations
 

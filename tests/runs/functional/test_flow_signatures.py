@@ -36,7 +36,9 @@ def test_the_arguments_are_those_of_the_function(drive: Any) -> None:
 
     assert (1, 2, 3, {}, "1") == run(drive, flow, 1, id="1")
     assert (1, 2, 3, {}, "1") == run(drive, flow, 1, 2, third=3, id="1")
-    assert (1, 5, 6, {"x": 7}, "2") == run(drive, flow, 1, second=5, third=6, x=7, id="2")
+    assert (1, 5, 6, {"x": 7}, "2") == run(
+        drive, flow, 1, second=5, third=6, x=7, id="2"
+    )
 
 
 @pytest.mark.parametrize("form", ["run", "arun", "start"])
@@ -56,7 +58,8 @@ def test_help_shows_the_signature_and_what_a_run_does(form: str) -> None:
     assert returned is RunHandle if form == "start" else "int" == returned
     assert (form == "arun") == inspect.iscoroutinefunction(method)
     shown = pydoc.render_doc(method, renderer=pydoc.plaintext)
-    assert f"{form}(first:" in "".join(shown.split())  # from 3.13 on each parameter has a line
+    # from 3.13 on each parameter has a line
+    assert f"{form}(first:" in "".join(shown.split())
     assert str(inspect.getdoc(getattr(type(flow), form))).splitlines()[0] in shown
 
 
@@ -71,13 +74,19 @@ def test_a_workflow_of_several_parameters_can_be_invoked(drive: Any) -> None:
     def named(*, a: int) -> int:
         return a
 
-    assert [15, 12, 12] == [drive.invoke(flow, given) for given in ({"a": 1, "b": 5}, {"a": 1}, 1)]
+    assert [15, 12, 12] == [
+        drive.invoke(flow, given) for given in ({"a": 1, "b": 5}, {"a": 1}, 1)
+    ]
     assert [7, 7] == [drive.invoke(named, 7), run(drive, named, a=7)]
 
 
-@pytest.mark.parametrize("value", [None, {}, {"a": 1}, [], 0, Command(resume=1)], ids=repr)
+@pytest.mark.parametrize(
+    "value", [None, {}, {"a": 1}, [], 0, Command(resume=1)], ids=repr
+)
 def test_any_value_may_be_the_only_argument(drive: Any, value: Any) -> None:
-    """None too, which as an input of `invoke` means to go on; and a command is a value."""
+    """None too, which as an input of `invoke` means to go on; and a command is a
+    value.
+    """
 
     @entrypoint(checkpointer=InMemorySaver())
     def flow(a: Any) -> Any:
@@ -95,7 +104,9 @@ def test_any_value_may_be_the_only_argument(drive: Any, value: Any) -> None:
         ((1,), {"c": 1}, r"flow\(\) got an unexpected keyword argument 'c'"),
     ],
 )
-def test_a_wrong_call_is_refused_at_once(drive: Any, args: Any, kwargs: Any, message: str) -> None:
+def test_a_wrong_call_is_refused_at_once(
+    drive: Any, args: Any, kwargs: Any, message: str
+) -> None:
     """In Python's words."""
 
     @entrypoint()
@@ -155,7 +166,9 @@ def test_an_id_needs_a_checkpointer(drive: Any) -> None:
     def flow(a: int) -> int:
         return a
 
-    with pytest.raises(ConfigurationError, match=r"@entrypoint\(checkpointer='runs\.lmdb'\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"@entrypoint\(checkpointer='runs\.lmdb'\)"
+    ):
         run(drive, flow, 1, id="1")
 
 
@@ -167,7 +180,9 @@ def _was_of_two(numbers: list[int], factor: int) -> Any:
     return numbers, factor, "EUR"
 
 
-def _has_one_more(numbers: list[int], currency: str = "EUR", *, previous: Any = None) -> Any:
+def _has_one_more(
+    numbers: list[int], currency: str = "EUR", *, previous: Any = None
+) -> Any:
     return numbers, currency
 
 
@@ -192,7 +207,9 @@ def _has_a_third(numbers: list[int], factor: int, currency: str = "EUR") -> Any:
 def test_a_parameter_with_a_default_that_is_added_makes_no_other_input(
     before: Any, after: Any, arguments: Any, is_finished: bool, drive: Any
 ) -> None:
-    """The same line goes on, or returns the kept result; another value is another input."""
+    """The same line goes on, or returns the kept result; another value is another
+    input.
+    """
     saver = InMemorySaver()
     fails = [not is_finished]
 
@@ -218,7 +235,9 @@ def test_a_parameter_with_a_default_that_is_added_makes_no_other_input(
         assert (*arguments, "EUR") == run(drive, flow_of(after), *arguments, id="1")
 
 
-def test_an_input_that_names_parameters_is_not_taken_for_an_earlier_one(drive: Any) -> None:
+def test_an_input_that_names_parameters_is_not_taken_for_an_earlier_one(
+    drive: Any,
+) -> None:
     """Given as it was, a dict would be read as the arguments of the workflow of now."""
     saver = InMemorySaver()
 

@@ -34,7 +34,9 @@ def test_ten_thousand_futures_are_in_flight_at_once(drive: Any, executor: str) -
 
 
 class Big:
-    """A result of which every instance in this process is watched, wherever it came from."""
+    """A result of which every instance in this process is watched, wherever it came
+    from.
+    """
 
     alive: ClassVar[weakref.WeakSet[Big]] = weakref.WeakSet()
 
@@ -51,7 +53,9 @@ def make(n: int) -> Big:
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync body", "async body"])
-def test_results_that_the_body_drops_are_gone(drive: Any, executor: str, is_async: bool) -> None:
+def test_results_that_the_body_drops_are_gone(
+    drive: Any, executor: str, is_async: bool
+) -> None:
     """At most one of a hundred is alive at any time, beside those on their way."""
     most = 0
 

@@ -45,7 +45,9 @@ def measure() -> Any:
     return measure
 
 
-def test_a_result_is_shared_between_runs(drive: Any, executor: str, measure: Any) -> None:
+def test_a_result_is_shared_between_runs(
+    drive: Any, executor: str, measure: Any
+) -> None:
     """The second run calls nothing."""
     flow = flow_of(shared(measure), InMemoryCache(), executor)
 
@@ -53,7 +55,9 @@ def test_a_result_is_shared_between_runs(drive: Any, executor: str, measure: Any
     assert [1, 2] == sorted(measure.seen)
 
 
-def test_a_shared_result_is_streamed_as_such(drive: Any, executor: str, measure: Any) -> None:
+def test_a_shared_result_is_streamed_as_such(
+    drive: Any, executor: str, measure: Any
+) -> None:
     """LangGraph's mark is on it."""
     flow = flow_of(shared(measure), InMemoryCache(), executor)
     drive.invoke(flow, [1])
@@ -92,13 +96,21 @@ def test_equal_content_is_one_key(drive: Any, executor: str, measure: Any) -> No
     twins = [[part, part], [[1], [1]]]
     flow = flow_of(shared(measure), InMemoryCache(), executor)
 
-    for item in (*twins, {"a": 1, "b": 2}, {"b": 2, "a": 1}, {"x", "y", "z"}, {"z", "y", "x"}):
+    for item in (
+        *twins,
+        {"a": 1, "b": 2},
+        {"b": 2, "a": 1},
+        {"x", "y", "z"},
+        {"z", "y", "x"},
+    ):
         drive.invoke(flow, [item])
 
     assert 3 == len(measure.seen)
 
 
-def test_different_content_is_another_key(drive: Any, executor: str, measure: Any) -> None:
+def test_different_content_is_another_key(
+    drive: Any, executor: str, measure: Any
+) -> None:
     """Types count: 1, 1.0 and True are equal and are not the same."""
     flow = flow_of(shared(measure), InMemoryCache(), executor)
 
@@ -125,7 +137,9 @@ def test_two_lambdas_of_one_module_do_not_share(drive: Any, executor: str) -> No
     cache = InMemoryCache()
     called = [shared(lambda n: n + 1), shared(lambda n: n - 1)]
 
-    assert [[2], [0]] == [drive.invoke(flow_of(one, cache, executor), [1]) for one in called]
+    assert [[2], [0]] == [
+        drive.invoke(flow_of(one, cache, executor), [1]) for one in called
+    ]
 
 
 def test_a_version_stands_for_the_code(drive: Any, executor: str, measure: Any) -> None:
@@ -143,13 +157,17 @@ def test_a_version_stands_for_the_code(drive: Any, executor: str, measure: Any) 
 
 def test_a_key_func_makes_the_key(drive: Any, executor: str, measure: Any) -> None:
     """It is given the arguments of the call."""
-    flow = flow_of(shared(measure, key_func=lambda n: str(n % 2)), InMemoryCache(), executor)
+    flow = flow_of(
+        shared(measure, key_func=lambda n: str(n % 2)), InMemoryCache(), executor
+    )
 
     drive.invoke(flow, [1])
     assert [[1], [2], [1]] == [drive.invoke(flow, [n])[0] for n in (3, 2, 5)]
 
 
-@pytest.mark.parametrize("key_func", [lambda n: n, lambda n: 1 // 0], ids=["an int", "an error"])
+@pytest.mark.parametrize(
+    "key_func", [lambda n: n, lambda n: 1 // 0], ids=["an int", "an error"]
+)
 def test_a_key_that_cannot_be_fails_the_call_alone(
     drive: Any, executor: str, measure: Any, key_func: Any
 ) -> None:
@@ -168,7 +186,9 @@ def test_a_key_that_cannot_be_fails_the_call_alone(
     assert [] == measure.seen
 
 
-def test_an_input_without_content_is_refused(drive: Any, executor: str, measure: Any) -> None:
+def test_an_input_without_content_is_refused(
+    drive: Any, executor: str, measure: Any
+) -> None:
     """A lock cannot be told from another; the message says what to give instead."""
     flow = flow_of(shared(measure), InMemoryCache(), executor)
 
@@ -181,7 +201,9 @@ def test_a_result_is_shared_for_as_long_as_its_policy_says(
 ) -> None:
     """After ``ttl`` seconds it is made again."""
     now = [0.0]
-    flow = flow_of(shared(measure, ttl=5), InMemoryCache(clock=lambda: now[0]), executor)
+    flow = flow_of(
+        shared(measure, ttl=5), InMemoryCache(clock=lambda: now[0]), executor
+    )
 
     for seconds in (0, 4, 6):
         now[0] = seconds
@@ -200,17 +222,23 @@ def test_failures_are_not_shared(drive: Any, executor: str) -> None:
     assert [1] == drive.invoke(flow, [1])
 
 
-def test_without_a_cache_a_policy_is_an_error(drive: Any, executor: str, measure: Any) -> None:
+def test_without_a_cache_a_policy_is_an_error(
+    drive: Any, executor: str, measure: Any
+) -> None:
     """It says where results could be kept."""
     flow = flow_of(shared(measure), None, executor)
 
-    with pytest.raises(ConfigurationError, match=r"'measure.*' shares .* cache=\"results.lmdb\""):
+    with pytest.raises(
+        ConfigurationError, match=r"'measure.*' shares .* cache=\"results.lmdb\""
+    ):
         drive.invoke(flow, [1])
 
     assert [] == measure.seen
 
 
-def test_the_cache_of_one_task_can_be_cleared(drive: Any, executor: str, measure: Any) -> None:
+def test_the_cache_of_one_task_can_be_cleared(
+    drive: Any, executor: str, measure: Any
+) -> None:
     """Others keep theirs."""
     cache = InMemoryCache()
     first, second = (
@@ -259,8 +287,7 @@ def test_a_whole_workflow_can_be_shared(drive: Any, executor: str) -> None:
     called = [count]
     calls = InMemoryCache()
 
-    @entrypoint(cache=calls, executor=executor, cache_policy=CachePolicy(
-        key_func=str))  # fmt: skip
+    @entrypoint(cache=calls, executor=executor, cache_policy=CachePolicy(key_func=str))
     def flow(n: int) -> int:
         return called[0](n).result() + called[0](n).result()
 
@@ -292,7 +319,9 @@ def test_nodes_of_any_graph_are_shared_by_the_same_rules(
     assert [1, 2, 1] == measure.seen
 
 
-def test_a_default_policy_is_for_nodes_without_one(drive: Any, executor: str, measure: Any) -> None:
+def test_a_default_policy_is_for_nodes_without_one(
+    drive: Any, executor: str, measure: Any
+) -> None:
     """The graph's policy shares every node's results."""
     app = Pregel(
         nodes={"measure": NodeBuilder().subscribe_only("a").do(measure).write_to("b")},

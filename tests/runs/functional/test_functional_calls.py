@@ -36,8 +36,12 @@ def async_flow(called: Any, executor: str, **options: Any) -> Any:
 # ---------------------------------------------------------------- colours
 
 
-@pytest.mark.parametrize("called", [double, double_later], ids=["sync task", "async task"])
-@pytest.mark.parametrize("make", [sync_flow, async_flow], ids=["sync body", "async body"])
+@pytest.mark.parametrize(
+    "called", [double, double_later], ids=["sync task", "async task"]
+)
+@pytest.mark.parametrize(
+    "make", [sync_flow, async_flow], ids=["sync body", "async body"]
+)
 @pytest.mark.parametrize("saver", [None, InMemorySaver], ids=["volatile", "durable"])
 def test_bodies_and_tasks_of_either_colour_run_under_either_call(
     drive: Any, executor: str, make: Any, called: Any, saver: Any
@@ -62,7 +66,9 @@ def test_a_task_can_call_tasks(drive: Any, executor: str) -> None:
     assert 7 == drive.invoke(flow, 7)
 
 
-def test_many_tasks_that_wait_for_their_own_do_not_deadlock(drive: Any, executor: str) -> None:
+def test_many_tasks_that_wait_for_their_own_do_not_deadlock(
+    drive: Any, executor: str
+) -> None:
     """Forty parents, each waiting for a child, need no forty places."""
 
     @task
@@ -76,8 +82,12 @@ def test_many_tasks_that_wait_for_their_own_do_not_deadlock(drive: Any, executor
     assert 1560 == drive.invoke(flow, 40)
 
 
-@pytest.mark.parametrize("make", [sync_flow, async_flow], ids=["sync body", "async body"])
-def test_one_task_at_a_time_is_enough_to_get_on(drive: Any, executor: str, make: Any) -> None:
+@pytest.mark.parametrize(
+    "make", [sync_flow, async_flow], ids=["sync body", "async body"]
+)
+def test_one_task_at_a_time_is_enough_to_get_on(
+    drive: Any, executor: str, make: Any
+) -> None:
     """A body that waits takes none of the places that ``max_concurrency`` gives."""
     assert 12 == drive.invoke(make(double, executor), [1, 2, 3], max_concurrency=1)
 
@@ -105,7 +115,9 @@ def test_asyncio_waits_for_futures_in_its_own_ways(drive: Any, executor: str) ->
     async def flow(n: int) -> Any:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(i)) for i in range(n)]
-        ended = sorted([await each for each in asyncio.as_completed(double.map(range(n)))])
+        ended = sorted(
+            [await each for each in asyncio.as_completed(double.map(range(n)))]
+        )
         return [each.result() for each in tasks], ended
 
     assert ([0, 2, 4], [0, 2, 4]) == drive.invoke(flow, 3)
@@ -189,7 +201,9 @@ def test_the_plain_method_of_an_object_can_be_called_anywhere() -> None:
         (Shop(4).price.__add__, "__add__"),
     ],
 )
-def test_any_callable_can_be_a_task(drive: Any, executor: str, target: Any, name: str) -> None:
+def test_any_callable_can_be_a_task(
+    drive: Any, executor: str, target: Any, name: str
+) -> None:
     """Partials, objects, lambdas and built-ins have a name and give a result."""
     called = task(target)
 
@@ -236,9 +250,17 @@ def test_other_options_make_another_task() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"name": ""}, {"name": 3}, {"timeout": -1}, {"executor": "moon"}, {"version": 2},
-     {"retry_policy": 3}, {"retry_policy": ["no"]}, {"cache_policy": {}}],
-)  # fmt: skip
+    [
+        {"name": ""},
+        {"name": 3},
+        {"timeout": -1},
+        {"executor": "moon"},
+        {"version": 2},
+        {"retry_policy": 3},
+        {"retry_policy": ["no"]},
+        {"cache_policy": {}},
+    ],
+)
 def test_a_wrong_option_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
     """The decorator raises, not the first call."""
     with pytest.raises(ConfigurationError):
@@ -247,7 +269,9 @@ def test_a_wrong_option_is_refused_where_it_is_written(options: dict[str, Any]) 
 
 def test_an_option_that_there_is_not_is_refused_by_name() -> None:
     """The message lists those there are."""
-    with pytest.raises(TypeError, match=r"no option 'retries'; it has name, retry_policy"):
+    with pytest.raises(
+        TypeError, match=r"no option 'retries'; it has name, retry_policy"
+    ):
         task(retries=3)
     with pytest.raises(TypeError, match="no option 'retries'"):
         double.with_options(retries=3)
@@ -258,7 +282,8 @@ def test_type_checkers_know_the_options_that_there_are() -> None:
     known = {each.name: each.type for each in dataclasses.fields(TaskOptions)}
 
     assert known == {
-        name: each.__forward_arg__ for name, each in TaskKeywords.__annotations__.items()
+        name: each.__forward_arg__
+        for name, each in TaskKeywords.__annotations__.items()
     }
 
 
@@ -268,7 +293,9 @@ def test_a_generator_cannot_be_a_task() -> None:
     def numbers() -> Any:
         yield 1
 
-    with pytest.raises(ConfigurationError, match=r"'numbers' is a generator.*get_stream_writer"):
+    with pytest.raises(
+        ConfigurationError, match=r"'numbers' is a generator.*get_stream_writer"
+    ):
         task(numbers)
 
 
@@ -280,7 +307,9 @@ def test_what_cannot_be_called_cannot_be_a_task() -> None:
 
 def test_a_task_called_outside_of_a_run_says_what_to_do() -> None:
     """The error names the task and both remedies."""
-    with pytest.raises(RuntimeError, match=r"task 'double'.*@entrypoint.*double\.func\(\.\.\.\)"):
+    with pytest.raises(
+        RuntimeError, match=r"task 'double'.*@entrypoint.*double\.func\(\.\.\.\)"
+    ):
         double(1)
 
 

@@ -16,7 +16,9 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
 from flowpregel.policies import CachePolicy, RetryPolicy
 
-SAVERS = pytest.mark.parametrize("saver", [None, InMemorySaver], ids=["volatile", "durable"])
+SAVERS = pytest.mark.parametrize(
+    "saver", [None, InMemorySaver], ids=["volatile", "durable"]
+)
 
 
 @task
@@ -47,8 +49,12 @@ def async_flow(called: Any, executor: str, **options: Any) -> Any:
 
 
 @SAVERS
-@pytest.mark.parametrize("called", [double, double_later], ids=["sync task", "async task"])
-@pytest.mark.parametrize("make", [sync_flow, async_flow], ids=["sync body", "async body"])
+@pytest.mark.parametrize(
+    "called", [double, double_later], ids=["sync task", "async task"]
+)
+@pytest.mark.parametrize(
+    "make", [sync_flow, async_flow], ids=["sync body", "async body"]
+)
 def test_results_come_in_the_order_of_the_items(
     drive: Any, executor: str, make: Callable[..., Any], called: Any, saver: Any
 ) -> None:
@@ -108,7 +114,9 @@ def thread_asked(n: int) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("called", [thread_of, thread_asked])
-def test_what_a_task_asks_for_is_given_to_each_item(drive: Any, executor: str, called: Any) -> None:
+def test_what_a_task_asks_for_is_given_to_each_item(
+    drive: Any, executor: str, called: Any
+) -> None:
     """By parameter or by function."""
     flow = sync_flow(called, executor)
 
@@ -157,7 +165,9 @@ def fails_once(path: str, n: int) -> int:
     return n
 
 
-def test_a_chunk_is_tried_again_as_a_whole(drive: Any, executor: str, tmp_path: Path) -> None:
+def test_a_chunk_is_tried_again_as_a_whole(
+    drive: Any, executor: str, tmp_path: Path
+) -> None:
     """By the task's own policy."""
 
     @entrypoint(executor=executor)

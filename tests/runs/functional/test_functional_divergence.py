@@ -1,4 +1,6 @@
-"""A resumed body that makes other calls than before is told; and calls nobody waits for."""
+"""A resumed body that makes other calls than before is told; and calls nobody waits
+for.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.runs.crashes import Once
 
 
 def diverging(executor: str, calls: list[Any]) -> Any:
-    """Return a workflow whose first attempt crashes, and that makes other calls each time."""
+    """Return a workflow whose first attempt crashes, and that makes other calls each
+    time.
+    """
     crash = Once(OSError("crash"))
 
     @entrypoint(checkpointer=InMemorySaver(), executor=executor)
@@ -40,8 +44,16 @@ negate = task(name="negate")(lambda n: -n)
 @pytest.mark.parametrize(
     ("first", "second", "shown"),
     [
-        ((double, [1, 2]), (double, [3, 2]), r"recorded: double\(1\).*\n.*now: +double\(3\)"),
-        ((double, [1, 2]), (negate, [1, 2]), r"recorded: double\(1\).*\n.*now: +negate\(1\)"),
+        (
+            (double, [1, 2]),
+            (double, [3, 2]),
+            r"recorded: double\(1\).*\n.*now: +double\(3\)",
+        ),
+        (
+            (double, [1, 2]),
+            (negate, [1, 2]),
+            r"recorded: double\(1\).*\n.*now: +negate\(1\)",
+        ),
         ((double, [[1, 2]]), (double, [[1, 3]]), r"double\(<list of 2>\)"),
     ],
     ids=["argument", "function", "content"],
@@ -58,7 +70,9 @@ def test_a_replay_that_diverges_is_an_error(
         drive.invoke(flow, None, thread_id="1")
 
 
-def test_the_same_calls_in_another_order_get_their_own_results(drive: Any, executor: str) -> None:
+def test_the_same_calls_in_another_order_get_their_own_results(
+    drive: Any, executor: str
+) -> None:
     """A call is known by what was asked: none gets the result of another."""
     flow = diverging(executor, [(double, [1, 2]), (double, [2, 1])])
     with pytest.raises(OSError, match="crash"):
@@ -87,7 +101,9 @@ def test_equal_calls_are_told_apart_by_which_of_them_they_are(
 
 
 def crashed_with(drive: Any, executor: str, **options: Any) -> Any:
-    """Return a maker of workflows with a given code of a task, on a thread that was left."""
+    """Return a maker of workflows with a given code of a task, on a thread that was
+    left.
+    """
     saver = InMemorySaver()
 
     def flow_of(work: Any, **others: Any) -> Any:
@@ -105,7 +121,9 @@ def crashed_with(drive: Any, executor: str, **options: Any) -> Any:
     return flow_of
 
 
-def test_a_result_of_other_code_is_kept_with_a_notice(drive: Any, executor: str) -> None:
+def test_a_result_of_other_code_is_kept_with_a_notice(
+    drive: Any, executor: str
+) -> None:
     """Recorded is recorded; the user is told once, by name and number."""
     flow = crashed_with(drive, executor)(lambda n: n + 2)
 
@@ -116,7 +134,9 @@ def test_a_result_of_other_code_is_kept_with_a_notice(drive: Any, executor: str)
     assert of_calls.endswith("1 answered from the record, 0 run anew, 0 not asked for")
 
 
-def test_a_result_of_other_code_is_made_anew_where_that_is_asked(drive: Any, executor: str) -> None:
+def test_a_result_of_other_code_is_made_anew_where_that_is_asked(
+    drive: Any, executor: str
+) -> None:
     """By the run or by the task; what was made anew is recorded too."""
     flow = crashed_with(drive, executor)(lambda n: n + 2, on_code_change="rerun")
     with pytest.warns(RunNotice, match="0 answered from the record, 1 run anew"):
@@ -127,7 +147,9 @@ def test_a_result_of_other_code_is_made_anew_where_that_is_asked(drive: Any, exe
         assert 5 == drive.invoke(flow, None, thread_id="1", on_code_change="rerun")
 
 
-def test_a_result_of_other_code_is_an_error_where_that_is_asked(drive: Any, executor: str) -> None:
+def test_a_result_of_other_code_is_an_error_where_that_is_asked(
+    drive: Any, executor: str
+) -> None:
     """It names the call and the ways to go on."""
     flow = crashed_with(drive, executor)(lambda n: n + 2)
 
@@ -136,14 +158,20 @@ def test_a_result_of_other_code_is_an_error_where_that_is_asked(drive: Any, exec
 
 
 def test_a_version_stands_for_the_code(drive: Any, executor: str) -> None:
-    """The same version is the same code, whatever it says; another one is other code."""
+    """The same version is the same code, whatever it says; another one is other
+    code.
+    """
     flow_of = crashed_with(drive, executor, version="v1")
 
     with pytest.raises(CodeChangedError, match="version"):
         drive.invoke(
-            flow_of(lambda n: n + 2, version="v2"), None, thread_id="1", on_code_change="error"
+            flow_of(lambda n: n + 2, version="v2"),
+            None,
+            thread_id="1",
+            on_code_change="error",
         )
-    with pytest.warns(RunNotice, match="1 answered from the record"):  # its body is another
+    # its body is another
+    with pytest.warns(RunNotice, match="1 answered from the record"):
         assert 4 == drive.invoke(flow_of(lambda n: n + 2), None, thread_id="1")
 
 
@@ -159,7 +187,9 @@ def test_os_threads_that_race_for_their_calls_get_their_own_results(
         for n in order:  # each in an OS thread of its own, one after another
             context = contextvars.copy_context()
             with ThreadPoolExecutor(1) as pool:
-                results[n] = pool.submit(context.run, lambda n=n: double(n).result()).result()
+                results[n] = pool.submit(
+                    context.run, lambda n=n: double(n).result()
+                ).result()
         crash()
         return [results[n] for n in sorted(results)]
 
@@ -174,7 +204,9 @@ def test_os_threads_that_race_for_their_calls_get_their_own_results(
 def test_a_task_that_makes_calls_is_known_by_its_code_too(
     drive: Any, is_edited: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another call of it is a change if its code was edited, and chance if it was not."""
+    """Another call of it is a change if its code was edited, and chance if it was
+    not.
+    """
     saver = InMemorySaver()
 
     def fails(n: int) -> int:
@@ -211,10 +243,12 @@ def test_another_way_to_meet_other_code_is_refused(word: Any) -> None:
         diverging("inline", []).invoke(1, thread_id="1", on_code_change=word)
 
 
-# ---------------------------------------------------------------- tasks nobody waits for
+# tasks nobody waits for ----------------------------------------------------
 
 
-def test_tasks_that_nobody_waits_for_finish(drive: Any, executor: str, counted: Any) -> None:
+def test_tasks_that_nobody_waits_for_finish(
+    drive: Any, executor: str, counted: Any
+) -> None:
     """They belong to the run, which ends when they have."""
     work = counted()
 
@@ -227,7 +261,9 @@ def test_tasks_that_nobody_waits_for_finish(drive: Any, executor: str, counted: 
     assert [0, 1, 2, 3, 4] == sorted(work.seen)
 
 
-def test_their_failures_are_raised_at_the_end(drive: Any, executor: str, counted: Any) -> None:
+def test_their_failures_are_raised_at_the_end(
+    drive: Any, executor: str, counted: Any
+) -> None:
     """And not before all of them have ended."""
 
     def some_fail(n: int) -> int:

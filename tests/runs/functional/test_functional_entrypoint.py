@@ -32,9 +32,11 @@ def test_an_entrypoint_is_a_graph_of_one_node() -> None:
 
     kinds = {name: type(channel) for name, channel in write_essay.channels.items()}
     assert ["write_essay"] == list(write_essay.nodes)
-    assert {"__start__": EphemeralValue, "__end__": LastValue, "__previous__": LastValue} == {
-        name: kind for name, kind in kinds.items() if name != "__pregel_tasks"
-    }
+    assert {
+        "__start__": EphemeralValue,
+        "__end__": LastValue,
+        "__previous__": LastValue,
+    } == {name: kind for name, kind in kinds.items() if name != "__pregel_tasks"}
     assert (str, int) == (
         write_essay.channels["__end__"].typ,
         write_essay.channels["__previous__"].typ,
@@ -64,18 +66,25 @@ def test_without_a_saver_nothing_is_previous(drive: Any) -> None:
 
 
 def test_everything_a_body_asks_for_by_name_is_given(drive: Any) -> None:
-    """``config``, ``runtime``, ``context``, ``store`` and ``writer``, beside the input."""
+    """``config``, ``runtime``, ``context``, ``store`` and ``writer``, beside the
+    input.
+    """
 
     @entrypoint(store="a store", context_schema=dict)
-    def flow(n: int, config: dict, runtime: Any, context: Any, store: Any, writer: Any) -> Any:
+    def flow(
+        n: int, config: dict, runtime: Any, context: Any, store: Any, writer: Any
+    ) -> Any:
         writer("hello")
         assert runtime.context is context
         return config["configurable"]["k"], context["user"], store
 
     items = drive.stream(
-        flow, 1, {"configurable": {"k": 5}}, context={"user": "ann"},
+        flow,
+        1,
+        {"configurable": {"k": 5}},
+        context={"user": "ann"},
         stream_mode=["custom", "updates"],
-    )  # fmt: skip
+    )
 
     assert [("custom", "hello"), ("updates", {"flow": (5, "ann", "a store")})] == items
 
@@ -135,7 +144,9 @@ class Generating:
 )
 def test_a_generator_body_is_refused_with_the_way_to_stream(body: Any) -> None:
     """The message names get_stream_writer and the stream mode that shows it."""
-    with pytest.raises(ConfigurationError, match=r"get_stream_writer.*stream_mode='custom'"):
+    with pytest.raises(
+        ConfigurationError, match=r"get_stream_writer.*stream_mode='custom'"
+    ):
         entrypoint()(body)
 
 
@@ -148,8 +159,12 @@ def test_a_body_without_a_parameter_is_refused() -> None:
 
 
 def test_a_method_cannot_be_decorated_where_it_is_written() -> None:
-    """There is no object yet; the message shows how to make a workflow of a bound method."""
-    with pytest.raises(ConfigurationError, match=r"self\.flow = entrypoint\(\.\.\.\)\(self\.run\)"):
+    """There is no object yet; the message shows how to make a workflow of a bound
+    method.
+    """
+    with pytest.raises(
+        ConfigurationError, match=r"self\.flow = entrypoint\(\.\.\.\)\(self\.run\)"
+    ):
 
         class Shop:
             @entrypoint()
@@ -178,8 +193,12 @@ def test_the_methods_of_an_object_can_be_workflows(drive: Any, executor: str) ->
     assert 3 == drive.invoke(entrypoint(executor=executor)(added), 2)
 
 
-@pytest.mark.parametrize("returned", [Command(goto="x"), [Send("x", 1)]], ids=["command", "sends"])
-def test_what_a_body_returns_is_a_value_whatever_it_is(drive: Any, returned: Any) -> None:
+@pytest.mark.parametrize(
+    "returned", [Command(goto="x"), [Send("x", 1)]], ids=["command", "sends"]
+)
+def test_what_a_body_returns_is_a_value_whatever_it_is(
+    drive: Any, returned: Any
+) -> None:
     """There is nowhere to go to, so commands and sends are not acted on."""
 
     @entrypoint()
@@ -229,14 +248,18 @@ def test_returning_a_future_says_what_to_return(executor: str) -> None:
         flow.invoke(1)
 
 
-def test_a_future_that_would_be_kept_says_what_to_keep(saver: BaseCheckpointSaver) -> None:
+def test_a_future_that_would_be_kept_says_what_to_keep(
+    saver: BaseCheckpointSaver,
+) -> None:
     """Futures inside of what a body returns are not seen before."""
 
     @entrypoint(checkpointer=saver, executor="inline")
     def flow(n: int) -> Any:
         return {"doubled": [double(n)]}
 
-    with pytest.raises(ValueEncodingError, match=r"future of a call: .* its result\(\) returns"):
+    with pytest.raises(
+        ValueEncodingError, match=r"future of a call: .* its result\(\) returns"
+    ):
         flow.invoke(1, thread_id="1")
 
 
@@ -257,7 +280,9 @@ def test_a_workflow_is_not_a_function() -> None:
         sync_flow(double, "inline")([1])
 
 
-def test_progress_can_be_streamed_from_a_body_and_its_tasks(drive: Any, executor: str) -> None:
+def test_progress_can_be_streamed_from_a_body_and_its_tasks(
+    drive: Any, executor: str
+) -> None:
     """What a task gives the stream arrives, in order, before its result does."""
 
     @task

@@ -1,4 +1,6 @@
-"""Calls that fail together: a resume tries all of them again, and none that the body saw."""
+"""Calls that fail together: a resume tries all of them again, and none that the body
+saw.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def _resumed(drive: Any, flow: Any, broken: Broken) -> Any:
     return drive.invoke(flow, None, thread_id="1")
 
 
-def test_calls_that_failed_together_are_tried_again_together(drive: Any, executor: str) -> None:
+def test_calls_that_failed_together_are_tried_again_together(
+    drive: Any, executor: str
+) -> None:
     """Though the body heard of the first of them alone."""
     broken = Broken()
 
@@ -50,7 +54,9 @@ def test_calls_that_failed_together_are_tried_again_together(drive: Any, executo
     assert sorted([*range(_MANY)] * 2) == sorted(broken.seen)
 
 
-def test_calls_that_nobody_waited_for_are_tried_again_together(drive: Any, executor: str) -> None:
+def test_calls_that_nobody_waited_for_are_tried_again_together(
+    drive: Any, executor: str
+) -> None:
     """They fail the run when its body has ended."""
     broken = Broken()
 
@@ -81,7 +87,9 @@ def test_calls_that_were_gathered_are_tried_again_together(
     assert sorted([*range(_MANY)] * 2) == sorted(broken.seen)
 
 
-def test_a_failure_that_another_coroutine_caught_is_replayed(drive: Any, executor: str) -> None:
+def test_a_failure_that_another_coroutine_caught_is_replayed(
+    drive: Any, executor: str
+) -> None:
     """The call that it made instead has its place after it."""
     broken, crash = Broken(), Broken()
 
@@ -142,7 +150,9 @@ def test_calls_of_a_task_that_failed_together_are_tried_again_together(
     assert sorted([*range(_MANY)] * 2) == sorted(broken.seen)
 
 
-def test_calls_of_a_task_that_it_did_not_wait_for_fail_it(drive: Any, executor: str) -> None:
+def test_calls_of_a_task_that_it_did_not_wait_for_fail_it(
+    drive: Any, executor: str
+) -> None:
     """Also those that had failed before it returned."""
     broken, later = Broken(), Broken()
     later.mended.append("from the start")
@@ -194,7 +204,9 @@ def test_a_call_that_a_body_never_looked_at_lets_it_be_tried_again(drive: Any) -
 
     @entrypoint(
         executor="threads",
-        retry_policy=RetryPolicy(initial_interval=0.001, jitter=False, retry_on=OSError),
+        retry_policy=RetryPolicy(
+            initial_interval=0.001, jitter=False, retry_on=OSError
+        ),
     )
     def flow(n: int) -> int:
         seen.append("body")

@@ -1,4 +1,6 @@
-"""Going on without ceremony: ``resume="auto"``, and ``run_id=`` as an idempotency key."""
+"""Going on without ceremony: ``resume="auto"``, and ``run_id=`` as an idempotency
+key.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def crash(drive: Any, made: Crashing, value: Any, **asked: Any) -> None:
 # ---------------------------------------------------------------- resume="auto"
 
 
-def test_a_program_that_was_stopped_is_simply_run_again(drive: Any, executor: str) -> None:
+def test_a_program_that_was_stopped_is_simply_run_again(
+    drive: Any, executor: str
+) -> None:
     """The same call starts the run, and goes on with it until it is done."""
     made = Crashing(executor, crashes=2)
     for _ in range(2):
@@ -66,12 +70,16 @@ def test_a_program_that_was_stopped_is_simply_run_again(drive: Any, executor: st
     assert [1, 2] == sorted(made.seen)
 
 
-def test_it_goes_on_with_a_run_that_was_started_without_it(drive: Any, executor: str) -> None:
+def test_it_goes_on_with_a_run_that_was_started_without_it(
+    drive: Any, executor: str
+) -> None:
     """The input that was recorded is compared."""
     made = Crashing(executor)
     crash(drive, made, given(1, 2))
 
-    with pytest.raises(InputMismatchError, match="thread '1' cannot go on with this input"):
+    with pytest.raises(
+        InputMismatchError, match="thread '1' cannot go on with this input"
+    ):
         drive.invoke(made.flow, given(1, 3), thread_id="1", resume="auto")
     assert [2, 4] == drive.invoke(made.flow, given(1, 2), thread_id="1", resume="auto")
 
@@ -114,7 +122,10 @@ def test_a_run_that_waits_for_an_answer_asks_again(drive: Any, executor: str) ->
     def flow(n: int) -> Any:
         return interrupt(n)
 
-    asked = [drive.invoke(flow, 1, thread_id="1", resume="auto")["__interrupt__"] for _ in range(2)]
+    asked = [
+        drive.invoke(flow, 1, thread_id="1", resume="auto")["__interrupt__"]
+        for _ in range(2)
+    ]
 
     assert asked[0] == asked[1]
     assert "yes" == drive.invoke(flow, Command(resume="yes"), thread_id="1")
@@ -196,7 +207,9 @@ def test_a_run_asked_for_twice_is_done_once(drive: Any, executor: str) -> None:
     """The second call returns what was recorded."""
     made = Crashing(executor, crashes=0)
 
-    results = [drive.invoke(made.flow, given(1), thread_id="1", run_id="order 7") for _ in "ab"]
+    results = [
+        drive.invoke(made.flow, given(1), thread_id="1", run_id="order 7") for _ in "ab"
+    ]
 
     assert [[2], [2]] == results
     assert [1] == made.seen
@@ -207,7 +220,9 @@ def test_an_unfinished_run_goes_on_by_its_id(drive: Any, executor: str) -> None:
     made = Crashing(executor)
     crash(drive, made, given(1, 2), run_id="order 7")
 
-    assert [2, 4] == drive.invoke(made.flow, given(1, 2), thread_id="1", run_id="order 7")
+    assert [2, 4] == drive.invoke(
+        made.flow, given(1, 2), thread_id="1", run_id="order 7"
+    )
     assert [1, 2] == sorted(made.seen)
 
 
@@ -228,13 +243,17 @@ def test_a_result_that_is_recorded_can_be_streamed(drive: Any, executor: str) ->
     drive.invoke(made.flow, given(1), thread_id="1", run_id="a")
 
     modes = ["values", "updates", "tasks"]
-    items = drive.stream(made.flow, given(1), thread_id="1", run_id="a", stream_mode=modes)
+    items = drive.stream(
+        made.flow, given(1), thread_id="1", run_id="a", stream_mode=modes
+    )
 
     assert [("values", [2])] == items
 
 
 @pytest.mark.parametrize("crashes", [0, 1], ids=["finished", "unfinished"])
-def test_an_id_with_another_input_is_refused(drive: Any, executor: str, crashes: int) -> None:
+def test_an_id_with_another_input_is_refused(
+    drive: Any, executor: str, crashes: int
+) -> None:
     """An idempotency key stands for one request."""
     made = Crashing(executor, crashes=crashes)
     if crashes:
@@ -246,11 +265,15 @@ def test_an_id_with_another_input_is_refused(drive: Any, executor: str, crashes:
         drive.invoke(made.flow, given(2), thread_id="1", run_id="a")
 
 
-def test_a_run_that_another_took_the_place_of_cannot_go_on(drive: Any, executor: str) -> None:
+def test_a_run_that_another_took_the_place_of_cannot_go_on(
+    drive: Any, executor: str
+) -> None:
     """New input drops what was unfinished; its id is spent."""
     made = Crashing(executor)
     crash(drive, made, given(1), run_id="a")
-    with pytest.warns(RunNotice, match=r"1 finished call is left.*run\(\.\.\., id='1'\)"):
+    with pytest.warns(
+        RunNotice, match=r"1 finished call is left.*run\(\.\.\., id='1'\)"
+    ):
         drive.invoke(made.flow, given(2), thread_id="1", run_id="b")
 
     with pytest.raises(ConfigurationError, match=r"'a'.*left unfinished.*a later run"):
@@ -261,7 +284,9 @@ def test_ids_of_other_threads_do_not_count(drive: Any, executor: str) -> None:
     """A run belongs to its thread."""
     made = Crashing(executor, crashes=0)
 
-    results = [drive.invoke(made.flow, given(1), thread_id=t, run_id="a") for t in ("1", "2")]
+    results = [
+        drive.invoke(made.flow, given(1), thread_id=t, run_id="a") for t in ("1", "2")
+    ]
 
     assert [[2], [2]] == results
     assert [1, 1] == made.seen

@@ -14,7 +14,9 @@ from flowpregel.errors import UnknownInterruptError
 from flowpregel.func import entrypoint, task
 
 
-def test_a_body_asks_and_goes_on_with_the_answer(drive: Any, executor: str, counted: Any) -> None:
+def test_a_body_asks_and_goes_on_with_the_answer(
+    drive: Any, executor: str, counted: Any
+) -> None:
     """The body runs again from its start; its tasks do not."""
     work = counted()
 
@@ -28,11 +30,15 @@ def test_a_body_asks_and_goes_on_with_the_answer(drive: Any, executor: str, coun
 
     assert [{"draft": 3}] == [asked.value for asked in first["__interrupt__"]]
     assert ["sure?"] == [asked.value for asked in second["__interrupt__"]]
-    assert (3, "good", "yes") == drive.invoke(flow, Command(resume="yes"), thread_id="1")
+    assert (3, "good", "yes") == drive.invoke(
+        flow, Command(resume="yes"), thread_id="1"
+    )
     assert [3] == work.seen
 
 
-def test_a_task_asks_through_its_future(drive: Any, executor: str, counted: Any) -> None:
+def test_a_task_asks_through_its_future(
+    drive: Any, executor: str, counted: Any
+) -> None:
     """The question passes an ``except Exception``; what finished is not done again."""
     work = counted()
 
@@ -92,13 +98,20 @@ def test_one_command_answers_them_all(drive: Any, executor: str) -> None:
 def test_some_may_be_answered_before_the_others(drive: Any, executor: str) -> None:
     """Those left are asked again, under the same ids."""
     flow = asking(executor)
-    asked = {item.value: item.id for item in drive.invoke(flow, 3, thread_id="1")["__interrupt__"]}
+    asked = {
+        item.value: item.id
+        for item in drive.invoke(flow, 3, thread_id="1")["__interrupt__"]
+    }
 
-    left = drive.invoke(flow, Command(resume={asked["1?"]: "b"}), thread_id="1")["__interrupt__"]
+    left = drive.invoke(flow, Command(resume={asked["1?"]: "b"}), thread_id="1")[
+        "__interrupt__"
+    ]
 
     assert {asked["0?"], asked["2?"]} == {item.id for item in left}
     answers = {asked["0?"]: "a", asked["2?"]: "c"}
-    assert ["0: a", "1: b", "2: c"] == drive.invoke(flow, Command(resume=answers), thread_id="1")
+    assert ["0: a", "1: b", "2: c"] == drive.invoke(
+        flow, Command(resume=answers), thread_id="1"
+    )
 
 
 def test_a_body_and_its_tasks_ask_together(drive: Any, executor: str) -> None:
@@ -114,14 +127,19 @@ def test_a_body_and_its_tasks_ask_together(drive: Any, executor: str) -> None:
         own = interrupt("own?")
         return own, [future.result() for future in futures]
 
-    asked = {item.value: item.id for item in drive.invoke(flow, 2, thread_id="1")["__interrupt__"]}
+    asked = {
+        item.value: item.id
+        for item in drive.invoke(flow, 2, thread_id="1")["__interrupt__"]
+    }
     assert {"0?", "1?", "own?"} == asked.keys()
 
     answer = Command(resume={asked["own?"]: "yes"})
     left = drive.invoke(flow, answer, thread_id="1")["__interrupt__"]
     assert {asked["0?"], asked["1?"]} == {item.id for item in left}
     answers = {asked["0?"]: "a", asked["1?"]: "b"}
-    assert ("yes", ["0: a", "1: b"]) == drive.invoke(flow, Command(resume=answers), thread_id="1")
+    assert ("yes", ["0: a", "1: b"]) == drive.invoke(
+        flow, Command(resume=answers), thread_id="1"
+    )
 
 
 def test_a_wrong_id_among_right_ones_answers_nothing(drive: Any, executor: str) -> None:
@@ -130,13 +148,19 @@ def test_a_wrong_id_among_right_ones_answers_nothing(drive: Any, executor: str) 
     asked = drive.invoke(flow, 2, thread_id="1")["__interrupt__"]
 
     with pytest.raises(UnknownInterruptError, match="0" * 32):
-        drive.invoke(flow, Command(resume={asked[0].id: "yes", "0" * 32: "no"}), thread_id="1")
+        drive.invoke(
+            flow, Command(resume={asked[0].id: "yes", "0" * 32: "no"}), thread_id="1"
+        )
 
     answers = {item.id: "yes" for item in asked}
-    assert ["0: yes", "1: yes"] == drive.invoke(flow, Command(resume=answers), thread_id="1")
+    assert ["0: yes", "1: yes"] == drive.invoke(
+        flow, Command(resume=answers), thread_id="1"
+    )
 
 
-def test_a_second_answer_to_one_of_several_is_an_error(drive: Any, executor: str) -> None:
+def test_a_second_answer_to_one_of_several_is_an_error(
+    drive: Any, executor: str
+) -> None:
     """The others are still open; this one is not."""
     flow = asking(executor)
     asked = drive.invoke(flow, 2, thread_id="1")["__interrupt__"]
@@ -151,7 +175,9 @@ def test_one_answer_for_several_questions_is_refused(drive: Any, executor: str) 
     flow = asking(executor)
     drive.invoke(flow, 3, thread_id="1")
 
-    with pytest.raises(UnknownInterruptError, match=r"3 interrupts wait.*say which one"):
+    with pytest.raises(
+        UnknownInterruptError, match=r"3 interrupts wait.*say which one"
+    ):
         drive.invoke(flow, Command(resume="yes"), thread_id="1")
 
 
@@ -183,12 +209,16 @@ def test_questions_do_not_lose_the_results_of_tasks_in_flight(
     drive.invoke(flow, 3, thread_id="1")
 
     assert [0, 1, 2] == sorted(work.seen)
-    assert ("yes", [0, 1, 2]) == drive.invoke(flow, Command(resume="yes"), thread_id="1")
+    assert ("yes", [0, 1, 2]) == drive.invoke(
+        flow, Command(resume="yes"), thread_id="1"
+    )
     assert 3 == len(work.seen)
 
 
 def test_an_edit_of_the_state_is_what_the_next_run_finds(drive: Any) -> None:
-    """``update_state`` acts as the workflow: it sets what it returned and what it saved."""
+    """``update_state`` acts as the workflow: it sets what it returned and what it
+    saved.
+    """
 
     @entrypoint(checkpointer=InMemorySaver())
     def flow(n: int, previous: int = 0) -> int:

@@ -54,7 +54,9 @@ def test_an_async_workflow_awaits_another(drive: Any, executor: str) -> None:
     assert 4 == drive.invoke(outer, 3)
 
 
-def test_a_question_of_an_inner_workflow_reaches_the_caller(drive: Any, executor: str) -> None:
+def test_a_question_of_an_inner_workflow_reaches_the_caller(
+    drive: Any, executor: str
+) -> None:
     """And the answer finds its way back."""
 
     @entrypoint(executor=executor)

@@ -59,7 +59,9 @@ def test_a_resume_starts_nothing_that_is_recorded(drive: Any, tmp_path: Path) ->
 
         @entrypoint(checkpointer=saver, executor="processes")
         def flow(n: int) -> list[int]:
-            results = [future.result()[0] for future in noted.map(range(n), [str(log)] * n)]
+            results = [
+                future.result()[0] for future in noted.map(range(n), [str(log)] * n)
+            ]
             crash()
             return results
 
@@ -143,7 +145,11 @@ def test_tasks_in_workers_stream(drive: Any) -> None:
 
     items = drive.stream(flow, 7, stream_mode=["custom", "updates"])
 
-    assert [("custom", 7), ("updates", {"streamed": 7}), ("updates", {"flow": 7})] == items
+    assert [
+        ("custom", 7),
+        ("updates", {"streamed": 7}),
+        ("updates", {"flow": 7}),
+    ] == items
 
 
 @task(timeout=0.3)
@@ -206,7 +212,9 @@ def test_a_task_in_a_worker_is_tried_again(drive: Any, tmp_path: Path) -> None:
 def test_results_of_workers_are_shared(drive: Any, tmp_path: Path) -> None:
     """The cache is asked here, before a worker is."""
     log = tmp_path / "log"
-    shared = noted.with_options(cache_policy=CachePolicy(key_func=lambda n, log: str(n)))
+    shared = noted.with_options(
+        cache_policy=CachePolicy(key_func=lambda n, log: str(n))
+    )
 
     @entrypoint(executor="processes", cache=InMemoryCache())
     def flow(n: int) -> int:
@@ -216,7 +224,9 @@ def test_results_of_workers_are_shared(drive: Any, tmp_path: Path) -> None:
     assert [4] == count(log)
 
 
-def test_a_divergence_is_told_before_a_worker_is_asked(drive: Any, tmp_path: Path) -> None:
+def test_a_divergence_is_told_before_a_worker_is_asked(
+    drive: Any, tmp_path: Path
+) -> None:
     """As with any other executor."""
     numbers, crash = [1, 2], Once(OSError("crash"))
 
@@ -270,7 +280,9 @@ def test_the_classes_of_a_script_come_back_as_themselves(tmp_path: Path) -> None
     script = tmp_path / "script.py"
     script.write_text(_SCRIPT)
 
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=60
+    )
 
     assert ("caught 7\n", "") == (done.stdout, done.stderr)
 
@@ -295,7 +307,9 @@ def small_pool() -> Iterator[ProcessExecutor]:
         yield pool
 
 
-def test_of_many_tasks_some_are_at_the_pool(drive: Any, small_pool: ProcessExecutor) -> None:
+def test_of_many_tasks_some_are_at_the_pool(
+    drive: Any, small_pool: ProcessExecutor
+) -> None:
     """What they call goes before those that wait: else each would hold a worker."""
 
     @entrypoint(executor=small_pool)

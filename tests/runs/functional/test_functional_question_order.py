@@ -35,7 +35,11 @@ def test_questions_stand_in_the_order_of_the_calls(drive: Any) -> None:
 
     modes = ["tasks", "updates"]
     stream = drive.stream_until(read, flow, 3, thread_id="1", stream_mode=modes)
-    (asked,) = [payload["__interrupt__"] for _, payload in stream if "__interrupt__" in payload]
+    (asked,) = [
+        payload["__interrupt__"] for _, payload in stream if "__interrupt__" in payload
+    ]
 
     assert "question 0" == arrived[-1]
-    assert [f"question {number}" for number in range(3)] == [question.value for question in asked]
+    assert [f"question {number}" for number in range(3)] == [
+        question.value for question in asked
+    ]

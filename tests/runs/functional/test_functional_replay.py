@@ -16,7 +16,9 @@ from tests.runs.crashes import AT_ONCE, Once
 # ---------------------------------------------------------------- results
 
 
-def test_a_resumed_body_gets_what_was_recorded(drive: Any, executor: str, counted: Any) -> None:
+def test_a_resumed_body_gets_what_was_recorded(
+    drive: Any, executor: str, counted: Any
+) -> None:
     """Finished tasks do not run again, and nothing is started for them."""
     work, crash = counted(lambda n: (n, {"n": n})), Once(OSError("crash"))
 
@@ -29,12 +31,16 @@ def test_a_resumed_body_gets_what_was_recorded(drive: Any, executor: str, counte
     with pytest.raises(OSError, match="crash"):
         drive.invoke(flow, 3, thread_id="1")
 
-    assert [(0, {"n": 0}), (1, {"n": 1}), (2, {"n": 2})] == drive.invoke(flow, None, thread_id="1")
+    assert [(0, {"n": 0}), (1, {"n": 1}), (2, {"n": 2})] == drive.invoke(
+        flow, None, thread_id="1"
+    )
     assert [0, 1, 2] == sorted(work.seen)
 
 
 def test_types_are_the_same_after_a_replay(drive: Any, executor: str) -> None:
-    """A tuple stays a tuple, a big int an int, an exception an exception of its class."""
+    """A tuple stays a tuple, a big int an int, an exception an exception of its
+    class.
+    """
     crash = Once(OSError("crash"))
     value = (1, 2**100, {3, 4}, 5j, KeyError("k"), b"b", range(3))
 
@@ -111,7 +117,9 @@ def test_a_failure_deep_below_is_tried_again(drive: Any, executor: str) -> None:
     assert 4 == drive.invoke(flow, None, thread_id="1")
 
 
-def test_a_failure_that_was_told_as_another_is_tried_again(drive: Any, executor: str) -> None:
+def test_a_failure_that_was_told_as_another_is_tried_again(
+    drive: Any, executor: str
+) -> None:
     """What a task made of the failure of its call goes back to it, in a worker too."""
     work = Once(OSError("disk full"))
     inner = task(name="inner")(work)
@@ -150,7 +158,9 @@ def test_code_that_was_mended_may_be_tried_again(drive: Any, executor: str) -> N
     assert 1 == drive.invoke(flow_of(lambda n: n // 2), None, thread_id="1")
 
 
-def test_a_finished_run_is_not_replayed(drive: Any, executor: str, counted: Any) -> None:
+def test_a_finished_run_is_not_replayed(
+    drive: Any, executor: str, counted: Any
+) -> None:
     """The next run on the thread makes its own calls."""
     work = counted()
 
@@ -162,7 +172,9 @@ def test_a_finished_run_is_not_replayed(drive: Any, executor: str, counted: Any)
     assert [3, 3] == work.seen
 
 
-def test_a_replay_of_the_past_makes_its_calls_anew(drive: Any, executor: str, counted: Any) -> None:
+def test_a_replay_of_the_past_makes_its_calls_anew(
+    drive: Any, executor: str, counted: Any
+) -> None:
     """It is a branch of its own, as a replay of a graph is; what was recorded stays."""
     work = counted(lambda n: 2 * n)
 
@@ -191,7 +203,8 @@ def test_a_whole_workflow_is_one_superstep(drive: Any, executor: str) -> None:
     drive.invoke(flow, 9, thread_id="1")
 
     steps = [
-        (s.metadata["source"], s.metadata["step"]) for s in flow.get_state_history(thread_id="1")
+        (s.metadata["source"], s.metadata["step"])
+        for s in flow.get_state_history(thread_id="1")
     ]
     assert [("loop", 0), ("input", -1)] == steps
 
@@ -215,7 +228,9 @@ def test_a_body_that_is_tried_again_finds_its_results(
     assert [0, 1, 2] == sorted(work.seen)
 
 
-def test_it_finds_them_without_a_saver_too(drive: Any, executor: str, counted: Any) -> None:
+def test_it_finds_them_without_a_saver_too(
+    drive: Any, executor: str, counted: Any
+) -> None:
     """A retry happens within one run; nothing needs to be kept on disk for it."""
     work, crash = counted(), Once(OSError("crash"))
 
@@ -234,7 +249,9 @@ def test_a_retry_and_then_a_resume_use_the_same_results(
 ) -> None:
     """No attempt's results are mixed with another's."""
     work, first, second = counted(), Once(OSError("first")), Once(OSError("second"))
-    policy = RetryPolicy(initial_interval=0, jitter=False, retry_on=OSError, max_attempts=2)
+    policy = RetryPolicy(
+        initial_interval=0, jitter=False, retry_on=OSError, max_attempts=2
+    )
 
     @entrypoint(checkpointer=InMemorySaver(), executor=executor, retry_policy=policy)
     def flow(n: int) -> list[int]:
@@ -250,7 +267,9 @@ def test_a_retry_and_then_a_resume_use_the_same_results(
     assert [0, 1, 2] == sorted(work.seen)
 
 
-def test_a_retried_body_tries_the_task_again_that_failed_it(drive: Any, executor: str) -> None:
+def test_a_retried_body_tries_the_task_again_that_failed_it(
+    drive: Any, executor: str
+) -> None:
     """Otherwise its second attempt would fail the same way."""
     work = Once(OSError("once"))
 
@@ -286,8 +305,12 @@ def test_a_retried_body_that_diverges_is_told(drive: Any, executor: str) -> None
     """Its own earlier attempt is what it is compared with."""
     attempts = []
 
-    @entrypoint(executor=executor, retry_policy=RetryPolicy(
-        initial_interval=0, jitter=False, max_attempts=2, retry_on=OSError))  # fmt: skip
+    @entrypoint(
+        executor=executor,
+        retry_policy=RetryPolicy(
+            initial_interval=0, jitter=False, max_attempts=2, retry_on=OSError
+        ),
+    )
     def flow(n: int) -> int:
         attempts.append(n)
         task(abs)(len(attempts)).result()

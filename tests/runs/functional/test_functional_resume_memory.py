@@ -1,4 +1,6 @@
-"""What a run that goes on holds of what its tasks had returned: one result at a time."""
+"""What a run that goes on holds of what its tasks had returned: one result at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ _RESUMED = """
 
 
 @pytest.mark.parametrize("how", ["None", "auto"])
-def test_results_are_read_when_their_calls_are_replayed(tmp_path: Path, how: str) -> None:
+def test_results_are_read_when_their_calls_are_replayed(
+    tmp_path: Path, how: str
+) -> None:
     """24 MB were recorded; thirty of the results are held at once."""
     process = start(_RESUMED, tmp_path / "store", _COUNT, _SIZE, how)
 
@@ -108,7 +112,9 @@ def test_a_body_that_is_tried_again_reads_the_results_again(tmp_path: Path) -> N
         ran.append(n)
         return n
 
-    @entrypoint(checkpointer=tmp_path / "store", executor="threads", retry_policy=policy)
+    @entrypoint(
+        checkpointer=tmp_path / "store", executor="threads", retry_policy=policy
+    )
     def flow(n: int) -> int:
         total = sum(future.result() for future in note.map(range(n)))
         crash()

@@ -1,4 +1,6 @@
-"""`@task(cache=True)`: results that are kept in the run's own store, and computed once."""
+"""`@task(cache=True)`: results that are kept in the run's own store, and computed
+once.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,10 @@ def test_results_are_kept_in_the_store_of_the_runs(
     for thread in "abc":
         with LMDBSaver(tmp_path / "runs.lmdb") as saver:
             flow = flow_of(measure, executor, checkpointer=saver)
-            assert drive.invoke(flow, [1, 2], thread_id=thread) == ["measured 1", "measured 2"]
+            assert drive.invoke(flow, [1, 2], thread_id=thread) == [
+                "measured 1",
+                "measured 2",
+            ]
 
     assert sorted(seen) == ["1", "2"]
 
@@ -92,7 +97,9 @@ def test_a_path_is_a_cache(
 @pytest.mark.parametrize("cache", [7, "results", dict])
 def test_what_is_no_cache_is_refused(cache: Any) -> None:
     """For a task it is a switch; where results are kept, the entrypoint says."""
-    with pytest.raises(ConfigurationError, match="use True; where results are kept, the entry"):
+    with pytest.raises(
+        ConfigurationError, match="use True; where results are kept, the entry"
+    ):
         task(cache=cache)(print)
     if not isinstance(cache, str):
         with pytest.raises(ConfigurationError, match="give a cache, or a path"):
@@ -109,7 +116,9 @@ def test_equal_calls_of_one_run_are_one(
     assert sorted(seen) == ["1", "2"]
 
 
-def test_equal_nodes_of_one_superstep_are_one(drive: Any, executor: str, seen: Notes) -> None:
+def test_equal_nodes_of_one_superstep_are_one(
+    drive: Any, executor: str, seen: Notes
+) -> None:
     """As calls are."""
 
     def measure(item: int) -> int:
@@ -160,7 +169,8 @@ def test_what_fails_is_left_to_the_next(drive: Any, executor: str, seen: Notes) 
     """A claim ends with the call, its retries included, however it ends."""
 
     @task(
-        cache=True, retry_policy=RetryPolicy(max_attempts=2, initial_interval=0, retry_on=OSError)
+        cache=True,
+        retry_policy=RetryPolicy(max_attempts=2, initial_interval=0, retry_on=OSError),
     )
     def measure(item: int) -> int:
         seen.append(item)
@@ -182,7 +192,9 @@ def test_what_fails_is_left_to_the_next(drive: Any, executor: str, seen: Notes) 
     assert seen == [1] * 4
 
 
-def test_who_computes_is_not_waited_for_by_its_own_calls(drive: Any, executor: str) -> None:
+def test_who_computes_is_not_waited_for_by_its_own_calls(
+    drive: Any, executor: str
+) -> None:
     """A call with the same key below it, which waited, would wait for ever."""
 
     @task(cache_policy=CachePolicy(key_func=lambda _: "the same"), executor="threads")
@@ -215,16 +227,21 @@ print(flow.run(1, id=sys.argv[1]))
 
 
 @pytest.mark.slow
-def test_two_processes_compute_it_once_though_the_first_is_killed(tmp_path: Path) -> None:
+def test_two_processes_compute_it_once_though_the_first_is_killed(
+    tmp_path: Path,
+) -> None:
     """Its claim ends with it."""
     (tmp_path / "program.py").write_text(PROGRAM)
     seen = tmp_path / "seen"
 
     def start(name: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "program.py", name], cwd=tmp_path, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            [sys.executable, "program.py", name],
+            cwd=tmp_path,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+        )
 
     def wait(until: Callable[[], bool]) -> None:
         for _ in range(3_000):

@@ -1,4 +1,6 @@
-"""Futures of calls: as arguments of other calls, as what is returned, with errors as results."""
+"""Futures of calls: as arguments of other calls, as what is returned, with errors as
+results.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def fail(n: Any) -> Any:
 # ---------------------------------------------------------------- as arguments
 
 
-def test_a_future_among_the_arguments_stands_for_its_result(drive: Any, executor: str) -> None:
+def test_a_future_among_the_arguments_stands_for_its_result(
+    drive: Any, executor: str
+) -> None:
     """The call is made when that is there."""
 
     @entrypoint(executor=executor)
@@ -50,23 +54,31 @@ def test_a_future_among_the_arguments_stands_for_its_result(drive: Any, executor
     assert 24 == run(drive, flow, 3)
 
 
-def test_a_coroutine_awaits_a_call_that_waits_for_another(drive: Any, executor: str) -> None:
+def test_a_coroutine_awaits_a_call_that_waits_for_another(
+    drive: Any, executor: str
+) -> None:
     """As any call."""
 
     @entrypoint(executor=executor)
     async def flow(n: int) -> Any:
-        return await double(double(n)) + sum(await asyncio.gather(*double.map([double(1)])))
+        return await double(double(n)) + sum(
+            await asyncio.gather(*double.map([double(1)]))
+        )
 
     assert 16 == run(drive, flow, 3)
 
 
-def test_futures_in_a_list_tuple_or_dict_stand_for_their_results(drive: Any, executor: str) -> None:
+def test_futures_in_a_list_tuple_or_dict_stand_for_their_results(
+    drive: Any, executor: str
+) -> None:
     """One level deep."""
 
     @entrypoint(executor=executor)
     def flow(n: int) -> Any:
         made = double.map(range(n))
-        return total(made, more=(double(10), 1), named={"a": double(100), "b": 2}).result()
+        return total(
+            made, more=(double(10), 1), named={"a": double(100), "b": 2}
+        ).result()
 
     assert 6 + 21 + 202 == run(drive, flow, 3)
 
@@ -191,7 +203,9 @@ def test_a_body_that_has_failed_makes_no_more_calls(drive: Any) -> None:
     assert [] == [*seen]
 
 
-def test_calls_that_waited_for_others_are_not_made_again(drive: Any, executor: str) -> None:
+def test_calls_that_waited_for_others_are_not_made_again(
+    drive: Any, executor: str
+) -> None:
     """They are known by what their arguments came to."""
     seen, mended = Notes(), Notes()
 
@@ -218,7 +232,9 @@ def test_calls_that_waited_for_others_are_not_made_again(drive: Any, executor: s
     assert [3, 4] == [*seen]
 
 
-def test_calls_that_waited_for_others_may_come_in_another_order_the_next_time(drive: Any) -> None:
+def test_calls_that_waited_for_others_may_come_in_another_order_the_next_time(
+    drive: Any,
+) -> None:
     """They are made when those have ended, which is no sign of chance in the body."""
     first_day, late = [True], threading.Event()
     options: Any = {"executor": "threads", "version": "1"}
@@ -256,7 +272,9 @@ def test_calls_that_waited_for_others_may_come_in_another_order_the_next_time(dr
     assert [1, 2, 3] == drive.invoke(flow, None, thread_id="1")
 
 
-def test_a_call_that_waits_for_an_answer_holds_up_those_that_wait_for_it(drive: Any) -> None:
+def test_a_call_that_waits_for_an_answer_holds_up_those_that_wait_for_it(
+    drive: Any,
+) -> None:
     """They are made when it was answered."""
 
     @task
@@ -298,11 +316,15 @@ def test_a_workflow_that_returns_futures_is_told_what_to_return(
         return form(double(n))
 
     body: Callable[[int], Any] = awaited if is_async else plain
-    with pytest.raises(TypeError, match=r"return \[future\.result\(\) for future in futures\]"):
+    with pytest.raises(
+        TypeError, match=r"return \[future\.result\(\) for future in futures\]"
+    ):
         run(drive, entrypoint(executor=executor)(body), 3)
 
 
-def test_a_task_that_returns_futures_is_told_what_to_return(drive: Any, executor: str) -> None:
+def test_a_task_that_returns_futures_is_told_what_to_return(
+    drive: Any, executor: str
+) -> None:
     """Also where it need not go to another process."""
 
     @task
@@ -321,7 +343,9 @@ def test_a_task_that_returns_futures_is_told_what_to_return(drive: Any, executor
 
 
 @pytest.mark.parametrize("chunksize", [1, 2])
-def test_the_errors_of_a_map_can_be_results(drive: Any, executor: str, chunksize: int) -> None:
+def test_the_errors_of_a_map_can_be_results(
+    drive: Any, executor: str, chunksize: int
+) -> None:
     """In the place of what failed; a chunk fails as a whole."""
 
     @task
@@ -340,7 +364,9 @@ def test_the_errors_of_a_map_can_be_results(drive: Any, executor: str, chunksize
     )
 
 
-def test_the_errors_of_a_map_are_what_a_coroutine_awaits(drive: Any, executor: str) -> None:
+def test_the_errors_of_a_map_are_what_a_coroutine_awaits(
+    drive: Any, executor: str
+) -> None:
     """And what other calls are given."""
 
     @entrypoint(executor=executor)

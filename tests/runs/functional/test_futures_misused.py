@@ -64,7 +64,9 @@ def test_a_future_that_is_used_as_its_result_says_what_to_write(
         finally:
             future.result()
 
-    with pytest.raises(TypeError, match=r"write future\.result\(\) \(in async code: await"):
+    with pytest.raises(
+        TypeError, match=r"write future\.result\(\) \(in async code: await"
+    ):
         flow.run(1)
 
 
@@ -95,7 +97,9 @@ def test_a_future_is_shown_as_one() -> None:
 
 @pytest.mark.parametrize("chunksize", [1, 2])
 def test_futures_are_told_apart_by_identity(chunksize: int) -> None:
-    """They are kept in sets, dicts and lists: a future equals itself and no other future."""
+    """They are kept in sets, dicts and lists: a future equals itself and no other
+    future.
+    """
 
     @entrypoint(executor="inline")
     def flow(n: int) -> Any:
@@ -140,7 +144,9 @@ def count(items: Any, *, scale: Any = 1) -> int:
 def test_a_future_inside_of_an_argument_is_named_with_its_place(
     executor: str, arguments: Callable[[Any], Any], where: str
 ) -> None:
-    """It stands for its result at the top of an argument, and directly in a container."""
+    """It stands for its result at the top of an argument, and directly in a
+    container.
+    """
 
     @entrypoint(checkpointer=InMemorySaver(), executor=executor)
     def flow(n: int) -> Any:
@@ -172,11 +178,17 @@ def study(n: int) -> int:
 @pytest.mark.parametrize(
     ("use", "says"),
     [
-        (lambda: double.submit(1), "task 'double' has no attribute 'submit': .*write double"),
+        (
+            lambda: double.submit(1),
+            "task 'double' has no attribute 'submit': .*write double",
+        ),
         (lambda: double.delay(1), "'delay': a call starts at once: write double"),
         (lambda: double.starmap([(1,)]), "write double.map"),
         (lambda: double.mapp([1]), "has no attribute 'mapp'. Did you mean 'map'"),
-        (lambda: study.map([1]), "workflow 'study' has no attribute 'map': write study.batch"),
+        (
+            lambda: study.map([1]),
+            "workflow 'study' has no attribute 'map': write study.batch",
+        ),
         (lambda: study.submit(1), "write study.start"),
         (lambda: study.streem(1), "Did you mean 'stream'"),
     ],

@@ -81,16 +81,24 @@ Load = Callable[..., Any]
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Write a program with the fields of its class and how it is called, and import it anew."""
+    """Write a program with the fields of its class and how it is called, and import it
+    anew.
+    """
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def load_program(
-        fields: str, call: str = "Job(n=n)", kind: str = "dataclass", executor: str = "inline"
+        fields: str,
+        call: str = "Job(n=n)",
+        kind: str = "dataclass",
+        executor: str = "inline",
     ) -> Any:
         sys.modules.pop("gained", None)
         text = PROGRAM.format(
-            head=KINDS[kind], fields=fields.replace("; ", "\n    "), call=call, executor=executor
+            head=KINDS[kind],
+            fields=fields.replace("; ", "\n    "),
+            call=call,
+            executor=executor,
         )
         (tmp_path / "gained.py").write_text(text)
         invalidate_caches()
@@ -104,7 +112,9 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
 def run(tmp_path: Path) -> Callable[..., Any]:
     """Run a flow under the id 1, and return the numbers of the calls that were made."""
 
-    def calls_of(flow: Any, given: Any, *, fails: bool = False, **options: Any) -> list[int]:
+    def calls_of(
+        flow: Any, given: Any, *, fails: bool = False, **options: Any
+    ) -> list[int]:
         bad, ran = tmp_path / "bad", tmp_path / "ran"
         ran.write_text("")
         with LMDBSaver(tmp_path / "store") as saver:
@@ -122,7 +132,9 @@ def run(tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_call_matches_if_the_field_has_its_default(load: Load, run: Any, kind: str) -> None:
+def test_a_call_matches_if_the_field_has_its_default(
+    load: Load, run: Any, kind: str
+) -> None:
     """Given or not; the other calls run."""
     assert [0, 1] == run(load("n: int", kind=kind).study, [0, 1], fails=True)
 
@@ -131,14 +143,18 @@ def test_a_call_matches_if_the_field_has_its_default(load: Load, run: Any, kind:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_default_that_is_edited_matches_no_more(load: Load, run: Any, kind: str) -> None:
+def test_a_default_that_is_edited_matches_no_more(
+    load: Load, run: Any, kind: str
+) -> None:
     """The call was recorded with the default of then."""
     assert [0] == run(load("n: int; k: int = 1", kind=kind).study, [0], fails=True)
 
     assert [0] == run(load("n: int; k: int = 2", kind=kind).study, [0])
 
 
-def test_the_default_that_a_call_has_matched_with_is_recorded(load: Load, run: Any) -> None:
+def test_the_default_that_a_call_has_matched_with_is_recorded(
+    load: Load, run: Any
+) -> None:
     """Edited afterwards, it matches no more."""
     assert [0] == run(load("n: int").study, [0], fails=True)
     assert [] == run(load("n: int; k: int = 1").study, [0], fails=True)
@@ -155,7 +171,9 @@ def test_the_default_that_a_call_has_matched_with_is_recorded(load: Load, run: A
         "n: int; a: int = 1; k: int = 1; b: int = 2; c: Any = None",
     ],
 )
-def test_several_fields_may_be_gained_anywhere(load: Load, run: Any, fields: str) -> None:
+def test_several_fields_may_be_gained_anywhere(
+    load: Load, run: Any, fields: str
+) -> None:
     """Beside one that had its default before."""
     assert [0, 1] == run(load("n: int; k: int = 1").study, [0, 1], fails=True)
 
@@ -163,9 +181,12 @@ def test_several_fields_may_be_gained_anywhere(load: Load, run: Any, fields: str
 
 
 @pytest.mark.parametrize(
-    "call", ["[Job(n=n), {'a': Job(n=n + 1)}]", "[Job(n=n), (Job(n=n), {1: [Job(n=2)]})]"]
+    "call",
+    ["[Job(n=n), {'a': Job(n=n + 1)}]", "[Job(n=n), (Job(n=n), {1: [Job(n=2)]})]"],
 )
-def test_an_object_inside_of_others_matches_too(load: Load, run: Any, call: str) -> None:
+def test_an_object_inside_of_others_matches_too(
+    load: Load, run: Any, call: str
+) -> None:
     """All objects of the class have gained the field."""
     assert [0, 1] == run(load("n: int", call).study, [0, 1], fails=True)
 
@@ -173,7 +194,9 @@ def test_an_object_inside_of_others_matches_too(load: Load, run: Any, call: str)
 
 
 @pytest.mark.parametrize("name", ["chunked", "nested"])
-def test_calls_in_chunks_and_of_tasks_match_too(load: Load, run: Any, name: str) -> None:
+def test_calls_in_chunks_and_of_tasks_match_too(
+    load: Load, run: Any, name: str
+) -> None:
     assert [0, 1] == run(getattr(load("n: int"), name), [0, 1], fails=True)
 
     assert [] == run(getattr(load("n: int; k: int = 1"), name), [0, 1])
@@ -204,7 +227,12 @@ def test_an_input_that_gained_a_default_is_the_same_input(load: Load, run: Any) 
 def test_for_a_cache_a_class_that_gained_a_field_is_a_miss(load: Load) -> None:
     """Its promise is another one: what it returns was computed by the code of now."""
     cache, made = InMemoryCache(), []
-    for fields in ("n: int", "n: int; k: int = 1", "n: int; k: int = 2", "n: int; k: int = 2"):
+    for fields in (
+        "n: int",
+        "n: int; k: int = 1",
+        "n: int; k: int = 2",
+        "n: int; k: int = 2",
+    ):
         program = load(fields)
         flow = program.entrypoint(cache=cache)(
             lambda n, program=program: program.shared(program.Job(n)).result()

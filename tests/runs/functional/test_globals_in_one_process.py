@@ -106,7 +106,9 @@ def summed(called: Any, **options: Any) -> Any:
     return flow
 
 
-def test_a_global_bound_anew_is_a_miss_in_the_cache(cells: dict[str, Any], executor: str) -> None:
+def test_a_global_bound_anew_is_a_miss_in_the_cache(
+    cells: dict[str, Any], executor: str
+) -> None:
     """It is one that only a helper of the task refers to."""
     flow = summed(cells["shared"], cache=InMemoryCache(), executor=executor)
 
@@ -154,7 +156,9 @@ def test_a_list_closed_over_that_changes_in_place_is_a_miss_in_the_cache() -> No
     assert flow.invoke([2]) == [10]
 
 
-def test_the_cached_method_of_an_object_sees_a_global_bound_anew(cells: dict[str, Any]) -> None:
+def test_the_cached_method_of_an_object_sees_a_global_bound_anew(
+    cells: dict[str, Any],
+) -> None:
     """All objects of the class share the results, before and after."""
     run_cell(
         "class Work:\n"
@@ -200,8 +204,12 @@ def failing_once(called: Any, saver: Any) -> tuple[Any, list[bool]]:
 
 
 @pytest.mark.parametrize("name", ["K", "helper"])
-def test_going_on_with_a_global_bound_anew_is_refused(cells: dict[str, Any], name: str) -> None:
-    """The call is recorded, and ``on_code_change="error"`` does not use what other code made."""
+def test_going_on_with_a_global_bound_anew_is_refused(
+    cells: dict[str, Any], name: str
+) -> None:
+    """The call is recorded, and ``on_code_change="error"`` does not use what other code
+    made.
+    """
     flow, broken = failing_once(cells["work"], InMemorySaver())
     with pytest.raises(OSError, match="not yet"):
         flow.run(2, id="t", on_code_change="error")
@@ -240,7 +248,9 @@ def test_a_kept_result_gets_its_notice(cells: dict[str, Any]) -> None:
 
 
 def test_what_tasks_change_in_place_is_no_other_code(cells: dict[str, Any]) -> None:
-    """A list that a task appends to, a counter: nothing is told, refused or repeated."""
+    """A list that a task appends to, a counter: nothing is told, refused or
+    repeated.
+    """
     flow, broken = failing_once(cells["noting"], InMemorySaver())
     with pytest.raises(OSError, match="not yet"):
         flow.run(2, id="t")
@@ -252,8 +262,12 @@ def test_what_tasks_change_in_place_is_no_other_code(cells: dict[str, Any]) -> N
     assert cells["COUNT"] == 1
 
 
-def test_a_dict_changed_in_place_is_no_other_code_in_a_record(cells: dict[str, Any]) -> None:
-    """A record is compared with what names refer to; a program may fill what they refer to."""
+def test_a_dict_changed_in_place_is_no_other_code_in_a_record(
+    cells: dict[str, Any],
+) -> None:
+    """A record is compared with what names refer to; a program may fill what they refer
+    to.
+    """
     flow = summed(cells["plainly_configured"], checkpointer=InMemorySaver())
     assert told(flow, [2], id="t") == ([2], [])
     cells["CONFIG"]["factor"] = 5
@@ -274,7 +288,9 @@ def test_a_body_whose_global_is_bound_anew_is_other_code(cells: dict[str, Any]) 
 
 
 def test_a_cell_that_runs_again_makes_no_other_code(cells: dict[str, Any]) -> None:
-    """It binds its names to equal objects; what changed in place meanwhile is state as before."""
+    """It binds its names to equal objects; what changed in place meanwhile is state as
+    before.
+    """
     flow = summed(cells["mixed"], checkpointer=InMemorySaver())
     assert told(flow, [2], id="t") == ([2], [])
     cells["CONFIG"]["factor"] = 5
@@ -290,7 +306,9 @@ def test_a_cell_that_runs_again_makes_no_other_code(cells: dict[str, Any]) -> No
 def test_a_global_bound_anew_is_other_code_to_a_closure_that_changed_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """That a closure holds something else is no edit; that a global is bound anew is one."""
+    """That a closure holds something else is no edit; that a global is bound anew is
+    one.
+    """
     notebook = types.ModuleType("another_notebook_of_the_test")
     monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
     cells = vars(notebook)
@@ -325,11 +343,16 @@ def test_a_global_bound_anew_is_other_code_to_a_closure_that_changed_too(
 def test_an_attribute_of_a_module_is_a_constant_unless_the_code_sets_it(
     monkeypatch: pytest.MonkeyPatch, is_counter: bool
 ) -> None:
-    """``settings.factor`` bound anew is other code; ``settings.factor += 1`` in a task is state."""
+    """``settings.factor`` bound anew is other code; ``settings.factor += 1`` in a task
+    is state.
+    """
     settings = types.ModuleType("package_of_the_test.settings")
     monkeypatch.setitem(sys.modules, settings.__name__, settings)
     run_cell("factor = 1\n", vars(settings))
-    cells: dict[str, Any] = {"__name__": "package_of_the_test.work", "settings": settings}
+    cells: dict[str, Any] = {
+        "__name__": "package_of_the_test.work",
+        "settings": settings,
+    }
     run_cell(
         "from flowpregel.func import task\n"
         "@task(executor='inline')\n"
@@ -351,7 +374,9 @@ def test_an_attribute_of_a_module_is_a_constant_unless_the_code_sets_it(
 
 
 def test_what_a_digest_was_taken_of_can_go() -> None:
-    """A closure that refers to itself is not kept alive by the digest that is kept of it."""
+    """A closure that refers to itself is not kept alive by the digest that is kept of
+    it.
+    """
 
     def made() -> Any:
         def body(n: int) -> Any:

@@ -1,4 +1,6 @@
-"""Classes that share a name and mean different things: results of one are none of the other."""
+"""Classes that share a name and mean different things: results of one are none of the
+other.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def test_a_cache_refuses_code_that_refers_to_what_has_no_content() -> None:
 
         return flow
 
-    with pytest.raises(ConfigurationError, match=r"'asked'.*`CONNECTION` \(sqlite3.*version="):
+    with pytest.raises(
+        ConfigurationError, match=r"'asked'.*`CONNECTION` \(sqlite3.*version="
+    ):
         flow_of().run(1)
     assert 3 == flow_of(version="1").run(1)
 

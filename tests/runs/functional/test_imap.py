@@ -1,4 +1,6 @@
-"""`task.imap`: results as they come, of items that are taken as there is room for their calls."""
+"""`task.imap`: results as they come, of items that are taken as there is room for their
+calls.
+"""
 
 from __future__ import annotations
 
@@ -47,15 +49,24 @@ def async_flow(called: Any, executor: str, checkpointer: Any = None, **how: Any)
     return flow
 
 
-MAKE = pytest.mark.parametrize("make", [sync_flow, async_flow], ids=["sync body", "async body"])
+MAKE = pytest.mark.parametrize(
+    "make", [sync_flow, async_flow], ids=["sync body", "async body"]
+)
 
 
 @MAKE
-@pytest.mark.parametrize("called", [double, double_later], ids=["sync task", "async task"])
+@pytest.mark.parametrize(
+    "called", [double, double_later], ids=["sync task", "async task"]
+)
 @pytest.mark.parametrize("window", [1, 3, None])
 @pytest.mark.parametrize("chunksize", [1, 4])
 def test_results_come_in_the_order_of_the_items(
-    drive: Any, executor: str, make: Callable[..., Any], called: Any, window: Any, chunksize: int
+    drive: Any,
+    executor: str,
+    make: Callable[..., Any],
+    called: Any,
+    window: Any,
+    chunksize: int,
 ) -> None:
     """Whatever the window, and where the last chunk is shorter."""
     flow = make(called, executor, window=window, chunksize=chunksize)
@@ -75,7 +86,9 @@ def test_each_result_comes_once_without_order(
     assert [2 * n for n in range(21)] == sorted(drive.invoke(flow, 21, thread_id="1"))
 
 
-def test_items_are_taken_when_there_is_room_for_their_calls(drive: Any, executor: str) -> None:
+def test_items_are_taken_when_there_is_room_for_their_calls(
+    drive: Any, executor: str
+) -> None:
     """So the iterator may be endless, and what it yields need not fit into memory."""
     taken = []
 
@@ -136,7 +149,8 @@ def test_a_failure_is_raised_where_its_result_would_be(
 
 @MAKE
 @pytest.mark.parametrize(
-    ("chunksize", "expected"), [(1, [1.0, 0.5, "zero", 0.25]), (2, [1.0, 0.5, "zero", "zero"])]
+    ("chunksize", "expected"),
+    [(1, [1.0, 0.5, "zero", 0.25]), (2, [1.0, 0.5, "zero", "zero"])],
 )
 def test_failures_can_be_results(
     drive: Any, executor: str, make: Any, chunksize: int, expected: list[Any]
@@ -148,7 +162,11 @@ def test_failures_can_be_results(
 
     @entrypoint(executor=executor)
     def flow(_: int) -> list[Any]:
-        return [*map(shown, inverse.imap([1, 2, 0, 4], chunksize=chunksize, errors="return"))]
+        return [
+            *map(
+                shown, inverse.imap([1, 2, 0, 4], chunksize=chunksize, errors="return")
+            )
+        ]
 
     @entrypoint(executor=executor)
     async def async_flow(_: int) -> list[Any]:
@@ -158,7 +176,9 @@ def test_failures_can_be_results(
     assert expected == drive.invoke(flow if make is sync_flow else async_flow, 0)
 
 
-def test_without_order_the_first_that_ends_comes_first(drive: Any, tmp_path: Path) -> None:
+def test_without_order_the_first_that_ends_comes_first(
+    drive: Any, tmp_path: Path
+) -> None:
     """A run that goes on sees them in that order too, though by then all have ended."""
     first_came, ran, crash = threading.Event(), Notes(), Once(OSError("crash"))
 
@@ -235,7 +255,9 @@ def test_what_a_run_saw_before_it_stopped_it_sees_again(
     @entrypoint(executor=executor, checkpointer=tmp_path / "store")
     async def async_flow(count: int) -> int:
         saw.append([])
-        async for result in double.imap(range(count), window=7, chunksize=2, ordered=False):
+        async for result in double.imap(
+            range(count), window=7, chunksize=2, ordered=False
+        ):
             see(result)
         return count
 
@@ -251,7 +273,9 @@ def test_what_a_run_saw_before_it_stopped_it_sees_again(
     assert [2 * n for n in range(50)] == sorted(third)
 
 
-def test_calls_that_were_recorded_by_a_map_are_not_made_again(drive: Any, tmp_path: Path) -> None:
+def test_calls_that_were_recorded_by_a_map_are_not_made_again(
+    drive: Any, tmp_path: Path
+) -> None:
     """Chunks and items are the same calls as those of `map`."""
     ran, crash, how = Notes(), Once(OSError("crash")), ["map"]
 
@@ -278,7 +302,9 @@ def test_calls_that_were_recorded_by_a_map_are_not_made_again(drive: Any, tmp_pa
 
 
 def test_what_is_counted_are_the_calls_of_tasks(tmp_path: Path) -> None:
-    """Not the questions in which order they ended; neither when a run goes on, nor before."""
+    """Not the questions in which order they ended; neither when a run goes on, nor
+    before.
+    """
     crash = Once(OSError("crash"))
 
     @entrypoint(executor="threads", checkpointer=tmp_path / "store")
@@ -292,7 +318,9 @@ def test_what_is_counted_are_the_calls_of_tasks(tmp_path: Path) -> None:
     plan = flow.plan(7, id="1", adopt=True)
 
     assert (6, {"double": 1}, 0) == (plan.answered, plan.would_run, plan.not_asked)
-    with pytest.warns(RunNotice, match="6 answered from the record, 1 run anew, 0 not asked for"):
+    with pytest.warns(
+        RunNotice, match="6 answered from the record, 1 run anew, 0 not asked for"
+    ):
         assert 42 == flow.run(7, id="1", adopt=True)
 
 
@@ -302,7 +330,9 @@ def ask(n: int) -> int:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_call_may_ask(drive: Any, executor: str, ordered: bool, tmp_path: Path) -> None:
+def test_a_call_may_ask(
+    drive: Any, executor: str, ordered: bool, tmp_path: Path
+) -> None:
     """The run stops, and goes on with the answer."""
 
     @entrypoint(executor=executor, checkpointer=tmp_path / "store")
@@ -320,7 +350,9 @@ def below(count: int, ordered: bool) -> list[int]:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_task_may_map_too(drive: Any, executor: str, ordered: bool, tmp_path: Path) -> None:
+def test_a_task_may_map_too(
+    drive: Any, executor: str, ordered: bool, tmp_path: Path
+) -> None:
     """Wherever it runs."""
 
     @entrypoint(executor=executor, checkpointer=tmp_path / "store")
@@ -339,7 +371,9 @@ def test_a_task_may_map_too(drive: Any, executor: str, ordered: bool, tmp_path: 
         ({"errors": "ignore"}, "errors='ignore'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(drive: Any, how: dict[str, Any], message: str) -> None:
+def test_what_makes_no_sense_is_refused(
+    drive: Any, how: dict[str, Any], message: str
+) -> None:
     """By name, and before anything is called."""
 
     @entrypoint(executor="inline")

@@ -1,4 +1,6 @@
-"""A loop over `task.imap` that is left early: nobody waits for calls that nobody wants."""
+"""A loop over `task.imap` that is left early: nobody waits for calls that nobody
+wants.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def sync_flow(pool: ProcessExecutor, ended: Notes, ordered: bool) -> Any:
 def async_flow(pool: ProcessExecutor, ended: Notes, ordered: bool) -> Any:
     @entrypoint(executor=pool)
     async def flow(size: int) -> int:
-        async for result in first_is_quick.imap(range(size), [ended] * size, ordered=ordered):
+        async for result in first_is_quick.imap(
+            range(size), [ended] * size, ordered=ordered
+        ):
             if result == 0:
                 break
         return result
@@ -60,7 +64,9 @@ def pool() -> Iterator[ProcessExecutor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [sync_flow, async_flow], ids=["sync body", "async body"])
+@pytest.mark.parametrize(
+    "make", [sync_flow, async_flow], ids=["sync body", "async body"]
+)
 @pytest.mark.parametrize("ordered", [True, False])
 def test_calls_that_nobody_wants_are_given_up(
     make: Any, ordered: bool, pool: ProcessExecutor
@@ -72,7 +78,9 @@ def test_calls_that_nobody_wants_are_given_up(
     assert [0] == list(ended)
 
 
-def test_a_body_that_fails_after_it_has_left_gives_nothing_up(drive: Any, executor: str) -> None:
+def test_a_body_that_fails_after_it_has_left_gives_nothing_up(
+    drive: Any, executor: str
+) -> None:
     """The next run goes through the loop again, and may come further."""
     once = Once(OSError("once"))
 

@@ -1,4 +1,6 @@
-"""`joblib_backend`: what joblib and scikit-learn run, in a program that is killed and run again."""
+"""`joblib_backend`: what joblib and scikit-learn run, in a program that is killed and
+run again.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def squares(numbers: range, **how: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("batch_size", ["auto", 2])
-def test_calls_that_have_ended_are_not_made_again(tmp_path: Path, batch_size: Any) -> None:
+def test_calls_that_have_ended_are_not_made_again(
+    tmp_path: Path, batch_size: Any
+) -> None:
     """Not in a block that goes on with what is finished, and asks for more."""
     with flowpregel.joblib_backend(store=tmp_path / "store", id="a"):
         first = squares(range(4), batch_size=batch_size)
@@ -101,9 +105,13 @@ def run(program: str, folder: Path, **environment: str) -> tuple[int, str]:
     """Run a program in its folder; return its exit code, and what it printed."""
     (folder / "program.py").write_text(program)
     done = subprocess.run(
-        [sys.executable, "program.py"], cwd=folder, stdout=subprocess.PIPE, text=True, timeout=300,
+        [sys.executable, "program.py"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-    )  # fmt: skip
+    )
     return done.returncode, done.stdout.strip()
 
 
@@ -173,9 +181,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
+@pytest.mark.skipif(
+    find_spec("sklearn") is None, reason="scikit-learn is not installed"
+)
 def test_a_search_that_was_killed_goes_on(tmp_path: Path) -> None:
-    """Its results are those of a search that never was; its finished fits are not done again."""
+    """Its results are those of a search that never was; its finished fits are not done
+    again.
+    """
     expected = run(SEARCH, tmp_path, PLAIN="1")
     (tmp_path / "ran").unlink()
 

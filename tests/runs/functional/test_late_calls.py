@@ -42,7 +42,9 @@ doors = pytest.mark.parametrize("door", ["run", "invoke"])
 
 
 @doors
-def test_an_async_task_that_waits_for_ever_is_cancelled_when_its_body_fails(door: str) -> None:
+def test_an_async_task_that_waits_for_ever_is_cancelled_when_its_body_fails(
+    door: str,
+) -> None:
     """As in LangGraph; the run ends with what the body raised."""
     cancelled = threading.Event()
 
@@ -71,7 +73,9 @@ def test_an_async_task_that_waits_for_ever_is_cancelled_when_its_body_fails(door
 
 
 @doors
-def test_a_task_on_an_os_thread_is_left_behind_when_its_body_fails(drive: Any, door: str) -> None:
+def test_a_task_on_an_os_thread_is_left_behind_when_its_body_fails(
+    drive: Any, door: str
+) -> None:
     """Nothing can stop it, so the user is told which one goes on."""
     began, release = threading.Event(), threading.Event()
 
@@ -200,7 +204,10 @@ def test_a_task_in_a_called_graph_is_left_behind_with_it(drive: Any) -> None:
         raise KeyError(n)
 
     try:
-        with pytest.warns(RunNotice, match="cannot be stopped"), pytest.raises(KeyError):
+        with (
+            pytest.warns(RunNotice, match="cannot be stopped"),
+            pytest.raises(KeyError),
+        ):
             reach(drive, flow, "run", 1)
         assert not release.is_set()
     finally:
@@ -223,7 +230,10 @@ def test_sigterm_does_not_wait_for_ever_for_an_os_thread(tmp_path: Path) -> None
         "flow.run(1, stop_grace=0.05)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout is not None

@@ -1,4 +1,6 @@
-"""`flowpregel.map`: a plain function and its items, in a program that is killed and run again."""
+"""`flowpregel.map`: a plain function and its items, in a program that is killed and run
+again.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ import pytest
 
 import flowpregel
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError, RunNotice
+from flowpregel.errors import (
+    ConfigurationError,
+    FlowMismatchError,
+    InputMismatchError,
+    RunNotice,
+)
 from tests.runs.crashes import Once
 from tests.runs.notes import Notes
 from tests.runs.stores import ROOT
@@ -61,7 +68,9 @@ def test_what_has_ended_is_not_called_again(tmp_path: Path) -> None:
         return 1 / n
 
     def run() -> list[float]:
-        return flowpregel.map(inverse, [1, 2, 4], store=tmp_path / "store", id="a", **PLAIN)
+        return flowpregel.map(
+            inverse, [1, 2, 4], store=tmp_path / "store", id="a", **PLAIN
+        )
 
     with pytest.raises(OSError, match="not yet"):
         run()
@@ -82,7 +91,9 @@ def test_other_items_under_the_same_id_are_refused_unless_they_are_adopted() -> 
     with pytest.raises(InputMismatchError):
         flowpregel.map(note, [1, 2, 3], store=store, id="a", **PLAIN)
     with pytest.warns(RunNotice, match="2 answered from the record, 1 run anew"):
-        found = flowpregel.map(note, [1, 2, 3], store=store, id="a", adopt=True, **PLAIN)
+        found = flowpregel.map(
+            note, [1, 2, 3], store=store, id="a", adopt=True, **PLAIN
+        )
 
     assert [1, 2, 3] == found
     assert [1, 2, 3] == sorted(ran)
@@ -101,7 +112,13 @@ def test_options_are_those_of_tasks() -> None:
     """And one that there is not is refused by name."""
     store = InMemorySaver()
     found = flowpregel.map(
-        lambda n: 1 / n, [1, 0], store=store, id="a", errors="return", name="inverse", **PLAIN
+        lambda n: 1 / n,
+        [1, 0],
+        store=store,
+        id="a",
+        errors="return",
+        name="inverse",
+        **PLAIN,
     )
 
     assert 1.0 == found[0]
@@ -122,7 +139,9 @@ def test_progress_may_be_whatever_wraps_an_iterable() -> None:
 
     how = {**PLAIN, "progress": track}
 
-    assert [2, 4] == flowpregel.map(double, [1, 2], store=InMemorySaver(), id="a", **how)
+    assert [2, 4] == flowpregel.map(
+        double, [1, 2], store=InMemorySaver(), id="a", **how
+    )
     assert [2, 2, 4] == seen
 
 
@@ -162,9 +181,13 @@ def test_a_program_that_was_killed_goes_on(tmp_path: Path) -> None:
 
     def run(dies_at: int = 0) -> tuple[int, str]:
         done = subprocess.run(
-            [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True,
-            timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT), "DIES_AT": str(dies_at)},
-        )  # fmt: skip
+            [sys.executable, "program.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "DIES_AT": str(dies_at)},
+        )
         return done.returncode, done.stdout.strip()
 
     assert (-9, "") == run(dies_at=5)

@@ -1,4 +1,6 @@
-"""`runtime.rng()`: random numbers that belong to a call, not to a worker or a moment."""
+"""`runtime.rng()`: random numbers that belong to a call, not to a worker or a
+moment.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ def draw(name: str, runtime: Runtime[Any]) -> float:
 
 @task
 def draw_below(name: str) -> list[float]:
-    return [draw(name).result(), float(get_runtime().rng().random()), draw(name).result()]
+    return [
+        draw(name).result(),
+        float(get_runtime().rng().random()),
+        draw(name).result(),
+    ]
 
 
 def flow_of(executor: Any, store: Any = None) -> Any:

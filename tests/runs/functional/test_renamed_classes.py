@@ -60,7 +60,9 @@ class Pages(TypedDict, total=False):
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Write the program with its class in a module, under a name, and import it anew."""
+    """Write the program with its class in a module, under a name, and import it
+    anew.
+    """
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     made = {"program"}
@@ -89,7 +91,11 @@ def ran(folder: Path) -> str:
 
 
 def run(
-    flow: Any, given: Any, folder: Path, options: StoreOptions | None = None, **asked: Any
+    flow: Any,
+    given: Any,
+    folder: Path,
+    options: StoreOptions | None = None,
+    **asked: Any,
 ) -> Any:
     """Run a flow under the id 1 on the test's store."""
     with LMDBSaver(folder / "store", options=options) as saver:
@@ -98,7 +104,9 @@ def run(
 
 @pytest.fixture
 def failed(load: Load, tmp_path: Path) -> Any:
-    """The program, whose class is ``new.Page`` now; its run 1 has a result of ``old.C``."""
+    """The program, whose class is ``new.Page`` now; its run 1 has a result of
+    ``old.C``.
+    """
     (tmp_path / "bad").touch()
     with pytest.raises(OSError, match="bad"):
         run(load("old", "C").study, ["a.txt", "bad.txt"], tmp_path)
@@ -107,26 +115,36 @@ def failed(load: Load, tmp_path: Path) -> Any:
     return load("new", "Page")
 
 
-def test_an_unreadable_result_is_named_by_its_call_and_class(failed: Any, tmp_path: Path) -> None:
+def test_an_unreadable_result_is_named_by_its_call_and_class(
+    failed: Any, tmp_path: Path
+) -> None:
     with pytest.raises(ValueEncodingError) as raised:
         run(failed.study, ["a.txt", "bad.txt"], tmp_path)
 
     text = str(raised.value)
-    assert text.startswith("the result of parse('a.txt') is a old.C, which cannot be imported")
+    assert text.startswith(
+        "the result of parse('a.txt') is a old.C, which cannot be imported"
+    )
     assert "flowpregel rename old.C NEW STORE" in text
     assert "on_unreadable='rerun'" in "".join(raised.value.__notes__)
     assert "" == ran(tmp_path)
 
 
 @pytest.mark.parametrize("renamed", [{"old.C": "new.Page"}, {"old.C": "new:Page"}])
-def test_a_renamed_class_is_found(failed: Any, tmp_path: Path, renamed: dict[str, str]) -> None:
+def test_a_renamed_class_is_found(
+    failed: Any, tmp_path: Path, renamed: dict[str, str]
+) -> None:
     options = StoreOptions(renamed=renamed)
 
-    assert ["a.txt", "bad.txt"] == run(failed.study, ["a.txt", "bad.txt"], tmp_path, options)
+    assert ["a.txt", "bad.txt"] == run(
+        failed.study, ["a.txt", "bad.txt"], tmp_path, options
+    )
     assert "bad.txt" == ran(tmp_path)
 
 
-def test_a_module_that_moved_is_found_with_all_that_is_in_it(load: Load, tmp_path: Path) -> None:
+def test_a_module_that_moved_is_found_with_all_that_is_in_it(
+    load: Load, tmp_path: Path
+) -> None:
     run(load("old", "C").whole, "a.txt", tmp_path)
     moved = load("moved", "C")
 
@@ -135,7 +153,9 @@ def test_a_module_that_moved_is_found_with_all_that_is_in_it(load: Load, tmp_pat
     assert (moved.moved.C, "a.txt") == (type(found), found.path)
 
 
-def test_rerun_makes_only_the_unreadable_calls_again(failed: Any, tmp_path: Path) -> None:
+def test_rerun_makes_only_the_unreadable_calls_again(
+    failed: Any, tmp_path: Path
+) -> None:
     """Once they have been, they are recorded like others, whatever is asked for."""
     (tmp_path / "bad").touch()
     with pytest.raises(OSError, match="bad"):
@@ -147,19 +167,25 @@ def test_rerun_makes_only_the_unreadable_calls_again(failed: Any, tmp_path: Path
     assert "bad.txt" == ran(tmp_path)
 
 
-def test_the_kept_result_of_a_finished_run_can_be_made_anew(load: Load, tmp_path: Path) -> None:
+def test_the_kept_result_of_a_finished_run_can_be_made_anew(
+    load: Load, tmp_path: Path
+) -> None:
     run(load("old", "C").whole, "a.txt", tmp_path)
     ran(tmp_path)
     program = load("new", "Page")
 
-    with pytest.raises(ValueEncodingError, match=r"the result of thread '1' is a old\.C"):
+    with pytest.raises(
+        ValueEncodingError, match=r"the result of thread '1' is a old\.C"
+    ):
         run(program.whole, "a.txt", tmp_path)
     assert "a.txt" == run(program.whole, "a.txt", tmp_path, on_unreadable="rerun").path
     assert "a.txt" == run(program.whole, "a.txt", tmp_path).path
     assert "a.txt" == ran(tmp_path)
 
 
-def test_a_node_of_a_superstep_that_is_not_over_is_made_again(load: Load, tmp_path: Path) -> None:
+def test_a_node_of_a_superstep_that_is_not_over_is_made_again(
+    load: Load, tmp_path: Path
+) -> None:
     program = load("old", "C")
     fails = [True]
 
@@ -182,7 +208,9 @@ def test_a_node_of_a_superstep_that_is_not_over_is_made_again(load: Load, tmp_pa
         program = load("new", "Page")
         fails.append(False)
 
-        with pytest.raises(ValueEncodingError, match="the write of node 'page' to 'page' is a old"):
+        with pytest.raises(
+            ValueEncodingError, match="the write of node 'page' to 'page' is a old"
+        ):
             graph.invoke(None, thread_id="1")
         found = graph.invoke(None, thread_id="1", on_unreadable="rerun")
     assert program.new.Page is type(found["page"])
@@ -207,11 +235,15 @@ def test_rename_makes_it_permanent(failed: Any, tmp_path: Path, cli: Check) -> N
 
 
 def test_a_class_may_be_renamed_again_and_back(load: Load, tmp_path: Path) -> None:
-    for number, (module, name) in enumerate((("old", "C"), ("new", "Page"), ("old", "C"))):
+    for number, (module, name) in enumerate(
+        (("old", "C"), ("new", "Page"), ("old", "C"))
+    ):
         program = load(module, name)
         with LMDBSaver(tmp_path / "store") as saver:
             if number:
-                saver.rename(*(("old.C", "new.Page") if number == 1 else ("new.Page", "old.C")))
+                saver.rename(
+                    *(("old.C", "new.Page") if number == 1 else ("new.Page", "old.C"))
+                )
             flow = program.whole.copy({"checkpointer": saver})
             flow.run("a.txt", id=f"run {number}")
             found = [flow.run("a.txt", id=f"run {each}") for each in range(number + 1)]
@@ -244,7 +276,8 @@ def test_rename_holds_in_a_store_that_is_encrypted_and_compressed(
         saver.change_keys(encryption_key=b"l" * 32)
     with opened(b"l" * 32) as saver:
         assert (
-            "a" * 1000 == program.whole.copy({"checkpointer": saver}).run("a" * 1000, id="1").path
+            "a" * 1000
+            == program.whole.copy({"checkpointer": saver}).run("a" * 1000, id="1").path
         )
 
 
@@ -298,7 +331,9 @@ def test_for_a_cache_an_unreadable_entry_is_a_miss(load: Load, tmp_path: Path) -
     assert program.new.Page
 
 
-def test_an_item_of_a_store_is_found_by_its_new_name(load: Load, tmp_path: Path) -> None:
+def test_an_item_of_a_store_is_found_by_its_new_name(
+    load: Load, tmp_path: Path
+) -> None:
     with LMDBStore(tmp_path / "store") as items:
         items.put(("a",), "k", {"page": load("old", "C").old.C("a.txt")})
     program = load("new", "Page")
@@ -310,14 +345,20 @@ def test_an_item_of_a_store_is_found_by_its_new_name(load: Load, tmp_path: Path)
     assert program.new.Page is type(item.value["page"])
 
 
-def test_check_imports_the_flow_before_it_reads(load: Load, tmp_path: Path, cli: Check) -> None:
-    """Also for results of the user's own classes; and what is bad is one row, not the end."""
+def test_check_imports_the_flow_before_it_reads(
+    load: Load, tmp_path: Path, cli: Check
+) -> None:
+    """Also for results of the user's own classes; and what is bad is one row, not the
+    end.
+    """
     (tmp_path / "bad").touch()
     program = load("old", "C")
     with LMDBSaver(tmp_path / "store") as saver:
         for name in ("1", "2"):
             with pytest.raises(OSError, match="bad"):
-                program.study.copy({"checkpointer": saver}).run(["a.txt", "bad.txt"], id=name)
+                program.study.copy({"checkpointer": saver}).run(
+                    ["a.txt", "bad.txt"], id=name
+                )
         program.whole.copy({"checkpointer": saver}).run("a.txt", id="done")
         assert saver.load(Address("1")) is not None
     for module in ("program", "old"):
@@ -325,7 +366,10 @@ def test_check_imports_the_flow_before_it_reads(load: Load, tmp_path: Path, cli:
     sys.path.remove(str(tmp_path))
 
     fits = cli("check")
-    assert (0, 2) == (fits.exit_code, fits.stdout.count("calls: 1 answered, 1 would run"))
+    assert (0, 2) == (
+        fits.exit_code,
+        fits.stdout.count("calls: 1 answered, 1 would run"),
+    )
 
     load("new", "Page")
     rows = {row["thread_id"]: row for row in json.loads(cli("check", "--json").stdout)}

@@ -1,4 +1,6 @@
-"""Before finished work is repeated, it is told: none of a task's recorded calls fits."""
+"""Before finished work is repeated, it is told: none of a task's recorded calls
+fits.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ Seen = list[Any]
 """The calls that were made and the notices that came, in order."""
 
 
-def flow_of(calls: Callable[[list[int]], list[Any]], saver: BaseCheckpointSaver) -> Flow[Any, Any]:
-    """Return a workflow that makes *calls*, waits for them, and fails once for no fault of its."""
+def flow_of(
+    calls: Callable[[list[int]], list[Any]], saver: BaseCheckpointSaver
+) -> Flow[Any, Any]:
+    """Return a workflow that makes *calls*, waits for them, and fails once for no fault
+    of its.
+    """
 
     @entrypoint(checkpointer=saver, executor="inline")
     def flow(numbers: list[int]) -> list[int]:
@@ -40,7 +46,9 @@ def begun(saver: BaseCheckpointSaver, seen: Seen, numbers: list[int]) -> None:
         raise OSError("the power went out")
 
     with pytest.raises(OSError, match="power"):
-        flow_of(lambda numbers: [*work.map(numbers), fail()], saver).run(numbers, id="1")
+        flow_of(lambda numbers: [*work.map(numbers), fail()], saver).run(
+            numbers, id="1"
+        )
     seen.clear()
 
 
@@ -82,7 +90,9 @@ def waited_for(future: Any) -> Any:
 
 WAYS: dict[str, Callable[[Any, list[int]], list[Any]]] = {
     "all at once": lambda work, numbers: work.map(numbers, ["fast"] * len(numbers)),
-    "one by one": lambda work, numbers: [waited_for(work(number, "fast")) for number in numbers],
+    "one by one": lambda work, numbers: [
+        waited_for(work(number, "fast")) for number in numbers
+    ],
 }
 
 
@@ -99,7 +109,8 @@ def test_it_is_told_before_the_first_call_is_made_again(
         flow_of(lambda numbers: WAYS[way](work, numbers), saver).run([0, 1, 2], id="1")
 
     assert (
-        "3 recorded calls of work do not fit (recorded work(0), asked for work(0, 'fast')); "
+        "3 recorded calls of work do not fit (recorded work(0), asked for work(0, "
+        "'fast')); "
         "Ctrl-C now, or on_unmatched='error'"
     ) == seen[0]
     assert 1 == len(told(seen))
@@ -107,13 +118,17 @@ def test_it_is_told_before_the_first_call_is_made_again(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_is_an_error_on_demand_and_nothing_is_lost(way: str, saver: BaseCheckpointSaver) -> None:
+def test_it_is_an_error_on_demand_and_nothing_is_lost(
+    way: str, saver: BaseCheckpointSaver
+) -> None:
     """No call is made; with the task as it was, the run goes on from its records."""
     seen: Seen = []
     begun(saver, seen, [0, 1, 2])
     flow = flow_of(lambda numbers: WAYS[way](respelled(seen), numbers), saver)
 
-    with pytest.raises(UnmatchedCallsError, match=r"3 recorded calls of work.*work\(0, 'fast'\)"):
+    with pytest.raises(
+        UnmatchedCallsError, match=r"3 recorded calls of work.*work\(0, 'fast'\)"
+    ):
         flow.run([0, 1, 2], id="1", on_unmatched="error")
 
     assert [] == seen
@@ -129,7 +144,9 @@ def test_it_is_an_error_on_demand_and_nothing_is_lost(way: str, saver: BaseCheck
     assert [] == [each for each in seen if isinstance(each, int)]
 
 
-@pytest.mark.parametrize("numbers", [[0, 1, 2, 3], [3, 0, 1, 2], [0, 3, 1, 2], [2, 1]], ids=str)
+@pytest.mark.parametrize(
+    "numbers", [[0, 1, 2, 3], [3, 0, 1, 2], [0, 3, 1, 2], [2, 1]], ids=str
+)
 def test_calls_that_are_merely_new_are_not_told_of(
     numbers: list[int], saver: BaseCheckpointSaver
 ) -> None:
@@ -190,17 +207,23 @@ def test_a_call_in_the_place_of_a_task_that_is_gone_is_told_of(
             *other.with_options(name="work").map(numbers, chunksize=2)  # type: ignore[list-item]
         ],
     }
-    asked = {"other name": "other(0)", "decorated": "inner(0)", "in chunks": "work.map(2 items"}
+    asked = {
+        "other name": "other(0)",
+        "decorated": "inner(0)",
+        "in chunks": "work.map(2 items",
+    }
     flow = flow_of(calls[way], saver)
-    with pytest.raises(UnmatchedCallsError, match=r"3 recorded calls of work.*adopts='work'"):
+    with pytest.raises(
+        UnmatchedCallsError, match=r"3 recorded calls of work.*adopts='work'"
+    ):
         flow.run([0, 1, 2], id="1", on_unmatched="error")
     assert [] == seen
     with noting(seen):
         flow.run([0, 1, 2], id="1")
 
     assert (
-        f"3 recorded calls of work do not fit (recorded work(0), asked for {asked[way]}" in seen[0]
-    )
+        f"3 recorded calls of work do not fit (recorded work(0), asked for {asked[way]}"
+    ) in seen[0]
     assert ("adopts='work'" in seen[0]) is (way != "in chunks")
     assert 1 == len(told(seen))
 
@@ -243,7 +266,7 @@ def test_the_option_is_checked() -> None:
         flow.run(1, on_unmatched="stop")  # type: ignore[call-overload]
 
 
-# ---------------------------------------------------------------- tasks that have changed
+# tasks that have changed ---------------------------------------------------
 
 
 class Model:
@@ -306,7 +329,9 @@ def test_a_task_that_has_changed_its_form_adopts_its_calls(
     assert [] == [each for each in seen if isinstance(each, int)]
 
 
-def test_without_that_a_task_that_became_a_method_is_told_of(saver: BaseCheckpointSaver) -> None:
+def test_without_that_a_task_that_became_a_method_is_told_of(
+    saver: BaseCheckpointSaver,
+) -> None:
     """The message says how to adopt."""
     seen: Seen = []
     begun(saver, seen, [0, 1, 2])

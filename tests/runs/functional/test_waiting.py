@@ -29,7 +29,9 @@ from tests.runs.functional.flows import run
 @pytest.fixture(params=["memory", "LMDB"])
 def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Return a saver of each kind."""
-    made = InMemorySaver() if request.param == "memory" else LMDBSaver(tmp_path / "store")
+    made = (
+        InMemorySaver() if request.param == "memory" else LMDBSaver(tmp_path / "store")
+    )
     with made as saver:
         yield saver
 
@@ -71,7 +73,9 @@ def nap(saver: Any) -> Flow[[float], list[float]]:
 
 
 @pytest.mark.usefixtures("pausing")
-def test_a_run_that_goes_on_sleeps_for_what_is_left(saver: Any, clock: SimpleNamespace) -> None:
+def test_a_run_that_goes_on_sleeps_for_what_is_left(
+    saver: Any, clock: SimpleNamespace
+) -> None:
     """When it ends is recorded when it begins, whatever comes between."""
     flow = nap(saver)
     for now in (0, 60, 119):
@@ -90,7 +94,9 @@ def test_a_run_that_goes_on_sleeps_for_what_is_left(saver: Any, clock: SimpleNam
 def test_the_nth_sleep_of_a_body_is_the_nth_whatever_time_it_computes(
     saver: Any, clock: SimpleNamespace
 ) -> None:
-    """As everybody writes it: an hour from now, twice. What was recorded first counts."""
+    """As everybody writes it: an hour from now, twice. What was recorded first
+    counts.
+    """
 
     @entrypoint(checkpointer=saver, executor="inline")
     def flow(_: int) -> list[float]:
@@ -119,7 +125,10 @@ def test_the_nth_sleep_of_a_body_is_the_nth_whatever_time_it_computes(
         (TimeOfDay(14, tzinfo=UTC), "1970-01-12T14:00:00+00:00"),
         (TimeOfDay(13, 46, 40, tzinfo=UTC), "1970-01-13T13:46:40+00:00"),
         (TimeOfDay(2, tzinfo=UTC), "1970-01-13T02:00:00+00:00"),
-        (TimeOfDay(1, 30, tzinfo=timezone(timedelta(hours=9))), "1970-01-12T16:30:00+00:00"),
+        (
+            TimeOfDay(1, 30, tzinfo=timezone(timedelta(hours=9))),
+            "1970-01-12T16:30:00+00:00",
+        ),
         (datetime(1970, 2, 1, tzinfo=UTC), "1970-02-01T00:00:00+00:00"),
         (1_000_100, "1970-01-12T13:48:20+00:00"),
     ],
@@ -179,12 +188,17 @@ def test_its_calls_are_shown_with_times_that_people_read(
         flow.run(datetime(1970, 2, 1, 12, tzinfo=UTC), id="a")
 
     saved = saver.load(Address("a"))
-    shown = ["sleep(until=1970-02-01T12:00:00+00:00)", "sleep until(1970-02-01T12:00:00+00:00)"]
+    shown = [
+        "sleep(until=1970-02-01T12:00:00+00:00)",
+        "sleep until(1970-02-01T12:00:00+00:00)",
+    ]
     assert shown == [work.name for work in work_of(saved) if work.is_call]
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
-def test_it_sleeps_in_the_process_that_drives_the_run(executor: str, clock: Any) -> None:
+def test_it_sleeps_in_the_process_that_drives_the_run(
+    executor: str, clock: Any
+) -> None:
     """Also where the task that sleeps runs in a worker, whose clock nobody changed."""
 
     @task
@@ -225,7 +239,10 @@ def test_a_coroutine_sleeps_beside_others(drive: Any, clock: SimpleNamespace) ->
         ({}, r"sleep\(None\): use seconds, or until="),
         ({"seconds": "5"}, r"sleep\('5'\): use seconds"),
         ({"seconds": 5, "until": 7.0}, "takes seconds, or until, not both"),
-        ({"until": "02:00"}, r"sleep\(until='02:00'\): use a datetime, a datetime.time"),
+        (
+            {"until": "02:00"},
+            r"sleep\(until='02:00'\): use a datetime, a datetime.time",
+        ),
     ],
 )
 def test_a_sleep_without_an_end_is_refused(asked: dict[str, Any], told: str) -> None:
@@ -282,7 +299,9 @@ def test_each_value_is_received_once_in_order(saver: Any) -> None:
 
 
 @pytest.mark.usefixtures("pausing")
-def test_what_was_received_is_received_again_if_that_was_not_recorded(saver: Any) -> None:
+def test_what_was_received_is_received_again_if_that_was_not_recorded(
+    saver: Any,
+) -> None:
     """As after a kill in between: the same call asks, and gets what it got."""
     saver.send_signal("a", "go", 1)
     saver.send_signal("a", "go", 2)
@@ -316,9 +335,13 @@ def test_without_a_checkpointer_nobody_can_send_one() -> None:
     """Both ends say so."""
     flow = receiver(None, 1)
 
-    with pytest.raises(ConfigurationError, match="nothing keeps the runs of this workflow"):
+    with pytest.raises(
+        ConfigurationError, match="nothing keeps the runs of this workflow"
+    ):
         flow.signal("a", "go", 1)
-    with pytest.raises(ConfigurationError, match="no checkpointer to keep what is sent"):
+    with pytest.raises(
+        ConfigurationError, match="no checkpointer to keep what is sent"
+    ):
         flow.run(1)
 
 
@@ -384,8 +407,11 @@ def test_what_waits_survives_kills(tmp_path: Path) -> None:
 
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(shifted)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
     assert "[1, 'sent while nothing ran', 2]\n" == ended.stdout, ended.stderr
     assert "1 2 " == (tmp_path / "ran").read_text()
@@ -409,5 +435,7 @@ def test_two_processes_send_beside_each_other_and_lose_nothing(tmp_path: Path) -
         assert [0, 0] == [sender.wait(60) for sender in senders]
         got = [saver.receive_signal("a", "go", f"call {n}")[0] for n in range(40)]  # type: ignore[index]
 
-    assert sorted(got) == sorted((name, n) for name in ("one", "two") for n in range(20))
+    assert sorted(got) == sorted(
+        (name, n) for name in ("one", "two") for n in range(20)
+    )
     assert [n for name, n in got if name == "one"] == [*range(20)]

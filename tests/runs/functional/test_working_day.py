@@ -1,7 +1,8 @@
-"""What happens to a program between two runs, and how much of its work is done again: nothing.
+"""What happens to a program between two runs, and how much of its work is done again:
+nothing.
 
-Each row edits a program that has failed at one of five items, and runs it again in a new process,
-in worker processes, with a store on disk, and with another home folder.
+Each row edits a program that has failed at one of five items, and runs it again in a
+new process, in worker processes, with a store on disk, and with another home folder.
 """
 
 from __future__ import annotations
@@ -97,17 +98,29 @@ class Day:
         **environment: str,
     ) -> Ran:
         """Run the program, as a user whose home folder is this one."""
-        kept = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
+        kept = {
+            name: value for name, value in os.environ.items() if name != KEY_VARIABLE
+        }
         ran = self.folder / "ran"
         ran.write_text("")
         done = subprocess.run(
             [python, "program.py", *(arguments or ("1,2,3,4,5",))],
-            cwd=self.folder, capture_output=True, text=True, timeout=120,
-            env={**kept, "PYTHONPATH": str(ROOT), "HOME": str(self.folder),
-                 "FLOWPREGEL_EXECUTOR": "processes", **environment},
-        )  # fmt: skip
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={
+                **kept,
+                "PYTHONPATH": str(ROOT),
+                "HOME": str(self.folder),
+                "FLOWPREGEL_EXECUTOR": "processes",
+                **environment,
+            },
+        )
         printed = (done.stdout.strip().splitlines() or [""])[-1]
-        return Ran(printed, sorted(int(line) for line in ran.read_text().split()), done.stderr)
+        return Ran(
+            printed, sorted(int(line) for line in ran.read_text().split()), done.stderr
+        )
 
 
 @pytest.fixture(scope="module")
@@ -164,16 +177,34 @@ ROWS = [
     Row("task fixed", [(FAILURE, "")], told=KEPT, apart=True),
     Row("log line", [("    value =", '    print("at", n)\n    value =')], told=KEPT),
     Row("assertion", [("    value =", "    assert n > 0\n    value =")], told=KEPT),
-    Row("local renamed", [("    value =", "    product ="), ("return value", "return product")]),
+    Row(
+        "local renamed",
+        [("    value =", "    product ="), ("return value", "return product")],
+    ),
     Row("comment of a helper", [("# A helper of the task.", "# Makes it a number.")]),
     Row("docstring", [("Double it.", "Return twice the number.")]),
     Row("annotations", [("def clean(n):", "def clean(n: int) -> int:")]),
-    Row("layout", [(CALLS, "[\n        double(\n            n\n        ) for n in numbers]")]),
-    Row("helper fixed", [HELPER], results=[20, 40, 60, 2080, 100], told=KEPT, apart=True),
-    Row("helper, rerun", [HELPER, RERUN], ran=ALL, results=[2020, 2040, 2060, 2080, 2100]),
+    Row(
+        "layout",
+        [(CALLS, "[\n        double(\n            n\n        ) for n in numbers]")],
+    ),
+    Row(
+        "helper fixed", [HELPER], results=[20, 40, 60, 2080, 100], told=KEPT, apart=True
+    ),
+    Row(
+        "helper, rerun",
+        [HELPER, RERUN],
+        ran=ALL,
+        results=[2020, 2040, 2060, 2080, 2100],
+    ),
     Row("default changed", [DEFAULT], results=[20, 40, 60, 120, 100], told=KEPT),
     Row("default, rerun", [DEFAULT, RERUN], ran=ALL, results=[30, 60, 90, 120, 150]),
-    Row("constant changed", [("SCALE = 10", "SCALE = 1")], results=[20, 40, 60, 8, 100], told=KEPT),
+    Row(
+        "constant changed",
+        [("SCALE = 10", "SCALE = 1")],
+        results=[20, 40, 60, 8, 100],
+        told=KEPT,
+    ),
     Row("task renamed", TASK_RENAMED, ran=ALL, told="5 run anew, 4 not asked for"),
     Row("task renamed, adopts", [*TASK_RENAMED, ADOPTS], told=ANSWERED, apart=True),
     Row("flow renamed", FLOW_RENAMED, ran=[], results=[], told="'program:study'"),
@@ -218,7 +249,13 @@ ROWS = [
         results=[20, 40, 60, 80, 100, 120, 140],
         told="4 answered from the record, 3 run anew",
     ),
-    Row("more items, not adopted", given=["1,2,3,4,5,6,7"], ran=[], results=[], told="adopt=True"),
+    Row(
+        "more items, not adopted",
+        given=["1,2,3,4,5,6,7"],
+        ran=[],
+        results=[],
+        told="adopt=True",
+    ),
     Row(
         "input corrected",
         given=["1,2,3,8,5", "--adopt"],

@@ -1,7 +1,9 @@
-"""Two days of a program: what its tasks report, and a process that runs many programs at once.
+"""Two days of a program: what its tasks report, and a process that runs many programs
+at once.
 
-``python -m tests.runs.functional.working_days JOBS`` imports the library once, and forks for each
-job, so that a program has a process of its own for some hundredths of a second.
+``python -m tests.runs.functional.working_days JOBS`` imports the library once, and
+forks for each job, so that a program has a process of its own for some hundredths of a
+second.
 """
 
 from __future__ import annotations
@@ -81,7 +83,10 @@ def _run(job: Job) -> None:
             note(AGAIN)
             outcome["again"] = repr(program.main())
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is what came of it
-        outcome = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+        outcome = {
+            "error": f"{type(error).__name__}: {error}",
+            "trace": traceback.format_exc(),
+        }
     Path(OUTCOME).write_text(json.dumps(outcome), encoding="utf-8")
 
 
@@ -104,6 +109,13 @@ def _run_all(jobs: list[Job]) -> None:
 
 
 if __name__ == "__main__":
-    for module in ("lmdb", "func", "graph", "checkpoint.lmdb", "executors.local", "pregel.runner"):
+    for module in (
+        "lmdb",
+        "func",
+        "graph",
+        "checkpoint.lmdb",
+        "executors.local",
+        "pregel.runner",
+    ):
         importlib.import_module(module if module == "lmdb" else f"flowpregel.{module}")
     _run_all([Job(*job) for job in json.load(sys.stdin)])

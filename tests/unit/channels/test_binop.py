@@ -130,7 +130,9 @@ def test_none_can_be_the_new_value() -> None:
 def test_two_overwrites_are_refused_with_name_and_remedy() -> None:
     channel = total(7)
 
-    with pytest.raises(InvalidUpdateError, match=r"'total' .* one Overwrite .* several; let one"):
+    with pytest.raises(
+        InvalidUpdateError, match=r"'total' .* one Overwrite .* several; let one"
+    ):
         channel.update([Overwrite(1), 2, {"__overwrite__": 3}])
 
     assert channel.get() == 7
@@ -160,7 +162,9 @@ def test_the_write_is_counted_from_the_first_also_when_that_is_the_start() -> No
 
 
 def test_a_reducer_has_to_be_callable() -> None:
-    with pytest.raises(ConfigurationError, match=r"a reducer is a function .* not 'add'"):
+    with pytest.raises(
+        ConfigurationError, match=r"a reducer is a function .* not 'add'"
+    ):
         BinaryOperatorAggregate(int, "add")  # type: ignore[arg-type]
 
 
@@ -187,7 +191,10 @@ def test_an_overwrite_is_safe_from_a_reducer_that_works_in_place() -> None:
 def test_what_cannot_be_copied_is_shared() -> None:
     lock = threading.Lock()
 
-    assert lock is BinaryOperatorAggregate(object, operator.add).from_checkpoint(lock).get()
+    assert (
+        lock
+        is BinaryOperatorAggregate(object, operator.add).from_checkpoint(lock).get()
+    )
 
 
 def test_it_keeps_its_name_and_start_when_restored_from_nothing() -> None:

@@ -111,7 +111,9 @@ def test_nobody_can_write_it(kind: type[Resource]) -> None:
     channel = named(kind)
 
     assert not channel.update([])
-    with pytest.raises(InvalidUpdateError, match="'db' is a Context and can only be read"):
+    with pytest.raises(
+        InvalidUpdateError, match="'db' is a Context and can only be read"
+    ):
         channel.update([1])  # type: ignore[list-item]
     assert not channel.consume()
     assert not channel.finish()
@@ -158,14 +160,18 @@ async def async_function() -> Any:
 def test_an_async_context_is_not_read_where_nothing_is_awaited(factory: Any) -> None:
     channel = named(factory)
 
-    with pytest.raises(ConfigurationError, match="only async nodes of an async run") as caught:
+    with pytest.raises(
+        ConfigurationError, match="only async nodes of an async run"
+    ) as caught:
         channel.get()
 
     assert caught.value.__notes__ == ["raised on entering the Context channel 'db'"]
 
 
 @pytest.mark.parametrize("factory", [AsyncOnly, async_function])
-def test_an_async_context_is_entered_once_and_left_from_another_os_thread(factory: Any) -> None:
+def test_an_async_context_is_entered_once_and_left_from_another_os_thread(
+    factory: Any,
+) -> None:
     channel = named(factory)
 
     async def story() -> list[Any]:
@@ -200,14 +206,18 @@ def test_a_failed_async_entry_says_which_and_can_be_tried_again() -> None:
     assert asyncio.run(story()) == 1
 
 
-@pytest.mark.parametrize(("factory", "message"), [(5, "not 5"), (closing(Resource()), "not <")])
+@pytest.mark.parametrize(
+    ("factory", "message"), [(5, "not 5"), (closing(Resource()), "not <")]
+)
 def test_a_factory_has_to_be_callable(factory: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Context(factory)
 
 
 def test_a_factory_that_makes_something_else_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"returned 5, which is not a context manager"):
+    with pytest.raises(
+        ConfigurationError, match=r"returned 5, which is not a context manager"
+    ):
         named(lambda: 5).get()
 
 

@@ -37,7 +37,9 @@ def log(reducer: Recorder) -> DeltaChannel[list[Any], Any]:
     return channel
 
 
-def test_a_new_channel_is_empty_and_a_restored_one_is_not(log: DeltaChannel[Any, Any]) -> None:
+def test_a_new_channel_is_empty_and_a_restored_one_is_not(
+    log: DeltaChannel[Any, Any],
+) -> None:
     assert not log.is_available()
     with pytest.raises(EmptyChannelError, match="'log'"):
         log.get()
@@ -49,7 +51,9 @@ def test_a_new_channel_is_empty_and_a_restored_one_is_not(log: DeltaChannel[Any,
     assert (restored.key, restored.snapshot_frequency) == ("log", 3)
 
 
-def test_a_superstep_is_one_call(log: DeltaChannel[Any, Any], reducer: Recorder) -> None:
+def test_a_superstep_is_one_call(
+    log: DeltaChannel[Any, Any], reducer: Recorder
+) -> None:
     assert log.update([1, 2])
     assert log.update([3])
     assert not log.update([])
@@ -133,12 +137,16 @@ class TestReplay:
         assert reducer.calls == [([7], [8, 9])]
         assert log.get() == [7, 8, 9]
 
-    def test_an_overwrite_with_none_starts_anew(self, log: DeltaChannel[Any, Any]) -> None:
+    def test_an_overwrite_with_none_starts_anew(
+        self, log: DeltaChannel[Any, Any]
+    ) -> None:
         log.replay([[1], [Overwrite(None)]])
 
         assert log.get() == []
 
-    def test_a_reducer_that_raises_changes_nothing(self, log: DeltaChannel[Any, Any]) -> None:
+    def test_a_reducer_that_raises_changes_nothing(
+        self, log: DeltaChannel[Any, Any]
+    ) -> None:
         restored = log.from_checkpoint([0])
 
         with pytest.raises(KeyError):
@@ -161,12 +169,17 @@ def test_a_copy_has_a_list_of_its_own(log: DeltaChannel[Any, Any]) -> None:
     [(None, []), (collections.abc.Mapping, {}), (set[int], set())],
 )
 def test_it_starts_with_what_its_type_makes(typ: Any, start: Any) -> None:
-    assert start == DeltaChannel(lambda state, _: state, typ).from_checkpoint(MISSING).get()
+    assert (
+        start
+        == DeltaChannel(lambda state, _: state, typ).from_checkpoint(MISSING).get()
+    )
 
 
 @pytest.mark.parametrize("frequency", [0, -1, 1.5, 1.0, True, False, "3"])
 def test_a_frequency_is_a_positive_int(frequency: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"snapshot_frequency is {frequency!r}; use"):
+    with pytest.raises(
+        ConfigurationError, match=f"snapshot_frequency is {frequency!r}; use"
+    ):
         DeltaChannel(list, snapshot_frequency=frequency)
 
 
@@ -176,8 +189,12 @@ def test_a_reducer_has_to_be_callable() -> None:
 
 
 def test_declarations_are_the_same_if_reducer_type_and_frequency_are() -> None:
-    def channel(frequency: int | None = None, typ: Any = list) -> DeltaChannel[Any, Any]:
-        return DeltaChannel(lambda state, writes: state, typ, snapshot_frequency=frequency)
+    def channel(
+        frequency: int | None = None, typ: Any = list
+    ) -> DeltaChannel[Any, Any]:
+        return DeltaChannel(
+            lambda state, writes: state, typ, snapshot_frequency=frequency
+        )
 
     assert channel() == channel()
     assert channel(1) != channel()

@@ -44,7 +44,9 @@ def test_none_is_a_value() -> None:
 def test_two_writes_are_refused_with_name_and_remedy() -> None:
     channel = LastValue(int, "count").from_checkpoint(7)
 
-    with pytest.raises(InvalidUpdateError, match=r"'count' .* one value .* not 2; .* reducer"):
+    with pytest.raises(
+        InvalidUpdateError, match=r"'count' .* one value .* not 2; .* reducer"
+    ):
         channel.update([1, 2])
 
     assert channel.get() == 7

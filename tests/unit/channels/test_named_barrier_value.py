@@ -18,7 +18,9 @@ def barrier(*seen: str) -> NamedBarrierValue[str]:
 
 
 def late(finished: bool, *seen: str) -> NamedBarrierValueAfterFinish[str]:
-    return NamedBarrierValueAfterFinish(str, NAMES).from_checkpoint((set(seen), finished))
+    return NamedBarrierValueAfterFinish(str, NAMES).from_checkpoint(
+        (set(seen), finished)
+    )
 
 
 def test_it_waits_for_all_of_its_names() -> None:
@@ -44,7 +46,9 @@ def test_only_new_names_are_a_change() -> None:
 def test_an_unknown_name_is_refused_with_name_and_remedy(write: Any) -> None:
     channel = barrier("left")
 
-    with pytest.raises(InvalidUpdateError, match="'join' waits for 'left', 'right', and was"):
+    with pytest.raises(
+        InvalidUpdateError, match="'join' waits for 'left', 'right', and was"
+    ):
         channel.update(["right", write])
 
     assert {"left"} == channel.checkpoint()
@@ -126,7 +130,9 @@ class TestAfterFinish:
         assert (set(), False) == shown.checkpoint()
 
     def test_a_name_that_was_added_since_has_to_be_waited_for(self) -> None:
-        restored = NamedBarrierValueAfterFinish(str, {"a", "b"}).from_checkpoint(({"a"}, True))
+        restored = NamedBarrierValueAfterFinish(str, {"a", "b"}).from_checkpoint(
+            ({"a"}, True)
+        )
 
         assert ({"a"}, False) == restored.checkpoint()
 
@@ -135,4 +141,6 @@ class TestAfterFinish:
             late(False).update(["middle"])
 
     def test_it_restores_from_nothing(self) -> None:
-        assert (set(), False) == late(True, "left", "right").from_checkpoint(MISSING).checkpoint()
+        assert (set(), False) == late(True, "left", "right").from_checkpoint(
+            MISSING
+        ).checkpoint()

@@ -55,7 +55,9 @@ def test_a_guarded_channel_refuses_two_writes_with_name_and_remedy(kind: type) -
     channel.key = "note"
     channel.update([7])
 
-    with pytest.raises(InvalidUpdateError, match=rf"'note' .* not 2; .*{kind.__name__}\(typ, gua"):
+    with pytest.raises(
+        InvalidUpdateError, match=rf"'note' .* not 2; .*{kind.__name__}\(typ, gua"
+    ):
         channel.update([1, 2])
 
     assert channel.get() == 7

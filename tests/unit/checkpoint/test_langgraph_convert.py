@@ -57,13 +57,20 @@ def test_a_record_survives_the_dict():
     )
 
     shown, metadata = shapes.dict_of(checkpoint), shapes.metadata_of(checkpoint)
-    found = shapes.checkpoint_of(shown, metadata, parent_id="1", values=shown["channel_values"])
+    found = shapes.checkpoint_of(
+        shown, metadata, parent_id="1", values=shown["channel_values"]
+    )
 
     assert found == checkpoint
 
 
 def test_a_dict_of_an_older_format_stays_one():
-    given_dict = {"v": 1, "id": "1", "ts": "2026-01-01T00:00:00+00:00", "channel_values": {}}
+    given_dict = {
+        "v": 1,
+        "id": "1",
+        "ts": "2026-01-01T00:00:00+00:00",
+        "channel_values": {},
+    }
 
     record = shapes.checkpoint_of(given_dict, {}, parent_id=None, values={})
 

@@ -1,4 +1,5 @@
-"""Functions with something of everything: every Python on this machine digests them alike.
+"""Functions with something of everything: every Python on this machine digests them
+alike.
 
 Run as a program, it prints the digests as JSON.
 """
@@ -159,11 +160,25 @@ def matches(first: Any, values: list[Any], last: Any, third: int) -> Any:
     found = sorted(values, key=lambda pair: (pair[0], -pair[1]))[::-1]
     print(*found, sep="", end=here.join("a", FOLDER.name))
     return (
-        Pair(1, 2), Level.LOW, TABLE, PATTERN, ORIGIN.moved(), DOUBLE.twice(1),
-        cached(3), wrapped(1), STEPS, SET_OF_STEPS, json.dumps, math.pi, os.path.join,
-        (lambda: 1)(), (not third and 0) or 10**20, 1_000 if last else 0x10 @ 3, ~3,
+        Pair(1, 2),
+        Level.LOW,
+        TABLE,
+        PATTERN,
+        ORIGIN.moved(),
+        DOUBLE.twice(1),
+        cached(3),
+        wrapped(1),
+        STEPS,
+        SET_OF_STEPS,
+        json.dumps,
+        math.pi,
+        os.path.join,
+        (lambda: 1)(),
+        (not third and 0) or 10**20,
+        1_000 if last else 0x10 @ 3,
+        ~3,
         [*values, STATE],
-    )  # fmt: skip
+    )
 
 
 async def waits(things: Any) -> Any:
@@ -208,4 +223,8 @@ if __name__ == "__main__":
     from flowpregel._code.digest import code_digest
 
     found = {name: code_digest(sample) for name, sample in SAMPLES.items()}
-    print(json.dumps({name: [each.digest, dict(each.parts)] for name, each in found.items()}))
+    print(
+        json.dumps(
+            {name: [each.digest, dict(each.parts)] for name, each in found.items()}
+        )
+    )

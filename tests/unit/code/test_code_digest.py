@@ -27,18 +27,28 @@ BASE = """
 SAME = {
     "docstring": BASE.replace("rows = []", '"""Parse it."""\n        rows = []'),
     "comment": BASE.replace("rows = []", "rows = []  # all of them"),
-    "annotations": BASE.replace("path, sep", "path: str, sep: str").replace("se):", "se) -> list:"),
+    "annotations": BASE.replace("path, sep", "path: str, sep: str").replace(
+        "se):", "se) -> list:"
+    ),
     "annotated local": BASE.replace("rows = []", "rows: list[str] = []"),
-    "layout": BASE.replace("(path.split(sep))", "(\n            path.split(\n     sep,\n    ))"),
+    "layout": BASE.replace(
+        "(path.split(sep))", "(\n            path.split(\n     sep,\n    ))"
+    ),
     "declared local": BASE.replace("rows = []", "rows: list[str]\n        rows = []"),
-    "quotes": BASE.replace('","', "','").replace('f"line {number}"', "f'line {number}'"),
-    "local": BASE.replace("rows", "all_rows").replace("number", "index").replace("part", "p"),
-    "shadowing local": BASE.replace("[part.strip() for part in", "[line.strip() for line in"),
+    "quotes": BASE.replace('","', "','").replace(
+        'f"line {number}"', "f'line {number}'"
+    ),
+    "local": BASE.replace("rows", "all_rows")
+    .replace("number", "index")
+    .replace("part", "p"),
+    "shadowing local": BASE.replace(
+        "[part.strip() for part in", "[line.strip() for line in"
+    ),
     "pass": BASE.replace("return rows", "pass\n        return rows"),
     "moved": "\n\nX = 1\n\n" + textwrap.dedent(BASE),
     "unused import": "    import json\n" + BASE,
     "renamed": BASE.replace("parse", "parse_all"),
-}  # fmt: skip
+}
 
 OTHER = {
     "attribute": BASE.replace("rows = []", "parse.n: int = 1\n        rows = []"),
@@ -56,7 +66,9 @@ OTHER = {
     "swapped locals": BASE.replace("append([part", "append([number"),
     "statement": BASE.replace("return rows", "rows.pop()\n        return rows"),
     "log line": BASE.replace("return rows", "print(rows)\n        return rows"),
-    "decorator": BASE.replace("    def", "    import functools\n    @functools.cache\n    def"),
+    "decorator": BASE.replace(
+        "    def", "    import functools\n    @functools.cache\n    def"
+    ),
     "star": BASE.replace("sep=", "*sep").replace('","', "").replace(", *, ", ", "),
     "another builtin": BASE.replace("enumerate", "zip"),
     "shadowed builtin": "    enumerate = list\n" + BASE,
@@ -73,13 +85,16 @@ def test_what_means_the_same_has_the_same_digest(load: Import, kind: str) -> Non
     assert SAME[kind] != BASE
 
     assert (
-        code_digest(parse_of(load(BASE))).digest == code_digest(parse_of(load(SAME[kind]))).digest
+        code_digest(parse_of(load(BASE))).digest
+        == code_digest(parse_of(load(SAME[kind]))).digest
     )
 
 
 def test_what_means_something_else_has_another_digest(load: Import) -> None:
     """Each of them its own."""
-    digests = {code_digest(parse_of(load(each))).digest for each in (BASE, *OTHER.values())}
+    digests = {
+        code_digest(parse_of(load(each))).digest for each in (BASE, *OTHER.values())
+    }
 
     assert 1 + len(OTHER) == len(digests)
 
@@ -104,9 +119,13 @@ def test_what_means_something_else_has_another_digest(load: Import) -> None:
         ("f'{x:{x}}'", "f'{x:x}'", False),
     ],
 )
-def test_names_are_those_of_their_scope(load: Import, one: str, other: str, same: bool) -> None:
+def test_names_are_those_of_their_scope(
+    load: Import, one: str, other: str, same: bool
+) -> None:
     """A comprehension, a lambda and a function may each have an `x` of their own."""
-    first, second = (load(f"def parse(x):\n    return {each}\n") for each in (one, other))
+    first, second = (
+        load(f"def parse(x):\n    return {each}\n") for each in (one, other)
+    )
 
     assert same == (code_digest(first.parse).digest == code_digest(second.parse).digest)
 
@@ -123,7 +142,14 @@ def test_global_and_nonlocal_names_are_not_locals(load: Import) -> None:
             inner()
             return count
     """
-    declared = [("", ""), ("", "global count"), ("", "nonlocal count"), ("global count", "")]
-    digests = {code_digest(load(source.format(*each)).parse).digest for each in declared}
+    declared = [
+        ("", ""),
+        ("", "global count"),
+        ("", "nonlocal count"),
+        ("global count", ""),
+    ]
+    digests = {
+        code_digest(load(source.format(*each)).parse).digest for each in declared
+    }
 
     assert len(declared) == len(digests)

@@ -33,8 +33,14 @@ def test_a_task_has_the_digest_of_its_function(load: Import) -> None:
         def parse(x):
             return x
     """
-    decorators = ["", "@task", "@task(timeout=3, retry_policy=RetryPolicy(max_attempts=2))"]
-    digests = {code_digest(load(source.format(each)).parse).digest for each in decorators}
+    decorators = [
+        "",
+        "@task",
+        "@task(timeout=3, retry_policy=RetryPolicy(max_attempts=2))",
+    ]
+    digests = {
+        code_digest(load(source.format(each)).parse).digest for each in decorators
+    }
     cached = code_digest(load(source.format("@task\n        @lru_cache")).parse)
 
     assert 1 == len(digests)
@@ -56,10 +62,13 @@ def test_tasks_that_a_body_calls_count_by_name_if_asked_for(load: Import) -> Non
     one, two = (load(source.format(n)) for n in (1, 2))
 
     assert code_digest(one.body).digest != code_digest(two.body).digest
-    digests = {code_digest(each.body, through_tasks=False).digest for each in (one, two)}
+    digests = {
+        code_digest(each.body, through_tasks=False).digest for each in (one, two)
+    }
     assert 1 == len(digests)
     assert {"helper", "body", "parse"} == {
-        name.partition(":")[2] for name in code_digest(one.body, through_tasks=False).parts
+        name.partition(":")[2]
+        for name in code_digest(one.body, through_tasks=False).parts
     }
 
 
@@ -131,16 +140,29 @@ KINDS = """
 
 @pytest.mark.parametrize(
     "name",
-    ["object_", "method", "static", "class_method", "class_", "partial", "cached", "wrapped",
-     "closure", "nested"],
-)  # fmt: skip
+    [
+        "object_",
+        "method",
+        "static",
+        "class_method",
+        "class_",
+        "partial",
+        "cached",
+        "wrapped",
+        "closure",
+        "nested",
+    ],
+)
 def test_every_kind_of_callable_is_looked_into(load: Import, name: str) -> None:
     """Its own code, what it inherits and wraps, and the values it carries along."""
     usual = {"shared": 1, "factor": 2, "state": 3}
     changes: list[dict[str, int]] = [{}, {"shared": 7}]
     if name not in ("static", "class_method", "class_"):
         changes.append({"state": 7})
-    made = [getattr(load(KINDS.format(**{**usual, **each})), name) for each in [{}, *changes]]
+    made = [
+        getattr(load(KINDS.format(**{**usual, **each})), name)
+        for each in [{}, *changes]
+    ]
     digests = [code_digest(each).digest for each in made]
 
     assert digests[0] == digests[1]
@@ -164,7 +186,9 @@ def test_lambdas_on_one_line_are_told_apart(load: Import) -> None:
 
 
 def test_a_definition_is_found_wherever_it_is(load: Import) -> None:
-    """Under a condition, after text that looks like code, with decorators over many lines."""
+    """Under a condition, after text that looks like code, with decorators over many
+    lines.
+    """
     source = '''TEXT = """
 def parse():
     return 0
@@ -208,9 +232,13 @@ def test_what_wraps_itself_has_a_digest(load: Import) -> None:
 def test_a_class_without_source_counts_by_its_public_names(load: Import) -> None:
     """A named tuple, for example."""
     source = (
-        "from collections import namedtuple\nP = namedtuple('P', {!r})\ndef f():\n    return P\n"
+        "from collections import namedtuple\nP = namedtuple('P', {!r})\ndef f():\n    "
+        "return P\n"
     )
-    digests = {code_digest(load(source.format(each)).f).digest for each in ("a b", "b a", "a c")}
+    digests = {
+        code_digest(load(source.format(each)).f).digest
+        for each in ("a b", "b a", "a c")
+    }
 
     assert 3 == len(digests)
 
@@ -239,12 +267,19 @@ def test_a_cell_of_a_notebook_is_source() -> None:
 
     def made(source: str) -> CodeDigest:
         name = f"<cell {next(_numbers)}>"
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        linecache.cache[name] = (
+            len(source),
+            None,
+            source.splitlines(keepends=True),
+            name,
+        )
         space: dict[str, Any] = {"__name__": "__main__"}
         exec(compile(source, name, "exec"), space)
         return code_digest(space["f"])
 
-    source = "class C:\n    def __init__(self): self.x = {}\n{}def f(n):\n    return C()\n"
+    source = (
+        "class C:\n    def __init__(self): self.x = {}\n{}def f(n):\n    return C()\n"
+    )
     one, two = made(source.format(1, "")), made(source.format(1, "x = 1\n"))
 
     assert one.digest == two.digest != made(source.format(2, "")).digest
@@ -275,7 +310,9 @@ def test_code_that_is_nested_very_deeply_is_told_by_its_bytecode(load: Import) -
 
 
 def test_a_file_that_is_no_longer_what_was_loaded_is_not_believed(load: Import) -> None:
-    """If that can be seen: lines have moved. The digest is that of the code that runs."""
+    """If that can be seen: lines have moved. The digest is that of the code that
+    runs.
+    """
     module = load("def parse(x):\n    return x\n")
     before = code_digest(module.parse)
     file = Path(str(module.__file__))
@@ -295,7 +332,9 @@ def test_a_program_on_standard_input_has_digests() -> None:
     assert "__main__:f __main__:K" == run("-", given=program)
 
 
-def test_a_function_by_value_has_the_same_digest_in_another_process(tmp_path: Path) -> None:
+def test_a_function_by_value_has_the_same_digest_in_another_process(
+    tmp_path: Path,
+) -> None:
     """Workers get the functions of the main program by value."""
     (tmp_path / "script.py").write_text(
         "import subprocess, sys\n"
@@ -306,7 +345,8 @@ def test_a_function_by_value_has_the_same_digest_in_another_process(tmp_path: Pa
         "def helper(n):\n    return C().m() + n\n"
         "def f(n):\n    return helper(n) + K\n"
         "code = 'import sys, pickle as p; f = p.load(sys.stdin.buffer);'\n"
-        "code += 'from flowpregel._code.digest import code_digest as d; print(d(f).digest)'\n"
+        "code += 'from flowpregel._code.digest import code_digest as d; "
+        "print(d(f).digest)'\n"
         "print(code_digest(f).digest)\n"
         "sys.stdout.flush()\n"
         "subprocess.run([sys.executable, '-c', code], input=dumps(f), check=True)\n"
@@ -326,11 +366,14 @@ def test_a_function_by_value_knows_its_file_in_another_process() -> None:
 
     there = loads(dumps(outer))
 
-    assert (__file__, __file__) == (there.__code__.co_filename, there().__code__.co_filename)
+    assert (__file__, __file__) == (
+        there.__code__.co_filename,
+        there().__code__.co_filename,
+    )
     assert outer.__code__.co_firstlineno == there.__code__.co_firstlineno
 
 
-# ---------------------------------------------------------------- every Python, many threads
+# every Python, many threads ------------------------------------------------
 
 
 @pytest.mark.parametrize("python", PYTHONS)

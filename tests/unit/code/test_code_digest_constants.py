@@ -1,4 +1,6 @@
-"""Digests of code: an edit of a constant counts, whatever kind of object it is, or it is told."""
+"""Digests of code: an edit of a constant counts, whatever kind of object it is, or it
+is told.
+"""
 
 from __future__ import annotations
 
@@ -97,14 +99,32 @@ EDITED = [
     ("enum.Enum('Color', {'RED': 1})(1)", "enum.Enum('Color', {'RED': 2})(2)"),
     ("Point(1)", "Point(2)"),
     ("Model(a=1)", "Model(a=2)"),
-    ("pydantic.create_model('Out', a=(int, 1))", "pydantic.create_model('Out', b=(int, 1))"),
-    ("pydantic.create_model('Out', a=(int, 1))", "pydantic.create_model('Out', a=(int, 2))"),
-    ("pydantic.create_model('Out', a=(int, 1))", "pydantic.create_model('Out', a=(str, 1))"),
+    (
+        "pydantic.create_model('Out', a=(int, 1))",
+        "pydantic.create_model('Out', b=(int, 1))",
+    ),
+    (
+        "pydantic.create_model('Out', a=(int, 1))",
+        "pydantic.create_model('Out', a=(int, 2))",
+    ),
+    (
+        "pydantic.create_model('Out', a=(int, 1))",
+        "pydantic.create_model('Out', a=(str, 1))",
+    ),
     ("typing.TypedDict('Out', {'a': int})", "typing.TypedDict('Out', {'b': int})"),
-    ("typing.NamedTuple('Out', [('a', int)])", "typing.NamedTuple('Out', [('b', int)])"),
-    ("dataclasses.make_dataclass('Out', ['a'])", "dataclasses.make_dataclass('Out', ['b'])"),
+    (
+        "typing.NamedTuple('Out', [('a', int)])",
+        "typing.NamedTuple('Out', [('b', int)])",
+    ),
+    (
+        "dataclasses.make_dataclass('Out', ['a'])",
+        "dataclasses.make_dataclass('Out', ['b'])",
+    ),
     ("collections.namedtuple('P', 'a b')", "collections.namedtuple('P', 'b a')"),
-    ("collections.namedtuple('P', 'a b')(1, 2)", "collections.namedtuple('P', 'b a')(1, 2)"),
+    (
+        "collections.namedtuple('P', 'a b')(1, 2)",
+        "collections.namedtuple('P', 'b a')(1, 2)",
+    ),
     ("class_in_function(1)", "class_in_function(2)"),
     ("class_in_function(1)()", "class_in_function(2)()"),
     ("class_with_closure(1)", "class_with_closure(2)"),
@@ -118,7 +138,10 @@ EDITED = [
     ("table('a')", "table('b')"),
     ("frozenset({Point(1), Point(2)})", "frozenset({Point(1), Point(3)})"),
     ("[*range(20_000)]", "[*range(19_999), 0]"),
-    ("contextvars.ContextVar('v', default=1)", "contextvars.ContextVar('v', default=2)"),
+    (
+        "contextvars.ContextVar('v', default=1)",
+        "contextvars.ContextVar('v', default=2)",
+    ),
     ("math.exp", "cmath.exp"),
     ("bytearray(b'a')", "bytearray(b'b')"),
     ("memoryview(b'a')", "memoryview(b'b')"),
@@ -130,7 +153,9 @@ EDITED = [
 
 def digests(load: Import, *constants: str) -> list[str]:
     """Return the digest of `work` for each constant; each can be looked into."""
-    found = [code_digest(load(MODULE.replace("{}", each, 1)).work) for each in constants]
+    found = [
+        code_digest(load(MODULE.replace("{}", each, 1)).work) for each in constants
+    ]
     assert {()} == {each.unseen for each in found}
     return [each.digest for each in found]
 
@@ -144,15 +169,27 @@ def test_an_edited_constant_counts(load: Import, old: str, new: str) -> None:
 
 
 TOOLS = [
-    "threading.Lock()", "threading.Event()", "logging.getLogger('a')", "threading.local()",
-    "weakref.WeakValueDictionary()", "concurrent.futures.ThreadPoolExecutor(1)", "sys.stdout",
-    "random.random", "random.randint", "numpy.random.rand", "numpy.sin", "numpy", "print",
-]  # fmt: skip
+    "threading.Lock()",
+    "threading.Event()",
+    "logging.getLogger('a')",
+    "threading.local()",
+    "weakref.WeakValueDictionary()",
+    "concurrent.futures.ThreadPoolExecutor(1)",
+    "sys.stdout",
+    "random.random",
+    "random.randint",
+    "numpy.random.rand",
+    "numpy.sin",
+    "numpy",
+    "print",
+]
 
 
 @pytest.mark.parametrize("constant", TOOLS)
 def test_what_no_result_is_made_of_is_no_news(load: Import, constant: str) -> None:
-    """Locks, loggers, threads, modules and functions have nothing that an edit could change."""
+    """Locks, loggers, threads, modules and functions have nothing that an edit could
+    change.
+    """
     first, again = digests(load, constant, constant)
 
     assert first == again
@@ -181,14 +218,21 @@ def test_what_cannot_be_looked_into_is_named(load: Import, constant: str) -> Non
 
 
 def test_objects_without_an_end_have_a_digest(load: Import) -> None:
-    """A mock makes another mock, of another class, whenever it is asked for something."""
-    source = "import unittest.mock\nDATA = unittest.mock.Mock()\ndef work():\n    return DATA\n"
+    """A mock makes another mock, of another class, whenever it is asked for
+    something.
+    """
+    source = (
+        "import unittest.mock\nDATA = unittest.mock.Mock()\ndef work():\n    return "
+        "DATA\n"
+    )
 
     assert code_digest(load(source).work).unseen
 
 
 def test_a_container_that_code_fills_is_no_other_code_by_that(load: Import) -> None:
-    """But one that something else changes is, and so is a name that is bound to another one."""
+    """But one that something else changes is, and so is a name that is bound to another
+    one.
+    """
     source = """
         ROWS, LIMITS = [], {"n": 1}
         def work():
@@ -215,7 +259,8 @@ UNSEEN = {
     "Data": "import os\ndef work():\n    return os.environ['K']\n",
     "State": "K = {}\ndef work():\n    global K\n    K = K\n    return K\n",
     "Objects without content": (
-        "import sqlite3\nK = sqlite3.connect(':memory:', timeout={})\ndef work():\n    return K\n"
+        "import sqlite3\nK = sqlite3.connect(':memory:', timeout={})\ndef work():\n    "
+        "return K\n"
     ),
 }
 """By the items of the list in the docs, programs whose edit is not seen."""
@@ -230,9 +275,15 @@ def test_what_the_docs_list_is_not_seen(load: Import, item: str) -> None:
 
 
 def test_the_list_in_the_docs_is_complete() -> None:
-    """It has each item that is tested here, and code without a source, which counts otherwise."""
-    page = (ROOT / "docs/how-to/change-code-while-a-run-is-unfinished.md").read_text("utf-8")
-    section = page.partition("## What the digest cannot see")[2].partition("\nGive such")[0]
+    """It has each item that is tested here, and code without a source, which counts
+    otherwise.
+    """
+    page = (ROOT / "docs/how-to/change-code-while-a-run-is-unfinished.md").read_text(
+        "utf-8"
+    )
+    section = page.partition("## What the digest cannot see")[2].partition(
+        "\nGive such"
+    )[0]
     items = re.findall(r"^\* \*\*(.+?)\*\*", section, re.MULTILINE)
 
     assert [*UNSEEN, "Code without a source"] == items

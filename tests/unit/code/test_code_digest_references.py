@@ -24,7 +24,9 @@ def changed(old: CodeDigest, new: CodeDigest) -> list[str]:
         for each in (old, new)
     ]
     return sorted(
-        name for name in {*parts[0], *parts[1]} if parts[0].get(name) != parts[1].get(name)
+        name
+        for name in {*parts[0], *parts[1]}
+        if parts[0].get(name) != parts[1].get(name)
     )
 
 
@@ -68,7 +70,9 @@ def test_helpers_and_constants_count(
 ) -> None:
     """However far away they are; and the digest says which of them changed."""
     before = code_digest(getattr(load(MAIN, helpers=HELPERS), function))
-    after = code_digest(getattr(load(MAIN, helpers=HELPERS.replace(old, new)), function))
+    after = code_digest(
+        getattr(load(MAIN, helpers=HELPERS.replace(old, new)), function)
+    )
 
     assert parts == changed(before, after)
     assert (not parts) == (before.digest == after.digest)
@@ -83,7 +87,9 @@ def test_a_module_that_an_outer_function_imports_counts(load: Import) -> None:
         parse = make()
     """
     before = code_digest(load(main, helpers=HELPERS).parse)
-    after = code_digest(load(main, helpers=HELPERS.replace("strip()", "rstrip()")).parse)
+    after = code_digest(
+        load(main, helpers=HELPERS.replace("strip()", "rstrip()")).parse
+    )
 
     assert ["helpers:strip"] == changed(before, after)
 
@@ -92,15 +98,23 @@ def test_a_helper_may_move(load: Import) -> None:
     """In which module it is does not count, but which one is called does."""
     main = "from .{} import clean\ndef parse(x):\n    return clean(x)\n"
     one = load(main.format("a"), a="def clean(x):\n    return 1\n")
-    moved = load(main.format("b"), b="X = 2\ndef clean(y):\n    return 1\n".replace("y", "x"))
+    moved = load(
+        main.format("b"), b="X = 2\ndef clean(y):\n    return 1\n".replace("y", "x")
+    )
 
     assert code_digest(one.parse).digest == code_digest(moved.parse).digest
 
 
 def test_helpers_that_swap_their_code_are_told_apart(load: Import) -> None:
     """Although all parts together are what they were."""
-    source = "def a():\n    return {}\ndef b():\n    return {}\ndef parse():\n    return a(), b()\n"
-    digests = {code_digest(load(source.format(*each)).parse).digest for each in ((1, 2), (2, 1))}
+    source = (
+        "def a():\n    return {}\ndef b():\n    return {}\ndef parse():\n    return "
+        "a(), b()\n"
+    )
+    digests = {
+        code_digest(load(source.format(*each)).parse).digest
+        for each in ((1, 2), (2, 1))
+    }
 
     assert 2 == len(digests)
 
@@ -122,16 +136,54 @@ def test_helpers_that_call_each_other_have_a_digest(load: Import) -> None:
 
 
 CONSTANTS = [
-    "1", "1.0", "True", "'1'", "b'1'", "None", "(1,)", "[1]", "{1}", "{1: 2}", "{1: 3}", "-1",
-    "10**5000", "[clean]", "[other]", "{'a': clean}", "Color.RED", "Color.BLUE", "Point(1)",
-    "Point(2)", "pathlib.PurePosixPath('a')", "re.compile('a')", "re.compile('a', re.I)",
-    "functools.partial(clean, 1)", "functools.partial(clean, 2)", "functools.partial(other, 1)",
-    "Point(1).method", "datetime.date(2024, 1, 2)", "range(3)", "math.floor", "math.ceil",
-    "threading.Lock()", "numpy.zeros(3)", "Plain(1)", "Plain(2)", "Point", "Color", "os.path.join",
-    "numpy.sin", "numpy.cos",
-    "LOOP", "[lambda: 1, lambda: 2]",
-    "static", "managed", "deque([1])", "[*range(20_000)]", "[*range(20_001)]",
-]  # fmt: skip
+    "1",
+    "1.0",
+    "True",
+    "'1'",
+    "b'1'",
+    "None",
+    "(1,)",
+    "[1]",
+    "{1}",
+    "{1: 2}",
+    "{1: 3}",
+    "-1",
+    "10**5000",
+    "[clean]",
+    "[other]",
+    "{'a': clean}",
+    "Color.RED",
+    "Color.BLUE",
+    "Point(1)",
+    "Point(2)",
+    "pathlib.PurePosixPath('a')",
+    "re.compile('a')",
+    "re.compile('a', re.I)",
+    "functools.partial(clean, 1)",
+    "functools.partial(clean, 2)",
+    "functools.partial(other, 1)",
+    "Point(1).method",
+    "datetime.date(2024, 1, 2)",
+    "range(3)",
+    "math.floor",
+    "math.ceil",
+    "threading.Lock()",
+    "numpy.zeros(3)",
+    "Plain(1)",
+    "Plain(2)",
+    "Point",
+    "Color",
+    "os.path.join",
+    "numpy.sin",
+    "numpy.cos",
+    "LOOP",
+    "[lambda: 1, lambda: 2]",
+    "static",
+    "managed",
+    "deque([1])",
+    "[*range(20_000)]",
+    "[*range(20_001)]",
+]
 CONSTANT = """
     import contextlib, datetime, enum, functools, math, os.path, pathlib, re, threading
     from collections import deque
@@ -178,7 +230,9 @@ def test_order_counts_in_no_set_and_no_dict(load: Import) -> None:
     """Neither of constants nor of functions."""
     one = "({1: 'a', 2: clean}, {clean, other, 'a', 'b', None})"
     two = "({2: clean, 1: 'a'}, {None, 'b', 'a', other, clean})"
-    digests = {code_digest(load(CONSTANT.format(each)).parse).digest for each in (one, two)}
+    digests = {
+        code_digest(load(CONSTANT.format(each)).parse).digest for each in (one, two)
+    }
 
     assert 1 == len(digests)
 
@@ -202,7 +256,8 @@ def test_what_a_decorator_from_elsewhere_wraps_counts(load: Import) -> None:
 def test_what_has_no_content_counts_by_its_type_and_says_so(load: Import) -> None:
     """Connections and the like: the note stands with the part."""
     module = load(
-        "import sqlite3\nDATA = sqlite3.connect(':memory:')\ndef parse():\n    return DATA\n"
+        "import sqlite3\nDATA = sqlite3.connect(':memory:')\ndef parse():\n    return "
+        "DATA\n"
     )
     found = code_digest(module.parse)
     part = found.parts[f"{module.__name__}:DATA"]
@@ -233,7 +288,10 @@ def test_a_name_that_is_rebound_while_running_is_no_constant(load: Import) -> No
 
 def test_what_is_from_elsewhere_counts_by_name(load: Import) -> None:
     """The standard library and installed packages."""
-    source = "from json import {0}\nimport {1} as np\ndef parse(x):\n    return {0}(np.sum(x))\n"
+    source = (
+        "from json import {0}\nimport {1} as np\ndef parse(x):\n    return "
+        "{0}(np.sum(x))\n"
+    )
     one, two, three = (
         code_digest(load(source.format(*each)).parse)
         for each in (("dumps", "numpy"), ("loads", "numpy"), ("dumps", "math"))
@@ -243,8 +301,12 @@ def test_what_is_from_elsewhere_counts_by_name(load: Import) -> None:
     assert 3 == len({one.digest, two.digest, three.digest})
 
 
-def test_a_module_of_a_script_is_looked_into_but_no_installed_one(tmp_path: Path) -> None:
-    """What lies in the folder of a script belongs to it, unless it is an environment."""
+def test_a_module_of_a_script_is_looked_into_but_no_installed_one(
+    tmp_path: Path,
+) -> None:
+    """What lies in the folder of a script belongs to it, unless it is an
+    environment.
+    """
     installed = tmp_path / "venv" / "site-packages"
     installed.mkdir(parents=True)
     (installed / "theirs.py").write_text("def theirs():\n    return 1\n")

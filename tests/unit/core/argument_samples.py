@@ -122,5 +122,8 @@ SAMPLES: dict[str, Any] = {
 
 def show() -> None:
     """Print the digests of all samples as JSON."""
-    found = {name: arguments_digest((each,), {"k": each}, name) for name, each in SAMPLES.items()}
+    found = {
+        name: arguments_digest((each,), {"k": each}, name)
+        for name, each in SAMPLES.items()
+    }
     print(json.dumps(found))

@@ -14,7 +14,9 @@ from tests.crash_driver import CrashDriver
 
 
 def node(name: str, call: Callable[[Any], Any] = str, **fields: Any) -> Node:
-    """Return a node that the input triggers, and that writes what *call* returns to ``out``."""
+    """Return a node that the input triggers, and that writes what *call* returns to
+    ``out``.
+    """
     defaults: dict[str, Any] = {
         "steps": (callee_of(call),),
         "triggers": ("a",),
@@ -43,7 +45,9 @@ def program(*nodes: Node, **channels: Any) -> Program:
 
 
 def ends(**outcomes: Any) -> Callable[[Task], Outcome | None]:
-    """Return a script by which the tasks of named nodes end as given, attempt by attempt."""
+    """Return a script by which the tasks of named nodes end as given, attempt by
+    attempt.
+    """
 
     def script(task: Task) -> Outcome | None:
         found = outcomes.get(task.name)
@@ -57,11 +61,16 @@ def ends(**outcomes: Any) -> Callable[[Task], Outcome | None]:
 def submitted(driver: CrashDriver) -> list[Task]:
     """Return the tasks that the newest run has started, attempt by attempt."""
     return [
-        task for effect in driver.effects if isinstance(effect, Submit) for task in effect.tasks
+        task
+        for effect in driver.effects
+        if isinstance(effect, Submit)
+        for task in effect.tasks
     ]
 
 
-def called(driver: CrashDriver, caller: Task, target: Node, *args: Any, **fields: Any) -> Call:
+def called(
+    driver: CrashDriver, caller: Task, target: Node, *args: Any, **fields: Any
+) -> Call:
     """Let the next wake-up bring a call that *caller* makes, and return the call."""
     made = Call(caller.id, caller.attempt, target, Arguments(args, {}), **fields)
     driver.post(made)
@@ -74,7 +83,9 @@ def call_of(body: Task) -> Call:
 
 
 def fed(driver: CrashDriver, given: Any, *kinds: type) -> tuple[Any, list[Any]]:
-    """Start a run, perform it up to its first real `Wait`, and return it with its submits."""
+    """Start a run, perform it up to its first real `Wait`, and return it with its
+    submits.
+    """
     steps = driver.start(given)
     effect, started = next(steps), []
     while not isinstance(effect, Wait) or effect.deadline == 0:

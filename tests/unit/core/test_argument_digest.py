@@ -1,4 +1,6 @@
-"""Digests of arguments are those of their content: in every process, and in every Python."""
+"""Digests of arguments are those of their content: in every process, and in every
+Python.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ def test_every_python_has_the_same_digests(python: str) -> None:
     here = {name: digest(each) for name, each in argument_samples.SAMPLES.items()}
 
     there = json.loads(
-        run("-c", "import tests.unit.core.argument_samples as a; a.show()", python=python)
+        run(
+            "-c",
+            "import tests.unit.core.argument_samples as a; a.show()",
+            python=python,
+        )
     )
 
     assert here == there
@@ -54,7 +60,11 @@ def test_no_two_samples_have_the_same_digest() -> None:
 )
 def test_arrays_are_told_by_their_bytes(value: Any) -> None:
     """A copy is the same; another value, shape or type of numbers is not."""
-    others = [np.arange(12.0).reshape(4, 3), np.arange(12.0), np.arange(12).reshape(3, 4)]
+    others = [
+        np.arange(12.0).reshape(4, 3),
+        np.arange(12.0),
+        np.arange(12).reshape(3, 4),
+    ]
 
     assert digest(value) == digest(value.copy())
     assert digest(value) not in map(digest, others)
@@ -85,7 +95,9 @@ def test_a_class_of_the_main_program_may_move(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", [np.asfortranarray, np.copy])
 def test_the_layout_of_an_array_does_not_count(layout: Any) -> None:
-    """Equal content is equal: by rows or by columns, in one piece or a part of another array."""
+    """Equal content is equal: by rows or by columns, in one piece or a part of another
+    array.
+    """
     array = np.arange(24.0).reshape(4, 6)[:, ::2]
 
     assert digest(array) == digest(layout(array))

@@ -43,7 +43,9 @@ def due(made: Program, state: State, applied: Applied | None) -> list[str]:
 
 def ran(made: Program, state: State, name: str, version: int, *writes: Any) -> Applied:
     """Apply what a task of node *name* wrote."""
-    return apply(made, state, [Writes(writes, name, made.nodes[name].triggers)], version)
+    return apply(
+        made, state, [Writes(writes, name, made.nodes[name].triggers)], version
+    )
 
 
 # -------------------------------------------------------------------- plan
@@ -51,7 +53,9 @@ def ran(made: Program, state: State, name: str, version: int, *writes: Any) -> A
 
 def test_a_node_is_due_when_a_trigger_of_it_was_updated() -> None:
     """In the order of their names, whatever the order of declaration."""
-    made = program(node("z"), node("b", triggers=("b",), channels="b"), node("c"), b=LastValue(int))
+    made = program(
+        node("z"), node("b", triggers=("b",), channels="b"), node("c"), b=LastValue(int)
+    )
     state, applied = written(made, a=1)
 
     assert ["c", "z"] == due(made, state, applied)
@@ -59,7 +63,9 @@ def test_a_node_is_due_when_a_trigger_of_it_was_updated() -> None:
 
 def test_nothing_is_due_where_nothing_ever_happened() -> None:
     """Not even what a channel's first value would trigger."""
-    made = program(node("n", triggers=("sum",)), sum=BinaryOperatorAggregate(int, operator.add))
+    made = program(
+        node("n", triggers=("sum",)), sum=BinaryOperatorAggregate(int, operator.add)
+    )
 
     assert [] == due(made, new_state(made), None)
 
@@ -103,7 +109,9 @@ def test_a_node_whose_only_channel_is_empty_is_not_due() -> None:
 def test_a_send_is_a_task_for_itself_after_those_that_are_triggered() -> None:
     """With what was sent for its input, and the sender's timeout."""
     made = program(node("m"), node("n", triggers=()))
-    state, applied = written(made, a=1, **{TASKS: [Send("n", "x", timeout=3), Send("n", "y")]})
+    state, applied = written(
+        made, a=1, **{TASKS: [Send("n", "x", timeout=3), Send("n", "y")]}
+    )
 
     tasks = plan(made, state, applied.updated, PLACE)
 
@@ -157,7 +165,9 @@ def test_every_channel_that_changes_gets_the_version_of_the_barrier() -> None:
 def test_channels_that_hold_one_write_are_updated_together_with_the_others() -> None:
     """Each kind as it would be alone."""
     made = program(
-        a=LastValue(int), b=LastValue(int), total=BinaryOperatorAggregate(int, operator.add)
+        a=LastValue(int),
+        b=LastValue(int),
+        total=BinaryOperatorAggregate(int, operator.add),
     )
     state = new_state(made)
     writes = [Writes([("a", 1), ("total", 2)]), Writes([("total", 3), ("b", 4)])]
@@ -165,11 +175,18 @@ def test_channels_that_hold_one_write_are_updated_together_with_the_others() -> 
     applied = apply(made, state, writes, 7)
 
     assert {"a": 1, "b": 4, "total": 5} == read(state.channels, ("a", "b", "total"))
-    assert {"a", "b", "total"} == set(applied.changed) == applied.updated == applied.written
+    assert (
+        {"a", "b", "total"}
+        == set(applied.changed)
+        == applied.updated
+        == applied.written
+    )
     assert {"a": 7, "b": 7, "total": 7} == state.versions
 
 
-def test_two_writes_to_a_channel_that_takes_one_are_refused_and_their_authors_named() -> None:
+def test_two_writes_to_a_channel_that_takes_one_are_refused_and_their_authors_named() -> (
+    None
+):
     made = program(node("n", triggers=("b",)), a=LastValue(int), b=LastValue(int))
     writes = [Writes([("a", 1), ("b", 1)], "n"), Writes([("a", 2)], "m")]
 
@@ -226,7 +243,9 @@ def test_a_channel_is_consumed_before_it_is_written() -> None:
 def test_deferred_channels_finish_when_nothing_else_can_run() -> None:
     """And not while a task that was sent is to run."""
     made = program(
-        node("m"), node("last", triggers=("end",), channels="end"), end=LastValueAfterFinish(int)
+        node("m"),
+        node("last", triggers=("end",), channels="end"),
+        end=LastValueAfterFinish(int),
     )
     state, _ = written(made, 1, a=1)
     applied = ran(made, state, "m", 2, ("end", 5), (TASKS, Send("m", 1)))
@@ -242,19 +261,28 @@ def test_control_writes_are_for_no_channel() -> None:
     made = program(node("n"))
     state, _ = written(made, 1, a=1)
 
-    assert [] == ran(made, state, "n", 2, (NO_WRITES, None), (ERROR, ValueError())).changed
+    assert (
+        [] == ran(made, state, "n", 2, (NO_WRITES, None), (ERROR, ValueError())).changed
+    )
 
 
 def test_what_two_barriers_did_adds_up() -> None:
-    """Deltas of one channel join; one that was kept in full meanwhile is kept in full."""
-    log = DeltaChannel(lambda state, items: [*state, *items], list, snapshot_frequency=3)
+    """Deltas of one channel join; one that was kept in full meanwhile is kept in
+    full.
+    """
+    log = DeltaChannel(
+        lambda state, items: [*state, *items], list, snapshot_frequency=3
+    )
     made = program(node("n"), log=log)
     state, first = written(made, 1, log=1)
     _, second = written(made, 2, state, log=2)
     both = first.then(second)
     _, third = written(made, 3, state, log=3)
 
-    assert (None, (1, 2)) == (both.deltas["log"].previous, tuple(both.deltas["log"].writes))
+    assert (None, (1, 2)) == (
+        both.deltas["log"].previous,
+        tuple(both.deltas["log"].writes),
+    )
     assert {} == third.deltas
     assert {} == both.then(third).deltas
     assert ["log"] == both.then(third).changed

@@ -57,7 +57,9 @@ def test_new_input_drops_what_an_earlier_run_left_unfinished() -> None:
     first = node("first", writers=(lambda out, _: [("b", out)],))
     driver = driver_of(first, second, b=LastValue(str))
     broken = CrashDriver(
-        driver.program, driver.saver, schedule=Schedule(ends(second=Raised(KeyError("down"))))
+        driver.program,
+        driver.saver,
+        schedule=Schedule(ends(second=Raised(KeyError("down")))),
     )
     with pytest.raises(KeyError, match="down"):
         broken.run(1)
@@ -174,7 +176,9 @@ def test_goto_sends_beside_what_is_due() -> None:
 
 def test_updates_of_two_commands_on_one_checkpoint_are_both_kept() -> None:
     """The second takes no place of the first."""
-    driver = driver_of(node("n"), node("q", interrupt), b=LastValue(int), c=LastValue(int))
+    driver = driver_of(
+        node("n"), node("q", interrupt), b=LastValue(int), c=LastValue(int)
+    )
     driver.run("x")
     driver.run(Command(update={"b": 1}))
     driver.run(Command(update={"c": 2}))
@@ -196,13 +200,19 @@ def test_an_update_of_an_untracked_channel_is_obeyed_and_not_kept() -> None:
 
     batches = [effect.batch for effect in driver.effects if isinstance(effect, Commit)]
     assert [] == [
-        w for batch in batches for item in batch.writes for w in item.writes if w[0] == "u"
+        w
+        for batch in batches
+        for item in batch.writes
+        for w in item.writes
+        if w[0] == "u"
     ]
     assert "u" not in history(driver)[-1].checkpoint.values
 
 
 @pytest.mark.parametrize("resuming", [False, True], ids=["first", "again"])
-def test_a_nested_run_that_is_given_nothing_is_refused_each_time(resuming: bool) -> None:
+def test_a_nested_run_that_is_given_nothing_is_refused_each_time(
+    resuming: bool,
+) -> None:
     """Another attempt of the task that calls it finds no state either."""
     driver = driver_of(node("n"))
     driver.options = replace(driver.options, nested=Nested(resuming=resuming))
@@ -260,7 +270,7 @@ def test_new_input_on_an_earlier_checkpoint_branches_off_there() -> None:
     assert ["1", "3"] == result.values
 
 
-# -------------------------------------------------------------------- a clock that was set back
+# a clock that was set back -------------------------------------------------
 
 
 def test_a_fork_is_the_newest_although_the_clock_was_set_back() -> None:
@@ -274,9 +284,14 @@ def test_a_fork_is_the_newest_although_the_clock_was_set_back() -> None:
     replayed.run(None)
 
     kept = history(driver)
-    assert [first.checkpoint.id, last.checkpoint.id] == [each.checkpoint.id for each in kept[:2]]
+    assert [first.checkpoint.id, last.checkpoint.id] == [
+        each.checkpoint.id for each in kept[:2]
+    ]
     assert 4 == len({each.checkpoint.id for each in kept})
-    assert kept[-1].checkpoint.channel_versions["out"] > last.checkpoint.channel_versions["out"]
+    assert (
+        kept[-1].checkpoint.channel_versions["out"]
+        > last.checkpoint.channel_versions["out"]
+    )
 
 
 def test_an_edit_is_the_newest_although_the_clock_was_set_back() -> None:
@@ -286,14 +301,16 @@ def test_an_edit_is_the_newest_although_the_clock_was_set_back() -> None:
     options = Options(address=Address("t"), now=1)
 
     for saved in history(driver):
-        driver.saver.commit([edited(driver.program, options, saved, [StateUpdate("edited", "n")])])
+        driver.saver.commit(
+            [edited(driver.program, options, saved, [StateUpdate("edited", "n")])]
+        )
 
     assert ["input", "loop", "update", "update"] == [
         each.checkpoint.source for each in history(driver)
     ]
 
 
-# -------------------------------------------------------------------- again from an edit
+# again from an edit --------------------------------------------------------
 
 
 def with_input_from(name: str, program: Program) -> Program:
@@ -303,14 +320,18 @@ def with_input_from(name: str, program: Program) -> Program:
 
 
 def test_results_of_before_a_second_start_from_an_edit_are_not_mixed_in() -> None:
-    """Whoever starts again from a checkpoint by its id gets new results, after a crash too."""
+    """Whoever starts again from a checkpoint by its id gets new results, after a crash
+    too.
+    """
     results = iter(["first", "second", "third"])
     crash = Raised(OSError("crash"))
     driver = driver_of(node("asked", lambda _: next(results)), node("other"))
     driver.run("x")
     made = with_input_from("asked", driver.program)
     options = Options(address=Address("t"))
-    driver.saver.commit([edited(made, options, history(driver)[-1], [StateUpdate("y", "asked")])])
+    driver.saver.commit(
+        [edited(made, options, history(driver)[-1], [StateUpdate("y", "asked")])]
+    )
     edit = history(driver)[-1]
 
     for _ in range(2):
@@ -332,7 +353,9 @@ def test_answers_of_before_a_second_start_from_an_edit_are_not_taken() -> None:
     driver = driver_of(node("n", ask))
     made, options = with_input_from("n", driver.program), Options(address=Address("t"))
     driver.run("x")
-    driver.saver.commit([edited(made, options, history(driver)[-1], [StateUpdate("y", "n")])])
+    driver.saver.commit(
+        [edited(made, options, history(driver)[-1], [StateUpdate("y", "n")])]
+    )
     edit = history(driver)[-1]
     past(driver, edit).run(None)
     again(driver).run(Command(resume="old"))

@@ -1,4 +1,6 @@
-"""The calls that a node makes: run once, kept, and handed back when the node runs again."""
+"""The calls that a node makes: run once, kept, and handed back when the node runs
+again.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class World:
         return given
 
 
-def driver_of(body: Callable[[Any], Any], saver: Any = None, **fields: Any) -> CrashDriver:
+def driver_of(
+    body: Callable[[Any], Any], saver: Any = None, **fields: Any
+) -> CrashDriver:
     """Return a driver of one node that makes calls."""
     return CrashDriver(program(node("n", body, **fields)), saver or InMemorySaver())
 
@@ -82,7 +86,9 @@ def test_a_call_whose_failure_brought_its_body_down_is_tried_again_with_it() -> 
     assert ["one", "two", "two", "two"] == world.runs
 
 
-def test_a_failure_that_was_kept_while_a_sibling_asked_is_tried_again_in_the_end() -> None:
+def test_a_failure_that_was_kept_while_a_sibling_asked_is_tried_again_in_the_end() -> (
+    None
+):
     """It brings the body down when the question is answered, and not for ever."""
     world = World()
     world.down.add("one")
@@ -165,7 +171,11 @@ def test_calls_that_are_not_asked_for_are_counted_in_every_superstep() -> None:
                 call(world.one, given).result()
             return {"out": world.note("first", 1)}
 
-        graph = StateGraph(dict).add_node("first", first).add_node("second", lambda _: {"out": 2})
+        graph = (
+            StateGraph(dict)
+            .add_node("first", first)
+            .add_node("second", lambda _: {"out": 2})
+        )
         graph.add_edge("__start__", "first").add_edge("first", "second")
         return graph.compile(executor="inline", checkpointer=saver)
 
@@ -173,7 +183,9 @@ def test_calls_that_are_not_asked_for_are_counted_in_every_superstep() -> None:
         flow_of((1, 2)).invoke({}, thread_id="1")
     world.down.clear()
 
-    with pytest.warns(RunNotice, match="1 answered from the record, 0 run anew, 1 not asked for"):
+    with pytest.warns(
+        RunNotice, match="1 answered from the record, 0 run anew, 1 not asked for"
+    ):
         flow_of((1,)).invoke(None, thread_id="1")
 
 

@@ -18,8 +18,12 @@ from flowpregel.errors import GraphRecursionError
 from flowpregel.graph import END, START, StateGraph
 
 
-def test_an_error_goes_back_to_what_it_groups_follows_and_was_raised_in_the_place_of() -> None:
-    """Whatever the way from one to the other, and though one of them leads to itself."""
+def test_an_error_goes_back_to_what_it_groups_follows_and_was_raised_in_the_place_of() -> (
+    None
+):
+    """Whatever the way from one to the other, and though one of them leads to
+    itself.
+    """
     errors = [OSError(name) for name in "abcd"]
     for name, error in zip("abcd", errors, strict=True):
         add_failed_calls(error, (name,))
@@ -105,7 +109,11 @@ def test_the_checkpoint_before_the_limit_is_told_with_nothing_due() -> None:
 
 def test_the_checkpoint_after_a_breakpoint_is_told_with_what_is_due() -> None:
     """Before the run stops there."""
-    asked: Any = {"thread_id": "1", "stream_mode": "checkpoints", "interrupt_after": ["add"]}
+    asked: Any = {
+        "thread_id": "1",
+        "stream_mode": "checkpoints",
+        "interrupt_after": ["add"],
+    }
 
     told = [*counting(checkpointer=InMemorySaver()).stream({"n": 0}, **asked)]
 
@@ -118,7 +126,9 @@ def test_without_a_saver_there_are_no_checkpoints_to_tell() -> None:
     app = counting()
 
     with pytest.raises(GraphRecursionError):
-        assert [] == [*app.stream({"n": 0}, stream_mode="checkpoints", recursion_limit=2)]
+        assert [] == [
+            *app.stream({"n": 0}, stream_mode="checkpoints", recursion_limit=2)
+        ]
 
 
 def test_deltas_are_read_by_a_reducer_that_is_kept_whole_from_now_on() -> None:
@@ -126,7 +136,11 @@ def test_deltas_are_read_by_a_reducer_that_is_kept_whole_from_now_on() -> None:
 
     def app_of(schema: type) -> Any:
         builder = StateGraph(schema).add_node("add", lambda state: {"n": 1})
-        return builder.add_edge(START, "add").add_edge("add", END).compile(saver, executor="inline")
+        return (
+            builder.add_edge(START, "add")
+            .add_edge("add", END)
+            .compile(saver, executor="inline")
+        )
 
     saver = InMemorySaver()
     for _ in range(2):

@@ -81,7 +81,9 @@ CODE = {
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_the_digest_of_an_ordinary_argument_stays(name: str) -> None:
-    """Numbers, texts, containers, arrays of the standard library, data classes, functions."""
+    """Numbers, texts, containers, arrays of the standard library, data classes,
+    functions.
+    """
     value = argument_samples.SAMPLES[name]
 
     assert ARGUMENTS[name] == arguments_digest((value,), {"k": value}, name)

@@ -16,13 +16,18 @@ SECOND = 1_000_000_000
 
 
 class FailingBody:
-    """A run whose body makes some calls and fails, all at second 0; the grace is 3 seconds."""
+    """A run whose body makes some calls and fails, all at second 0; the grace is 3
+    seconds.
+    """
 
     def __init__(self, count: int, **options: Any) -> None:
-        driver = CrashDriver(program(node("body")), None, Options(stop_grace=3, **options))
+        driver = CrashDriver(
+            program(node("body")), None, Options(stop_grace=3, **options)
+        )
         self.steps, (_, self.body) = fed(driver, 1)
         made: list[Any] = [
-            Call(self.body.id, 1, node("call"), Arguments((n,), {})) for n in range(count)
+            Call(self.body.id, 1, node("call"), Arguments((n,), {}))
+            for n in range(count)
         ]
         self.calls: list[Task] = self.steps.send(Wakeup(made, 2, 0)).tasks
         assert isinstance(self.steps.send(None), Wait)
@@ -35,7 +40,9 @@ class FailingBody:
 
 
 def test_calls_of_a_failed_body_have_the_grace_from_the_end_of_the_last_one() -> None:
-    """So a long row of short calls is made to its end, and one that blocks is not waited for."""
+    """So a long row of short calls is made to its end, and one that blocks is not
+    waited for.
+    """
     run = FailingBody(3)
     assert 3 * SECOND == run.wait.deadline
 
@@ -48,7 +55,9 @@ def test_calls_of_a_failed_body_have_the_grace_from_the_end_of_the_last_one() ->
     assert Cancel(run.calls[2].id, kill=True) == run.after(8)
 
 
-def test_a_call_that_does_not_end_when_it_is_stopped_is_left_behind_after_a_second() -> None:
+def test_a_call_that_does_not_end_when_it_is_stopped_is_left_behind_after_a_second() -> (
+    None
+):
     """It runs on an OS thread; the failure of the body says which one it was."""
     run = FailingBody(1)
     (call,) = run.calls
@@ -62,7 +71,10 @@ def test_a_call_that_does_not_end_when_it_is_stopped_is_left_behind_after_a_seco
     assert isinstance(run.steps.send(None), Resolve)
     with pytest.raises(KeyError) as failed:
         run.steps.send(None)
-    assert any("call(0) had not ended 3 seconds later" in each for each in failed.value.__notes__)
+    assert any(
+        "call(0) had not ended 3 seconds later" in each
+        for each in failed.value.__notes__
+    )
 
 
 def test_calls_of_a_failed_body_that_are_not_started_are_withdrawn_at_once_if_it_fails_fast() -> (
@@ -78,13 +90,18 @@ def test_calls_of_a_failed_body_that_are_not_started_are_withdrawn_at_once_if_it
 def test_a_body_that_failed_and_whose_calls_have_all_ended_stops_nothing() -> None:
     """Another body goes on, beside which it is forgotten."""
     driver = CrashDriver(
-        program(node("body"), node("other")), None, Options(stop_grace=3, step_timeout=99)
+        program(node("body"), node("other")),
+        None,
+        Options(stop_grace=3, step_timeout=99),
     )
     steps, (_, body, _) = fed(driver, 1)
     made = Call(body.id, 1, node("call"), Arguments((1,), {}))
     (call,) = steps.send(Wakeup([made], 2, 0)).tasks
     steps.send(None)
-    assert 3 * SECOND == steps.send(Wakeup([Ended(body.id, 1, Raised(KeyError()))], 3, 0)).deadline
+    assert (
+        3 * SECOND
+        == steps.send(Wakeup([Ended(body.id, 1, Raised(KeyError()))], 3, 0)).deadline
+    )
 
     effect = steps.send(Wakeup([Ended(call.id, 1, Returned(()))], 4, SECOND))
     while not isinstance(effect, Wait):

@@ -1,4 +1,6 @@
-"""A superstep, fed by hand: news that comes late, and several ends that come together."""
+"""A superstep, fed by hand: news that comes late, and several ends that come
+together.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,12 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.errors import GraphDrained, ParentCommand, TaskCancelled, WorkerDiedError
+from flowpregel.errors import (
+    GraphDrained,
+    ParentCommand,
+    TaskCancelled,
+    WorkerDiedError,
+)
 from flowpregel.policies import RetryPolicy
 from tests.crash_driver import CrashDriver, Schedule
 from tests.unit.core.programs import call_of, ends, fed, node, program, submitted
@@ -61,7 +68,9 @@ def test_what_a_task_says_is_shown_until_it_has_ended(payload: Any) -> None:
     driver = CrashDriver(program(node("n")), None, Options(modes=modes))
     steps, (_, task) = fed(driver, 1)
 
-    shown = steps.send(Wakeup([Emitted(task.id, payload), Emitted("old", payload)], 2, 0))
+    shown = steps.send(
+        Wakeup([Emitted(task.id, payload), Emitted("old", payload)], 2, 0)
+    )
 
     assert ("custom" if payload == "chunk" else "progress") == shown.mode
     assert isinstance(steps.send(None), Wait)
@@ -76,7 +85,9 @@ def test_how_far_a_task_is_is_no_chunk_of_the_custom_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"caller": "gone"}, {"attempt": 2}], ids=["another body", "another attempt"]
+    "change",
+    [{"caller": "gone"}, {"attempt": 2}],
+    ids=["another body", "another attempt"],
 )
 def test_a_call_of_a_body_that_does_not_run_is_not_made(change: dict[str, Any]) -> None:
     """Nobody waits for its result."""
@@ -103,19 +114,25 @@ def test_a_call_that_is_made_after_the_run_was_stopped_is_withdrawn() -> None:
 
 def test_a_body_that_has_ended_is_not_cancelled_with_its_calls() -> None:
     """Nothing of it runs; the call that it left does."""
-    steps, (_, body, other) = fed(CrashDriver(program(node("body"), node("other")), None), 1)
+    steps, (_, body, other) = fed(
+        CrashDriver(program(node("body"), node("other")), None), 1
+    )
     submit = steps.send(Wakeup([call_of(body)], 2, 0))
     assert isinstance(submit, Submit)
     assert isinstance(steps.send(None), Wait)
 
     returned = Ended(body.id, 1, Returned([("out", 1)]))
     failed = Ended(other.id, 1, Raised(OSError("down")))
-    assert Cancel(submit.tasks[0].id, False) == steps.send(Wakeup([returned, failed], 3, 0))
+    assert Cancel(submit.tasks[0].id, False) == steps.send(
+        Wakeup([returned, failed], 3, 0)
+    )
     assert isinstance(steps.send(None), Wait)
     steps.close()
 
 
-def test_a_command_for_the_graph_around_is_not_hidden_by_the_siblings_it_cancels() -> None:
+def test_a_command_for_the_graph_around_is_not_hidden_by_the_siblings_it_cancels() -> (
+    None
+):
     """They did not fail."""
     command = Command(graph=Command.PARENT, update={"x": 1})
     driver = CrashDriver(
@@ -130,9 +147,13 @@ def test_a_command_for_the_graph_around_is_not_hidden_by_the_siblings_it_cancels
 
 
 def test_a_nested_run_that_was_asked_to_stop_stops_the_one_around_it() -> None:
-    """Its task has not failed: nothing is said of it, and it goes on when it is resumed."""
+    """Its task has not failed: nothing is said of it, and it goes on when it is
+    resumed.
+    """
     driver = CrashDriver(
-        program(node("n")), InMemorySaver(), schedule=Schedule(ends(n=Raised(GraphDrained("bye"))))
+        program(node("n")),
+        InMemorySaver(),
+        schedule=Schedule(ends(n=Raised(GraphDrained("bye")))),
     )
 
     with pytest.raises(GraphDrained, match="bye") as caught:
@@ -145,9 +166,15 @@ def test_a_nested_run_that_was_asked_to_stop_stops_the_one_around_it() -> None:
 
 def test_a_handler_waits_for_the_resume_of_a_run_that_is_failing() -> None:
     """Then it runs, and what it handles does not."""
-    nodes = (node("a"), node("b", handler="h"), node("h", lambda _: "handled", triggers=()))
+    nodes = (
+        node("a"),
+        node("b", handler="h"),
+        node("h", lambda _: "handled", triggers=()),
+    )
     outcomes = ends(a=Raised(KeyError("first")), b=Raised(ValueError("second")))
-    driver = CrashDriver(program(*nodes), InMemorySaver(), schedule=Schedule(outcomes, together=2))
+    driver = CrashDriver(
+        program(*nodes), InMemorySaver(), schedule=Schedule(outcomes, together=2)
+    )
     with pytest.raises(KeyError, match="first"):
         driver.run(1)
     assert ["a", "b"] == tasks_of(driver)
@@ -183,10 +210,15 @@ def test_a_failure_that_was_kept_as_text_is_handled_all_the_same() -> None:
 def test_a_task_costs_no_more_workers_than_its_policy_gives_it() -> None:
     """Whatever attempts are left."""
     stingy = RetryPolicy(
-        retry_on=WorkerDiedError, max_attempts=9, max_worker_deaths=2, initial_interval=0
+        retry_on=WorkerDiedError,
+        max_attempts=9,
+        max_worker_deaths=2,
+        initial_interval=0,
     )
     died = Raised(WorkerDiedError("n", 7, "SIGSEGV"))
-    driver = CrashDriver(program(node("n", retry=(stingy,))), None, schedule=Schedule(ends(n=died)))
+    driver = CrashDriver(
+        program(node("n", retry=(stingy,))), None, schedule=Schedule(ends(n=died))
+    )
 
     with pytest.raises(WorkerDiedError):
         driver.run(1)

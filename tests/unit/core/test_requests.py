@@ -1,4 +1,6 @@
-"""A superstep, fed by hand: what running tasks ask of the run itself, and stops that give time."""
+"""A superstep, fed by hand: what running tasks ask of the run itself, and stops that
+give time.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def cancel_of(made: Call) -> Call:
 
 
 def called(reply: str, *others: Any) -> tuple[Any, ...]:
-    """Return the steps of a body that has made a call, the body, the call, and its task."""
+    """Return the steps of a body that has made a call, the body, the call, and its
+    task.
+    """
     steps, (_, body, *_) = fed(CrashDriver(program(node("body"), *others), None), 1)
     made = replace(call_of(body), reply=reply)
     submit = steps.send(Wakeup([made], 2, 0))
@@ -110,7 +114,9 @@ def test_a_run_that_is_told_lets_go_on_what_runs() -> None:
     """It withdraws what waits, and ends as one that was told."""
     steps, (_, task) = fed(CrashDriver(program(node("n")), None), 1)
 
-    assert Cancel(task.id, False) == steps.send(Wakeup([Stopped("time", kill=False)], 2, 0))
+    assert Cancel(task.id, False) == steps.send(
+        Wakeup([Stopped("time", kill=False)], 2, 0)
+    )
     assert isinstance(steps.send(None), Wait)
     assert Cancel(task.id, True) == steps.send(Wakeup([Stopped("time")], 3, 0))
     assert isinstance(steps.send(None), Wait)

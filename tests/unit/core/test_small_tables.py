@@ -1,4 +1,6 @@
-"""Tables for the small decisions of the core: commands, payloads, stand-ins, injection, ids."""
+"""Tables for the small decisions of the core: commands, payloads, stand-ins, injection,
+ids.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,16 @@ def test_a_command_without_an_update_writes_nothing() -> None:
     [
         (Command(goto=3), TypeError, "node names and Sends, not 3"),
         (Command(goto="nowhere"), InvalidUpdateError, "no node of that name to go to"),
-        (Command(goto=Send("nowhere", 1)), InvalidUpdateError, "'nowhere', which does not exist"),
-        (Command(update={"nowhere": 1}), InvalidUpdateError, "'nowhere', which does not exist"),
+        (
+            Command(goto=Send("nowhere", 1)),
+            InvalidUpdateError,
+            "'nowhere', which does not exist",
+        ),
+        (
+            Command(update={"nowhere": 1}),
+            InvalidUpdateError,
+            "'nowhere', which does not exist",
+        ),
         (Command(graph=Command.PARENT), InvalidUpdateError, "There is no parent graph"),
     ],
 )
@@ -72,7 +82,9 @@ def test_a_command_that_cannot_be_obeyed_says_why(
 def task_of(kind: Kind = Kind.PULL, given: Any = 1, **more: Any) -> Task:
     """Return a task of a node with metadata."""
     shown = Node(name="n", metadata={"colour": "blue"})
-    return Task(id="1", node=shown, kind=kind, input=given, path="p", triggers=PUSHED, **more)
+    return Task(
+        id="1", node=shown, kind=kind, input=given, path="p", triggers=PUSHED, **more
+    )
 
 
 def events_of(*modes: str) -> StreamEvents:
@@ -90,7 +102,9 @@ def events_of(*modes: str) -> StreamEvents:
         ([("__return__", 4)], {"__return__": 4}),
     ],
 )
-def test_several_writes_to_one_channel_are_shown_in_order(writes: Any, result: Any) -> None:
+def test_several_writes_to_one_channel_are_shown_in_order(
+    writes: Any, result: Any
+) -> None:
     """Channels that no stream shows are left out; what a call returned is shown."""
     assert result == events_of("tasks").result_of(writes)
 
@@ -146,10 +160,16 @@ def test_an_error_that_cannot_be_kept_leaves_its_name_text_and_notes() -> None:
     kept = keepable(error)
 
     assert isinstance(kept, RecordedError)
-    assert ("Locked", "closed", ["on Sunday"]) == (kept.kind, kept.message, kept.__notes__)
+    assert ("Locked", "closed", ["on Sunday"]) == (
+        kept.kind,
+        kept.message,
+        kept.__notes__,
+    )
 
 
-def wants(x: int, store: "Optional[BaseStore]", config: int, *, writer: Any, runtime: Any) -> None:  # type: ignore[name-defined]  # noqa: F821, UP037, UP045 - an annotation nobody resolves
+def wants(
+    x: int, store: "Optional[BaseStore]", config: int, *, writer: Any, runtime: Any
+) -> None:  # type: ignore[name-defined]  # noqa: F821, UP037, UP045 - an annotation nobody resolves
     """Ask for what a run gives, but for an int that happens to be called config."""
 
 
@@ -158,7 +178,9 @@ def rest(x: int, *store: Any, **config: Any) -> None:
 
 
 def test_what_is_filled_in_goes_by_name_and_annotation() -> None:
-    """An annotation may be text, and optional; one that does not fit is the user's own."""
+    """An annotation may be text, and optional; one that does not fit is the user's
+    own.
+    """
     found = {item.name: item for item in callee_of(wants).injections}
 
     assert {"store", "writer", "runtime"} == found.keys()
@@ -183,7 +205,9 @@ def test_a_text_version_of_another_saver_counts_on() -> None:
 def test_a_send_shows_its_timeout_only_if_it_has_one() -> None:
     """Its text is how it is made."""
     assert "Send(node='a', arg=1)" == repr(Send("a", 1))
-    assert "Send(node='a', arg=1, timeout=TimeoutPolicy(" in repr(Send("a", 1, timeout=3))
+    assert "Send(node='a', arg=1, timeout=TimeoutPolicy(" in repr(
+        Send("a", 1, timeout=3)
+    )
 
 
 def test_what_cannot_be_kept_is_its_own_copy() -> None:
@@ -195,7 +219,9 @@ def test_what_cannot_be_kept_is_its_own_copy() -> None:
 def test_a_stand_in_says_where_to_ask_and_stays_one_where_nobody_made_it() -> None:
     here = StandIn("of another process", "StateGraph")
 
-    with pytest.raises(ConfigurationError, match=r"\.get_state of <stand-in for a StateGraph"):
+    with pytest.raises(
+        ConfigurationError, match=r"\.get_state of <stand-in for a StateGraph"
+    ):
         here.get_state()
     assert not hasattr(here, "__len__")
     assert "<stand-in for a StateGraph of another process>" == repr(

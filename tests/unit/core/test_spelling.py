@@ -77,14 +77,18 @@ def test_a_parameter_with_a_default_that_is_added_changes_no_call() -> None:
 
     def before(x: int, deep: bool = False) -> None: ...
 
-    def after(x: int, deep: bool = False, mode: str = "a", *, level: int = 0) -> None: ...
+    def after(
+        x: int, deep: bool = False, mode: str = "a", *, level: int = 0
+    ) -> None: ...
 
     for args, kwargs in (((0,), {}), ((0, True), {}), ((), {"x": 0, "deep": True})):
         assert spelled(before, *args, **kwargs) == spelled(after, *args, **kwargs)
 
 
 def test_defaults_count_by_content_where_they_have_any() -> None:
-    """A list that equals the default is the default; an object without content is not."""
+    """A list that equals the default is the default; an object without content is
+    not.
+    """
     nothing = threading.Lock()
 
     def call(items: Any = [1, 2], lock: Any = nothing, zero: Any = 0.0) -> None: ...  # noqa: B006
@@ -99,11 +103,16 @@ def test_defaults_count_by_content_where_they_have_any() -> None:
 SMALL = st.sampled_from([0, 1, True, 1.0, "a", None])
 
 
-@given(values=st.tuples(SMALL, SMALL, SMALL, SMALL), more=st.tuples(SMALL, SMALL, SMALL, SMALL))
+@given(
+    values=st.tuples(SMALL, SMALL, SMALL, SMALL),
+    more=st.tuples(SMALL, SMALL, SMALL, SMALL),
+)
 def test_two_calls_have_one_spelling_if_and_only_if_they_pass_the_same(
     values: tuple[Any, ...], more: tuple[Any, ...]
 ) -> None:
-    """However the first of them is spelled: the first few by position, the others by name."""
+    """However the first of them is spelled: the first few by position, the others by
+    name.
+    """
 
     def call(a: Any, b: Any = 0, c: Any = "a", *, d: Any = None) -> None: ...
 

@@ -37,7 +37,9 @@ from tests.crash_driver import CrashDriver, Schedule
 from tests.unit.core.programs import ends, fed, node, program, submitted
 
 SECOND = 1_000_000_000
-PATIENT = RetryPolicy(retry_on=ValueError, initial_interval=2, backoff_factor=3, jitter=False)
+PATIENT = RetryPolicy(
+    retry_on=ValueError, initial_interval=2, backoff_factor=3, jitter=False
+)
 
 
 def waits(driver: CrashDriver) -> list[int]:
@@ -82,7 +84,9 @@ def test_a_sibling_that_fails_leaves_a_waiting_attempt_no_other() -> None:
     driver = CrashDriver(
         program(node("n", retry=(PATIENT,)), node("other")),
         None,
-        schedule=Schedule(ends(n=Raised(ValueError("first")), other=Raised(KeyError("second")))),
+        schedule=Schedule(
+            ends(n=Raised(ValueError("first")), other=Raised(KeyError("second")))
+        ),
     )
 
     with pytest.raises(KeyError, match="second"):
@@ -115,7 +119,9 @@ def test_a_failure_cancels_what_waits_and_keeps_what_ended() -> None:
 
 def test_a_task_that_cancels_itself_is_a_failure() -> None:
     """Nobody asked for it."""
-    driver = CrashDriver(program(node("n")), None, schedule=Schedule(ends(n=Withdrawn())))
+    driver = CrashDriver(
+        program(node("n")), None, schedule=Schedule(ends(n=Withdrawn()))
+    )
 
     with pytest.raises(NodeCancelledError, match="'n'"):
         driver.run(1)
@@ -140,7 +146,9 @@ def test_a_command_for_the_graph_around_leaves_the_run_with_it() -> None:
 def handled(**outcomes: Any) -> CrashDriver:
     """Return a driver of a node ``n`` whose failure node ``h`` handles."""
     nodes = (node("n", handler="h"), node("h", lambda _: "handled", triggers=()))
-    return CrashDriver(program(*nodes), InMemorySaver(), schedule=Schedule(ends(**outcomes)))
+    return CrashDriver(
+        program(*nodes), InMemorySaver(), schedule=Schedule(ends(**outcomes))
+    )
 
 
 def test_a_handler_runs_in_the_superstep_of_what_it_handles() -> None:
@@ -282,7 +290,9 @@ def test_a_failure_that_the_body_did_not_live_to_see_fails_it(saw: bool) -> None
 def test_a_commit_that_fails_stops_what_runs_and_shows_nothing_of_it() -> None:
     """The saver's error ends the run."""
     driver = CrashDriver(
-        program(node("m"), node("n")), InMemorySaver(), Options(modes=frozenset({"updates"}))
+        program(node("m"), node("n")),
+        InMemorySaver(),
+        Options(modes=frozenset({"updates"})),
     )
     steps, (_, first, second) = fed(driver, 1)
     commit = steps.send(Wakeup([Ended(first.id, 1, Returned([("out", 1)]))], 2, 0))

@@ -35,10 +35,17 @@ class DrivenWorker:
         self.stdout, stdout = os.pipe()
         self.stderr, stderr = os.pipe()
         setup = protocol.WorkerSetup(
-            settings=settings(**changed), link=link.fileno(), door=door.fileno(), status=status,
-            tokens=tokens, stdout=stdout, stderr=stderr, mark=_MARK, coordinator=os.getpid(),
+            settings=settings(**changed),
+            link=link.fileno(),
+            door=door.fileno(),
+            status=status,
+            tokens=tokens,
+            stdout=stdout,
+            stderr=stderr,
+            mark=_MARK,
+            coordinator=os.getpid(),
             log_levels={"": 10, "quiet": 40},
-        )  # fmt: skip
+        )
         self.mark = os.urandom(8).hex()
         self.pid = os.fork()
         if self.pid == 0:
@@ -62,7 +69,11 @@ class DrivenWorker:
         self.link.sendall(HEADER.pack(_MARK, kind, 0, 0, number, len(body)) + body)
 
     def order(
-        self, *jobs: Job, tokens: Sequence[int] = (), begins: int | None = 0, number: int = 0
+        self,
+        *jobs: Job,
+        tokens: Sequence[int] = (),
+        begins: int | None = 0,
+        number: int = 0,
     ) -> list[int]:
         """Send *jobs*, numbered on; return their numbers.
 

@@ -1,10 +1,12 @@
-"""Pools without real worker processes: tests play the workers, or workers are forks of the test.
+"""Pools without real worker processes: tests play the workers, or workers are forks of
+the test.
 
 What the pool decides depends on what comes up its links, and on how processes end. In a
-`PlayedPool` each worker is a process that does nothing, with a real pid, real signals and a real
-end; the test has the worker's end of the link, and sends what a worker would send. In a
-`ForkedPool` each worker runs the real code of a worker, in a fork of the test's process: that takes
-milliseconds, where a real one takes a second to import what it needs.
+`PlayedPool` each worker is a process that does nothing, with a real pid, real signals
+and a real end; the test has the worker's end of the link, and sends what a worker would
+send. In a `ForkedPool` each worker runs the real code of a worker, in a fork of the
+test's process: that takes milliseconds, where a real one takes a second to import what
+it needs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ from typing import Any, Final
 
 from flowpregel._core.commands import callee_of
 from flowpregel._core.effects import Call, Emitted, Ended, Event, StepContext
-from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Returned, Task
+from flowpregel._core.records import (
+    RETURN,
+    Arguments,
+    Kind,
+    Node,
+    Outcome,
+    Returned,
+    Task,
+)
 from flowpregel.context import Job, RunInfo
 from flowpregel.executors.base import Backlog
 from flowpregel.executors.processes import (
@@ -70,11 +80,19 @@ def job_of(
     )
     number = next(_numbers)
     task = Task(
-        f"task-{number}", node, Kind.CALL, Arguments(args, {}), "", parent=parent, timeout=timeout
+        f"task-{number}",
+        node,
+        Kind.CALL,
+        Arguments(args, {}),
+        "",
+        parent=parent,
+        timeout=timeout,
     )
     if parent is not None:
         task.depth = parent.depth + 1
-    return Job(task, StepContext("", "", 0, 0), run or RunInfo(run_id="run"), (task.id, 1))
+    return Job(
+        task, StepContext("", "", 0, 0), run or RunInfo(run_id="run"), (task.id, 1)
+    )
 
 
 class Events:
@@ -102,7 +120,9 @@ class Events:
         return ended.outcome
 
     def outcomes(self, *jobs: Job) -> list[Outcome]:
-        """Return how *jobs* have ended, which may be in any order; nothing else comes."""
+        """Return how *jobs* have ended, which may be in any order; nothing else
+        comes.
+        """
         found: dict[object, Outcome] = {}
         for _ in jobs:
             ended = self.next()
@@ -176,7 +196,9 @@ class QuickExecutor(PoolExecutor):
 
 
 class IdleProcess:
-    """A process that does nothing until it is ended. It has what loky's processes have."""
+    """A process that does nothing until it is ended. It has what loky's processes
+    have.
+    """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         # It inherits that the signal is blocked: what it was sent can be seen.
@@ -219,7 +241,9 @@ class IdleProcess:
     def has_stop_signal(self) -> bool:
         """Return whether it was sent the signal that stops a task."""
         with open(f"/proc/{self.pid}/status") as file:
-            (pending,) = (line.split()[1] for line in file if line.startswith("ShdPnd:"))
+            (pending,) = (
+                line.split()[1] for line in file if line.startswith("ShdPnd:")
+            )
         return bool(int(pending, 16) >> (worker.STOP_SIGNAL - 1) & 1)
 
 
@@ -268,9 +292,13 @@ class PlayedWorker:
         """The pid of the process that stands for it."""
         return self.process.pid
 
-    def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
+    def send(
+        self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0
+    ) -> None:
         """Send a frame up the link."""
-        self.link.sendall(HEADER.pack(self.mark, kind, flags, 0, number, len(body)) + body)
+        self.link.sendall(
+            HEADER.pack(self.mark, kind, flags, 0, number, len(body)) + body
+        )
 
     def ready(self) -> PlayedWorker:
         """Send that it has started."""
@@ -336,7 +364,12 @@ class PlayedWorker:
         return [number for (number,) in protocol.TOKEN.iter_unpack(data)]
 
     def end_task(
-        self, order: Order, outcome: Any = None, *, seconds: float = SHORT, flags: int = 0
+        self,
+        order: Order,
+        outcome: Any = None,
+        *,
+        seconds: float = SHORT,
+        flags: int = 0,
     ) -> None:
         """Send that a task has ended, with an outcome or a result."""
         if not isinstance(outcome, Outcome):

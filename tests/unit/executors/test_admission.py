@@ -30,7 +30,9 @@ IDLE = WorkerLoad(WorkerState.IDLE)
 FOUR = PoolLimits(4, amounts=THERE, gpus=("0", "1"))
 
 
-def task(number: int, run: str = "run", *, seconds: float = UNKNOWN, **of_task: Any) -> InFlight:
+def task(
+    number: int, run: str = "run", *, seconds: float = UNKNOWN, **of_task: Any
+) -> InFlight:
     """Return a task that waits."""
     job = Job(
         Task("t", Node(name="n"), Kind.CALL, None, ""),
@@ -39,7 +41,9 @@ def task(number: int, run: str = "run", *, seconds: float = UNKNOWN, **of_task: 
         ("t", 1),
     )
     nobody: Any = None
-    return InFlight(number, job, nobody, NodeCode(b"digest", b"code", seconds), **of_task)
+    return InFlight(
+        number, job, nobody, NodeCode(b"digest", b"code", seconds), **of_task
+    )
 
 
 def needs(threads: int | None = None, **amounts: float) -> Needs:
@@ -92,7 +96,12 @@ ONE_GPU, OTHER_GPU = WorkerKind(None, ("0",)), WorkerKind(None, ("1",))
             {},
         ),
         # Tasks that say nothing are given to plain workers only.
-        ([None, None], [WorkerLoad(WorkerState.IDLE, kind=ONE_GPU)], [PLAIN, PLAIN], {}),
+        (
+            [None, None],
+            [WorkerLoad(WorkerState.IDLE, kind=ONE_GPU)],
+            [PLAIN, PLAIN],
+            {},
+        ),
         (5 * [None], 3 * [busy()] + 2 * [IDLE], [], {3: [0]}),
     ],
 )
@@ -106,16 +115,22 @@ def test_what_is_free_is_given_away(
     assert sends == {index: [each.id] for index, each in plan.sends}
 
 
-def test_the_call_of_a_task_that_holds_something_is_not_kept_waiting_by_others() -> None:
+def test_the_call_of_a_task_that_holds_something_is_not_kept_waiting_by_others() -> (
+    None
+):
     """They may wait for what its caller holds."""
-    queue = queue_of(needs(memory=6), Needs({"cpus": 1.0, "memory": 2.0}, is_below=True))
+    queue = queue_of(
+        needs(memory=6), Needs({"cpus": 1.0, "memory": 2.0}, is_below=True)
+    )
 
     plan = assign_by_needs(queue, [busy(WAITING, memory=4), IDLE], FOUR)
 
     assert [1] == [each.id for _, each in plan.sends]
 
 
-@pytest.mark.parametrize(("passing", "stuck"), [((), True), (("memory",), False), (("api",), True)])
+@pytest.mark.parametrize(
+    ("passing", "stuck"), [((), True), (("memory",), False), (("api",), True)]
+)
 def test_a_task_is_stuck_if_nothing_runs_and_nothing_can(
     passing: tuple[str, ...], stuck: bool
 ) -> None:
@@ -187,7 +202,9 @@ def test_a_rate_counts_what_started_within_its_time() -> None:
     assert 2 == log.there(0, 170.0)
 
 
-def test_the_machine_is_what_nothing_is_said_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_is_what_nothing_is_said_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its GPUs are those that the program may use."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-5")
 
@@ -212,7 +229,9 @@ def test_a_gpu_that_is_none_hides_those_behind_it(
     assert (len(there), there) == (amounts["gpus"], gpus)
 
 
-@pytest.mark.parametrize("wrong", [{"api": 0}, {"api": "many"}, {"memory": "lots"}, {"a": True}])
+@pytest.mark.parametrize(
+    "wrong", [{"api": 0}, {"api": "many"}, {"memory": "lots"}, {"a": True}]
+)
 def test_amounts_that_cannot_be_are_refused(wrong: Any) -> None:
     """Before anything is started."""
     with pytest.raises(ConfigurationError):

@@ -42,7 +42,8 @@ PARENT = WorkerLoad(WorkerState.WAITING, UNKNOWN)
         (9 * [UNKNOWN], [STARTING, LONG], PoolLimits(4), 2, []),
         ([], [IDLE], PoolLimits(4, keep=4), 3, []),
         ([UNKNOWN], [LEAVING], PoolLimits(1), 1, []),
-        # Tasks of unknown length go one by one, and no more of them run than there is room for.
+        # Tasks of unknown length go one by one, and no more of them run than there is
+        # room for.
         (9 * [UNKNOWN], [IDLE, IDLE], PoolLimits(2), 0, [(0, 1), (1, 1)]),
         (9 * [UNKNOWN], [LONG, IDLE], PoolLimits(2), 0, [(1, 1)]),
         (9 * [UNKNOWN], [LONG, LONG, IDLE], PoolLimits(2), 0, []),
@@ -50,16 +51,24 @@ PARENT = WorkerLoad(WorkerState.WAITING, UNKNOWN)
         # A worker whose task waits for its calls does not count.
         (9 * [UNKNOWN], [PARENT, PARENT], PoolLimits(2), 2, []),
         (9 * [UNKNOWN], [PARENT, LONG, IDLE], PoolLimits(2), 0, [(2, 1)]),
-        # Short tasks go together: for some milliseconds, and leaving some for the others.
+        # Short tasks go together: for some milliseconds, and leaving some for the
+        # others.
         (1000 * [TINY], [IDLE, LONG], PoolLimits(2), 0, [(0, 100)]),
         (20 * [TINY], [IDLE, LONG], PoolLimits(2), 0, [(0, 10)]),
         ([TINY, TINY, UNKNOWN, TINY], [IDLE, IDLE], PoolLimits(2), 0, [(0, 2), (1, 1)]),
         (9 * [TINY], [IDLE], PoolLimits(1, batch=1), 0, [(0, 1)]),
-        # A worker with little left to do gets its next tasks; the last go to the first free.
+        # A worker with little left to do gets its next tasks; the last go to the first
+        # free.
         (1000 * [TINY], [BUSY], PoolLimits(1), 0, [(0, 100)]),
         (3 * [TINY], [BUSY, LONG], PoolLimits(2), 0, [(0, 1)]),
         ([TINY], [BUSY, LONG], PoolLimits(2), 0, []),
-        (1000 * [TINY], [WorkerLoad(WorkerState.BUSY, 2 * BATCH_SECONDS)], PoolLimits(1), 0, []),
+        (
+            1000 * [TINY],
+            [WorkerLoad(WorkerState.BUSY, 2 * BATCH_SECONDS)],
+            PoolLimits(1),
+            0,
+            [],
+        ),
         # Nothing is put behind a task that may hold it up.
         (1000 * [TINY], [LONG, PARENT], PoolLimits(1), 0, []),
         (9 * [UNKNOWN], [BUSY], PoolLimits(1), 0, []),
@@ -67,7 +76,11 @@ PARENT = WorkerLoad(WorkerState.WAITING, UNKNOWN)
     ],
 )
 def test_tasks_are_assigned(
-    queue: list[float], workers: list[WorkerLoad], limits: PoolLimits, starts: int, sends: Any
+    queue: list[float],
+    workers: list[WorkerLoad],
+    limits: PoolLimits,
+    starts: int,
+    sends: Any,
 ) -> None:
     """By what waits, what the workers do, and how many there may be."""
     waiting = TaskQueue()

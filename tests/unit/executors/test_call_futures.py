@@ -78,7 +78,9 @@ def test_a_future_that_is_done_says_so(future: CallFuture[Any]) -> None:
     """The error shows the future, for which its lock is taken a second time."""
     future.set_result(1)
 
-    with pytest.raises(InvalidStateError, match=r"FINISHED: <CallFuture .* returned int>"):
+    with pytest.raises(
+        InvalidStateError, match=r"FINISHED: <CallFuture .* returned int>"
+    ):
         future.set_result(2)
 
 
@@ -107,7 +109,9 @@ def test_its_states_are_those_of_any_future(future: CallFuture[Any]) -> None:
 def test_a_failure_is_not_seen_by_a_body_whose_other_coroutines_make_their_calls_later(
     when: str,
 ) -> None:
-    """`asyncio.gather` has started them all, and tells the body of the first failure alone."""
+    """`asyncio.gather` has started them all, and tells the body of the first failure
+    alone.
+    """
     made, futures = OpenCalls(), list[CallFuture[Any]]()
 
     def fail(number: int) -> None:

@@ -101,7 +101,8 @@ def test_a_method_is_known_by_its_function_and_its_object() -> None:
     codes = PackedCodes()
     first, second = [1, 2], [1, 2]
 
-    node, _ = codes.of_function(first.__class__.append.__get__(first))  # a builtin method
+    # a builtin method
+    node, _ = codes.of_function(first.__class__.append.__get__(first))
     other, _ = codes.of_function(second.append)
     assert node is not other
 
@@ -110,7 +111,9 @@ def test_a_method_is_known_by_its_function_and_its_object() -> None:
 
     model = Model()
     assert codes.of_function(model.predict)[0] is codes.of_function(model.predict)[0]
-    assert codes.of_function(model.predict)[0] is not codes.of_function(Model().predict)[0]
+    assert (
+        codes.of_function(model.predict)[0] is not codes.of_function(Model().predict)[0]
+    )
 
 
 def test_packings_are_bounded_by_bytes() -> None:
@@ -136,7 +139,9 @@ def test_a_large_value_that_a_function_takes_along_is_named_once(
         codes.code_of(node)
 
     (record,) = caplog.records
-    assert "the code of 'fit' is 3.1 MB, most of it 'table' (bytes)" in record.getMessage()
+    assert (
+        "the code of 'fit' is 3.1 MB, most of it 'table' (bytes)" in record.getMessage()
+    )
     assert "as shared(table)" in record.getMessage()
 
 
@@ -150,11 +155,15 @@ class Fitted:
         return len(self.weights)
 
 
-def test_so_is_one_that_the_object_of_a_method_holds(caplog: pytest.LogCaptureFixture) -> None:
+def test_so_is_one_that_the_object_of_a_method_holds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The attribute is named."""
     PackedCodes().of_function(Fitted().predict)
 
-    assert ["'weights' (bytes)" in record.getMessage() for record in caplog.records] == [True]
+    assert [
+        "'weights' (bytes)" in record.getMessage() for record in caplog.records
+    ] == [True]
 
 
 # ------------------------------------------------ unpacking

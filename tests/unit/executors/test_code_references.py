@@ -164,7 +164,9 @@ def an_empty_slot() -> Changed:
 
 def the_class_of_an_object() -> Changed:
     model = Model()
-    return model.predict, lambda: setattr(model, "__class__", type("Other", (Model,), {}))
+    return model.predict, lambda: setattr(
+        model, "__class__", type("Other", (Model,), {})
+    )
 
 
 def an_attribute_of_a_local_class() -> Changed:
@@ -210,13 +212,29 @@ def a_keyword_of_a_partial() -> Changed:
 
 
 CHANGES = [
-    a_name_of_the_body, an_item_of_a_list, the_items_of_a_dict, a_key_of_a_dict, an_item_of_a_set,
-    a_name_of_a_helper, the_code, the_defaults, a_keyword_default, an_attribute_of_the_function,
-    a_global, a_global_of_the_main_program, the_object_of_a_method, a_new_attribute_of_an_object,
-    the_dict_of_an_object, a_slot, an_empty_slot, the_class_of_an_object,
-    an_attribute_of_a_local_class, a_method_of_a_local_class, a_global_of_a_property,
+    a_name_of_the_body,
+    an_item_of_a_list,
+    the_items_of_a_dict,
+    a_key_of_a_dict,
+    an_item_of_a_set,
+    a_name_of_a_helper,
+    the_code,
+    the_defaults,
+    a_keyword_default,
+    an_attribute_of_the_function,
+    a_global,
+    a_global_of_the_main_program,
+    the_object_of_a_method,
+    a_new_attribute_of_an_object,
+    the_dict_of_an_object,
+    a_slot,
+    an_empty_slot,
+    the_class_of_an_object,
+    an_attribute_of_a_local_class,
+    a_method_of_a_local_class,
+    a_global_of_a_property,
     a_keyword_of_a_partial,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("make", CHANGES, ids=[each.__name__ for each in CHANGES])
@@ -267,11 +285,18 @@ class Numbers(list[int]):
 @pytest.mark.parametrize(
     "value",
     [
-        bytearray(1), array.array("i", [1]), Reduced(), Stately(), Numbers(), [Numbers()],
-        Pair(1, bytearray(1)), types.SimpleNamespace(a=1), [*range(10_000)],
+        bytearray(1),
+        array.array("i", [1]),
+        Reduced(),
+        Stately(),
+        Numbers(),
+        [Numbers()],
+        Pair(1, bytearray(1)),
+        types.SimpleNamespace(a=1),
+        [*range(10_000)],
     ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_code_that_can_change_unseen_has_none(value: Any) -> None:
     """It is packed for each call."""
     assert References.of(lambda: value) is None
@@ -284,14 +309,26 @@ def _module_level() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        1, "text", (1, (2,)), Color.RED, Pair(1, "b"), operator, logging.getLogger("a"),
-        _module_level, Model, functools.reduce, operator.itemgetter(1), "a".upper,
+        1,
+        "text",
+        (1, (2,)),
+        Color.RED,
+        Pair(1, "b"),
+        operator,
+        logging.getLogger("a"),
+        _module_level,
+        Model,
+        functools.reduce,
+        operator.itemgetter(1),
+        "a".upper,
         frozenset({1}),
     ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_what_does_not_change_or_has_a_name_holds(value: Any) -> None:
-    """Functions and classes of a module go by name, so that nothing in them is compared."""
+    """Functions and classes of a module go by name, so that nothing in them is
+    compared.
+    """
     references = References.of((value, lambda: value))
 
     assert references is not None

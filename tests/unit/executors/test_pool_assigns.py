@@ -1,4 +1,6 @@
-"""Which worker of a pool gets which task, and how workers come and go: the test plays them."""
+"""Which worker of a pool gets which task, and how workers come and go: the test plays
+them.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def idle_worker(pool: PlayedPool, events: Events, **of_node: Any) -> PlayedWorke
 # ------------------------------------------------ who gets which task
 
 
-def test_workers_are_started_for_tasks_and_no_more_than_the_pools_size(pool_of: PoolMaker) -> None:
+def test_workers_are_started_for_tasks_and_no_more_than_the_pools_size(
+    pool_of: PoolMaker,
+) -> None:
     """A task that finds no worker waits for the first that is free."""
     pool, events = pool_of(2), Events()
     jobs = [job_of() for _ in range(3)]
@@ -79,7 +83,9 @@ def test_a_pool_that_has_begun_keeps_all_its_workers(pool_of: PoolMaker) -> None
     assert pool.is_starting()
 
 
-def test_short_tasks_go_together_and_all_but_the_first_need_a_token(pool_of: PoolMaker) -> None:
+def test_short_tasks_go_together_and_all_but_the_first_need_a_token(
+    pool_of: PoolMaker,
+) -> None:
     """The first begins at once; the others can be taken back."""
     pool, events = pool_of(1), Events()
     worker = idle_worker(pool, events)
@@ -128,7 +134,9 @@ def test_a_busy_worker_gets_short_tasks_ahead_of_time(pool_of: PoolMaker) -> Non
     assert is_ahead
 
 
-def test_nothing_is_sent_behind_a_task_that_takes_long_after_all(pool_of: PoolMaker) -> None:
+def test_nothing_is_sent_behind_a_task_that_takes_long_after_all(
+    pool_of: PoolMaker,
+) -> None:
     """Its kind was short before."""
     pool, events = pool_of(1), Events()
     worker = idle_worker(pool, events)
@@ -144,7 +152,9 @@ def test_nothing_is_sent_behind_a_task_that_takes_long_after_all(pool_of: PoolMa
     worker.run()
 
 
-def test_a_worker_with_nothing_to_do_gets_what_waits_behind_others(pool_of: PoolMaker) -> None:
+def test_a_worker_with_nothing_to_do_gets_what_waits_behind_others(
+    pool_of: PoolMaker,
+) -> None:
     """It does not matter who got it first."""
     pool, events = pool_of(2), Events()
     first = idle_worker(pool, events)
@@ -165,7 +175,9 @@ def test_a_worker_with_nothing_to_do_gets_what_waits_behind_others(pool_of: Pool
     assert [] == first.take_tokens()
 
 
-def test_the_tasks_behind_one_that_makes_a_call_go_to_others(pool_of: PoolMaker) -> None:
+def test_the_tasks_behind_one_that_makes_a_call_go_to_others(
+    pool_of: PoolMaker,
+) -> None:
     """It may wait for long, and does not count as running until it is answered."""
     pool, events = pool_of(1), Events()
     first = idle_worker(pool, events)
@@ -249,7 +261,9 @@ def test_a_worker_with_too_much_memory_is_replaced(
     pool.worker()
 
 
-def test_workers_beside_the_usual_number_go_when_they_are_idle(pool_of: PoolMaker) -> None:
+def test_workers_beside_the_usual_number_go_when_they_are_idle(
+    pool_of: PoolMaker,
+) -> None:
     """There were more, because their tasks waited for calls."""
     pool, events = pool_of(1), Events()
     pool.start([job_of() for _ in range(12)], events)
@@ -291,7 +305,9 @@ def test_a_worker_that_a_task_has_changed_for_good_is_replaced(
     assert [Returned] * (1 + others) == [type(events.outcome(job)) for job in jobs]
 
 
-def test_a_task_that_a_changed_worker_refuses_goes_to_another(pool_of: PoolMaker) -> None:
+def test_a_task_that_a_changed_worker_refuses_goes_to_another(
+    pool_of: PoolMaker,
+) -> None:
     """It was sent before the pool could know."""
     pool, events = pool_of(1), Events()
     worker = idle_worker(pool, events)
@@ -311,7 +327,9 @@ def test_a_task_that_a_changed_worker_refuses_goes_to_another(pool_of: PoolMaker
     assert "there" == events.value(job)
 
 
-def test_a_task_for_a_process_of_its_own_has_a_worker_that_ends_with_it(pool_of: PoolMaker) -> None:
+def test_a_task_for_a_process_of_its_own_has_a_worker_that_ends_with_it(
+    pool_of: PoolMaker,
+) -> None:
     """No other task gets that."""
     pool, events = pool_of(2), Events()
     fresh = Resources(isolation="fresh")
@@ -330,7 +348,9 @@ def test_a_task_for_a_process_of_its_own_has_a_worker_that_ends_with_it(pool_of:
 def test_a_gpu_goes_to_a_worker_of_another_kind_and_only_its_idle_user_ends(
     pool_of: PoolMaker,
 ) -> None:
-    """What that has allocated there is freed; a worker with nothing to do and no GPU stays."""
+    """What that has allocated there is freed; a worker with nothing to do and no GPU
+    stays.
+    """
     pool, events = pool_of(4, gpus=("0", "1")), Events()
     plain = idle_worker(pool, events)
     two_threads = {"resources": Resources(gpus=1, cpus=2)}
@@ -365,7 +385,9 @@ def worker_of_kind(pool: PlayedPool, events: Events, **of_node: Any) -> PlayedWo
     return worker
 
 
-def test_workers_that_were_idle_for_long_end_and_the_others_stay(pool_of: PoolMaker) -> None:
+def test_workers_that_were_idle_for_long_end_and_the_others_stay(
+    pool_of: PoolMaker,
+) -> None:
     """Their time begins when they have nothing more to do."""
     idle_after = 0.05
     pool, events = pool_of(1, idle_after=idle_after), Events()
@@ -391,7 +413,9 @@ def failed_initializer() -> bytes:
     return messages.pack_outcome(Raised(ValueError("no model")), "initializer")
 
 
-def test_tasks_end_when_three_workers_in_a_row_have_not_started(pool_of: PoolMaker) -> None:
+def test_tasks_end_when_three_workers_in_a_row_have_not_started(
+    pool_of: PoolMaker,
+) -> None:
     """With what kept them from it."""
     pool, events = pool_of(1), Events()
     jobs = [job_of(), job_of()]
@@ -431,7 +455,9 @@ def test_one_worker_that_starts_is_enough(pool_of: PoolMaker) -> None:
     assert "late" == events.value(late)
 
 
-def test_a_worker_that_never_got_ready_is_named_with_how_it_ended(pool_of: PoolMaker) -> None:
+def test_a_worker_that_never_got_ready_is_named_with_how_it_ended(
+    pool_of: PoolMaker,
+) -> None:
     """There is no other hint."""
     pool, events = pool_of(1), Events()
     job = job_of()
@@ -448,7 +474,9 @@ def test_a_worker_that_never_got_ready_is_named_with_how_it_ended(pool_of: PoolM
 # ------------------------------------------------ the end of a pool
 
 
-def test_a_pool_that_is_closed_withdraws_its_tasks_and_ends_its_workers(pool_of: PoolMaker) -> None:
+def test_a_pool_that_is_closed_withdraws_its_tasks_and_ends_its_workers(
+    pool_of: PoolMaker,
+) -> None:
     """Those that are idle may exit by themselves."""
     pool, events = pool_of(2, grace=LONG), Events()
     job = job_of()

@@ -1,4 +1,6 @@
-"""What the pool decides without a process: tokens, timers, paths to culprits, thread caps."""
+"""What the pool decides without a process: tokens, timers, paths to culprits, thread
+caps.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from flowpregel.executors.processes.worker import Tokens
 
 
 def test_a_token_of_a_task_further_behind_is_kept_for_it() -> None:
-    """Those before it were recalled; the frame it belongs to may still be on its way."""
+    """Those before it were recalled; the frame it belongs to may still be on its
+    way.
+    """
     read, write = os.pipe()
     os.set_blocking(read, False)
     tokens = Tokens(read)
@@ -106,7 +110,8 @@ def test_thread_caps_are_shares_and_leave_the_users_word(monkeypatch: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_workers": 0}, {"worker_max_tasks": -1}, {"grace": -1}, {"max_workers": "2"}]
+    "wrong",
+    [{"max_workers": 0}, {"worker_max_tasks": -1}, {"grace": -1}, {"max_workers": "2"}],
 )
 def test_a_pool_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     """Before anything is started."""

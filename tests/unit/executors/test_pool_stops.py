@@ -1,4 +1,6 @@
-"""How a pool stops tasks, and what becomes of them when a worker ends: the test plays workers."""
+"""How a pool stops tasks, and what becomes of them when a worker ends: the test plays
+workers.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def pool_of() -> Iterator[PoolMaker]:
 
 
 def begun(pool: PlayedPool, events: Events, *jobs: Any) -> tuple[PlayedWorker, Order]:
-    """Return a worker that has all of *jobs*, which are short, and runs the first; and that."""
+    """Return a worker that has all of *jobs*, which are short, and runs the first; and
+    that.
+    """
     pool.start([first := job_of()], events)
     worker = pool.worker().ready()
     worker.run()
@@ -52,7 +56,9 @@ def begun(pool: PlayedPool, events: Events, *jobs: Any) -> tuple[PlayedWorker, O
 
 
 @pytest.mark.parametrize("kill", [True, False])
-def test_a_task_that_waits_is_withdrawn_and_never_sent(kill: bool, pool_of: PoolMaker) -> None:
+def test_a_task_that_waits_is_withdrawn_and_never_sent(
+    kill: bool, pool_of: PoolMaker
+) -> None:
     """The others keep their turns."""
     pool, events = pool_of(1), Events()
     jobs = [job_of() for _ in range(3)]
@@ -63,10 +69,15 @@ def test_a_task_that_waits_is_withdrawn_and_never_sent(kill: bool, pool_of: Pool
 
     assert Withdrawn is type(events.outcome(jobs[0]))
     worker.ready()
-    assert [jobs[1].key[0], jobs[2].key[0]] == [worker.run().task_id, worker.run().task_id]
+    assert [jobs[1].key[0], jobs[2].key[0]] == [
+        worker.run().task_id,
+        worker.run().task_id,
+    ]
 
 
-def test_a_running_task_is_left_alone_unless_it_is_to_be_killed(pool_of: PoolMaker) -> None:
+def test_a_running_task_is_left_alone_unless_it_is_to_be_killed(
+    pool_of: PoolMaker,
+) -> None:
     """It ends as it ends."""
     pool, events = pool_of(1), Events()
     job = job_of()
@@ -81,7 +92,9 @@ def test_a_running_task_is_left_alone_unless_it_is_to_be_killed(pool_of: PoolMak
 
 
 def test_a_running_task_is_signalled_and_its_worker_goes_on(pool_of: PoolMaker) -> None:
-    """It is withdrawn, whatever it had for a result; nothing is killed when it has ended."""
+    """It is withdrawn, whatever it had for a result; nothing is killed when it has
+    ended.
+    """
     pool, events = pool_of(1, grace=0.03), Events()
     job = job_of()
     worker, order = begun(pool, events, job)
@@ -99,7 +112,9 @@ def test_a_running_task_is_signalled_and_its_worker_goes_on(pool_of: PoolMaker) 
     assert "late" == events.value(late)
 
 
-def test_a_task_that_had_ended_before_the_signal_has_its_result(pool_of: PoolMaker) -> None:
+def test_a_task_that_had_ended_before_the_signal_has_its_result(
+    pool_of: PoolMaker,
+) -> None:
     """Its end was on its way."""
     pool, events = pool_of(1), Events()
     job = job_of()
@@ -111,7 +126,9 @@ def test_a_task_that_had_ended_before_the_signal_has_its_result(pool_of: PoolMak
     assert "done" == events.value(job)
 
 
-def test_a_task_that_does_not_stop_is_killed_with_its_worker(pool_of: PoolMaker) -> None:
+def test_a_task_that_does_not_stop_is_killed_with_its_worker(
+    pool_of: PoolMaker,
+) -> None:
     """After the grace, and not before; those behind it run elsewhere."""
     grace = 0.05
     pool, events = pool_of(1, grace=grace), Events()
@@ -126,10 +143,15 @@ def test_a_task_that_does_not_stop_is_killed_with_its_worker(pool_of: PoolMaker)
     assert grace <= time.monotonic() - asked
     assert -9 == worker.process.exitcode
     other = pool.worker().ready()
-    assert [jobs[1].key[0], jobs[2].key[0]] == [other.run().task_id, other.run().task_id]
+    assert [jobs[1].key[0], jobs[2].key[0]] == [
+        other.run().task_id,
+        other.run().task_id,
+    ]
 
 
-def test_a_task_behind_another_is_withdrawn_and_that_goes_on(pool_of: PoolMaker) -> None:
+def test_a_task_behind_another_is_withdrawn_and_that_goes_on(
+    pool_of: PoolMaker,
+) -> None:
     """No signal is meant for it."""
     pool, events = pool_of(1), Events()
     jobs = [job_of() for _ in range(3)]
@@ -167,8 +189,12 @@ def test_a_run_that_is_to_end_warns_its_running_task_and_withdraws_the_rest(
 # ------------------------------------------------ timeouts
 
 
-def timed_out(events: Events, job: Any, worker: PlayedWorker, order: Order) -> NodeTimeoutError:
-    """Return the error of *job*, whose time is over, as its worker answers the signal."""
+def timed_out(
+    events: Events, job: Any, worker: PlayedWorker, order: Order
+) -> NodeTimeoutError:
+    """Return the error of *job*, whose time is over, as its worker answers the
+    signal.
+    """
     worker.end_task(order, Withdrawn(), flags=protocol.STOPPED)
     outcome = events.outcome(job)
     assert isinstance(outcome, Raised)
@@ -226,7 +252,9 @@ def test_a_task_that_shows_no_sign_of_life_is_stopped(
     if kind == protocol.EMITTED:
         assert "chunk" == events.chunk()
     silent = timed_out(events, job, worker, order).elapsed
-    assert silent <= time.monotonic() - signed if is_alive else stopped - began <= silent
+    assert (
+        silent <= time.monotonic() - signed if is_alive else stopped - began <= silent
+    )
 
 
 def test_the_shorter_of_two_timeouts_counts(pool_of: PoolMaker) -> None:
@@ -291,10 +319,15 @@ def test_a_death_costs_the_task_that_ran_and_no_other(pool_of: PoolMaker) -> Non
     assert "first" in error.report
     assert "peak memory" in error.report
     other = pool.worker().ready()
-    assert [jobs[1].key[0], jobs[2].key[0]] == [other.run().task_id, other.run().task_id]
+    assert [jobs[1].key[0], jobs[2].key[0]] == [
+        other.run().task_id,
+        other.run().task_id,
+    ]
 
 
-def test_a_worker_that_exits_by_itself_is_told_from_one_that_was_killed(pool_of: PoolMaker) -> None:
+def test_a_worker_that_exits_by_itself_is_told_from_one_that_was_killed(
+    pool_of: PoolMaker,
+) -> None:
     """The exit code is in the error."""
     pool, events = pool_of(1), Events()
     job = job_of()
@@ -393,10 +426,14 @@ def test_what_a_task_has_started_ends_with_a_worker_that_was_killed_and_no_other
         # The guard has done what it was told.
         pool.end()
 
-        assert (-9 if killed else None) == (started.wait(LONG) if killed else started.poll())
+        assert (-9 if killed else None) == (
+            started.wait(LONG) if killed else started.poll()
+        )
 
 
-def test_a_task_that_was_stopped_as_its_worker_died_is_withdrawn(pool_of: PoolMaker) -> None:
+def test_a_task_that_was_stopped_as_its_worker_died_is_withdrawn(
+    pool_of: PoolMaker,
+) -> None:
     """It was to end anyway."""
     pool, events = pool_of(1, grace=LONG), Events()
     job = job_of()
@@ -409,7 +446,9 @@ def test_a_task_that_was_stopped_as_its_worker_died_is_withdrawn(pool_of: PoolMa
     assert Withdrawn is type(events.outcome(job))
 
 
-def test_a_task_that_ends_leaves_its_worker_free_for_the_next(pool_of: PoolMaker) -> None:
+def test_a_task_that_ends_leaves_its_worker_free_for_the_next(
+    pool_of: PoolMaker,
+) -> None:
     """The end is told before anything else is sent."""
     pool, events = pool_of(1), Events()
     jobs = [job_of() for _ in range(50)]

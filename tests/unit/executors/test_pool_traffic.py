@@ -1,4 +1,6 @@
-"""What workers send, and what they are sent beside tasks: the test plays the workers."""
+"""What workers send, and what they are sent beside tasks: the test plays the
+workers.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def outcome_in(worker: PlayedWorker, request: int) -> Any:
 def call_of(function: Callable[..., Any], *args: Any) -> bytes:
     """Return the body of a call, as a worker sends it."""
     node = job_of(function).task.node
-    return serialization.pack((pack_node(node, called=True), Arguments(args, {}), None, None)).data
+    return serialization.pack(
+        (pack_node(node, called=True), Arguments(args, {}), None, None)
+    ).data
 
 
 def test_a_call_reaches_the_run_and_its_outcome_the_caller(pool_of: PoolMaker) -> None:
@@ -92,7 +96,9 @@ def test_an_answer_to_a_task_that_has_ended_is_not_sent(pool_of: PoolMaker) -> N
     assert not worker.has_frame(protocol.ANSWER)
 
 
-def test_a_caller_counts_as_running_when_all_its_calls_are_answered(pool_of: PoolMaker) -> None:
+def test_a_caller_counts_as_running_when_all_its_calls_are_answered(
+    pool_of: PoolMaker,
+) -> None:
     """Not before: its place is another's until then."""
     pool, events = pool_of(1), Events()
     worker, order = begun(pool, events, job_of())
@@ -113,7 +119,9 @@ def test_a_caller_counts_as_running_when_all_its_calls_are_answered(pool_of: Poo
     assert not other.has_order()
 
 
-@pytest.mark.parametrize(("kind", "node"), [(protocol.SAVED, SAVE), (protocol.CANCELLED, CANCEL)])
+@pytest.mark.parametrize(
+    ("kind", "node"), [(protocol.SAVED, SAVE), (protocol.CANCELLED, CANCEL)]
+)
 def test_a_request_of_a_task_is_one_that_its_run_answers(
     kind: int, node: Any, pool_of: PoolMaker
 ) -> None:
@@ -141,7 +149,9 @@ def test_a_request_of_a_task_is_one_that_its_run_answers(
         (("get", (("a", 1), "key"), {}), Exception),
     ],
 )
-def test_the_store_answers_a_task(request_of: Any, expected: Any, pool_of: PoolMaker) -> None:
+def test_the_store_answers_a_task(
+    request_of: Any, expected: Any, pool_of: PoolMaker
+) -> None:
     """With its result, or its error; nothing private is called."""
     pool, events, store = pool_of(1), Events(), InMemoryStore()
     worker, order = begun(pool, events, job_of(run=RunInfo(run_id="run", store=store)))
@@ -223,7 +233,9 @@ def test_a_worker_whose_run_is_far_behind_is_left_unread(pool_of: PoolMaker) -> 
     assert ["late", "end"] == [events.chunk(), events.value(job)]
 
 
-def test_a_worker_is_not_held_back_while_another_run_waits_for_it(pool_of: PoolMaker) -> None:
+def test_a_worker_is_not_held_back_while_another_run_waits_for_it(
+    pool_of: PoolMaker,
+) -> None:
     """That one has done nothing to deserve it."""
     pool, events, others = pool_of(1), Events(Backlog(limit=10)), Events(Backlog())
     worker, order = begun(pool, events, job_of())
@@ -254,7 +266,9 @@ def test_a_worker_that_is_held_back_is_read_again_when_another_run_comes(
     assert "y" == events.chunk()
 
 
-def test_a_task_that_is_cancelled_is_read_whatever_its_run_has_left(pool_of: PoolMaker) -> None:
+def test_a_task_that_is_cancelled_is_read_whatever_its_run_has_left(
+    pool_of: PoolMaker,
+) -> None:
     """Its end is in the link."""
     pool, events = pool_of(1, grace=LONG), Events(Backlog(limit=10))
     worker, order = begun(pool, events, job := job_of())
@@ -273,7 +287,9 @@ def test_a_task_that_is_cancelled_is_read_whatever_its_run_has_left(pool_of: Poo
 # ------------------------------------------------ shared memory and contexts
 
 
-def test_large_inputs_are_in_shared_memory_until_nobody_reads_them(pool_of: PoolMaker) -> None:
+def test_large_inputs_are_in_shared_memory_until_nobody_reads_them(
+    pool_of: PoolMaker,
+) -> None:
     """They are not in the frame: the worker is sent a descriptor of them."""
     pool, events = pool_of(1), Events()
     large = bytearray(b"large") + bytearray(2 * SHARE_FROM)
@@ -371,7 +387,9 @@ class Keeping(RunInfo):
 def test_what_a_worker_prints_is_labelled_with_its_task(
     pool_of: PoolMaker, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Each line of it, on the stream that it was printed to, before the end of the task."""
+    """Each line of it, on the stream that it was printed to, before the end of the
+    task.
+    """
     pool, events, kept = pool_of(1), Events(), list[str]()
     run = Keeping(run_id="run", thread_id="1", has_saver=True, config={"kept": kept})
     worker, order = begun(pool, events, job := job_of(str, run=run))
@@ -394,7 +412,9 @@ def test_what_a_worker_prints_is_labelled_with_its_task(
     [RunInfo(run_id="run", thread_id="1"), RunInfo(run_id="run", has_saver=True)],
     ids=["no saver", "no thread"],
 )
-def test_output_is_kept_only_where_it_can_be_shown_later(run: RunInfo, pool_of: PoolMaker) -> None:
+def test_output_is_kept_only_where_it_can_be_shown_later(
+    run: RunInfo, pool_of: PoolMaker
+) -> None:
     """On a thread that is saved."""
     pool, events = pool_of(1), Events()
     worker, order = begun(pool, events, job := job_of(str, run=run))
@@ -418,7 +438,9 @@ def test_what_a_worker_logs_is_handled_here_if_its_logger_is_enabled(
         worker.end_task(order)
         events.value(job)
 
-    assert ["loud"] == [each.getMessage() for each in caplog.records if each.name == "steps"]
+    assert ["loud"] == [
+        each.getMessage() for each in caplog.records if each.name == "steps"
+    ]
 
 
 def test_a_log_record_that_cannot_be_read_costs_its_task(pool_of: PoolMaker) -> None:

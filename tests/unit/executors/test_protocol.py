@@ -22,7 +22,9 @@ from flowpregel.executors.processes.serialization import (
 MARK = 0xC0FFEE11
 
 some_frames = st.lists(
-    st.tuples(st.sampled_from(sorted(UP)), st.integers(0, 2**32 - 1), st.binary(max_size=200))
+    st.tuples(
+        st.sampled_from(sorted(UP)), st.integers(0, 2**32 - 1), st.binary(max_size=200)
+    )
 )
 
 
@@ -49,7 +51,9 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(
     parser = Parser(MARK, UP)
 
     got = [
-        frame for at in range(0, len(data), piece) for frame in parser.feed(data[at : at + piece])
+        frame
+        for at in range(0, len(data), piece)
+        for frame in parser.feed(data[at : at + piece])
     ]
 
     assert [Frame(kind, 0, number, body) for kind, number, body in sent] == got

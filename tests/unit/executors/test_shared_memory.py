@@ -1,4 +1,6 @@
-"""Shared memory: a reader gets what was written, and memory is used again when nobody reads it."""
+"""Shared memory: a reader gets what was written, and memory is used again when nobody
+reads it.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def test_a_segment_is_used_again_when_its_last_view_is_gone(pair: Pair) -> None:
     assert first.segment == pair.share_zeros(SIZE).segment
 
 
-def test_a_segment_that_made_room_for_another_is_closed_by_its_reader(pair: Pair) -> None:
+def test_a_segment_that_made_room_for_another_is_closed_by_its_reader(
+    pair: Pair,
+) -> None:
     """Its memory was given back before."""
     pair.reader.open(pair.share_zeros(5 * SIZE))
     before = len(os.listdir("/proc/self/fd"))

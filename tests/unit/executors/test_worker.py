@@ -1,4 +1,6 @@
-"""What a worker does with what it is sent: it runs in a fork, and the test is its coordinator."""
+"""What a worker does with what it is sent: it runs in a fork, and the test is its
+coordinator.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from typing import Any
 
 import pytest
 
-from flowpregel._core.records import RETURN, Raised, Returned, Withdrawn, add_failed_calls
+from flowpregel._core.records import (
+    RETURN,
+    Raised,
+    Returned,
+    Withdrawn,
+    add_failed_calls,
+)
 from flowpregel.context import RunInfo, get_store, get_stream_writer
 from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationError
 from flowpregel.executors.processes import messages, protocol, serialization
@@ -48,7 +56,9 @@ def value_of(outcome: Any) -> Any:
     return dict(outcome.writes)[RETURN]
 
 
-def value(worker: DrivenWorker, function: Callable[..., Any], *args: Any, **of_job: Any) -> Any:
+def value(
+    worker: DrivenWorker, function: Callable[..., Any], *args: Any, **of_job: Any
+) -> Any:
     """Return what *worker* returns for a call."""
     (number,) = worker.order(job_of(function, *args, **of_job))
     return value_of(worker.end(number)[0])
@@ -69,11 +79,15 @@ def test_an_initializer_has_run_when_a_worker_is_ready(worker_of: WorkerMaker) -
 
     command = "import os; print(os.getenv('MODEL'))"
     worker = worker_of(initializer=initializer)
-    assert b"loaded\n" == value(worker, subprocess.check_output, [sys.executable, "-c", command])
+    assert b"loaded\n" == value(
+        worker, subprocess.check_output, [sys.executable, "-c", command]
+    )
 
 
 @pytest.mark.parametrize(
-    ("function", "kind"), [(int, ValueError), (sys.exit, SystemExit)], ids=["error", "exit"]
+    ("function", "kind"),
+    [(int, ValueError), (sys.exit, SystemExit)],
+    ids=["error", "exit"],
 )
 def test_an_initializer_that_fails_is_told_and_ends_the_worker(
     function: Any, kind: type[BaseException], worker_of: WorkerMaker
@@ -97,7 +111,9 @@ def test_a_worker_exits_when_it_is_told_to_stop(worker: DrivenWorker) -> None:
     assert 0 == worker.exit_code()
 
 
-def test_a_worker_exits_when_its_coordinator_has_closed_the_link(worker: DrivenWorker) -> None:
+def test_a_worker_exits_when_its_coordinator_has_closed_the_link(
+    worker: DrivenWorker,
+) -> None:
     """Nobody has orders for it any more."""
     worker.link.shutdown(2)
 
@@ -153,7 +169,9 @@ def test_tasks_without_a_token_are_not_run(worker: DrivenWorker) -> None:
     assert "late" == value(worker, str, "late")
 
 
-def test_a_busy_worker_needs_a_token_for_the_first_as_well(worker: DrivenWorker) -> None:
+def test_a_busy_worker_needs_a_token_for_the_first_as_well(
+    worker: DrivenWorker,
+) -> None:
     """It may be taken back while another runs."""
     jobs = [job_of(str, n) for n in range(2)]
 
@@ -180,7 +198,9 @@ def hang() -> None:
         time.sleep(0.001)
 
 
-def test_a_task_that_is_stopped_ends_and_its_worker_goes_on(worker: DrivenWorker) -> None:
+def test_a_task_that_is_stopped_ends_and_its_worker_goes_on(
+    worker: DrivenWorker,
+) -> None:
     """The end says that the signal has reached it."""
     (number,) = worker.order(job_of(hang))
     worker.frame(protocol.EMITTED)
@@ -189,7 +209,9 @@ def test_a_task_that_is_stopped_ends_and_its_worker_goes_on(worker: DrivenWorker
 
     outcome, frame = worker.end(number)
     assert frame.flags & protocol.STOPPED
-    assert isinstance(outcome, Withdrawn) or isinstance(error_of(outcome), TaskCancelled)
+    assert isinstance(outcome, Withdrawn) or isinstance(
+        error_of(outcome), TaskCancelled
+    )
     (number,) = worker.order(job_of(len, ""))
     outcome, frame = worker.end(number)
     assert (0, 0) == (value_of(outcome), frame.flags)
@@ -209,7 +231,9 @@ def test_a_task_that_was_stopped_before_it_began_does_not_begin(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_signal_that_is_meant_for_another_task_is_ignored(worker: DrivenWorker) -> None:
+def test_a_signal_that_is_meant_for_another_task_is_ignored(
+    worker: DrivenWorker,
+) -> None:
     """That one has ended."""
     (number,) = worker.order(job_of(hang))
     worker.frame(protocol.EMITTED)
@@ -257,7 +281,9 @@ def test_what_a_stopped_task_has_started_ends_with_it(worker: DrivenWorker) -> N
 
 
 def state_of(pid: int) -> str:
-    """Return what a process does, as the kernel has it; one that is gone is a zombie."""
+    """Return what a process does, as the kernel has it; one that is gone is a
+    zombie.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -281,7 +307,10 @@ def test_a_task_that_imports_is_stopped_when_the_module_is_whole(
     read, write = (tmp_path / name for name in ("read", "write"))
     os.mkfifo(read)
     os.mkfifo(write)
-    text = f"state = 'half'\nopen({str(write)!r}, 'w').close()\nopen({str(read)!r}).read()\n"
+    text = (
+        f"state = 'half'\nopen({str(write)!r}, "
+        f"'w').close()\nopen({str(read)!r}).read()\n"
+    )
     (tmp_path / "slowly_imported.py").write_text(f"{text}state = 'whole'\n")
     (number,) = worker.order(job_of(import_slowly, str(tmp_path)))
     write.open().close()
@@ -311,7 +340,9 @@ def is_told_of_its_end() -> bool:
 
 
 @pytest.mark.parametrize("is_ending", [True, False])
-def test_a_task_can_see_that_its_run_is_to_end(is_ending: bool, worker: DrivenWorker) -> None:
+def test_a_task_can_see_that_its_run_is_to_end(
+    is_ending: bool, worker: DrivenWorker
+) -> None:
     """If it is its own."""
     worker.status[protocol.ENDING] = 1 if is_ending else 7
 
@@ -345,7 +376,9 @@ def exit_now() -> None:
     sys.exit(3)
 
 
-def test_a_task_that_tries_to_exit_fails_and_its_worker_goes_on(worker: DrivenWorker) -> None:
+def test_a_task_that_tries_to_exit_fails_and_its_worker_goes_on(
+    worker: DrivenWorker,
+) -> None:
     """It is not the task's process."""
     (number,) = worker.order(job_of(exit_now))
 
@@ -378,10 +411,14 @@ def test_a_handler_that_raises_when_its_task_has_ended_costs_nobody_else(
 def lower_a_limit() -> None:
     """Lower a limit for good."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard - 1 if hard > 0 else soft - 1))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (soft - 1, hard - 1 if hard > 0 else soft - 1)
+    )
 
 
-def test_a_worker_that_was_changed_for_good_begins_no_more_tasks(worker: DrivenWorker) -> None:
+def test_a_worker_that_was_changed_for_good_begins_no_more_tasks(
+    worker: DrivenWorker,
+) -> None:
     """It says so, and refuses what it was to begin without a token."""
     if os.geteuid() == 0:
         function: Callable[[], object] = change_root
@@ -397,7 +434,9 @@ def test_a_worker_that_was_changed_for_good_begins_no_more_tasks(worker: DrivenW
 
 
 def change_root() -> None:
-    """Change the root of the file system, to what it is, or to another group for good."""
+    """Change the root of the file system, to what it is, or to another group for
+    good.
+    """
     os.setgid(1)
     os.setuid(1)
 
@@ -407,7 +446,9 @@ def change_folder(folder: str) -> None:
     os.chdir(folder)
 
 
-def test_a_change_that_can_be_taken_back_is(worker: DrivenWorker, tmp_path: Path) -> None:
+def test_a_change_that_can_be_taken_back_is(
+    worker: DrivenWorker, tmp_path: Path
+) -> None:
     """The next task finds the process as it was."""
     value(worker, change_folder, str(tmp_path))
 
@@ -446,7 +487,10 @@ def save(state: Any) -> str:
 
 @pytest.mark.parametrize(
     ("function", "kind", "content"),
-    [(ask, protocol.ASKED, ("get", (("a",), "key"), {})), (save, protocol.SAVED, "key")],
+    [
+        (ask, protocol.ASKED, ("get", (("a",), "key"), {})),
+        (save, protocol.SAVED, "key"),
+    ],
 )
 def test_a_request_waits_for_its_answer(
     function: Any, kind: int, content: Any, worker: DrivenWorker
@@ -497,11 +541,16 @@ def test_a_caller_gets_the_outcomes_of_its_calls_in_any_order(
     (number,) = worker.order(job_of(call_twice, catch))
     calls = [worker.frame(protocol.CALLED) for _ in range(2)]
     requests = [protocol.REQUEST.unpack_from(call.body)[0] for call in calls]
-    arguments = [serialization.unpack(call.body, None, protocol.REQUEST.size)[1] for call in calls]
+    arguments = [
+        serialization.unpack(call.body, None, protocol.REQUEST.size)[1]
+        for call in calls
+    ]
     error = ValueError("no luck")
     add_failed_calls(error, ("second",))
 
-    worker.send(protocol.ANSWER, requests[1], messages.pack_outcome(Raised(error), "work"))
+    worker.send(
+        protocol.ANSWER, requests[1], messages.pack_outcome(Raised(error), "work")
+    )
     if catch:
         done = messages.pack_outcome(Returned(((RETURN, 20),)), "work")
         worker.send(protocol.ANSWER, requests[0], done)
@@ -527,9 +576,12 @@ def test_what_a_task_prints_is_sent_before_its_end(worker: DrivenWorker) -> None
 
     frames = [worker.frame(protocol.PRINTED) for _ in range(4)]
 
-    assert [(0, b"one\n"), (0, b"two\n"), (protocol.STDERR, b"error\n"), (0, b"rest")] == [
-        (frame.flags, frame.body) for frame in frames
-    ]
+    assert [
+        (0, b"one\n"),
+        (0, b"two\n"),
+        (protocol.STDERR, b"error\n"),
+        (0, b"rest"),
+    ] == [(frame.flags, frame.body) for frame in frames]
     assert {number} == {frame.number for frame in frames}
     worker.end(number)
 
@@ -539,21 +591,33 @@ def log(name: str) -> None:
     try:
         int("x")
     except ValueError:
-        logging.getLogger(name).exception("it %s", "failed", extra={"size": {1}, "n": 2})
+        logging.getLogger(name).exception(
+            "it %s", "failed", extra={"size": {1}, "n": 2}
+        )
 
 
 def test_what_a_task_logs_is_sent_with_its_task(worker: DrivenWorker) -> None:
-    """Its message and traceback as text, and nothing that only this process could read."""
+    """Its message and traceback as text, and nothing that only this process could
+    read.
+    """
     (number,) = worker.order(job_of(log, "steps"))
 
     frame = worker.frame(protocol.LOGGED)
 
     record = pickle.loads(frame.body)
     assert number == frame.number
-    assert ("it failed", None, None) == (record["msg"], record["args"], record["exc_info"])
+    assert ("it failed", None, None) == (
+        record["msg"],
+        record["args"],
+        record["exc_info"],
+    )
     assert "ValueError" in record["exc_text"]
     assert ("{1}", 2) == (record["size"], record["n"])
-    assert ("log", worker.pid, "run") == (record["task"], record["worker_pid"], record["run_id"])
+    assert ("log", worker.pid, "run") == (
+        record["task"],
+        record["worker_pid"],
+        record["run_id"],
+    )
     worker.end(number)
 
 
@@ -570,7 +634,9 @@ def write_to_descriptor(text: bytes) -> None:
     os.write(2, text)
 
 
-def test_what_is_written_to_descriptors_goes_through_pipes(worker: DrivenWorker) -> None:
+def test_what_is_written_to_descriptors_goes_through_pipes(
+    worker: DrivenWorker,
+) -> None:
     """Those of stdout and of stderr."""
     value(worker, write_to_descriptor, b"raw")
 

@@ -43,11 +43,15 @@ def ways() -> StateGraph:
 
 def test_edges_are_drawn_and_what_leads_nowhere_leads_to_the_end() -> None:
     """Nothing has to be added for it."""
-    graph = StateGraph(State).add_sequence([("a", node), ("b", node)]).add_edge(START, "a")
+    graph = (
+        StateGraph(State).add_sequence([("a", node), ("b", node)]).add_edge(START, "a")
+    )
 
     assert {
-        (START, None, "a", False), ("a", None, "b", False), ("b", None, END, False),
-    } == edges(graph)  # fmt: skip
+        (START, None, "a", False),
+        ("a", None, "b", False),
+        ("b", None, END, False),
+    } == edges(graph)
 
 
 def test_a_barrier_is_an_edge_from_each_of_its_starts() -> None:
@@ -59,7 +63,9 @@ def test_a_barrier_is_an_edge_from_each_of_its_starts() -> None:
 
 def test_a_conditional_edge_is_labelled_with_the_answer_that_leads_there() -> None:
     """An answer that is the node's own name needs no label."""
-    graph = ways().add_conditional_edges("a", lambda _: "yes", {"yes": "left", "right": "right"})
+    graph = ways().add_conditional_edges(
+        "a", lambda _: "yes", {"yes": "left", "right": "right"}
+    )
 
     assert {("a", "yes", "left", True), ("a", None, "right", True)} <= edges(graph)
 
@@ -82,12 +88,16 @@ def test_a_path_of_which_nothing_is_known_may_lead_anywhere() -> None:
 
 def test_a_commands_destinations_are_drawn_with_their_labels() -> None:
     """As the annotation, or ``destinations``, says."""
-    graph = ways().add_node(go).add_node("c", node, destinations={"left": "on the left"})
+    graph = (
+        ways().add_node(go).add_node("c", node, destinations={"left": "on the left"})
+    )
     graph.add_edge("a", "go").add_edge("a", "c")
 
     assert {
-        ("go", None, "left", True), ("go", None, END, True), ("c", "on the left", "left", True),
-    } <= edges(graph)  # fmt: skip
+        ("go", None, "left", True),
+        ("go", None, END, True),
+        ("c", "on the left", "left", True),
+    } <= edges(graph)
 
 
 def test_an_error_handler_is_drawn_beside_its_node() -> None:
@@ -100,7 +110,9 @@ def test_an_error_handler_is_drawn_beside_its_node() -> None:
 def test_a_nested_graph_is_drawn_when_it_is_x_rayed() -> None:
     """As deep as was asked for."""
     inner = StateGraph(State).add_node("deep", node).add_edge(START, "deep")
-    graph = StateGraph(State).add_node("inner", inner.compile()).add_edge(START, "inner")
+    graph = (
+        StateGraph(State).add_node("inner", inner.compile()).add_edge(START, "inner")
+    )
     app = graph.compile()
 
     assert "deep" not in app.get_graph().draw_mermaid()

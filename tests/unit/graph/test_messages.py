@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph import REMOVE_ALL_MESSAGES, START, MessagesState, StateGraph, add_messages
+from flowpregel.graph import (
+    REMOVE_ALL_MESSAGES,
+    START,
+    MessagesState,
+    StateGraph,
+    add_messages,
+)
 from flowpregel.graph.message import RemoveMessage
 
 
@@ -25,7 +31,9 @@ def texts(messages: list[Any]) -> list[str]:
     return [m["content"] if isinstance(m, dict) else m.content for m in messages]
 
 
-@pytest.mark.parametrize("make", [Message, lambda content, id: {"content": content, "id": id}])
+@pytest.mark.parametrize(
+    "make", [Message, lambda content, id: {"content": content, "id": id}]
+)
 def test_a_known_id_replaces_and_a_new_one_is_added(make: Any) -> None:
     """For objects and for dicts; the place stays."""
     left = [make("a", id="1"), make("b", id="2")]
@@ -101,7 +109,9 @@ def test_none_is_no_list_of_messages() -> None:
 def test_a_state_of_messages_grows_as_nodes_answer() -> None:
     """The state that chat programs begin with."""
     builder = StateGraph(MessagesState)
-    builder.add_node("chat", lambda s: {"messages": [("assistant", f"{len(s['messages'])}")]})
+    builder.add_node(
+        "chat", lambda s: {"messages": [("assistant", f"{len(s['messages'])}")]}
+    )
     app = builder.add_edge(START, "chat").compile(executor="inline")
 
     result = app.invoke({"messages": [("user", "hi")]})

@@ -12,17 +12,55 @@ from flowpregel._lmdb.file_systems import LOCAL, file_system, mounted
 from flowpregel.errors import StoreError
 
 REMOTE = (
-    "nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "panfs",
-    "virtiofs", "vboxsf", "prl_fs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs",
-    "fuse.juicefs", "fuse.rclone", "fuse", "orangefs", "ocfs2", "gfs2", "fakeowner", "wekafs",
-    "smbfs", "webdav", "afpfs", "macfuse", "proc", "",
-)  # fmt: skip
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "9p",
+    "afs",
+    "ceph",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "panfs",
+    "virtiofs",
+    "vboxsf",
+    "prl_fs",
+    "fuse.sshfs",
+    "fuse.s3fs",
+    "fuse.gcsfuse",
+    "fuse.glusterfs",
+    "fuse.juicefs",
+    "fuse.rclone",
+    "fuse",
+    "orangefs",
+    "ocfs2",
+    "gfs2",
+    "fakeowner",
+    "wekafs",
+    "smbfs",
+    "webdav",
+    "afpfs",
+    "macfuse",
+    "proc",
+    "",
+)
 MAGIC = {
-    0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x01021994: "tmpfs",
-    0x794C7630: "overlay", 0x2FC12FC1: "zfs", 0xF2F52010: "f2fs",
-    0x6969: "nfs", 0xFF534D42: "cifs", 0x01021997: "9p", 0x65735546: "fuse",
-    0x47504653: "gpfs", 0x19830326: "beegfs", 0xDEADBEEF: "",
-}  # fmt: skip
+    0xEF53: "ext4",
+    0x58465342: "xfs",
+    0x9123683E: "btrfs",
+    0x01021994: "tmpfs",
+    0x794C7630: "overlay",
+    0x2FC12FC1: "zfs",
+    0xF2F52010: "f2fs",
+    0x6969: "nfs",
+    0xFF534D42: "cifs",
+    0x01021997: "9p",
+    0x65735546: "fuse",
+    0x47504653: "gpfs",
+    0x19830326: "beegfs",
+    0xDEADBEEF: "",
+}
 TABLE = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime - overlay overlay rw,lowerdir=/a
 30 27 0:30 / /data rw shared:1 - virtiofs share rw
@@ -48,14 +86,18 @@ def test_the_nearest_and_latest_mount_counts(folder: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(LOCAL))
-def test_a_local_file_system_is_accepted(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_local_file_system_is_accepted(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     monkeypatch.setattr(files, "file_system", lambda _: kind)
 
     files.refuse_network("/runs")
 
 
 @pytest.mark.parametrize("kind", REMOTE)
-def test_any_other_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_any_other_is_refused_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """With the option that allows it; also one that nobody has ever heard of."""
     monkeypatch.setattr(files, "file_system", lambda _: kind)
 
@@ -78,7 +120,9 @@ def test_without_a_list_of_mounts_the_kernels_number_counts(
 
 
 @pytest.mark.parametrize("kind", ["apfs", "hfs", "smbfs", "nfs", "macfuse"])
-def test_on_macos_the_kernels_name_counts(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_on_macos_the_kernels_name_counts(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     data = bytes(72) + kind.encode().ljust(16, b"\0") + b"/Volumes/x"
     monkeypatch.setattr(file_systems, "_statfs", lambda _: data.ljust(2_168, b"\0"))
     monkeypatch.setattr(file_systems.sys, "platform", "darwin")

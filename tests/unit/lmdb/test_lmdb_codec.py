@@ -35,18 +35,63 @@ def back(value):
     return VALUES.decode(VALUES.encode(value, "a value"), "a value")
 
 
-@pytest.mark.parametrize("value", [
-    None, True, False, 0, 1, -1, 2**63 - 1, -(2**63), 2**63, 10**400, 0.5, math.inf, 1 + 2j,
-    "", "text", "\0", "\ud800 lone", "ä" * 1000, b"", b"\x93", bytearray(b"x"), (), (1,), [1, (2,)],
-    {1, 2}, frozenset({1}), {"a": {"b": (1, [2])}}, {1: "int", "1": "text", (1,): "tuple"},
-    range(3),
-    slice(1, 2), ..., NotImplemented, datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),
-    datetime.timedelta(1), decimal.Decimal("1.10"), uuid.UUID(int=7), deque([1], maxlen=3),
-    OrderedDict(a=1), Counter("aab"), defaultdict(list, a=[1]), Pair(1, (2,)), Color.RED,
-    Level.HIGH,
-    Point(1, (2, 3)), Slotted([1]), Point, Color, len, print, Exception, type(None),
-    [Color.RED, {"p": Point(1, ())}],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        2**63 - 1,
+        -(2**63),
+        2**63,
+        10**400,
+        0.5,
+        math.inf,
+        1 + 2j,
+        "",
+        "text",
+        "\0",
+        "\ud800 lone",
+        "ä" * 1000,
+        b"",
+        b"\x93",
+        bytearray(b"x"),
+        (),
+        (1,),
+        [1, (2,)],
+        {1, 2},
+        frozenset({1}),
+        {"a": {"b": (1, [2])}},
+        {1: "int", "1": "text", (1,): "tuple"},
+        range(3),
+        slice(1, 2),
+        ...,
+        NotImplemented,
+        datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),
+        datetime.timedelta(1),
+        decimal.Decimal("1.10"),
+        uuid.UUID(int=7),
+        deque([1], maxlen=3),
+        OrderedDict(a=1),
+        Counter("aab"),
+        defaultdict(list, a=[1]),
+        Pair(1, (2,)),
+        Color.RED,
+        Level.HIGH,
+        Point(1, (2, 3)),
+        Slotted([1]),
+        Point,
+        Color,
+        len,
+        print,
+        Exception,
+        type(None),
+        [Color.RED, {"p": Point(1, ())}],
+    ],
+)
 def test_a_value_comes_back_equal_and_of_its_type(value):
     found = back(value)
 
@@ -88,12 +133,25 @@ def test_a_value_that_contains_itself_comes_back():
 # ---------------------------------------------------------------- exceptions
 
 
-@pytest.mark.parametrize("error", [
-    ValueError("a", 1), KeyError("k"), OSError(2, "gone", "file"), StopIteration(7), SystemExit(3),
-    UnicodeDecodeError("utf-8", b"x", 0, 1, "why"), ImportError("no", name="m", path="p"),
-    SyntaxError("bad", ("f", 1, 2, "text")), KeywordError(code=3), MessageError("f", 7),
-    FileError("name"), GraphInterrupt([1]), ExceptionGroup("g", [ValueError(1)]),
-], ids=lambda error: type(error).__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("a", 1),
+        KeyError("k"),
+        OSError(2, "gone", "file"),
+        StopIteration(7),
+        SystemExit(3),
+        UnicodeDecodeError("utf-8", b"x", 0, 1, "why"),
+        ImportError("no", name="m", path="p"),
+        SyntaxError("bad", ("f", 1, 2, "text")),
+        KeywordError(code=3),
+        MessageError("f", 7),
+        FileError("name"),
+        GraphInterrupt([1]),
+        ExceptionGroup("g", [ValueError(1)]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 def test_an_exception_comes_back_with_its_type_arguments_and_notes(error):
     error.add_note("a note")
     found = back({"error": error})["error"]
@@ -107,7 +165,9 @@ def test_an_exception_comes_back_with_its_type_arguments_and_notes(error):
 
 
 def test_an_exception_is_kept_whatever_a_library_registers_for_its_class(monkeypatch):
-    monkeypatch.setitem(copyreg.dispatch_table, UnicodeDecodeError, lambda _: (str, ("lost",)))
+    monkeypatch.setitem(
+        copyreg.dispatch_table, UnicodeDecodeError, lambda _: (str, ("lost",))
+    )
     error = UnicodeDecodeError("utf-8", b"x", 0, 1, "why")
 
     assert repr(back({"error": error})["error"]) == repr(error)
@@ -142,7 +202,9 @@ def test_the_cause_of_an_exception_of_ours_is_kept():
 
 @pytest.mark.parametrize("size", [0, 10, 100_000])
 def test_an_array_comes_back_writable_and_its_own(size):
-    array = numpy.arange(size, dtype="f4").reshape(-1, 10) if size else numpy.zeros((0, 3))
+    array = (
+        numpy.arange(size, dtype="f4").reshape(-1, 10) if size else numpy.zeros((0, 3))
+    )
     found = back({"a": array, "b": [array[::2]]})
 
     assert found["a"].dtype == array.dtype
@@ -186,13 +248,16 @@ def test_an_object_of_a_local_class_comes_back():
 # ---------------------------------------------------------------- what cannot be kept
 
 
-@pytest.mark.parametrize(("value", "place"), [
-    (threading.Lock(), "value is a _thread.lock"),
-    ({"a": [1, {"b": threading.Lock()}]}, "value['a'][1]['b'] is a _thread.lock"),
-    ([(x for x in "a")], "value[0] is a generator"),
-    (ValueError("m", threading.Lock()), "value.args[1] is a _thread.lock"),
-    ({"p": Slotted([open])}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (threading.Lock(), "value is a _thread.lock"),
+        ({"a": [1, {"b": threading.Lock()}]}, "value['a'][1]['b'] is a _thread.lock"),
+        ([(x for x in "a")], "value[0] is a generator"),
+        (ValueError("m", threading.Lock()), "value.args[1] is a _thread.lock"),
+        ({"p": Slotted([open])}, None),
+    ],
+)
 def test_the_part_that_cannot_be_kept_is_named(value, place):
     if place is None:
         assert back(value) == value

@@ -21,22 +21,32 @@ def test_a_checkpoint_id_comes_back_from_its_key(identifier: str) -> None:
 @given(IDS, IDS)
 @example("a", "a\0")
 @example("a", "a\0\0\0\0\0")
-def test_keys_are_in_the_order_of_the_ids_and_none_begins_another(one: str, other: str) -> None:
+def test_keys_are_in_the_order_of_the_ids_and_none_begins_another(
+    one: str, other: str
+) -> None:
     """A prefix reads one checkpoint's pending writes alone."""
-    first, second = sorted((one, other), key=lambda each: each.encode("utf-8", "surrogatepass"))
+    first, second = sorted(
+        (one, other), key=lambda each: each.encode("utf-8", "surrogatepass")
+    )
     if first != second:
         assert keys.checkpoint_key(ONE, first) < keys.checkpoint_key(ONE, second)
-        assert not keys.checkpoint_key(ONE, second).startswith(keys.checkpoint_key(ONE, first))
+        assert not keys.checkpoint_key(ONE, second).startswith(
+            keys.checkpoint_key(ONE, first)
+        )
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
 def test_whole_versions_are_in_their_order(one: int, other: int) -> None:
     """So that what a run adds is appended to the tree."""
-    assert (one < other) == (keys.value_key(ONE, one, "c") < keys.value_key(ONE, other, "c"))
+    assert (one < other) == (
+        keys.value_key(ONE, one, "c") < keys.value_key(ONE, other, "c")
+    )
 
 
 @given(VERSIONS, VERSIONS)
-def test_different_versions_have_different_keys_of_one_length(one: object, other: object) -> None:
+def test_different_versions_have_different_keys_of_one_length(
+    one: object, other: object
+) -> None:
     """1, 1.0 and "1" are three."""
     first, second = keys.value_key(ONE, one, "c"), keys.value_key(ONE, other, "c")  # type: ignore[arg-type]
 

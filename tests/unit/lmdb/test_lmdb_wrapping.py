@@ -36,12 +36,18 @@ def test_without_options_a_value_can_be_read_on_the_disk(tmp_path):
     assert SECRET.encode() in keep(tmp_path / "s")
 
 
-def test_what_is_compressed_is_smaller_and_reads_the_same_whatever_the_options(tmp_path):
+def test_what_is_compressed_is_smaller_and_reads_the_same_whatever_the_options(
+    tmp_path,
+):
     pytest.importorskip("zstandard")
     data = keep(tmp_path / "s", compression=True)
 
     assert SECRET.encode() not in data
-    assert read(tmp_path / "s") == read(tmp_path / "s", compression=True) == {"secret": SECRET}
+    assert (
+        read(tmp_path / "s")
+        == read(tmp_path / "s", compression=True)
+        == {"secret": SECRET}
+    )
 
 
 def test_what_is_encrypted_cannot_be_read_on_the_disk(tmp_path):

@@ -24,11 +24,15 @@ def test_keys_are_in_order_whatever_comes_and_goes(added, removed, bound):
 
     assert {*added} & removed == gone
     assert left == table.keys(None, b"")
-    assert [key for key in left if key >= bound] == [key for key, _ in table.scan(None, b"", bound)]
+    assert [key for key in left if key >= bound] == [
+        key for key, _ in table.scan(None, b"", bound)
+    ]
     assert [key for key in reversed(left) if key < bound] == [
         key for key, _ in table.scan(None, b"", bound, backwards=True)
     ]
-    assert [key for key in left if key.startswith(bound[:1])] == table.keys(None, bound[:1])
+    assert [key for key in left if key.startswith(bound[:1])] == table.keys(
+        None, bound[:1]
+    )
 
 
 def test_many_keys_are_in_order(monkeypatch):
@@ -59,4 +63,6 @@ def test_a_transaction_that_fails_leaves_everything_as_it_was():
     with pytest.raises(KeyboardInterrupt):
         store.write(fails)
 
-    assert [(b"a", b"1"), (b"b", b"2")] == [*store.read(lambda t: [*table.scan(t, b"")])]
+    assert [(b"a", b"1"), (b"b", b"2")] == [
+        *store.read(lambda t: [*table.scan(t, b"")])
+    ]
