@@ -101,9 +101,12 @@ def _most(counts: Counter[str], number: int) -> list[Bar]:
 def as_text(found: dict[str, object]) -> str:
     """Return the report as text for a terminal."""
     lines = [
-        f"{found['files']:,} files, {found['lines']:,} lines, {found['classes']:,} classes, "
-        f"{found['functions']:,} functions, {len(_list(found, 'unreadable'))} unreadable files",
-        f"{found['copied functions']:,} functions are copies of others ({found['copied lines']:,} "
+        f"{found['files']:,} files, {found['lines']:,} lines, "
+        f"{found['classes']:,} classes, "
+        f"{found['functions']:,} functions, "
+        f"{len(_list(found, 'unreadable'))} unreadable files",
+        f"{found['copied functions']:,} functions are copies of others "
+        f"({found['copied lines']:,} "
         "lines)",
     ]
     lines += [
@@ -154,13 +157,17 @@ def show(found: dict[str, object]) -> None:
 
 # ---------------------------------------------------------------- HTML
 
-STYLE = """body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto;
+STYLE = """body {
+  font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto;
   padding: 0 1em; color: #222; } table { border-collapse: collapse; width: 100%; }
 td, th { text-align: left; padding: .2em .6em; border-bottom: 1px solid #ddd; }
-td.n { text-align: right; font-variant-numeric: tabular-nums; } code { word-break: break-all; }
-.figures { display: flex; flex-wrap: wrap; gap: 1em 2.5em; } .figures b { font-size: 1.8em;
+td.n { text-align: right; font-variant-numeric: tabular-nums; }
+code { word-break: break-all; }
+.figures { display: flex; flex-wrap: wrap; gap: 1em 2.5em; }
+.figures b { font-size: 1.8em;
   display: block; } svg text { font: 12px system-ui, sans-serif; fill: #222; }
-rect { fill: #3b6ea5; } @media (prefers-color-scheme: dark) { body { background: #181818;
+rect { fill: #3b6ea5; }
+@media (prefers-color-scheme: dark) { body { background: #181818;
   color: #ddd; } svg text { fill: #ddd; } td, th { border-color: #444; } }"""
 
 

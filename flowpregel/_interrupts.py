@@ -5,13 +5,13 @@ thread: also between a lock's taking and the note that it was taken. A handler m
 there, as the usual ones do: `KeyboardInterrupt` for Ctrl-C, `sys.exit` for SIGTERM, a
 timeout for SIGALRM. What must not be broken off runs inside `held`::
 
-    the program                  held: library code                    the program
-    -----------                  ------------------                    -----------
-    its handlers are called      `_Hold` stands in their place:        its handlers are called
-    at once                      a signal is kept
-                                   |-- `deliver`: where we wait
-                                   |-- `interruptible`: user code --> at once
-                                   '-- the end of `held`
+    the program                 held: library code               the program
+    -----------                 ------------------               -----------
+    its handlers are called     `_Hold` stands in their place:   its handlers are called
+    at once                     a signal is kept
+                                  |-- `deliver`: where we wait
+                                  |-- `interruptible`: user code --> at once
+                                  '-- the end of `held`
 
 At each of the three the handlers of the signals that were kept are called, so what they
 raise meets no half-done work. No signal is lost, and whoever waits is woken (`waking`).

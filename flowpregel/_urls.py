@@ -24,7 +24,8 @@ def is_url(location: Any) -> bool:
         ConfigurationError: The scheme is an unknown one.
 
     Example:
-        >>> is_url("postgresql://me@db.example.org/runs"), is_url("runs.lmdb"), is_url("./a:b")
+        >>> addresses = ["postgresql://me@db.example.org/runs", "runs.lmdb", "./a:b"]
+        >>> [is_url(address) for address in addresses]
         (True, False, False)
     """
     found = _SCHEME.match(location) if isinstance(location, str) else None

@@ -3,7 +3,7 @@ fields.
 
 ::
 
-    caller's context --carried_by--> Carried --pickled--> worker --brought--> task's context
+    caller's context --carried_by--> Carried --pickled--> worker --> task's context
 
 Tasks on OS threads and event loops run in a copy of their caller's context and
 see everything. Another process can only be given what is named: the variables

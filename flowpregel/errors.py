@@ -3,7 +3,7 @@
 ::
 
     BaseException
-    ├── GraphBubbleUp                 control flow: `except Exception` does not swallow it
+    ├── GraphBubbleUp                 control flow: not an `Exception`
     │   ├── GraphInterrupt            a task asks a person something
     │   ├── ParentCommand             a node commands the graph around it
     │   └── TaskCancelled             the run no longer wants this task
@@ -14,17 +14,17 @@
             ├── ConfigurationError (ValueError ...) what was built or passed cannot work
             │   └── InvalidNamespaceError           a namespace no store can have
             ├── GraphRecursionError (RecursionError)
-            ├── GraphDrained                        the run was asked to stop at a barrier
+            ├── GraphDrained                        the run was asked to stop
             ├── InvalidUpdateError                  a write no channel can take
             ├── EmptyChannelError                   a channel holds nothing
             ├── EmptyInputError                     a run got nothing to start with
             ├── ExecutorUnavailableError            an executor cannot do what is asked
             ├── ResourcesError                      more of a resource than there can be
-            ├── ReplayMismatchError                 a body asks by chance for something else
+            ├── ReplayMismatchError                 a body is not deterministic
             ├── CodeChangedError                    a recorded result is of other code
-            ├── UnmatchedCallsError                 no recorded call of a task fits any more
+            ├── UnmatchedCallsError                 no recorded call of a task fits
             ├── InputMismatchError                  a run to go on with has other input
-            ├── FlowMismatchError                   a run to go on with is another workflow's
+            ├── FlowMismatchError                   the run is another workflow's
             ├── UnansweredError                     a run waits for answers
             ├── RunDiedError                        its process ended before a run did
             ├── UnknownInterruptError               an answer fits no pending question

@@ -5,7 +5,7 @@ more::
 
     client ── proxy ── server
                 │
-                └── asks *decide* about each message that commits: let it pass, or cut it off
+                └── asks *decide* about each message that commits: pass or cut off
 """
 
 from __future__ import annotations

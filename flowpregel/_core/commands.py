@@ -74,7 +74,8 @@ class Command(Generic[Destination]):
 
     def __repr__(self) -> str:
         said = {each.name: getattr(self, each.name) for each in fields(self)}
-        return f"Command({', '.join(f'{name}={value!r}' for name, value in said.items() if value)})"
+        parts = [f"{name}={value!r}" for name, value in said.items() if value]
+        return f"Command({', '.join(parts)})"
 
 
 @dataclass(frozen=True, slots=True)

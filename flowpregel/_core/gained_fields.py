@@ -7,7 +7,7 @@ would then answer one with an edited default. So they are left out in a second l
 only, when the first one finds nothing::
 
     Params(n=1, deep=False) ──► digest of n and deep ──► nothing is recorded
-                            └─► digest of n alone    ──► recorded before there was `deep`
+                            └─► digest of n alone    ──► recorded before `deep` existed
 """
 
 from __future__ import annotations

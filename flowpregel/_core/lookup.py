@@ -1,13 +1,14 @@
 """The look-ups of a recorded call: each is tried where the one before finds nothing.
 
-==========================================  ==================================================
+==========================================  ===========================================
 what is looked up                           finds a call
-==========================================  ==================================================
+==========================================  ===========================================
 what the call asks for                      that asked for just that
-under the names that the task has adopted   of the task before it was renamed, became a method, or
-                                            was wrapped
-without fields that have their defaults     from before classes of its arguments gained these
-==========================================  ==================================================
+under the names that the task has adopted   of the task before it was renamed, became a
+                                            method, or was wrapped
+without fields that have their defaults     from before classes of its arguments gained
+                                            these
+==========================================  ===========================================
 """
 
 from __future__ import annotations

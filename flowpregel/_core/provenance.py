@@ -226,7 +226,9 @@ def first_difference(recorded: str, now: str) -> str:
     none.
 
     Example:
-        >>> first_difference("def f(n):\\n    return 2 * n\\n", "def f(n):\\n    return 3 * n\\n")
+        >>> old = "def f(n):\\n    return 2 * n\\n"
+        >>> new = "def f(n):\\n    return 3 * n\\n"
+        >>> first_difference(old, new)
         '-    return 2 * n | +    return 3 * n'
     """
     if not recorded or not now:

@@ -3,14 +3,15 @@ answer.
 
 A question is known by what it asks, wherever it stands in the body now:
 
-==============================  ==========================================================
+==============================  ========================================================
 the task asks                   then
-==============================  ==========================================================
+==============================  ========================================================
 what it asked before            it has the answer to that
 something else, by the code     the first answer that is left counts, by order, as in
-that asked before               LangGraph: a draft, say, was made anew. A notice tells of it
+that asked before               LangGraph: a draft, say, was made anew, and a notice is
+                                shown
 something else, by other code   it is asked; the answers that are left are kept
-==============================  ==========================================================
+==============================  ========================================================
 
 So no answer is given to a question that other code asks in the place of another.
 """

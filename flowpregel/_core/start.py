@@ -512,7 +512,8 @@ def _left_behind(run: Run) -> list[Emit]:
     return [
         Emit(
             "notices",
-            f"an unfinished run with {calls:,} finished call{'s' * (calls > 1)} is left behind: "
+            f"an unfinished run with {calls:,} finished call{'s' * (calls > 1)} "
+            "is left behind: "
             f"to go on with it, use run(..., id={thread_id!r}) or "
             f"invoke(None, thread_id={thread_id!r})",
         )

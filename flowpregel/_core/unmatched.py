@@ -3,18 +3,18 @@ before it is.
 
 The first call of a task that is not recorded, in a run that goes on:
 
-====================================  ====================================================
+====================================  ==================================================
 a recorded call of the task           then the call
-====================================  ====================================================
+====================================  ==================================================
 was asked for before                  is merely a new one
 does not stand in its place           is one that was added
 stands there, the body's code and     is refused elsewhere: it is not deterministic
 its input being the same
-stands there, the input being         may be a new one in front of those that are recorded,
-another, the task's code the same     which may still come
-stands there otherwise                is held for `effects.HOLD`; if none has been asked for
-                                      by then, none fits
-====================================  ====================================================
+stands there, the input being         may be a new one in front of those that are
+another, the task's code the same     recorded, which may still come
+stands there otherwise                is held for `effects.HOLD`; if none has been asked
+                                      for by then, none fits
+====================================  ==================================================
 
 A call of another task is treated as the last row says if it has the place and the
 arguments of a recorded one whose task the body names no more: that was renamed, merged,

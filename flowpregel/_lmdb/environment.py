@@ -3,8 +3,8 @@
 ::
 
     open_environment(path) ──► Environment (one a process, shared, counted)
-                                 ├── read(work)    one short read transaction
-                                 └── write(work)   group commit ► our flock ► gate ► LMDB
+                              ├── read(work)    one short read transaction
+                              └── write(work)   group commit ► our flock ► gate ► LMDB
 
 LMDB alone holds the data: with its default flags a commit is on disk when it returns,
 and what it has acknowledged every later transaction sees, of this process or another.

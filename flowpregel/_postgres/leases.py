@@ -31,7 +31,8 @@ watched.
 _SHOWING_PERIOD = 0.2
 """Seconds between two times that a watched owner shows what it does."""
 _TAKE = """
-    INSERT INTO flowpregel.leases AS old (place, thread, namespace, owner, fence, expires)
+    INSERT INTO flowpregel.leases AS old
+        (place, thread, namespace, owner, fence, expires)
     VALUES (%s, %s, %s, %s, nextval('flowpregel.fences'),
             clock_timestamp() + %s * interval '1 second')
     ON CONFLICT (place) DO UPDATE SET
@@ -43,7 +44,8 @@ _TAKE = """
 _RENEW = """
     UPDATE flowpregel.leases AS lease SET
         expires = clock_timestamp() + %s * interval '1 second',
-        shown = CASE WHEN watched > clock_timestamp() THEN coalesce(ours.shown, lease.shown) END
+        shown = CASE WHEN watched > clock_timestamp()
+            THEN coalesce(ours.shown, lease.shown) END
     FROM unnest(%b::bytea[], %s::bigint[], %b::bytea[]) AS ours(place, fence, shown)
     WHERE lease.place = ours.place AND lease.fence = ours.fence
     RETURNING lease.fence, asked, coalesce(watched > clock_timestamp(), false)
@@ -53,7 +55,8 @@ _OWNER = f"SELECT owner, {{}} FROM flowpregel.leases WHERE {_ALIVE}"
 _ASK = f"UPDATE flowpregel.leases SET asked = true WHERE {_ALIVE} RETURNING owner"
 _WATCH = """
     UPDATE flowpregel.leases SET watched = clock_timestamp() + %s * interval '1 second'
-    WHERE place = %s AND coalesce(watched < clock_timestamp() + %s * interval '1 second', true)
+    WHERE place = %s AND
+        coalesce(watched < clock_timestamp() + %s * interval '1 second', true)
 """
 _ABANDONED = (
     "SELECT thread, namespace FROM flowpregel.leases WHERE expires < clock_timestamp()"

@@ -10,12 +10,12 @@ the next *number* of that slot. The transaction that writes puts its number ther
 its first change, and is refused if the number there is not smaller. So a client in
 doubt *settles* the number::
 
-    the row of the slot has         then the try
-    -----------------------         ------------
-    this number                     has landed: its result is returned, nothing is repeated
-    this number, void               has not, and never will: it is repeated
-    a smaller one, or none          is made void, as above: if the statement of the dead
-                                    connection still arrives, it is refused
+    the row of the slot has     then the try
+    -----------------------     ------------
+    this number                 has landed: its result is returned, nothing is repeated
+    this number, void           has not, and never will: it is repeated
+    a smaller one, or none      is made void, as above: if the statement of the dead
+                                connection still arrives, it is refused
 
 A transaction that is under way keeps the row locked, and settling waits until it has
 ended. Others' commits in between change nothing in that row, whatever they write.
@@ -38,7 +38,8 @@ KEPT_FOR: Final = 24 * 3600.0
 FORGET: Final = f"""
     DELETE FROM flowpregel.landed WHERE slot IN (
         SELECT slot FROM flowpregel.landed
-        WHERE at < clock_timestamp() - {KEPT_FOR} * interval '1 second' FOR UPDATE SKIP LOCKED
+        WHERE at < clock_timestamp() - {KEPT_FOR} * interval '1 second'
+        FOR UPDATE SKIP LOCKED
     )
 """
 TABLE: Final = """
@@ -61,7 +62,8 @@ TABLE: Final = """
     END $$;
 """
 _SETTLE: Final = """
-    INSERT INTO flowpregel.landed AS known VALUES (%s, %s, true, NULL, clock_timestamp())
+    INSERT INTO flowpregel.landed AS known
+    VALUES (%s, %s, true, NULL, clock_timestamp())
     ON CONFLICT (slot) DO UPDATE SET
         number = excluded.number, at = excluded.at,
         is_void = known.is_void OR known.number < excluded.number,
@@ -69,7 +71,8 @@ _SETTLE: Final = """
     RETURNING is_void, result, xmax::text = '0'
 """
 _ONCE: Final = """
-    WITH done AS ({}), answer AS (SELECT coalesce(json_agg(done), '[]')::text AS rows FROM done)
+    WITH done AS ({}),
+    answer AS (SELECT coalesce(json_agg(done), '[]')::text AS rows FROM done)
     SELECT rows, flowpregel.land(%s::bytea, %s::bigint, rows) FROM answer
 """
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

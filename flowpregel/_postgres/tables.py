@@ -2,13 +2,13 @@
 
 Everything is in a schema of its own::
 
-    flowpregel.records   kind, key ► record    sealed; what an LMDB store has in its databases
+    flowpregel.records   kind, key ► record    sealed; all that LMDB has in databases
     flowpregel.scopes    scope ► revision      see `transactions`
-    flowpregel.leases    place ► whose it is, its fence, when it is out, and what it shows
+    flowpregel.leases    place ► owner, fence, when it expires, and what it shows
     flowpregel.fences    a sequence            each lease has a greater one
     flowpregel.numbers   a sequence            of namespaces
-    flowpregel.landed    slot ► number         see `once`: the last commit of each that has landed
-    flowpregel.change    a function            puts records, if the scopes have these revisions
+    flowpregel.landed    slot ► number         see `once`: the last commit that landed
+    flowpregel.change    a function            puts records, if no scope has changed
 
 A record is one row however large it is: PostgreSQL itself cuts what is large into
 chunks. The key of its row begins with its kind (1).
@@ -46,10 +46,13 @@ MAKE = (
     CREATE SCHEMA IF NOT EXISTS flowpregel;
     CREATE SEQUENCE IF NOT EXISTS flowpregel.fences;
     CREATE SEQUENCE IF NOT EXISTS flowpregel.numbers;
-    CREATE TABLE IF NOT EXISTS flowpregel.records (key bytea PRIMARY KEY, record bytea NOT NULL);
+    CREATE TABLE IF NOT EXISTS flowpregel.records (
+        key bytea PRIMARY KEY, record bytea NOT NULL
+    );
     ALTER TABLE flowpregel.records ALTER COLUMN record SET STORAGE EXTERNAL;
-    CREATE TABLE IF NOT EXISTS flowpregel.scopes (scope bytea PRIMARY KEY, revision bytea NOT NULL)
-        WITH (fillfactor = 50);
+    CREATE TABLE IF NOT EXISTS flowpregel.scopes (
+        scope bytea PRIMARY KEY, revision bytea NOT NULL
+    ) WITH (fillfactor = 50);
     CREATE TABLE IF NOT EXISTS flowpregel.leases (
         place bytea PRIMARY KEY, thread bytea NOT NULL, namespace bytea NOT NULL,
         fence bigint NOT NULL, owner text NOT NULL,

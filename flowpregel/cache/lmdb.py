@@ -32,7 +32,10 @@ class LMDBCache(RecordCache):
 
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder, LMDBCache(folder + "/cache.lmdb") as cache:
+        >>> with (
+        ...     TemporaryDirectory() as folder,
+        ...     LMDBCache(folder + "/cache.lmdb") as cache,
+        ... ):
         ...     cache.set({(("square",), "3"): (9, None)})
         ...     cache.get([(("square",), "3")])
         {(('square',), '3'): 9}

@@ -3,15 +3,15 @@ in them.
 
 ::
 
-    threads       thread digest (16) + namespace digest (16)       ► `NamespaceRecord`
-    checkpoints   namespace (8) + checkpoint id                    ► `CheckpointRecord`
-    values        namespace (8) + version (9) + channel (16)       ► an encoded value
-    deltas        namespace (8) + version (9) + channel (16)       ► `DeltaRecord`
-    writes        namespace (8) + checkpoint id + task (16)        ► `WritesRecord`
-                  namespace (8) + 0, 2 + checkpoint id + task (16) ► the arguments of a failed call
-                  namespace (8) + 0, 3 + name (16) + number (8)    ► a signal, and whose it is
-                  namespace (8) + 0, 4 + checkpoint id + task (16) ► what a task has printed
-                  namespace (8) + 0, 5 + checkpoint id             ► nothing: that one is pinned
+    threads     thread digest (16) + namespace digest (16)       ► `NamespaceRecord`
+    checkpoints namespace (8) + checkpoint id                    ► `CheckpointRecord`
+    values      namespace (8) + version (9) + channel (16)       ► an encoded value
+    deltas      namespace (8) + version (9) + channel (16)       ► `DeltaRecord`
+    writes      namespace (8) + checkpoint id + task (16)        ► `WritesRecord`
+                namespace (8) + 0, 2 + checkpoint id + task (16) ► a failed task's input
+                namespace (8) + 0, 3 + name (16) + number (8)    ► a signal, its owner
+                namespace (8) + 0, 4 + checkpoint id + task (16) ► a task's output
+                namespace (8) + 0, 5 + checkpoint id             ► nothing: a pin
 
 All records of a namespace are neighbours, in the order in which a run makes them.
 Whatever a user names is a digest, a small number or escaped in a key, so that no name

@@ -54,7 +54,10 @@ class LMDBSaver(DurableSaver):
 
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs.lmdb") as saver:
+        >>> with (
+        ...     TemporaryDirectory() as folder,
+        ...     LMDBSaver(folder + "/runs.lmdb") as saver,
+        ... ):
         ...     [*saver.threads()]
         []
     """
@@ -159,7 +162,8 @@ class LMDBSaver(DurableSaver):
             >>> import os
             >>> from tempfile import TemporaryDirectory
             >>> with TemporaryDirectory() as folder:
-            ...     LMDBSaver(folder + "/runs.lmdb").change_keys(encryption_key=os.urandom(32))
+            ...     saver = LMDBSaver(folder + "/runs.lmdb")
+            ...     saver.change_keys(encryption_key=os.urandom(32))
         """
         # Made for its checks of both keys: while nothing is closed yet.
         StoreOptions(encryption_key=encryption_key, trust=key)

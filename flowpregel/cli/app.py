@@ -68,9 +68,9 @@ class CommandGroup(click.Group):
     cls=CommandGroup,
     commands={str(each.name): each for each in _COMMANDS},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waits for an answer, 4 the store "
-    "cannot be used, 75 ended in time and to be run again, 130 stopped by Ctrl-C or "
-    "`cancel`.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waits for an answer, "
+    "4 the store cannot be used, 75 ended in time and to be run again, "
+    "130 stopped by Ctrl-C or `cancel`.",
 )
 @click.version_option(package_name="flowpregel", prog_name="flowpregel")
 def app() -> None:

@@ -2,9 +2,9 @@
 
 ::
 
-    start(jobs) -> submit(perform_packed, job as bytes) --> somewhere --> outcome as bytes
-                                                                              |
-    mailbox <-------------------- Ended --------------------- done callback <-+
+    start(jobs) -> submit(perform_packed, job as bytes) -> somewhere -> outcome as bytes
+                                                                            |
+    mailbox <-------------------- Ended ------------------- done callback <-+
 
 The engine is given a plain function and bytes that hold everything the task
 needs, so it can be threads, processes or a cluster. What it cannot do (stop a

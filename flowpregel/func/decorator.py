@@ -209,7 +209,8 @@ def map(
         Exception: What the function raised.
 
     Example:
-        >>> flowpregel.map(simulate, range(1000), store="runs.lmdb", id="a")  # doctest: +SKIP
+        >>> store = "runs.lmdb"
+        >>> flowpregel.map(simulate, range(9), store=store, id="a")  # doctest: +SKIP
         [0.5, 1.0, ...]
     """
     if not isinstance(items, Iterable):

@@ -101,8 +101,12 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "options": "options are given to {name}.run(...), or to @entrypoint(...)",
     "func": "a workflow has no plain function: write {name}.run(...)",
     "fn": "a workflow has no plain function: write {name}.run(...)",
-    "serve": "a run needs no server: write {name}.run(...); `flowpregel ui` shows the runs",
-    "deploy": "a run needs no server: write {name}.run(...); `flowpregel ui` shows the runs",
+    "serve": (
+        "a run needs no server: write {name}.run(...); `flowpregel ui` shows the runs"
+    ),
+    "deploy": (
+        "a run needs no server: write {name}.run(...); `flowpregel ui` shows the runs"
+    ),
 }
 """What to write for attributes that workflows of other libraries have."""
 _EVENTS = ("tasks", "updates", "custom")

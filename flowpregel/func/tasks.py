@@ -302,7 +302,8 @@ class TaskFunction(Generic[P, R]):
             RuntimeError: Called outside of a run.
 
         Example:
-            >>> total = sum(measure.imap(read_lines(), chunksize=1000))  # doctest: +SKIP
+            >>> results = measure.imap(read_lines(), chunksize=1000)  # doctest: +SKIP
+            >>> total = sum(results)  # doctest: +SKIP
         """
         window = mapping.WINDOW if window is None else window
         mapping.check_map("imap", chunksize, errors, self.options.shares, window)
@@ -584,14 +585,20 @@ _INSTEAD: Final[Mapping[str, str]] = {
         "a call starts at once: write {name}(...), and .result() where its result is "
         "needed"
     ),
-    "apply_async": "write {name}(...); options are those of {name}.with_options(...)(...)",
+    "apply_async": (
+        "write {name}(...); options are those of {name}.with_options(...)(...)"
+    ),
     "apply": "write {name}(...).result()",
     "remote": "write {name}(...)",
     "starmap": "write {name}.map(firsts, seconds): a list for each parameter",
     "map_async": "write {name}.map(items): it returns the futures at once",
     "imap_unordered": "write {name}.imap(items, ordered=False)",
-    "run": "write {name}(...).result() in a workflow, or {name}.func(...) outside of one",
-    "invoke": "write {name}(...).result() in a workflow, or {name}.func(...) outside of one",
+    "run": (
+        "write {name}(...).result() in a workflow, or {name}.func(...) outside of one"
+    ),
+    "invoke": (
+        "write {name}(...).result() in a workflow, or {name}.func(...) outside of one"
+    ),
     "fn": "its plain function is {name}.func",
 }
 """What to write for attributes that tasks of other libraries have."""

@@ -5,7 +5,7 @@
     run study
      └── superstep 0
           └── call study (the body)
-               ├── call parse        what the task traces itself is inside, in a worker too
+               ├── call parse        a task's own spans are inside, in a worker too
                └── call parse
           └── commit
 

@@ -102,7 +102,8 @@ class Graph:
 
     Example:
         >>> nodes = {name: NodeShape(name) for name in "abc"}
-        >>> graph = Graph(nodes, [Edge("a", "b"), Edge("a", "c", "later", conditional=True)])
+        >>> edges = [Edge("a", "b"), Edge("a", "c", "later", conditional=True)]
+        >>> graph = Graph(nodes, edges)
         >>> print(graph.draw_ascii(charset="ascii"))
         a
           +-> b

@@ -90,12 +90,13 @@ class DryRun:
         return not (self.error or self.not_asked or self.other_code)
 
     def __str__(self) -> str:
-        lines = [
-            "done: its result is kept"
-            if self.is_done
-            else f"calls: {self.answered:,} answered, {sum(self.would_run.values()):,} would run"
-            f"{_counts(self.would_run)}, {self.not_asked:,} not asked for"
-        ]
+        lines = ["done: its result is kept"]
+        if not self.is_done:
+            would_run = sum(self.would_run.values())
+            lines = [
+                f"calls: {self.answered:,} answered, {would_run:,} would run"
+                f"{_counts(self.would_run)}, {self.not_asked:,} not asked for"
+            ]
         if self.other_code:
             lines.append(f"answers of other code than now{_counts(self.other_code)}")
         if self.is_changed:

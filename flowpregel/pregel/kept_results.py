@@ -1,14 +1,14 @@
 """Recorded results that a run uses without running anything, compared with the code of
 now.
 
-==================  ========================================  =================================
-``on_code_change``  a finished run is asked for again         a run goes on, past finished nodes
-==================  ========================================  =================================
-``"keep"``          its result is returned, with a notice     their results are used; a notice
-``"rerun"``         it goes on from its input: calls of       it goes on from the checkpoint at
-                    other code run, and its body does         which the first of them started
-``"error"``         `CodeChangedError`                        `CodeChangedError`
-==================  ========================================  =================================
+==================  ======================================  ============================
+``on_code_change``  a finished run is asked for again       an unfinished run resumes
+==================  ======================================  ============================
+``"keep"``          its result is returned, and a notice    results are used; a notice
+``"rerun"``         it restarts from its input: calls of    it resumes at the checkpoint
+                    other code run, and so does its body    where the first one started
+``"error"``         `CodeChangedError`                      `CodeChangedError`
+==================  ======================================  ============================
 """
 
 from __future__ import annotations

@@ -27,7 +27,10 @@ class LMDBStore(ItemStore):
 
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder, LMDBStore(folder + "/notes.lmdb") as store:
+        >>> with (
+        ...     TemporaryDirectory() as folder,
+        ...     LMDBStore(folder + "/notes.lmdb") as store,
+        ... ):
         ...     store.put(("notes",), "a", {"text": "the cat sat"})
         ...     store.get(("notes",), "a").value
         {'text': 'the cat sat'}

@@ -3,7 +3,7 @@
 ::
 
     browser --> guard --> app --> pages --> StoreReader
-                           |                (nothing of the user's is imported or unpickled)
+                           |                (no user code is imported or unpickled)
                            +----> buttons --> the command, as a process of its own
 
 The page's own files are in ``static``: plain ES modules, no build step, nothing from

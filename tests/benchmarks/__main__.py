@@ -61,12 +61,14 @@ def arguments() -> argparse.Namespace:
         "rows",
         nargs="*",
         metavar="row",
-        help="W1a ... W11, G1a ..., census, RT (default: all of them); or growth [curve ...]; "
+        help="W1a ... W11, G1a ..., census, RT (default: all of them); "
+        "or growth [curve ...]; "
         "or profile [row ...]; or all: rows, growth and profiles",
     )
     parser.add_argument(
         "--peers",
-        help="only these, with commas between them, of langgraph, dbos, prefect, joblib, "
+        help="only these, with commas between them, of langgraph, dbos, prefect, "
+        "joblib, "
         "dask, ray; or none",
     )
     parser.add_argument("--repeats", type=int, help="turns of each side (default: 5)")

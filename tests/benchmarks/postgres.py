@@ -42,7 +42,10 @@ def step(n):
         os.kill(os.getpid(), 9)
     return n
 
-@entrypoint(checkpointer=PostgresSaver(os.environ["URL"], lease_ttl=%s), executor="threads")
+SAVER = PostgresSaver(os.environ["URL"], lease_ttl=%s)
+
+
+@entrypoint(checkpointer=SAVER, executor="threads")
 def job(numbers):
     return [step(n).result() for n in numbers]
 

@@ -120,8 +120,11 @@ class Tab:
                     let found;
                     try {{ found = {condition}; }} catch (error) {{ found = false; }}
                     if (found) done(found);
-                    else if (Date.now() - begin < {_PATIENCE * 1000}) setTimeout(look, 20);
-                    else fail(new Error({json.dumps(condition)} + ": " + document.body.innerText));
+                    else if (Date.now() - begin < {_PATIENCE * 1000})
+                        setTimeout(look, 20);
+                    else fail(new Error(
+                        {json.dumps(condition)} + ": " + document.body.innerText
+                    ));
                 }};
                 look();
             }})"""

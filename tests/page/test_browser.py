@@ -115,9 +115,14 @@ def test_the_graph_has_a_node_for_each_task(tab: Tab, server: Served) -> None:
     # Of a run that goes on it has what that has not come to as well.
     told = tab.run(
         """import('/static/graph.js').then(({ graphOf }) => {
-            const call = { namespace: "", name: "ask", path: "p", step: 0, shown: "done" };
-            const drawing = { nodes: ["ask", "tell"], edges: [["ask", "tell"], ["tell", "end"]] };
-            const { nodes, edges } = graphOf([call, { ...call, path: "q", step: 1 }], drawing);
+            const call = {
+                namespace: "", name: "ask", path: "p", step: 0, shown: "done"
+            };
+            const drawing = {
+                nodes: ["ask", "tell"], edges: [["ask", "tell"], ["tell", "end"]]
+            };
+            const calls = [call, { ...call, path: "q", step: 1 }];
+            const { nodes, edges } = graphOf(calls, drawing);
             return [nodes.map(each => each.states), edges.map(each => each.target)];
         })"""
     )
@@ -164,14 +169,18 @@ def test_the_timeline_of_100_000_calls_is_drawn_by_pixels(
                 shown: at % 97 ? "done" : "failed",
                 began: 1e18 + at * 1e7, seconds: 0.05, error: "",
             }));
-            const run = { version: 1, live: null, row: { updated: 1e18 + 1e12 }, rows: () => rows };
+            const row = { updated: 1e18 + 1e12 };
+            const run = { version: 1, live: null, row, rows: () => rows };
             const view = timelineView({ run, linkOf: () => "#" });
             document.querySelector(".content").replaceChildren(view.element);
             view.update();
             const paper = CanvasRenderingContext2D.prototype;
             const fillRect = paper.fillRect;
             let bars = 0;
-            paper.fillRect = function (...place) { bars += 1; fillRect.apply(this, place); };
+            paper.fillRect = function (...place) {
+                bars += 1;
+                fillRect.apply(this, place);
+            };
             view.element.querySelector("[aria-label='Zoom in']").click();
             await new Promise(requestAnimationFrame);
             await new Promise(requestAnimationFrame);
@@ -254,9 +263,12 @@ def test_text_has_contrast_enough(tab: Tab, server: Served, dark: bool) -> None:
             const style = getComputedStyle(document.documentElement);
             const light = (name) => {
                 const hex = style.getPropertyValue(`--${name}`).trim().slice(1);
-                const full = hex.length === 3 ? [...hex].map((c) => c + c).join("") : hex;
-                const [r, g, b] = [0, 2, 4].map((at) => parseInt(full.slice(at, at + 2), 16) / 255)
-                    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+                const doubled = [...hex].map((c) => c + c).join("");
+                const full = hex.length === 3 ? doubled : hex;
+                const [r, g, b] = [0, 2, 4]
+                    .map((at) => parseInt(full.slice(at, at + 2), 16) / 255)
+                    .map((c) =>
+                        c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
                 return 0.2126 * r + 0.7152 * g + 0.0722 * b;
             };
             const states = ["done", "failed", "running", "waiting", "unfinished"];

@@ -77,7 +77,7 @@ def test_a_wrong_secret_is_none(looking: Served) -> None:
         assert 401 == looking.ask("/", cookie=f"{looking.guard.cookie}={token}").status
 
 
-def test_the_secret_of_the_address_becomes_a_cookie_that_no_script_and_no_other_site_has(
+def test_the_secret_of_the_address_becomes_a_cookie_that_no_script_can_read(
     looking: Served,
 ) -> None:
     answer = looking.ask(f"/?token={looking.guard.token}", cookie=None)

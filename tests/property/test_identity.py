@@ -22,7 +22,8 @@ from flowpregel.errors import ConfigurationError
 
 _numbers = count()
 HEAD = """
-import argparse, array, collections, dataclasses, enum, functools, operator, threading, types
+import argparse, array, collections, dataclasses, enum, functools, operator
+import threading, types
 import numpy, pydantic
 
 def class_of(value):

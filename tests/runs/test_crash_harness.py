@@ -257,7 +257,8 @@ PAGE = """
             @entrypoint(checkpointer=saver, executor="inline")
             def flow(n):
                 return double(n).result()
-            assert 2 * n == flow.invoke(n, thread_id="1", run_id="one", durability="sync")
+            result = flow.invoke(n, thread_id="1", run_id="one", durability="sync")
+            assert 2 * n == result
 
     @pytest.mark.crash_everywhere(at_most=2)
     def test_once(tmp_path):

@@ -50,7 +50,7 @@ WRITER = """
             print("ready", flush=True)
             sys.stdin.readline()
             for number in range(40):
-                with LMDBSaver(path) as saver:  # takes it for a store that nobody has open
+                with LMDBSaver(path) as saver:  # finds nobody who has it open
                     commit(saver, number, thread="other")
         print("committed")
     except StoreError as error:

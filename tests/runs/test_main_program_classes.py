@@ -285,7 +285,8 @@ def test_what_cannot_travel_is_named_with_task_argument_and_path(
             "args[1].inside['a'][0]: "
             "_thread.lock"
         ),
-        "the input of task 'positional' cannot be pickled at argument second['k'].inside['a'][0]:"
+        "the input of task 'positional' cannot be pickled at "
+        "argument second['k'].inside['a'][0]:"
         " _thread.lock",
         (
             "the result of task 'result' cannot be pickled at result.inside['a'][0]: "

@@ -43,7 +43,10 @@ def step(n):
         time.sleep(0.02)
     return n * n
 
-@entrypoint(checkpointer=PostgresSaver(os.environ["URL"], lease_ttl=2), executor="threads")
+SAVER = PostgresSaver(os.environ["URL"], lease_ttl=2)
+
+
+@entrypoint(checkpointer=SAVER, executor="threads")
 def job(numbers):
     return sum(step(n).result() for n in numbers)
 

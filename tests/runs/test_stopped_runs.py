@@ -126,7 +126,10 @@ def left_behind(error: BaseException) -> str:
     The call that stops the run may have finished too.
     """
     (note,) = (each for each in error.__notes__ if "left behind" in each)
-    text = r"an unfinished run with [34] finished calls is left behind: .* run\(\.\.\., id='(.+)'\)"
+    text = (
+        r"an unfinished run with [34] finished calls is left behind: "
+        r".* run\(\.\.\., id='(.+)'\)"
+    )
     named = re.fullmatch(text, note)
     assert named is not None, note
     return named[1]

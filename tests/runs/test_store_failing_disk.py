@@ -27,7 +27,8 @@ while acknowledged < 11:
         print("error", type(error).__name__, flush=True)
         # What the error says must be so: it is not there, and can be tried again.
         found = saver.load(Address("t"))
-        assert (found.checkpoint.step if found else -1) == acknowledged, (found, acknowledged)
+        step = found.checkpoint.step if found else -1
+        assert step == acknowledged, (found, acknowledged)
 print("acknowledged", acknowledged)
 saver.close()
 """

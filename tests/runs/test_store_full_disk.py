@@ -45,7 +45,8 @@ FILL = """
             number += 1
         except StoreFullError as error:
             full += 1
-            assert saver.load(Address("t")).checkpoint.step == number - 1, "half-written"
+            step = saver.load(Address("t")).checkpoint.step
+            assert step == number - 1, "half-written"
             assert "make room" in str(error)
     print(number, flush=True)
     MAKE_ROOM
@@ -177,7 +178,7 @@ def test_the_ballast_is_made_anew_when_there_is_room(tmp_path):
 
 FULL_FROM_THE_START = """
     def open_with(left):
-        with open(path + ".rest", "wb", buffering=0) as rest:  # all but these bytes of the disk
+        with open(path + ".rest", "wb", buffering=0) as rest:  # all but these bytes
             rest.write(os.urandom(1024))
             room = os.statvfs(os.path.dirname(path))
             os.posix_fallocate(rest.fileno(), 0, room.f_bavail * room.f_bsize - left)

@@ -277,7 +277,7 @@ def test_a_dead_owner_is_replaced_though_a_child_it_forked_lives_on(path):
         saver = LMDBSaver(path)
         with saver.lease("t") as lease:
             if not os.fork():
-                print("held", flush=True)  # and runs: before, it holds what its parent does
+                print("held", flush=True)  # it runs; before, it held its parent's
                 time.sleep(30)
                 os._exit(0)
             os.kill(os.getpid(), 9)
@@ -306,7 +306,8 @@ def test_a_dead_owner_is_replaced_when_what_it_was_starting_has_let_go(path):
         with saver.lease("t"):
             kept, at = [], "/proc/self/fd"
             for fd in os.listdir(at):
-                if os.path.exists(f"{at}/{fd}") and "/leases/" in os.readlink(f"{at}/{fd}"):
+                path = f"{at}/{fd}"
+                if os.path.exists(path) and "/leases/" in os.readlink(path):
                     kept.append(int(fd))
             subprocess.Popen(["sh", "-c", "read line"], pass_fds=kept)
             print(len(kept), flush=True)

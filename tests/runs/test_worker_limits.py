@@ -133,7 +133,8 @@ import os
 from flowpregel.executors import ProcessExecutor
 if __name__ == "__main__":
     with ProcessExecutor() as pool:
-        pids = set(pool.map(lambda _: __import__("time").sleep(0.05) or os.getpid(), range(8)))
+        nap = __import__("time").sleep
+        pids = set(pool.map(lambda _: nap(0.05) or os.getpid(), range(8)))
         caps = pool.submit(lambda: os.environ["OMP_NUM_THREADS"]).result()
     print(len(pids), caps)
 """

@@ -81,6 +81,7 @@ def local() -> Any:
 # Early versions of Python 3.11 keep the name of a member, and not its value.
 IS_BY_NAME = Color.RED.__reduce_ex__(5)[0] is getattr
 RED = "<class 'Color.RED'>" if IS_BY_NAME else "Color('red')"
+IN_ROME = datetime.datetime(2026, 1, 2, tzinfo=zoneinfo.ZoneInfo("Europe/Rome"))
 VALUES = {
     "Report(words=3, path='a.txt')": Report(3, "a.txt"),
     "Report(words=1, path=[Report(words=2, path=None)])": Report(1, [Report(2, None)]),
@@ -102,9 +103,7 @@ VALUES = {
     "PosixPath('a/b.txt')": Path("a/b.txt"),
     "datetime.timedelta(days=1)": datetime.timedelta(1),
     "datetime.datetime(2026, 1, 2, 0, 0)": datetime.datetime(2026, 1, 2),
-    "datetime.datetime(2026, 1, 2, 0, 0, tzinfo=ZoneInfo('Europe/Rome'))": datetime.datetime(
-        2026, 1, 2, tzinfo=zoneinfo.ZoneInfo("Europe/Rome")
-    ),
+    "datetime.datetime(2026, 1, 2, 0, 0, tzinfo=ZoneInfo('Europe/Rome'))": IN_ROME,
     "UUID('00000000-0000-0000-0000-000000000007')": uuid.UUID(int=7),
     '{"a": 1, "b": 2}': collections.OrderedDict(a=1, b=2),
     '{"a": 2}': collections.Counter("aa"),

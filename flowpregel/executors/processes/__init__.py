@@ -2,13 +2,13 @@
 
 ::
 
-    any OS thread                 I/O thread                        worker process (loky)
-                                                                |
-    run --start(jobs)-> executor --> pool --assign--> worker ---+--> link reader --> perform(job)
-                                      |               process   |                 |
-                                   timers              | link   |   emit, call,   |
-                                      |                | status |   log, print    |
-    mailbox <--post(event)-- task_pool <---------------+--------+-- link writer <-+
+    any OS thread             I/O thread                     worker process (loky)
+                                                         |
+    run -start(jobs)> executor -> pool -assign-> worker -+-> link reader -> perform(job)
+                                   |             process |               |
+                                timers           | link  |  emit, call,  |
+                                   |             | status|  log, print   |
+    mailbox <-post(event)- task_pool <-----------+-------+- link writer <+
 
 * `executor`: the public face of a pool, for any OS thread. `io_loop`: the OS thread
   that does all else, and what waits at the other end of a link.

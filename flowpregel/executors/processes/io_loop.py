@@ -5,13 +5,13 @@ queue.
 
 ::
 
-    any OS thread                    I/O thread                              worker process
-    -------------                    ----------                              --------------
-    take, cancel, ---- commands --->  wait     <--- readable: link, stdout, ---- frames
-    resolve, leave     (a deque,      read          stderr, pidfd
-                        a wake-up)    execute  the commands
-                                      expire   the timers
-    mailboxes    <---- events ------  dispatch ---- tasks -----------------> link
+    any OS thread               I/O thread                            worker process
+    -------------               ----------                            --------------
+    take, cancel, - commands ->  wait     <- readable: link, stdout, ---- frames
+    resolve, leave  (a deque,    read        stderr, pidfd
+                    a wake-up)   execute  the commands
+                                 expire   the timers
+    mailboxes    <- events ----  dispatch -- tasks -------------------->  link
 
 The loop is these five verbs. Other OS threads hand it commands, so nothing in the pool
 needs a lock. **No code of the user's runs on it**: whatever blocked it would hold up

@@ -6,8 +6,8 @@ notes that state when the worker is ready, its initializer included, and after e
 compares it and puts it back. That costs about as much as ten system calls, so it is
 done for every task::
 
-    task ends --> settle: timers, signal handlers --> the result is sent --> restore: the rest
-                  (they could call the task's code)
+    task ends -> settle: timers, signal handlers -> the result is sent -> restore: rest
+                 (they could call the task's code)
 
 What cannot be put back (a hard limit that was lowered, another user, another root)
 makes the worker useless for others: it is replaced. The state of the interpreter is

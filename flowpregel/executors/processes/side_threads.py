@@ -3,11 +3,11 @@ futures.
 
 ::
 
-    I/O thread                         output thread                      the program
-    ----------                         -------------                      -----------
-    PRINTED, LOGGED -- add --------->  write, one after the other ----->  stdout, log handlers
-    a task's end ---- post_behind -->  post, when it is its turn ------>  mailbox
-        (a timer) -- if that is stuck ----------------------------------> mailbox
+    I/O thread                       output thread                 the program
+    ----------                       -------------                 -----------
+    PRINTED, LOGGED -- add ------->  write, one after another -->  stdout, log handlers
+    a task's end -- post_behind -->  post, when it is its turn ->  mailbox
+        (a timer) -- if that is stuck --------------------------> mailbox
 
 What one worker has sent and nobody has written yet is bounded: a worker with more is
 left unread, so that its own socket holds it back, not memory. The end of a task is

@@ -2,8 +2,8 @@
 
 That has what models say in nodes, and the messages that nodes write::
 
-    model --ModelListener--> Said --the task's stream--> MessageStream --> (message, metadata)
-                                     a task that ended ------^
+    model -ModelListener-> Said -its task's stream-> MessageStream -> message, metadata
+                                 a task that ended ------^
 """
 
 from __future__ import annotations

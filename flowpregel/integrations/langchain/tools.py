@@ -89,7 +89,8 @@ class ToolNode(Runnable[Any, Any]):
         >>> def double(number: int) -> int:
         ...     "Double a number."
         ...     return 2 * number
-        >>> asked = AIMessage("", tool_calls=[{"name": "double", "args": {"number": 4}, "id": "1"}])
+        >>> call = {"name": "double", "args": {"number": 4}, "id": "1"}
+        >>> asked = AIMessage("", tool_calls=[call])
         >>> ToolNode([double]).invoke([asked])[0].content
         '8'
     """

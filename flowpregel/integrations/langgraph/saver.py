@@ -92,7 +92,10 @@ class LMDBSaverAdapter(SaverAdapter):
 
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs.lmdb") as saver:
+        >>> with (
+        ...     TemporaryDirectory() as folder,
+        ...     LMDBSaver(folder + "/runs.lmdb") as saver,
+        ... ):
         ...     saver.get_tuple({"configurable": {"thread_id": "unknown"}}) is None
         True
     """

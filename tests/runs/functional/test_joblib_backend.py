@@ -130,7 +130,8 @@ def square(n):
 if __name__ == "__main__":
     with joblib_backend(store="runs.lmdb", id="a"):
         total = 0
-        for n, each in enumerate(Parallel(return_as="generator")(map(delayed(square), range(9)))):
+        squares = Parallel(return_as="generator")(map(delayed(square), range(9)))
+        for n, each in enumerate(squares):
             total += each
             if n == 5 and "DIES" in os.environ:
                 os.kill(os.getpid(), 9)

@@ -170,7 +170,8 @@ def died(results, total):
 
 
 if __name__ == "__main__":
-    print(sum(flowpregel.map(square, items(), store="runs.lmdb", id="a", progress=died)))
+    results = flowpregel.map(square, items(), store="runs.lmdb", id="a", progress=died)
+    print(sum(results))
 """
 
 

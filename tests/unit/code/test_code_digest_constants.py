@@ -16,9 +16,10 @@ __all__ = ["load"]  # a fixture
 
 ROOT = Path(__file__).parents[3]
 MODULE = """
-    import argparse, array, cmath, collections, concurrent.futures, contextvars, dataclasses
-    import datetime, decimal, enum, fractions, functools, hashlib, ipaddress, itertools, logging
-    import math, operator, os, pathlib, random, re, socket, sqlite3, ssl, sys, threading, types
+    import argparse, array, cmath, collections, concurrent.futures, contextvars
+    import dataclasses, datetime, decimal, enum, fractions, functools, hashlib
+    import ipaddress, itertools, logging, math, operator, os, pathlib, random, re
+    import socket, sqlite3, ssl, sys, threading, types
     import typing, uuid, weakref
     import numpy, pydantic
 

@@ -184,7 +184,7 @@ def test_channels_that_hold_one_write_are_updated_together_with_the_others() -> 
     assert {"a": 7, "b": 7, "total": 7} == state.versions
 
 
-def test_two_writes_to_a_channel_that_takes_one_are_refused_and_their_authors_named() -> (
+def test_two_writes_to_a_channel_that_takes_one_are_refused_with_their_authors() -> (
     None
 ):
     made = program(node("n", triggers=("b",)), a=LastValue(int), b=LastValue(int))

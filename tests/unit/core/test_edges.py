@@ -18,9 +18,7 @@ from flowpregel.errors import GraphRecursionError
 from flowpregel.graph import END, START, StateGraph
 
 
-def test_an_error_goes_back_to_what_it_groups_follows_and_was_raised_in_the_place_of() -> (
-    None
-):
+def test_an_error_goes_back_to_what_it_groups_follows_and_replaced() -> None:
     """Whatever the way from one to the other, and though one of them leads to
     itself.
     """

@@ -55,9 +55,7 @@ def test_calls_of_a_failed_body_have_the_grace_from_the_end_of_the_last_one() ->
     assert Cancel(run.calls[2].id, kill=True) == run.after(8)
 
 
-def test_a_call_that_does_not_end_when_it_is_stopped_is_left_behind_after_a_second() -> (
-    None
-):
+def test_a_call_that_ignores_its_stop_is_left_behind_after_a_second() -> None:
     """It runs on an OS thread; the failure of the body says which one it was."""
     run = FailingBody(1)
     (call,) = run.calls
@@ -77,7 +75,7 @@ def test_a_call_that_does_not_end_when_it_is_stopped_is_left_behind_after_a_seco
     )
 
 
-def test_calls_of_a_failed_body_that_are_not_started_are_withdrawn_at_once_if_it_fails_fast() -> (
+def test_waiting_calls_of_a_failed_body_are_withdrawn_at_once_if_it_fails_fast() -> (
     None
 ):
     """What runs has the grace in both cases."""

@@ -168,8 +168,13 @@ def test_an_error_that_cannot_be_kept_leaves_its_name_text_and_notes() -> None:
 
 
 def wants(
-    x: int, store: "Optional[BaseStore]", config: int, *, writer: Any, runtime: Any
-) -> None:  # type: ignore[name-defined]  # noqa: F821, UP037, UP045 - an annotation nobody resolves
+    x: int,
+    store: "Optional[BaseStore]",  # type: ignore[name-defined]  # noqa: F821, UP037, UP045
+    config: int,
+    *,
+    writer: Any,
+    runtime: Any,
+) -> None:
     """Ask for what a run gives, but for an int that happens to be called config."""
 
 
