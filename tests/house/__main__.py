@@ -1,7 +1,7 @@
-"""Report the size of every room and the length of the three trips: ``python -m
-tests.house``.
+"""Report sizes, breaches of the rules and the three trips: ``python -m tests.house``.
 
-``-v`` lists the functions that each trip passes through.
+``-v`` lists the functions that each trip passes through, ``--breaches`` the breaches,
+and ``--shrink`` lowers the counts of the breaches that are left.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 
-from tests.house import trips
+from tests.house import rules, trips
 from tests.house.measure import PACKAGE, code_lines, code_tokens, package_files
 
 
@@ -34,6 +34,34 @@ def report_rooms() -> None:
         )
 
 
-if __name__ == "__main__":
+def report_breaches(*, with_lines: bool) -> None:
+    """Print how often each rule is broken, and where if *with_lines*."""
+    files = rules.sources()
+    lines: defaultdict[str, list[str]] = defaultdict(list)
+    for source in files:
+        for rule, breaches in rules.breaches(source).items():
+            lines[rule] += breaches
+    package = [file for file in files if file.name.startswith(PACKAGE.name + "/")]
+    lines["shared_function_name"] += rules.shared_function_names(package)
+    for rule, breaches in sorted(lines.items(), key=lambda item: -len(item[1])):
+        print(f"{len(breaches):5}  {rule}")
+        for line in breaches if with_lines else ():
+            print(f"       {line}")
+
+
+def main(words: list[str]) -> None:
+    """Print what the words of a command line ask for."""
+    if "--shrink" in words:
+        for rule, count in rules.shrink().most_common():
+            print(f"{count:5}  {rule}")
+        return
+    if "--breaches" in words:
+        report_breaches(with_lines=True)
+        return
     report_rooms()
-    trips.main(sys.argv[1:])
+    report_breaches(with_lines=False)
+    trips.main(words)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

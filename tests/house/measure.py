@@ -47,11 +47,16 @@ def code_tokens(source: str) -> int:
     return sum(1 for _ in _code_tokens(source))
 
 
+def is_layout(token: tokenize.TokenInfo) -> bool:
+    """Return whether *token* is a comment, an indentation or the end of a line."""
+    return token.type in _LAYOUT
+
+
 def _code_tokens(source: str) -> Iterator[tokenize.TokenInfo]:
     """Yield the tokens of *source* that are neither layout nor part of a docstring."""
     docstrings = set(_lines_of_strings(ast.parse(source)))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in _LAYOUT and token.start[0] not in docstrings:
+        if not is_layout(token) and token.start[0] not in docstrings:
             yield token
 
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 MACHINE_PATH = re.compile(
-    r"""(?<![\w.~*)}>\]-])          # not the tail of a longer path, a variable or a pattern
+    r"""(?<![\w.~*)}>\]-])          # not the tail of a longer path or a pattern
         /(?:(?:home|Users)/[\w.-]+  # somebody's home
           |(?:root|work|opt)(?![\w-]))""",
     re.VERBOSE,

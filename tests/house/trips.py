@@ -8,9 +8,12 @@ A trip is a window of time. Everything of the package that is entered in it, on 
 thread of the coordinator and in its worker, counts once; but not what looks after
 leases now and then, which a slow machine would meet on the way::
 
-    one @task call         from the call in the body to its result, in a worker process, no saver
-    one superstep's commit from one node's return to the next node's call, LMDB, durability="sync"
-    interrupt and resume   from the call of interrupt() to its return in the next invocation, LMDB
+    one @task call          from the call in the body to its result, in a worker
+                            process, without a saver
+    one superstep's commit  from one node's return to the next node's call, LMDB,
+                            durability="sync"
+    interrupt and resume    from the call of interrupt() to its return in the next
+                            invocation, LMDB
 """
 
 from __future__ import annotations
