@@ -57,7 +57,9 @@ class CodeDigest:
     function, class and constant that it refers to. It says so where something could not
     be looked into.
     """
-    source: str = dataclasses.field(repr=False, compare=False)
+    source: str = dataclasses.field(
+        repr=False, compare=False
+    )  # no mutant: follows from the parts
     """The source of these parts, to be compared by people."""
     unseen: tuple[str, ...] = ()
     """The values whose content it does not see, by name and type: ``"`CLIENT`

@@ -63,7 +63,9 @@ class Sweeper:
     def __init__(self, tables: Tables, retention: Retention) -> None:
         self._tables = tables
         self._retention = retention
-        self._interval = max(32, (retention.keep_last or 0) // 2)
+        self._interval = max(
+            32, (retention.keep_last or 0) // 2
+        )  # no mutant: in about this ratio
         """When a namespace has so many checkpoints more it is swept again: in
         proportion to what is kept, so that sweeping costs each commit the same.
         """
@@ -85,9 +87,9 @@ class Sweeper:
     def _beyond(self, transaction: Any, namespace: NamespaceRecord) -> set[str]:
         """Return the ids of the checkpoints that are beyond a bound and that may go."""
         bounds, prefix = self._retention, namespace.prefix
-        oldest = (
-            0 if bounds.max_age is None else time.time_ns() - int(bounds.max_age * 1e9)
-        )
+        oldest = 0  # no mutant: a nanosecond after 1970
+        if bounds.max_age is not None:
+            oldest = time.time_ns() - int(bounds.max_age * 1e9)
         beyond: set[str] = set()
         answered: set[str | None] = set()
         """The parents of those that are kept: their questions were answered."""
@@ -99,7 +101,7 @@ class Sweeper:
             is_beyond = (
                 (bounds.keep_last is not None and position >= bounds.keep_last)
                 or (bounds.max_bytes is not None and size > bounds.max_bytes)
-                or record.at < oldest
+                or record.at < oldest  # no mutant: a nanosecond more or less
             )
             if position and is_beyond:
                 beyond.add(identifier)

@@ -12,22 +12,24 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import chdir
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from cosmic_ray.commands.init import init
 from cosmic_ray.mutating import mutate_and_test
 from cosmic_ray.work_db import use_db
-from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkResult
+from cosmic_ray.work_item import MutationSpec, TestOutcome
+from coverage import CoverageData
 
 from tests.mutants.rooms import ROOMS, MutatedRoom
 
@@ -75,6 +77,10 @@ MOST: Final = 9
 """Greater numbers are bounds that were chosen: the program is as good with the next
 one.
 """
+CONSTANT: Final = re.compile(r"_?[A-Z_]+(: Final)? = ")
+"""The definition of a constant, whose number was chosen as well."""
+MOST_CHOSEN: Final = 300
+"""A mutant that more tests would execute is tested by all of its room."""
 
 
 def main() -> int:
@@ -168,6 +174,8 @@ def is_meant(spec: MutationSpec, lines: Sequence[str]) -> bool:
         or line.lstrip().startswith("@dataclass(")
     ):
         return False
+    if operator == "NumberReplacer" and CONSTANT.match(line):
+        return False
     number = line[start : spec.end_pos[1]]
     return operator != "NumberReplacer" or (number.isdigit() and int(number) <= MOST)
 
@@ -180,18 +188,27 @@ def examine(
     If *is_quick*, only the quick tests are run.
     """
     began = time.monotonic()
-    stages: list[Stage] = []
-    for command in islice(commands_of(ROOMS[name]), 1 if is_quick else None):
-        stage = Stage.of(command)
-        if stage is None:
-            print(f"{name}: the tests fail without a mutant")
-            return False
-        stages.append(stage)
-    seconds = " and ".join(f"{stage.seconds:.0f}" for stage in stages)
-    print(f"{name}: the tests take {seconds} s", flush=True)
+    room = ROOMS[name]
+    tests = QuickTests.of(room)
+    seconds = (
+        None
+        if is_quick or not room.slow
+        else seconds_without_mutant(slow_command(room))
+    )
+    if tests is None or (seconds is None and not is_quick and room.slow):
+        print(f"{name}: the tests fail without a mutant")
+        return False
+    print(
+        f"{name}: the tests take {tests.seconds:.0f} s and {seconds or 0:.0f} s",
+        flush=True,
+    )
     count = killed = 0
     for spec in sample:
-        result = tested(spec, stages)
+        result = mutate_and_test([spec], *tests.command_for(spec))
+        if seconds is not None and result.test_outcome == TestOutcome.SURVIVED:
+            result = mutate_and_test(
+                [spec], shlex.join(slow_command(room)), timeout_of(seconds)
+            )
         if result.test_outcome is None:
             # It could not be made.
             continue
@@ -210,57 +227,95 @@ def examine(
     return share >= floor
 
 
-def commands_of(room: MutatedRoom) -> Iterator[list[str]]:
-    """Yield the commands that run the tests of *room*, the quickest first."""
-    pytest = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider"]
-    # Most mutants are decided here in less time than other processes would take to
-    # start.
-    yield [*pytest, "-p", "no:xdist", "-m", "not slow", *paths_of(room.quick)]
-    if room.slow:
-        yield [*pytest, "-n2", *paths_of(room.slow)]
+# ---------------------------------------------------------------- which tests
 
 
-def paths_of(tests: Iterable[str]) -> list[str]:
-    """Return the paths of *tests* in the tree."""
-    return [str(Path("tests", path)) for path in tests]
+def pytest_command(tests: Iterable[str], *options: str) -> list[str]:
+    """Return the command that runs *tests* up to the first that fails."""
+    return [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-qx",
+        "-p",
+        "no:cacheprovider",
+        *options,
+        *tests,
+    ]
 
 
-class Stage(NamedTuple):
-    """Tests that a mutant has to live through."""
+def slow_command(room: MutatedRoom) -> list[str]:
+    """Return the command that runs the slow tests of *room*."""
+    return pytest_command((f"tests/{path}" for path in room.slow), "-n2")
 
-    command: str
+
+def seconds_without_mutant(command: Sequence[str]) -> float | None:
+    """Return how long *command* takes; None: its tests fail, and what they print is
+    printed.
+    """
+    began = time.monotonic()
+    baseline = subprocess.run(command, capture_output=True, text=True)
+    if baseline.returncode:
+        print(baseline.stdout)
+        return None
+    return time.monotonic() - began
+
+
+def timeout_of(seconds: float) -> float:
+    """Return after how many seconds a mutant counts as noticed: it has made the tests
+    hang.
+    """
+    return 30 + 3 * seconds
+
+
+@dataclass(frozen=True)
+class QuickTests:
+    """The tests of a room that are not slow, and which lines each of them executes."""
+
+    paths: list[str]
     seconds: float
-    """How long they take without a mutant."""
+    tests_of: dict[Path, dict[int, list[str]]]
+    """By file and line, those that execute it, in their order."""
 
     @classmethod
-    def of(cls, command: list[str]) -> Stage | None:
-        """Run *command* without a mutant; None: its tests fail, and their output is
-        printed.
-        """
-        began = time.monotonic()
-        baseline = subprocess.run(command, capture_output=True, text=True)
-        if baseline.returncode:
-            print(baseline.stdout)
+    def of(cls, room: MutatedRoom) -> QuickTests | None:
+        """Run the quick tests of *room* without a mutant; None: one of them fails."""
+        paths = [f"tests/{path}" for path in room.quick]
+        options = ("-p", "no:xdist", "-m", "not slow")
+        measured = ("--cov=flowpregel", "--cov-context=test", "--cov-report=")
+        seconds = seconds_without_mutant(pytest_command(paths, *options, *measured))
+        if seconds is None:
             return None
-        return cls(shlex.join(command), time.monotonic() - began)
+        data = CoverageData(".coverage")
+        data.read()
+        tests_of = {
+            Path(file): {
+                line: sorted({context.partition("|")[0] for context in contexts} - {""})
+                for line, contexts in data.contexts_by_lineno(file).items()
+            }
+            for file in data.measured_files()
+        }
+        return cls([*options, *paths], seconds, tests_of)
 
-    @property
-    def timeout(self) -> float:
-        """Seconds after which a mutant counts as noticed: it has made the tests
-        hang.
+    def command_for(self, spec: MutationSpec) -> tuple[str, float]:
+        """Return the command that tests a mutant, and after how many seconds it
+        hangs.
         """
-        return 30 + 3 * self.seconds
+        lines = self.tests_of.get(spec.module_path.resolve(), {})
+        tests = {test for row in range(*rows_of(spec)) for test in lines.get(row, ())}
+        # What only the import executes, or a fork, may matter to any test.
+        chosen = sorted(tests) if 0 < len(tests) <= MOST_CHOSEN else []
+        every = pytest_command(self.paths)
+        if not chosen:
+            return shlex.join(every), timeout_of(self.seconds)
+        return shlex.join(pytest_command(chosen, "-p", "no:xdist")), timeout_of(
+            self.seconds
+        )
 
 
-def tested(spec: MutationSpec, stages: Iterable[Stage]) -> WorkResult:
-    """Return the result of the first of *stages* that notices a mutant, or of the
-    last.
-    """
-    for stage in stages:
-        result = mutate_and_test([spec], stage.command, stage.timeout)
-        if result.test_outcome != TestOutcome.SURVIVED:
-            break
-    return result
+def rows_of(spec: MutationSpec) -> tuple[int, int]:
+    """Return the first line of a mutant, and that behind its last."""
+    return spec.start_pos[0], spec.end_pos[0] + 1
 
 
 if __name__ == "__main__":

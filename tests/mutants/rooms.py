@@ -78,10 +78,12 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
     "retention": MutatedRoom(
         files=("checkpoint/retention.py",),
         quick=(
+            "runs/test_retention_bounds.py",
             "runs/test_taken_back_calls.py",
             "contract/test_memory_saver.py",
             "property/test_memory_saver_model.py",
             "runs/test_store_care.py",
         ),
+        slow=("runs/test_logs_kept.py",),
     ),
 }

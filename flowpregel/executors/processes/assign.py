@@ -111,7 +111,7 @@ class InFlight:
     """What *body* names in shared memory."""
     worker: Any = None
     """The `WorkerProcess` that has it; None: it waits."""
-    number: int = 0
+    number: int = 0  # no mutant: it has another when it is sent
     """Names it on the link of its worker, each time it is sent anew."""
     sent: float = 0.0
     """When its worker got it: monotonic seconds."""

@@ -216,7 +216,9 @@ class Pool(TaskPool):
         )
         most = 2 * self.settings.size + _SPARE
         # Spare ones: a worker whose task waits for calls is not counted.
-        is_spare = len(self.workers) > most and (
+        is_spare = len(
+            self.workers
+        ) > most and (  # no mutant: it saves the count, which decides
             [each.state for each in self.workers].count(WorkerState.IDLE) > most
         )
         if is_worn or is_spare:

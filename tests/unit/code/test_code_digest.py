@@ -104,6 +104,7 @@ def test_what_means_something_else_has_another_digest(load: Import) -> None:
     [
         ("[x for x in x]", "[y for y in x]", True),
         ("[x for x in x]", "[y for x in x]", False),
+        ("[y for x in x for y in x]", "[y for z in x for y in z]", True),
         ("[(z := y) for y in x] + [z]", "[(w := v) for v in x] + [w]", True),
         ("[(z := y) for y in x] + [z]", "[(z := y) for y in x] + [y]", False),
         ("(lambda y: y + x)", "(lambda y: y + y)", False),

@@ -319,6 +319,21 @@ def with_input_from(name: str, program: Program) -> Program:
     return replace(program, nodes={**program.nodes, name: edited})
 
 
+def test_the_first_start_from_an_edit_needs_no_branch_beside_it() -> None:
+    """The edit is one already."""
+    driver = driver_of(node("n"))
+    driver.run("x")
+    made, options = with_input_from("n", driver.program), Options(address=Address("t"))
+    driver.saver.commit(
+        [edited(made, options, history(driver)[-1], [StateUpdate("y", "n")])]
+    )
+
+    past(driver, history(driver)[-1]).run(None)
+
+    sources = [each.checkpoint.source for each in history(driver)]
+    assert ["input", "loop", "update", "loop"] == sources
+
+
 def test_results_of_before_a_second_start_from_an_edit_are_not_mixed_in() -> None:
     """Whoever starts again from a checkpoint by its id gets new results, after a crash
     too.

@@ -4,11 +4,13 @@ workers.
 
 from __future__ import annotations
 
+import gc
 import logging
 import mmap
 import os
 import pickle
 import socket
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -285,6 +287,25 @@ def test_a_task_that_is_cancelled_is_read_whatever_its_run_has_left(
 
 
 # ------------------------------------------------ shared memory and contexts
+
+
+class Given:
+    """An argument whose end can be seen."""
+
+
+def test_what_a_task_was_given_is_dropped_soon_after_its_end(
+    pool_of: PoolMaker,
+) -> None:
+    """Though nothing else happens."""
+    pool, events = pool_of(1), Events()
+    job = job_of(len, given := Given())
+    alive = weakref.ref(given)
+    worker, order = begun(pool, events, job)
+    worker.end_task(order)
+    events.value(job)
+    del given, job
+
+    pool.until(lambda: gc.collect() >= 0 and alive() is None)
 
 
 def test_large_inputs_are_in_shared_memory_until_nobody_reads_them(
