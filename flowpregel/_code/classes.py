@@ -154,7 +154,6 @@ def _pydantic_content(class_: Any) -> Iterator[tuple[str, Any]]:
     for field in dataclasses.fields(kinds):
         decorators = getattr(kinds, field.name)
         # Not the decorator as a whole: it refers to its class by its address in memory.
-        if (
-            isinstance(decorators, dict) and decorators
-        ):  # no mutant: empty ones are alike
+        # no mutant: empty ones are alike
+        if isinstance(decorators, dict) and decorators:
             yield field.name, [[name, each.info] for name, each in decorators.items()]

@@ -57,9 +57,8 @@ class CodeDigest:
     function, class and constant that it refers to. It says so where something could not
     be looked into.
     """
-    source: str = dataclasses.field(
-        repr=False, compare=False
-    )  # no mutant: follows from the parts
+    # no mutant: it follows from the parts
+    source: str = dataclasses.field(repr=False, compare=False)
     """The source of these parts, to be compared by people."""
     unseen: tuple[str, ...] = ()
     """The values whose content it does not see, by name and type: ``"`CLIENT`

@@ -141,9 +141,8 @@ class SourceFile:
         """Yield the statement at *line* with the number of lines before it; then the
         whole file.
         """
-        index = bisect_right(
-            self._starts, line - 1
-        )  # no mutant: the whole file is right as well
+        # no mutant: the whole file is right as well
+        index = bisect_right(self._starts, line - 1)
         if index > 0:
             first = self._starts[index - 1]
             last = self._starts[index] if index < len(self._starts) else None
@@ -183,7 +182,8 @@ def _starts(lines: Sequence[str]) -> Iterator[int]:
     """
     decorated = False
     for index, line in enumerate(lines):
-        if line[:1] not in _LAYOUT:  # no mutant: the whole file is right as well
+        # no mutant: the whole file is right as well
+        if line[:1] not in _LAYOUT:
             if not decorated:
                 yield index
             decorated = line.startswith("@")

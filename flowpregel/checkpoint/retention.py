@@ -63,9 +63,8 @@ class Sweeper:
     def __init__(self, tables: Tables, retention: Retention) -> None:
         self._tables = tables
         self._retention = retention
-        self._interval = max(
-            32, (retention.keep_last or 0) // 2
-        )  # no mutant: in about this ratio
+        # no mutant: any interval of about this ratio will do
+        self._interval = max(32, (retention.keep_last or 0) // 2)
         """When a namespace has so many checkpoints more it is swept again: in
         proportion to what is kept, so that sweeping costs each commit the same.
         """

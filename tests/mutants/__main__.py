@@ -3,8 +3,9 @@
 ``python -m tests.mutants`` (``tox -e mutants``) copies the tree, draws a sample of
 mutants of each room at random, and runs the room's tests against each. Mutants are made
 by Cosmic Ray. A room of which more than a tenth of the mutants live fails the command.
-A line whose mutants all mean the same as the line itself is left out by a comment ``#
-no mutant: REASON``.
+A line whose mutants all mean
+the same as the line itself is left out by a comment ``# no mutant: REASON`` there, or
+on the line above.
 """
 
 from __future__ import annotations
@@ -166,13 +167,11 @@ def is_meant(spec: MutationSpec, lines: Sequence[str]) -> bool:
     operator = spec.operator_name.removeprefix("core/")
     row, start = spec.start_pos
     line = lines[row - 1]
-    # What the decorator of a record says prevents mistakes: it changes no program that
-    # works.
-    if (
-        operator not in OPERATORS
-        or NO_MUTANT in line
-        or line.lstrip().startswith("@dataclass(")
-    ):
+    marked = f"{lines[row - 2]} {line}" if row > 1 else line
+    if operator not in OPERATORS or NO_MUTANT in marked:
+        return False
+    # What the decorator of a record says changes no program that works.
+    if line.lstrip().startswith("@dataclass("):
         return False
     if operator == "NumberReplacer" and CONSTANT.match(line):
         return False

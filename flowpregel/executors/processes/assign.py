@@ -67,6 +67,7 @@ class NodeCode:
         if self.seconds == inf:
             self.seconds = seconds
             return
+        # no mutant: what is equal changes nothing
         weight = 0.5 if seconds < self.seconds else 0.2
         self.seconds += weight * (min(seconds, 4 * self.seconds) - self.seconds)
 

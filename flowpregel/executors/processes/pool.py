@@ -216,9 +216,8 @@ class Pool(TaskPool):
         )
         most = 2 * self.settings.size + _SPARE
         # Spare ones: a worker whose task waits for calls is not counted.
-        is_spare = len(
-            self.workers
-        ) > most and (  # no mutant: it saves the count, which decides
+        # no mutant: it saves the count, which decides
+        is_spare = len(self.workers) > most and (
             [each.state for each in self.workers].count(WorkerState.IDLE) > most
         )
         if is_worn or is_spare:

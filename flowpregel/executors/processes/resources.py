@@ -132,8 +132,8 @@ class ResourceBook:
         Those of *tasks* that call it hold what they have until it has ended.
         """
         said, callers = task.job.task.node.resources, _callers_of(task, tasks)
-        # That of the nearest is at least that of the others.
-        priorities = [each.priority for each in callers[:1]]  # no mutant: all would do
+        # no mutant: that of the nearest is at least that of the others
+        priorities = [each.priority for each in callers[:1]]
         if said is not None and said.priority is not None:
             priorities.append(said.priority)
         task.priority = max(priorities, default=0)

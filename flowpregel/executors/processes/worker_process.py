@@ -437,6 +437,7 @@ class WorkerProcess:
             else:
                 os.kill(self.pid, number)
         except OSError:
+            # no mutant: a process is there until its end was noticed
             return False
         return True
 

@@ -107,9 +107,13 @@ class Events:
         for event in events:
             self._events.put(event)
 
+    def next_unread(self) -> Event | UnreadEvent:
+        """Return the next event as it was posted."""
+        return self._events.get(timeout=LONG)
+
     def next(self) -> Any:
         """Return the next event, as a run would read it."""
-        event = self._events.get(timeout=LONG)
+        event = self.next_unread()
         return event.read() if isinstance(event, UnreadEvent) else event
 
     def outcome(self, job: Job) -> Outcome:

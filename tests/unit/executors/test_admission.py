@@ -145,6 +145,11 @@ def test_a_task_is_stuck_if_nothing_runs_and_nothing_can(
 # ------------------------------------------------ whose turn it is
 
 
+def test_a_task_that_says_nothing_has_no_priority_over_one_that_says_none() -> None:
+    """Nor the other way round."""
+    assert 0 == task(1).priority
+
+
 def test_runs_take_turns() -> None:
     """A run of two tasks waits for one task of a run of two hundred, not for all."""
     queue = TaskQueue()

@@ -175,6 +175,29 @@ def test_a_worker_with_nothing_to_do_gets_what_waits_behind_others(
     assert [] == first.take_tokens()
 
 
+def test_tasks_stay_behind_others_while_no_more_may_run(pool_of: PoolMaker) -> None:
+    """Though a worker has nothing to do: it was started while another waited."""
+    pool, events = pool_of(1), Events()
+    worker = idle_worker(pool, events)
+    pool.start([job_of(repr), job_of(repr)], events)
+    caller = worker.order()
+    worker.request(protocol.CALLED, caller, 1)
+    other = pool.worker().ready()
+    other.run()
+    worker.end_task(caller)
+    for _ in range(3):
+        events.next()
+    pool.settle()
+
+    pool.start([job_of(), job_of()], events)
+    pool.settle()
+    pool.settle()
+
+    busy = worker if worker.has_order() else other
+    assert 2 == len(busy.orders)
+    assert not (other if busy is worker else worker).has_order()
+
+
 def test_the_tasks_behind_one_that_makes_a_call_go_to_others(
     pool_of: PoolMaker,
 ) -> None:

@@ -257,6 +257,20 @@ def test_a_task_that_shows_no_sign_of_life_is_stopped(
     )
 
 
+def test_reading_a_result_may_take_what_is_left_and_the_grace(
+    pool_of: PoolMaker,
+) -> None:
+    """A result that is never unpickled is no end."""
+    pool, events = pool_of(1, grace=LONG), Events()
+    job = job_of(timeout=TimeoutPolicy(run_timeout=60))
+    pool.start([job], events)
+    pool.worker().ready().run()
+
+    seconds = events.next_unread().seconds  # type: ignore[union-attr]
+
+    assert 60 < seconds < 60 + LONG
+
+
 def test_the_shorter_of_two_timeouts_counts(pool_of: PoolMaker) -> None:
     """It is named."""
     pool, events = pool_of(1, grace=LONG), Events()
