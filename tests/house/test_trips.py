@@ -21,6 +21,8 @@ from tests.house import trips
         # its code is compared at both ends, what it sends is read by its run, and its
         # worker restores its process.
         (trips.task_call, 120, 34),
+        # The same and what it commits, before its result is seen.
+        (trips.durable_task_call, 186, 56),
         # What a node wrote has the digest of its code beside it.
         (trips.superstep_commit, 115, 29),
         # A question is known by a digest of what it asks and of the code that asks it.

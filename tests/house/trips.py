@@ -1,4 +1,4 @@
-"""Prints through how many functions and files of the package three everyday trips go.
+"""Prints through how many functions and files of the package four everyday trips go.
 
 Run ``python -m tests.house.trips`` (``-v`` lists the functions). The numbers are what a
 newcomer has to read to understand one call, one commit or one question; `test_trips.py`
@@ -10,6 +10,7 @@ leases now and then, which a slow machine would meet on the way::
 
     one @task call          from the call in the body to its result, in a worker
                             process, without a saver
+    one durable @task call  the same on LMDB, with durability="sync"
     one superstep's commit  from one node's return to the next node's call, LMDB,
                             durability="sync"
     interrupt and resume    from the call of interrupt() to its return in the next
@@ -31,7 +32,7 @@ from types import FrameType
 from typing import Any, Final
 
 import flowpregel
-from flowpregel import StateGraph, entrypoint, interrupt, task
+from flowpregel import LMDBSaver, StateGraph, entrypoint, interrupt, task
 from flowpregel._core.provenance import code_of_node
 from flowpregel.executors import ProcessExecutor
 from flowpregel.types import Command
@@ -114,14 +115,25 @@ def trace_worker(log: str) -> None:
 
 def task_call(folder: Path) -> Trip:
     """Return the trip of one `@task` call whose worker, code and run are warm."""
-    trip = Trip("one @task call")
+    return _call_in_worker("one @task call", folder, None)
+
+
+def durable_task_call(folder: Path) -> Trip:
+    """Return the trip of the same call in a run that records it on disk."""
+    with LMDBSaver(folder / "calls.lmdb") as saver:
+        return _call_in_worker("one durable @task call", folder, saver)
+
+
+def _call_in_worker(name: str, folder: Path, saver: LMDBSaver | None) -> Trip:
+    """Return the trip of the fourth `@task` call of a run, in a warm worker."""
+    trip = Trip(name)
     log = folder / "worker.txt"
 
     @task
     def double(number: int) -> int:
         return 2 * number
 
-    @entrypoint()
+    @entrypoint(checkpointer=saver)
     def flow(number: int) -> int:
         for _ in range(3):
             number = double(number).result()
@@ -137,7 +149,10 @@ def task_call(folder: Path) -> Trip:
         ) as executor,
     ):
         flow.executor = executor
-        flow.invoke(1)
+        options: Any = {}
+        if saver is not None:
+            options = {"thread_id": "calls", "durability": "sync"}
+        flow.invoke(1, **options)
     for line in log.read_text("utf-8").splitlines():
         at, _, where = line.partition(" ")
         trip.entered.append((int(at), where))
@@ -158,7 +173,7 @@ def superstep_commit(folder: Path) -> Trip:
     def more(state: dict[str, int]) -> str:
         return "step" if state["count"] < 8 else "__end__"
 
-    with flowpregel.LMDBSaver(folder / "steps.lmdb") as saver:
+    with LMDBSaver(folder / "steps.lmdb") as saver:
         graph = StateGraph(dict).add_node("step", step)
         graph.add_edge("__start__", "step").add_conditional_edges("step", more)
         program = graph.compile(checkpointer=saver, executor="inline")
@@ -178,7 +193,7 @@ def interrupt_and_resume(folder: Path) -> Trip:
         trip.stop()
         return {"answer": answer}
 
-    with flowpregel.LMDBSaver(folder / "questions.lmdb") as saver:
+    with LMDBSaver(folder / "questions.lmdb") as saver:
         graph = StateGraph(dict).add_node("ask", ask).add_edge("__start__", "ask")
         program = graph.compile(checkpointer=saver, executor="inline")
         # It is kept with the question, and read once a process, here as beside a
@@ -194,6 +209,7 @@ def interrupt_and_resume(folder: Path) -> Trip:
 
 TRIPS: Final[tuple[Callable[[Path], Trip], ...]] = (
     task_call,
+    durable_task_call,
     superstep_commit,
     interrupt_and_resume,
 )
