@@ -32,6 +32,7 @@ from flowpregel._core.records import Kind
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import SharedResults
 from flowpregel._engine.nested import (
+    LATE_READING_LIMIT,
     ActiveRun,
     LoopInbox,
     RunContext,
@@ -371,6 +372,8 @@ class Engine:
         """Tell every run to end: at its next wake-up it cancels its tasks."""
         if self._stopping is None or stopped.kill:
             self._stopping = stopped
+        if stopped.kill and isinstance(self._inbox, LoopInbox):
+            self._inbox.reading_limit = LATE_READING_LIMIT
         for run in self._waiting:
             run.stop(stopped)
 

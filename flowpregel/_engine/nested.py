@@ -165,6 +165,12 @@ A signal that arrives an instant before Python begins to wait does not end that 
 and its handler is called after it.
 """
 
+LATE_READING_LIMIT: Final = 1.0
+"""Seconds for which a cancelled run on an event loop still reads a value.
+
+Reading may run any code of the user's and never end.
+"""
+
 _lock = threading.Lock()
 _last = 0
 
@@ -265,6 +271,8 @@ class LoopInbox(RunInbox):
         super().__init__()
         self._loop = loop
         self._is_awake = asyncio.Event()
+        self.reading_limit: float | None = None
+        """Seconds after which reading a value is given up; None: never."""
 
     def post(self, *events: Event | UnreadEvent) -> None:
         """Deliver events, from any OS thread."""
@@ -315,9 +323,11 @@ class LoopInbox(RunInbox):
     async def _take_aside(self) -> list[Event]:
         """Return the first events, read on an OS thread that nothing else waits for.
 
-        When this is cancelled, the value that is being read is given up, and nothing
-        else is lost.
+        When this is cancelled or takes too long, the value that is being read is given
+        up, and nothing else is lost.
         """
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
         unread = [
             self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))
         ]
@@ -329,16 +339,26 @@ class LoopInbox(RunInbox):
             name="flowpregel-reading",
             daemon=True,
         ).start()
+        is_read = False
         try:
-            await done
-        except BaseException:
-            read = [*events]  # the other OS thread may go on with this list
-            rest: list[Event | UnreadEvent | None] = [*unread[len(read) :]]
-            if rest and isinstance(rest[0], UnreadEvent):
-                rest[0] = rest[0].give_up()
-            self._put_back([*read, *rest])
-            raise
+            await asyncio.wait([done], timeout=self.reading_limit)
+            is_read = done.done()
+        finally:
+            if not is_read:
+                done.cancel()  # the other OS thread reads no further value
+                self._give_up_reading(unread, [*events])  # it may go on with the list
+        if not is_read:
+            return []
         return [event for event in events if event is not None]
+
+    def _give_up_reading(
+        self, unread: Sequence[Event | UnreadEvent], read: Sequence[Event | None]
+    ) -> None:
+        """Put events back, of which some were *read* and the next one is given up."""
+        rest: list[Event | UnreadEvent | None] = [*unread[len(read) :]]
+        if rest and isinstance(rest[0], UnreadEvent):
+            rest[0] = rest[0].give_up()
+        self._put_back([*read, *rest])
 
 
 def _read_all(

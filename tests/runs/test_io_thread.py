@@ -15,6 +15,7 @@ from concurrent.futures import (
     wait,
 )
 from contextvars import ContextVar, copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,29 @@ def aside() -> Iterator[Callable[..., Future[Any]]]:
 
 give = task(gated.give)
 double = task(gated.double)
+
+
+class NotingGated(Gated):
+    """Is behind the gate named "gate", and makes a file as it is pickled.
+
+    Args:
+        file: The file's path.
+    """
+
+    def __init__(self, file: str) -> None:
+        super().__init__("gate")
+        self._file = file
+
+    def __reduce__(self) -> Any:
+        Path(self._file).touch()
+        return super().__reduce__()
+
+
+@task
+def give_late(go: str, packed: str) -> Gated:
+    Path(f"{go}.begun").touch()
+    gated.wait_for(go)
+    return NotingGated(packed)
 
 
 @task
@@ -174,6 +198,35 @@ def test_runs_on_one_event_loop_do_not_wait_for_each_others_values(
 
     with Gate("gate") as gate:
         asyncio.run(main(gate))
+
+
+def test_a_cancelled_run_on_an_event_loop_gives_up_a_value_that_arrives_then(
+    tmp_path: Path,
+) -> None:
+    """Its worker had returned it before the run was cancelled."""
+    go, packed = tmp_path / "go", tmp_path / "packed"
+
+    async def main(pool: ProcessExecutor, gate: Gate, io_gate: Gate) -> None:
+        @entrypoint(executor=pool)
+        async def flow(_: int) -> Any:
+            return await give_late(str(go), str(packed))
+
+        run = asyncio.ensure_future(flow.ainvoke(1))
+        await asyncio.to_thread(
+            wait_until, lambda: (tmp_path / "go.begun").exists(), LONG
+        )
+        # A busy machine may hold up the I/O thread for as long.
+        pool._pool.loop.call(partial(gated.wait_at, "io"))  # noqa: SLF001 - see above
+        go.touch()
+        await asyncio.to_thread(wait_until, packed.exists, LONG)
+        run.cancel()
+        io_gate.is_open.set()
+
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(run, LONG / 2)
+
+    with Gate("gate") as gate, Gate("io") as io_gate, ProcessExecutor(1) as pool:
+        asyncio.run(main(pool, gate, io_gate))
 
 
 # ------------------------------------------------ futures of plain calls
@@ -309,16 +362,19 @@ variable: ContextVar[Any] = ContextVar("variable", default=None)
 
 
 def test_the_end_of_what_a_call_was_given_holds_up_no_run(
-    pool: ProcessExecutor,
+    pool: ProcessExecutor, tmp_path: Path
 ) -> None:
     """A `__del__` may do anything, and the pool may be the last that has the object."""
+    go = tmp_path / "go"
 
-    def submit() -> Future[int]:
+    def submit() -> Future[None]:
         variable.set(gated.Ending("gate"))
-        return pool.submit(gated.double, 3)
+        return pool.submit(gated.wait_for, str(go))
 
     with Gate("gate") as gate:
-        assert 6 == copy_context().run(submit).result(LONG)
+        future = copy_context().run(submit)
+        go.touch()  # from here on, the pool alone has the object
+        assert future.result(LONG) is None
         assert gate.reached.wait(LONG)
 
         assert unrelated(pool) < 10

@@ -12,6 +12,7 @@ import pytest
 from flowpregel._core.effects import Emitted, Event
 from flowpregel._engine.nested import MOST_AT_ONCE, LoopInbox, RunInbox
 from flowpregel.executors.base import BACKLOG
+from flowpregel.executors.unread import UnreadEvent
 
 
 def payloads(events: list[Event]) -> list[object]:
@@ -124,3 +125,42 @@ def test_a_run_on_a_loop_is_woken_from_any_os_thread(
         return arrived
 
     assert [*range(2_000)] == asyncio.run(main())
+
+
+class Endless(UnreadEvent):
+    """Is read for ever, unless it is given up."""
+
+    is_plain = False
+
+    def __init__(self) -> None:
+        self.is_over = threading.Event()
+
+    def read(self) -> Event:
+        """Wait."""
+        self.is_over.wait()
+        return Emitted("t", "read")
+
+    def give_up(self) -> Event:
+        """Return another event."""
+        return Emitted("t", "given up")
+
+
+def test_a_value_that_takes_too_long_to_read_is_given_up_alone() -> None:
+    """On an event loop, where reading has a limit; the events around it are taken."""
+    endless = Endless()
+
+    async def take() -> list[object]:
+        inbox = LoopInbox(asyncio.get_running_loop())
+        inbox.post(Emitted("t", "before"), endless, Emitted("t", "after"))
+        inbox.reading_limit = 0.01
+        taken: list[Event] = []
+        while len(taken) < 3:
+            taken += await inbox.take_on_loop(None)
+        return payloads(taken)
+
+    try:
+        assert ["before", "given up", "after"] == asyncio.run(
+            asyncio.wait_for(take(), 60)
+        )
+    finally:
+        endless.is_over.set()
