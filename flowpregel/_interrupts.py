@@ -219,9 +219,9 @@ class held:
     """Holds signals back until it ends. On other OS threads, which they never meet:
     nothing.
 
-    Raises: BaseException: At the end, whatever the program's handlers raise for the
-        signals that
-            came meanwhile: `KeyboardInterrupt` for Ctrl-C.
+    Raises:
+        BaseException: At the end, whatever the program's handlers raise for the signals
+            that came meanwhile: `KeyboardInterrupt` for Ctrl-C.
     """
 
     __slots__ = ("_was",)
@@ -394,8 +394,10 @@ def ending(end: Callable[[str], bool], *, dies: bool = True) -> Iterator[None]:
     """Have *end* called when the program gets SIGTERM, which ends it only when this is
     left.
 
-    Args: end: Called in the signal's handler; returns whether there is an end to wait
-        for. dies: Whether the program ends then.
+    Args:
+        end: Called in the signal's handler; returns whether there is an end to wait
+            for.
+        dies: Whether the program ends then.
     """
     global _was_told
     is_main = threading.current_thread() is threading.main_thread()

@@ -170,8 +170,9 @@ class Scope:
         """Tell the user of the answers that the task, which has returned, did not ask
         for.
 
-        Raises: GraphInterrupt: It asked, and an `except` that catches everything caught
-            the question.
+        Raises:
+            GraphInterrupt: It asked, and an `except` that catches everything caught the
+                question.
         """
         if self.question is not None:
             raise self.question
@@ -374,10 +375,11 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
             fit and becomes (with pydantic installed); or a JSON schema, which is only
             shown to whoever answers.
 
-    Raises: GraphInterrupt: There is no answer yet (control flow: let it pass).
+    Raises:
+        GraphInterrupt: There is no answer yet (control flow: let it pass).
         pydantic.ValidationError: The answer does not fit. It is not kept, and the
-        question
-            waits for another; `is_invalid_resume` tells this error from others.
+            question waits for another; `is_invalid_resume` tells this error from
+            others.
         ConfigurationError: The run has no checkpointer to keep the question.
 
     Example:

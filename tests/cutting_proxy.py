@@ -55,9 +55,11 @@ Decide: TypeAlias = Callable[[], Cut | None]
 class CuttingProxy:
     """Forwards connections to a server, and cuts some of them.
 
-    Args: server: The server. folder: Where the proxy's socket is made. decide: Returns
-        how the next commit of a client is cut off, or None: it is not. Called
-            from OS threads.
+    Args:
+        server: The server.
+        folder: Where the proxy's socket is made.
+        decide: Returns how the next commit of a client is cut off, or None: it is not.
+            Called from OS threads.
         connected: Called when a client connects.
     """
 

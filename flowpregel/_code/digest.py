@@ -110,9 +110,10 @@ def code_digest(
     It is the same in every process and every version of Python, and whatever layout,
     comments, docstrings, annotations and names of locals are.
 
-    Args: function: A function, method, partial, class, task, or an object that can be
-        called. through_tasks: Whether the tasks and graphs that it refers to count by
-        what
+    Args:
+        function: A function, method, partial, class, task, or an object that can be
+            called.
+        through_tasks: Whether the tasks and graphs that it refers to count by what
             they do; otherwise they count by name.
         earlier: The digest that this one takes the place of: a constant that is the
             same object as then means what it did, though it may have changed in place.

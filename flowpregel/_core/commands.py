@@ -59,9 +59,11 @@ class Send:
 class Command(Generic[Destination]):
     """Tell a graph what to do next: update its state, go to a node, answer a question.
 
-    Args: graph: None for this graph, `Command.PARENT` for the one around it. update:
-        State to write: a dict, (channel, value) pairs, or an annotated object. resume:
-        The answer to the pending interrupt, or a dict of interrupt ids and answers.
+    Args:
+        graph: None for this graph, `Command.PARENT` for the one around it.
+        update: State to write: a dict, (channel, value) pairs, or an annotated object.
+        resume: The answer to the pending interrupt, or a dict of interrupt ids and
+            answers.
         goto: A node name, a `Send`, or several of either.
     """
 

@@ -39,9 +39,11 @@ _LARGE = 1 << 20
 def digest_of(value: Any, what: str, *, strict: bool) -> str:
     """Return a digest of the content of *value*: 32 hex digits.
 
-    Args: value: Anything; an object that is no built-in is digested as it would be
-        pickled. what: What the value is, for the message of an error. strict: Whether
-        to refuse a value that has no content to digest, such as
+    Args:
+        value: Anything; an object that is no built-in is digested as it would be
+            pickled.
+        what: What the value is, for the message of an error.
+        strict: Whether to refuse a value that has no content to digest, such as
             a lock; otherwise its type stands for it.
 
     Raises:
@@ -185,9 +187,9 @@ class SharedSpace:
     def now(self, run: Hashable = None) -> tuple[str, ...]:
         """Return the namespace for a call that is made now.
 
-        Args: run: Which run makes it. For each of them what is in constants is read
-            again; None:
-                for each call.
+        Args:
+            run: Which run makes it. For each of them what is in constants is read
+                again; None: for each call.
 
         Raises:
             ConfigurationError: A function refers to what its digest cannot see.

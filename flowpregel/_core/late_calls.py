@@ -38,8 +38,9 @@ class FailedBody:
 class FailedBodies:
     """The failed bodies of one superstep, and when their calls are stopped.
 
-    Args: grace: Seconds that calls have from the failure, or from the last end of one
-        of them.
+    Args:
+        grace: Seconds that calls have from the failure, or from the last end of one of
+            them.
     """
 
     grace: float

@@ -43,11 +43,14 @@ def run(
         given: The input; None goes on; a `Command` answers, writes or goes somewhere.
         observed: Whether the `observer` sees it already.
 
-    Raises: GraphRecursionError: It used up its supersteps. GraphDrained: It was asked
-        to stop at a barrier. TaskCancelled: It was stopped at once. ParentCommand: A
-        node commands the graph around this one. InvalidUpdateError: A node wrote what
-        cannot be, or commands a graph around that is not. Exception: What a task raised
-        when it would not be tried again.
+    Raises:
+        GraphRecursionError: It used up its supersteps.
+        GraphDrained: It was asked to stop at a barrier.
+        TaskCancelled: It was stopped at once.
+        ParentCommand: A node commands the graph around this one.
+        InvalidUpdateError: A node wrote what cannot be, or commands a graph around that
+            is not.
+        Exception: What a task raised when it would not be tried again.
     """
     if observer is not None and not observed:
         steps = run(program, options, given, observed=True)

@@ -122,8 +122,9 @@ class Committers:
     def close(self) -> None:
         """Wait until everything is committed, everywhere.
 
-        Raises: Exception: What a commit in the background raised; of several, that of
-            the first saver.
+        Raises:
+            Exception: What a commit in the background raised; of several, that of the
+                first saver.
         """
         with ExitStack() as closing:
             for committer in self._by_saver.values():

@@ -214,9 +214,9 @@ class RunInbox:
         It may return none before that. 0 is not to wait; else it is monotonic
         nanoseconds, or None.
 
-        Raises: BaseException: A signal's handler did, while a value was read that a
-            worker had sent:
-                `KeyboardInterrupt` for Ctrl-C.
+        Raises:
+            BaseException: A signal's handler did, while a value was read that a worker
+                had sent: `KeyboardInterrupt` for Ctrl-C.
         """
         if not self._events and self._posted.empty():
             if self.backlog.size:

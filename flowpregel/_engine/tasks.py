@@ -387,8 +387,10 @@ class TaskStarter:
         """Withdraw a task that waits, or stop one that runs, or the nested run that it
         is.
 
-        Args: effect: Which task, and how. warn: Whether one that runs, and is not
-            killed, is told that the run is to end.
+        Args:
+            effect: Which task, and how.
+            warn: Whether one that runs, and is not killed, is told that the run is to
+                end.
         """
         task_id, kill = effect.task_id, effect.kill
         nested = self.nested.get(task_id)
@@ -467,8 +469,9 @@ class TaskStarter:
 def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
     """Refuse a timeout that cannot be kept, and resources that nobody counts.
 
-    Raises: ConfigurationError: The executor cannot stop a task, or keep it waiting for
-        them.
+    Raises:
+        ConfigurationError: The executor cannot stop a task, or keep it waiting for
+            them.
     """
     capabilities, kind = executor.capabilities, type(executor).__name__
     if times_out and not capabilities.times_out:

@@ -127,12 +127,14 @@ class ValueCodec:
     def decode(self, data: bytes, what: object) -> Any:
         """Return the value that *data* was made from.
 
-        Args: data: What `encode` returned. what: What the value is, for the message;
-            asked for its text only if it fails.
+        Args:
+            data: What `encode` returned.
+            what: What the value is, for the message; asked for its text only if it
+                fails.
 
-        Raises: ValueEncodingError: A class of it is not there, or what its classes do
-            when they are
-                read fails.
+        Raises:
+            ValueEncodingError: A class of it is not there, or what its classes do when
+                they are read fails.
         """
         token = RENAMES.set(self.renames)
         try:

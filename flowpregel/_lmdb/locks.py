@@ -212,10 +212,10 @@ class FileLock:
     def close(self, *, remove: bool = False) -> None:
         """Close the file, by which the lock is given up; may be called again.
 
-        Args: remove: Remove its name before, if that is still this one's. Only the
-            holder of the
-                lock may ask for that, and only where nobody else puts another file
-                there.
+        Args:
+            remove: Remove its name before, if that is still this one's. Only the holder
+                of the lock may ask for that, and only where nobody else puts another
+                file there.
         """
         if remove and self._file >= 0 and self.is_current():
             with suppress(FileNotFoundError):

@@ -264,8 +264,9 @@ def refuse_others(folder: str) -> None:
 
     Its own key proves nothing then, and LMDB itself trusts its pages.
 
-    Raises: StoreForeignError: Its folder or its file is another user's, or others may
-        write it.
+    Raises:
+        StoreForeignError: Its folder or its file is another user's, or others may write
+            it.
     """
     for path in (folder, os.path.join(folder, DATA)):
         with named(path):

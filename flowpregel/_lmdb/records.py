@@ -379,9 +379,9 @@ def fields_of(data: bytes) -> Any:
     For who only looks at a store, which may have been made to do harm; it takes 3 µs
     more.
 
-    Raises: StoreCorruptError: It holds what no record has, or so often the same that to
-        hash or print
-            it would not end.
+    Raises:
+        StoreCorruptError: It holds what no record has, or so often the same that to
+            hash or print it would not end.
     """
     # Each level of a tuple that grows without a bound has such an opcode of its own.
     if len(data) - len(data.translate(None, _TUPLE_OPCODES)) < _FEWEST_LEVELS:

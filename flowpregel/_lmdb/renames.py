@@ -26,9 +26,10 @@ _GLOBAL = b"\x93"
 class Renames:
     """What recorded names stand for now.
 
-    Args: given: The new names by the old ones, as the user gives them; they count more
-        than
-            those of the store. A name may be that of a module: all in it have moved.
+    Args:
+        given: The new names by the old ones, as the user gives them; they count more
+            than those of the store. A name may be that of a module: all in it have
+            moved.
     """
 
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
@@ -59,9 +60,9 @@ class Renames:
     def find(self, name: str) -> Any:
         """Return what has the recorded *name* now; None: it is not renamed.
 
-        Raises: ConfigurationError: The store has a new name for it, and there is
-            another class or
-                function of the old one.
+        Raises:
+            ConfigurationError: The store has a new name for it, and there is another
+                class or function of the old one.
             ImportError: There is nothing of the new name.
         """
         if (new := _new_name(self._given, name)) is not None:

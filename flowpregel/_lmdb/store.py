@@ -144,9 +144,9 @@ def open_store(
         codec: Encodes values; None is `PythonCodec`.
         options: The rarely needed.
 
-    Raises: StoreForeignError: It is sealed, or encrypted, under another key, or others
-        own it
-            or may write it.
+    Raises:
+        StoreForeignError: It is sealed, or encrypted, under another key, or others own
+            it or may write it.
         StoreBusyError: It must be sealed anew first, and someone has it open.
         StoreVersionError: Another release, or another engine, wrote it.
         StoreCorruptError: It is damaged.

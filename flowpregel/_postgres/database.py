@@ -154,10 +154,10 @@ class Database:
         Args:
             work: Fills the transaction; may be called more than once.
 
-        Raises: StoreBusyError: Someone else held what it changes all that time.
+        Raises:
+            StoreBusyError: Someone else held what it changes all that time.
             CommitUnknownError: The connection was cut, and the server did not say in
-            time whether
-                the commit has landed.
+                time whether the commit has landed.
             StoreError: The server did not answer all that time, or refuses.
             Exception: Whatever *work* raises; nothing of it was kept.
         """

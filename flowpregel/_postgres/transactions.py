@@ -181,9 +181,10 @@ class Transaction:
 class WriteTransaction(Transaction):
     """A transaction that changes records.
 
-    Args: connection: In no transaction. known: What this process knows of scopes. One
-        is taken out, and put back with the
-            commit: another transaction that meets it meanwhile asks the server.
+    Args:
+        connection: In no transaction.
+        known: What this process knows of scopes. One is taken out, and put back with
+            the commit: another transaction that meets it meanwhile asks the server.
         slot: Notes that the transaction has landed.
         timeout: Seconds to wait for others' locks.
     """
@@ -299,9 +300,12 @@ class WriteTransaction(Transaction):
     ) -> list[bool]:
         """Send what was changed; return which of *ranges* were empty before.
 
-        Args: token: The scopes' revision from now on. number: The slot's, with which
-            the transaction lands; 0: more is sent before it does. revisions: Those that
-            the scopes must have, by scope. ranges: Which ranges of keys to look at.
+        Args:
+            token: The scopes' revision from now on.
+            number: The slot's, with which the transaction lands; 0: more is sent before
+                it does.
+            revisions: Those that the scopes must have, by scope.
+            ranges: Which ranges of keys to look at.
         """
         values = (
             token,

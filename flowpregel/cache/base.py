@@ -45,8 +45,9 @@ class BaseCache(Resident, ABC):
     def claim(self, key: FullKey) -> AbstractContextManager[bool]:
         """Claim to compute the value of *key* while the context is open.
 
-        Returns: A context whose value is False if somebody else has claimed it. Without
-            a claim of its own, a cache lets everybody compute.
+        Returns:
+            A context whose value is False if somebody else has claimed it. Without a
+            claim of its own, a cache lets everybody compute.
         """
         return nullcontext(True)
 

@@ -28,8 +28,9 @@ class PostgresCache(RecordCache):
         clock: Returns wall-clock seconds.
         options: How the store is opened.
 
-    Raises: ConfigurationError: It is no such URL, or the extra ``postgres`` is not
-        installed.
+    Raises:
+        ConfigurationError: It is no such URL, or the extra ``postgres`` is not
+            installed.
     """
 
     def _open(self, path: Any, options: StoreOptions | None) -> Database:

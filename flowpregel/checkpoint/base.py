@@ -150,9 +150,12 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
     ) -> Iterator[Saved]:
         """Yield the checkpoints of one thread and namespace, newest first.
 
-        Args: address: Whose; with a ``checkpoint_id`` just that one. filter: Only those
-            whose metadata, ``source`` and ``step`` have these values. before: Only
-            those with a smaller id than this. limit: At most this many.
+        Args:
+            address: Whose; with a ``checkpoint_id`` just that one.
+            filter: Only those whose metadata, ``source`` and ``step`` have these
+                values.
+            before: Only those with a smaller id than this.
+            limit: At most this many.
         """
 
     def prepare(self, batch: Batch) -> Batch:
@@ -280,9 +283,9 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
         """Return what tasks have printed and logged so far, the first that printed
         first.
 
-        Args: address: The checkpoint that they started from; without a
-            ``checkpoint_id``, the
-                thread and namespace of all of them.
+        Args:
+            address: The checkpoint that they started from; without a ``checkpoint_id``,
+                the thread and namespace of all of them.
         """
         return []
 

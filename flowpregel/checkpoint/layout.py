@@ -113,8 +113,10 @@ def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
 def beside(kind: bytes, pending: bytes) -> bytes:
     """Return what the keys in ``writes`` begin with of what lies beside pending writes.
 
-    Args: kind: `ARGUMENTS`, `SIGNALS`, `OUTPUT` or `PIN`. pending: What the keys of
-        pending writes begin with: a checkpoint's, or a namespace's.
+    Args:
+        kind: `ARGUMENTS`, `SIGNALS`, `OUTPUT` or `PIN`.
+        pending: What the keys of pending writes begin with: a checkpoint's, or a
+            namespace's.
     """
     return pending[:8] + kind + pending[8:]
 

@@ -85,9 +85,11 @@ _FORK_LASTS: Final = 5.0
 class LeaseFiles:
     """The leases that this process holds in one store.
 
-    Args: path: The store's folder. table: Seals what the runs show, as the store's
-        records are. lock_timeout: Seconds that a takeover waits for another process
-        that removes a lease.
+    Args:
+        path: The store's folder.
+        table: Seals what the runs show, as the store's records are.
+        lock_timeout: Seconds that a takeover waits for another process that removes a
+            lease.
     """
 
     def __init__(self, path: str, table: Table, lock_timeout: float = 30.0) -> None:

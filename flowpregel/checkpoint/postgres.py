@@ -114,18 +114,20 @@ class PostgresSaver(DurableSaver):
     number of machines, may use the database at once; a run whose process has died,
     another goes on with once its lease is out.
 
-    Args: url: The database, as psycopg takes it: ``postgresql://user@host/database``.
-        It is
-            connected to when it is first used; what is missing in it is made, in the
+    Args:
+        url: The database, as psycopg takes it: ``postgresql://user@host/database``. It
+            is connected to when it is first used; what is missing in it is made, in the
             schema ``flowpregel``.
-        readonly: Only read; nothing is made or changed. codec: Turns values into bytes;
-        by default any Python value, exactly. retention: How much history is kept; by
-        default all of it. options: The rarely needed; of a folder's options it takes no
-        notice. lease_ttl: Seconds after which a run is taken for dead that does not
-        renew its lease.
+        readonly: Only read; nothing is made or changed.
+        codec: Turns values into bytes; by default any Python value, exactly.
+        retention: How much history is kept; by default all of it.
+        options: The rarely needed; of a folder's options it takes no notice.
+        lease_ttl: Seconds after which a run is taken for dead that does not renew its
+            lease.
 
-    Raises: ConfigurationError: It is no such URL, or the extra ``postgres`` is not
-        installed.
+    Raises:
+        ConfigurationError: It is no such URL, or the extra ``postgres`` is not
+            installed.
 
     Example:
         >>> saver = PostgresSaver("postgresql://me@db.example.org/runs", lease_ttl=5)

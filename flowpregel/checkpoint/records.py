@@ -68,9 +68,12 @@ follow.
 class RecordSaver(BaseCheckpointSaver):
     """A saver that keeps records in tables.
 
-    Args: tables: Those of its store. leases: Those of this process in it. retention:
-        How much history is kept; None: all of it. kept: The most bytes that are kept of
-        the arguments of a failed call, and of output.
+    Args:
+        tables: Those of its store.
+        leases: Those of this process in it.
+        retention: How much history is kept; None: all of it.
+        kept: The most bytes that are kept of the arguments of a failed call, and of
+            output.
     """
 
     def __init__(
@@ -312,8 +315,10 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
     """Return *batch* with each value encoded; an object that is in it twice is encoded
     once.
 
-    Args: batch: The batch. encode: Returns what a saver keeps of a value; the text says
-        what it is, for errors.
+    Args:
+        batch: The batch.
+        encode: Returns what a saver keeps of a value; the text says what it is, for
+            errors.
 
     Raises:
         ValueEncodingError: A value cannot be kept.

@@ -451,8 +451,11 @@ class RunRequest:
 def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
     """Run a flow on *given*, print how it ended, and return the exit code.
 
-    Args: request: What was asked for. given: The input. resume: What becomes of a run
-        that is kept under the id, as a `GraphRun` takes it.
+    Args:
+        request: What was asked for.
+        given: The input.
+        resume: What becomes of a run that is kept under the id, as a `GraphRun` takes
+            it.
 
     Raises:
         click.exceptions.Exit: The command was told to end: no other run may follow.

@@ -56,11 +56,13 @@ in.
 class LocalRunClient(RunClient):
     """Connects a task in this process to its run.
 
-    Args: job: What the task is. mailbox: Where its events go. turn: What `CallFuture`
-        takes. before_first: Called before the task makes its first call. Given where a
-        task has an OS
-            thread to itself: one that makes many calls is held back until the run has
-            taken them in.
+    Args:
+        job: What the task is.
+        mailbox: Where its events go.
+        turn: What `CallFuture` takes.
+        before_first: Called before the task makes its first call. Given where a task
+            has an OS thread to itself: one that makes many calls is held back until the
+            run has taken them in.
     """
 
     def __init__(
@@ -419,8 +421,9 @@ class InlineExecutor(Executor):
     def work(self) -> None:
         """Run jobs: at least one, and for about two milliseconds, until one fails.
 
-        Raises: BaseException: What a signal's handler raised meanwhile,
-            `KeyboardInterrupt` for one.
+        Raises:
+            BaseException: What a signal's handler raised meanwhile, `KeyboardInterrupt`
+                for one.
         """
         until = time.monotonic() + _SLICE
         while self.waiting:

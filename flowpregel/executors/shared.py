@@ -256,8 +256,9 @@ def shared(value: T) -> Shared[T]:
     The handle keeps *value* as it is now. Recorded calls are found by the value's
     content, which is hashed once: a program that is run again shares its value again.
 
-    Args: value: Anything that can be pickled; large buffers in it, such as NumPy
-        arrays, gain.
+    Args:
+        value: Anything that can be pickled; large buffers in it, such as NumPy arrays,
+            gain.
 
     Raises:
         ConfigurationError: It cannot be pickled.

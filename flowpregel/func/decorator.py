@@ -150,11 +150,12 @@ else:
         sync code, ``await`` in async code. A call whose result was recorded is not
         made again when its run is resumed.
 
-        Args: func: A function, a method, an async function, a partial, any callable.
+        Args:
+            func: A function, a method, an async function, a partial, any callable.
             options: The fields of `TaskOptions`: its ``name``, when a call is tried
-            again
-                (``retry_policy``) or stopped (``timeout``), whether results are shared
-                (``cache``), what a call takes (``cpus``, ``memory``), and others.
+                again (``retry_policy``) or stopped (``timeout``), whether results are
+                shared (``cache``), what a call takes (``cpus``, ``memory``), and
+                others.
 
         Raises:
             ConfigurationError: *func* is a generator or cannot be called, or an
@@ -191,16 +192,18 @@ def map(
     goes on, and what has ended is not called again; once all have ended it returns what
     is kept.
 
-    Args: function: Takes one item. It needs no decorator. items: Any iterable that
-        ends. store: Keeps the results: the path of a folder, or a saver. id: Names
-        these items, in the store. chunksize: How many items are one call: for short
-        ones. errors: ``"return"``: the result of a call that failed is its exception.
+    Args:
+        function: Takes one item. It needs no decorator.
+        items: Any iterable that ends.
+        store: Keeps the results: the path of a folder, or a saver.
+        id: Names these items, in the store.
+        chunksize: How many items are one call: for short ones.
+        errors: ``"return"``: the result of a call that failed is its exception.
         options: ``progress``: whether to show a live view (default), or what wraps the
-        stream
-            of results, such as ``tqdm`` or ``rich.progress.track``. ``adopt=True``: go
-            on with other items under the same id. ``on_conflict``: as for `Flow.run`.
-            All others are those of `task`: ``timeout``, ``retry_policy``, ``executor``,
-            ...
+            stream of results, such as ``tqdm`` or ``rich.progress.track``.
+            ``adopt=True``: go on with other items under the same id. ``on_conflict``:
+            as for `Flow.run`. All others are those of `task`: ``timeout``,
+            ``retry_policy``, ``executor``, ...
 
     Raises:
         ConfigurationError: *items* or *store* is no such thing.

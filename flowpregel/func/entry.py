@@ -114,8 +114,7 @@ class entrypoint(EntrypointOptions):
         adopts: The name that the function had before, or several: their runs go on.
         on_end: Called with a `RunEnd`, once, when a run is done; in this process.
         on_failure: Called so when a run has failed; for a run whose process has died,
-        by the
-            next one that goes on with it.
+            by the next one that goes on with it.
         durability, max_concurrency, context: Of each run that is not given its own; as
             `Flow.run` takes them.
         metadata, tags: Of each run, beside its own.

@@ -254,9 +254,9 @@ class Flow(Pregel, Generic[P, R]):
                 these; what was asked before is not asked again. Otherwise it is an
                 error.
             again: Whether to start over whatever is kept: the earlier run stays in the
-            history. on_code_change: What to do with a recorded result that other code
-            made, that of a
-                finished run among them: ``"keep"`` it (default, with a notice),
+                history.
+            on_code_change: What to do with a recorded result that other code made, that
+                of a finished run among them: ``"keep"`` it (default, with a notice),
                 ``"rerun"`` the call, or ``"error"``.
             on_unreadable: What to do with a recorded result that cannot be read back,
                 because a class of it is gone: raise the ``"error"`` (default), or
@@ -274,20 +274,22 @@ class Flow(Pregel, Generic[P, R]):
             stop_grace: Seconds that these have then to save and to return (20); SIGTERM
                 gives them as much, and so does a failure of the workflow's function,
                 from the end of the last call that ended.
-            progress: Whether to show a live view on stderr. durability: When a result
-            is on disk: ``"sync"``, ``"async"`` (default) or ``"exit"``.
-            max_concurrency: The most tasks at once. metadata, tags: Kept with the run's
-            checkpoints. context: What tasks get as ``context``.
+            progress: Whether to show a live view on stderr.
+            durability: When a result is on disk: ``"sync"``, ``"async"`` (default) or
+                ``"exit"``.
+            max_concurrency: The most tasks at once.
+            metadata, tags: Kept with the run's checkpoints.
+            context: What tasks get as ``context``.
 
         An option that a parameter of the function is named like is the parameter.
         Options of all runs can be given to `entrypoint`.
 
-        Raises: TypeError: The function does not take these arguments.
+        Raises:
+            TypeError: The function does not take these arguments.
             ConfigurationError: There is an id, and no checkpointer to keep its run.
             InputMismatchError: The run was started with other arguments.
             UnmatchedCallsError: None of the recorded calls of a task fits, and
-            *on_unmatched* is
-                ``"error"``.
+                *on_unmatched* is ``"error"``.
             CodeChangedError: What is recorded is of other code, and *on_code_change* is
                 ``"error"``.
             FlowMismatchError: The id names a run of another workflow.

@@ -105,10 +105,13 @@ class ResultStream(Generic[R]):
 
     A sync body uses ``for``, an async one ``async for``.
 
-    Args: calls: Makes the calls. window: How many of them run, wait to run, or have
-        results that were not asked for. scope: Of the body. unordered: If results come
-        as calls end: the name of the task, to record their order.
-            None: they come in the order of the items.
+    Args:
+        calls: Makes the calls.
+        window: How many of them run, wait to run, or have results that were not asked
+            for.
+        scope: Of the body.
+        unordered: If results come as calls end: the name of the task, to record their
+            order. None: they come in the order of the items.
     """
 
     def __init__(
@@ -325,8 +328,11 @@ def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]
 def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) -> Any:
     """Make a call when others have ended, and return its future at once.
 
-    Args: scope: Of the body that makes it. awaited: The futures among its arguments. If
-        one fails, the call fails with that. make: Makes the call, given its future.
+    Args:
+        scope: Of the body that makes it.
+        awaited: The futures among its arguments. If one fails, the call fails with
+            that.
+        make: Makes the call, given its future.
     """
     reply, made = awaited[0].sibling(), awaited[0].sibling(is_call=False)
     variables = copy_context()

@@ -128,8 +128,10 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
     """Return the end of both streams of *process*, once it has ended; and whether it
     was told to.
 
-    Args: process: The command. keep: How many bytes of its stdout; of its stderr there
-        is need of a few lines alone.
+    Args:
+        process: The command.
+        keep: How many bytes of its stdout; of its stderr there is need of a few lines
+            alone.
     """
     assert process.stdout is not None
     assert process.stderr is not None
@@ -225,8 +227,10 @@ def sleep(seconds: float | None = None, *, until: End | None = None) -> None:
             (``datetime.time``), either of them local if it has no zone, or seconds
             since the epoch.
 
-    Raises: RuntimeError: Called outside of a run, or on an event loop: there `asleep`
-        waits. ConfigurationError: Neither or both were given, or no time.
+    Raises:
+        RuntimeError: Called outside of a run, or on an event loop: there `asleep`
+            waits.
+        ConfigurationError: Neither or both were given, or no time.
 
     Example:
         >>> from flowpregel import entrypoint
@@ -258,9 +262,10 @@ def signal(name: str) -> CallFuture[Any]:
     Args:
         name: Which values.
 
-    Raises: RuntimeError: Called outside of a run. ConfigurationError: The run has no
-        checkpointer that keeps signals (when its result
-            is asked for).
+    Raises:
+        RuntimeError: Called outside of a run.
+        ConfigurationError: The run has no checkpointer that keeps signals (when its
+            result is asked for).
 
     Example:
         >>> approved = signal("approved").result()  # in a run  # doctest: +SKIP

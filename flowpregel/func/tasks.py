@@ -230,9 +230,9 @@ class TaskFunction(Generic[P, R]):
             errors: ``"return"``: the result of a call that failed is its exception.
                 Otherwise asking for the result raises that.
 
-        Raises: ConfigurationError: *chunksize* is no size, *errors* is something else,
-            or chunks
-                are asked for of a task that has a cache policy.
+        Raises:
+            ConfigurationError: *chunksize* is no size, *errors* is something else, or
+                chunks are asked for of a task that has a cache policy.
 
         Example:
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
@@ -287,13 +287,15 @@ class TaskFunction(Generic[P, R]):
         ``async for``. A loop that is left early leaves the calls of the window, which
         are finished and kept.
 
-        Args: iterables: As for `map`. They may be endless. window: How many calls (of
-            *chunksize* items each) run, wait to run, or have results
-                that were not asked for; None: four for each processor, at least 16.
-            chunksize: How many items are one call, as for `map`. ordered: Whether
-            results come in the order of the items; otherwise in that in which
-                calls end, which is recorded: a run that goes on sees them in the same
-                order.
+        Args:
+            iterables: As for `map`. They may be endless.
+            window: How many calls (of *chunksize* items each) run, wait to run, or have
+                results that were not asked for; None: four for each processor, at least
+                16.
+            chunksize: How many items are one call, as for `map`.
+            ordered: Whether results come in the order of the items; otherwise in that
+                in which calls end, which is recorded: a run that goes on sees them in
+                the same order.
             errors: ``"return"``: in the place of the result of a call that failed comes
                 its exception. Otherwise it is raised, and the stream is over.
 

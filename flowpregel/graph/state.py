@@ -329,7 +329,7 @@ class StateGraph(GraphSpec):
             executor: Where nodes run that do not say it: ``"processes"``,
                 ``"threads"``, ``"inline"``, or an executor.
             migrate: Brings the values of an old thread's state to this graph's; see
-            `Pregel`.
+                `Pregel`.
 
         Raises:
             ConfigurationError: Nodes, edges and breakpoints do not fit together.

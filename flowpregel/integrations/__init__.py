@@ -16,11 +16,13 @@ _by_address: dict[str, Executor] = {}
 def executor_at(address: str) -> Executor:
     """Return the program's executor on that cluster: one for all its runs.
 
-    Args: address: ``dask://HOST:PORT`` of a scheduler, or ``ray://HOST:PORT`` of a head
-        node.
+    Args:
+        address: ``dask://HOST:PORT`` of a scheduler, or ``ray://HOST:PORT`` of a head
+            node.
 
-    Raises: ExecutorUnavailableError: The cluster cannot be reached, or the extra is not
-        installed.
+    Raises:
+        ExecutorUnavailableError: The cluster cannot be reached, or the extra is not
+            installed.
     """
     kind, _, place = address.partition("://")
     with _lock:

@@ -21,9 +21,9 @@ class DaskExecutor(EngineExecutor):
     crashes, streams and nested calls work as on one machine. Close it, or use it in a
     ``with`` block, before the client is closed.
 
-    Args: client: Connected; it stays open. One with ``direct_to_workers=False`` has all
-        messages
-            go by way of the scheduler, which is slower.
+    Args:
+        client: Connected; it stays open. One with ``direct_to_workers=False`` has all
+            messages go by way of the scheduler, which is slower.
         timeout: Seconds for which tasks wait if the cluster has no worker.
 
     Example:

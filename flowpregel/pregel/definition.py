@@ -183,8 +183,9 @@ class GraphDefinition:
         """Return the program for a run that begins now: results are shared by the code
         of now.
 
-        Raises: ConfigurationError: The code of a node with a cache refers to what
-            cannot be seen.
+        Raises:
+            ConfigurationError: The code of a node with a cache refers to what cannot be
+                seen.
         """
         program, changed = self.program, dict[str, Node]()
         for name, node in program.nodes.items():

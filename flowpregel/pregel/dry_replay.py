@@ -282,11 +282,12 @@ def check_runs(
     that may be there only then. What cannot be read, or imported, is the `DryRun.error`
     of its run.
 
-    Args: saver: Keeps them. flow_of: Returns the flow of a run, by the metadata of its
-        newest checkpoint; None leaves
-            it out.
+    Args:
+        saver: Keeps them.
+        flow_of: Returns the flow of a run, by the metadata of its newest checkpoint;
+            None leaves it out.
         finished: Whether finished runs count too; one whose flow cannot be imported
-        does not.
+            does not.
     """
     for address in [*saver.namespaces()]:
         if address.namespace or saver.owner(address.thread_id) is not None:

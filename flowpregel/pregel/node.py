@@ -167,9 +167,11 @@ class PregelNode:
         """Return what the core runs, but for where its results are shared: see
         `shared_space`.
 
-        Args: name: The name of the node. retry, cache: The policies of its graph, for a
-            node that has none of its own. contexts: The `Context` channels of its
-            graph.
+        Args:
+            name: The name of the node.
+            retry, cache: The policies of its graph, for a node that has none of its
+                own.
+            contexts: The `Context` channels of its graph.
 
         Raises:
             ConfigurationError: A step cannot be called.

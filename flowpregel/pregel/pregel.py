@@ -69,15 +69,17 @@ class Pregel(GraphDefinition):
         checkpointer: Keeps the state of threads: a saver, or the path of an LMDB
             folder. For a nested graph: None is the saver of the graph around,
             True the same with one history per thread, False none.
-        store: A long-term store for what outlives threads. cache: Shares results
-        between runs, for nodes with a cache policy. retry_policy, cache_policy: For
-        nodes that have none of their own. context_schema: The class that a run's
-        ``context`` dict becomes. config: Defaults of every run. name: Shown in drawings
-        and messages. executor: Where nodes run: ``"processes"``, ``"threads"``,
-        ``"inline"``, or an executor. migrate: Given what the channels of a checkpoint
-        held, perhaps as an older program kept
-            it, returns what they hold now; called on every read, so it has to look what
-            it got.
+        store: A long-term store for what outlives threads.
+        cache: Shares results between runs, for nodes with a cache policy.
+        retry_policy, cache_policy: For nodes that have none of their own.
+        context_schema: The class that a run's ``context`` dict becomes.
+        config: Defaults of every run.
+        name: Shown in drawings and messages.
+        executor: Where nodes run: ``"processes"``, ``"threads"``, ``"inline"``, or an
+            executor.
+        migrate: Given what the channels of a checkpoint held, perhaps as an older
+            program kept it, returns what they hold now; called on every read, so it has
+            to look what it got.
 
     Raises:
         ConfigurationError: Nodes and channels do not fit together.
@@ -122,7 +124,8 @@ class Pregel(GraphDefinition):
                 failed. ``progress=True`` shows a live view on stderr. ``version="v2"``
                 returns a `GraphOutput`, with interrupts beside the value.
 
-        Returns: The output, with ``__interrupt__`` if it waits for answers; or a mode's
+        Returns:
+            The output, with ``__interrupt__`` if it waits for answers; or a mode's
             items.
 
         Raises:

@@ -152,9 +152,10 @@ def progress() -> Iterator[None]:
 class ProgressView:
     """Counts the tasks in the stream of a run, and shows the counts.
 
-    Args: name: The name of the graph. out: Where to write; by default stderr, a line
-        from time to time. A terminal that is given
-            is written over: nothing else may write on it.
+    Args:
+        name: The name of the graph.
+        out: Where to write; by default stderr, a line from time to time. A terminal
+            that is given is written over: nothing else may write on it.
         clock: Returns seconds that only grow.
         workers: Returns the number of workers and their memory, as text.
     """

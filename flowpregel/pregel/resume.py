@@ -420,8 +420,10 @@ def _is_recorded_input(given: Any, recorded: str | None) -> bool:
     """Return whether an input is the one that was recorded, but for fields that have
     defaults.
 
-    Args: given: The input. recorded: The digest of an input from before its class may
-        have gained these fields.
+    Args:
+        given: The input.
+        recorded: The digest of an input from before its class may have gained these
+            fields.
     """
     return recorded is not None and recorded in earlier_digests(given, "the input")
 
@@ -483,9 +485,12 @@ def open_checkpoint(
 ) -> OpenCheckpoint:
     """Return a saved checkpoint's state and due tasks, the run's own writes applied.
 
-    Args: program: Whose thread it is. saved: The checkpoint. next_version: Makes the
-        version of what those writes change, if it is to be kept. now: Wall-clock
-        nanoseconds.
+    Args:
+        program: Whose thread it is.
+        saved: The checkpoint.
+        next_version: Makes the version of what those writes change, if it is to be
+            kept.
+        now: Wall-clock nanoseconds.
     """
     state = load_state(program, saved)
     checkpoint = saved.checkpoint

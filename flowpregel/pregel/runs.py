@@ -75,9 +75,10 @@ class TaskRecord:
 class RunDrawing:
     """What a run did; it shows itself as a table, in a notebook too.
 
-    Args: tasks: The run's tasks, in any order of their supersteps. nodes: The program's
-        nodes by their ids, with their full names: those are named too that
-            made no task.
+    Args:
+        tasks: The run's tasks, in any order of their supersteps.
+        nodes: The program's nodes by their ids, with their full names: those are named
+            too that made no task.
 
     Example:
         >>> tasks = (TaskRecord(step=0, node="load", name="load", seconds=0.5),)

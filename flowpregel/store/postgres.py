@@ -25,8 +25,9 @@ class PostgresStore(ItemStore):
         clock: Returns wall-clock seconds.
         options: How the store is opened.
 
-    Raises: ConfigurationError: It is no such URL, or the extra ``postgres`` is not
-        installed.
+    Raises:
+        ConfigurationError: It is no such URL, or the extra ``postgres`` is not
+            installed.
     """
 
     def _open(self, path: Any, options: StoreOptions | None) -> Database:

@@ -102,8 +102,11 @@ class Actions:
     def start(self, action: str, thread: str, /, **asked: Any) -> int:
         """Start a command, and return its number.
 
-        Args: action: One of `ACTIONS`. thread: Whose run. asked: What else it needs:
-            texts, and for ``answer`` whether it is one (``text``).
+        Args:
+            action: One of `ACTIONS`.
+            thread: Whose run.
+            asked: What else it needs: texts, and for ``answer`` whether it is one
+                (``text``).
 
         Raises:
             ConfigurationError: That is no request for this action.

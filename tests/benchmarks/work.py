@@ -108,9 +108,9 @@ def item(_: int) -> list[str]:
 def values(kind: str, count: int, of: Any) -> list[Any]:
     """Return what the calls of a map get.
 
-    Args: kind: ``each`` the value *of*, ``own`` a new array of *of* numbers for each,
-        ``shared``
-            one array for all, ``bytes`` a new string of *of* bytes for each.
+    Args:
+        kind: ``each`` the value *of*, ``own`` a new array of *of* numbers for each,
+            ``shared`` one array for all, ``bytes`` a new string of *of* bytes for each.
         count: How many.
         of: A value or a size.
     """

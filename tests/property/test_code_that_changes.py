@@ -222,8 +222,9 @@ def shown(results: Sequence[Any]) -> list[str]:
 class AtOnce:
     """Is pickled by value when it is made, and becomes that again in another process.
 
-    Args: code: A callable that plain pickle may refuse, or that changes before it is
-        pickled.
+    Args:
+        code: A callable that plain pickle may refuse, or that changes before it is
+            pickled.
     """
 
     def __init__(self, code: Code) -> None:

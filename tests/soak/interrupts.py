@@ -159,9 +159,12 @@ def sent(timer: SignalTimer, after: float) -> Iterator[None]:
 class Storm:
     """Runs and interrupts one kind of run, again and again, on one store.
 
-    Args: kind: Which. folder: Where the store is. seed: Of the instants. seconds: From
-        the interrupt to `KeyboardInterrupt`, and from the call to a resumed
-            run's result.
+    Args:
+        kind: Which.
+        folder: Where the store is.
+        seed: Of the instants.
+        seconds: From the interrupt to `KeyboardInterrupt`, and from the call to a
+            resumed run's result.
     """
 
     def __init__(self, kind: str, folder: Path, seed: int, seconds: float) -> None:

@@ -32,8 +32,9 @@ _log: Final = logging.getLogger("flowpregel.worker")
 class FailedStart:
     """The outcome of a task for which no worker can be started.
 
-    Args: error: What keeps them from starting; perhaps what their initializer raised,
-        in bytes.
+    Args:
+        error: What keeps them from starting; perhaps what their initializer raised, in
+            bytes.
     """
 
     __slots__ = ("_error",)

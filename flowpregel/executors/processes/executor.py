@@ -430,13 +430,14 @@ class ProcessExecutor(PoolExecutor):
     Args:
         max_workers: How many tasks run at the same time; None: as many as this
             process may use CPUs (affinity and cgroup quota included).
-        initializer: Called in each worker before its first task. initargs: Its
-        arguments. env: Environment variables for the workers, beside the program's own.
-        worker_max_tasks: A worker is replaced after that many tasks. worker_max_rss: A
-        worker that uses more memory (bytes) after a task is replaced. grace: Seconds
-        between the signal that asks a task to stop, and the kill. shared_memory: The
-        most bytes of shared memory for large buffers; None: a quarter
-            of the machine's memory. What does not fit goes through the links.
+        initializer: Called in each worker before its first task.
+        initargs: Its arguments.
+        env: Environment variables for the workers, beside the program's own.
+        worker_max_tasks: A worker is replaced after that many tasks.
+        worker_max_rss: A worker that uses more memory (bytes) after a task is replaced.
+        grace: Seconds between the signal that asks a task to stop, and the kill.
+        shared_memory: The most bytes of shared memory for large buffers; None: a
+            quarter of the machine's memory. What does not fit goes through the links.
         limits: How many calls of tasks with ``limit="name"`` may run at once, by name.
             Under ``"cpus"``, ``"memory"`` and ``"gpus"``: how much of that there is for
             tasks that say what they take, if it is not what the machine has.

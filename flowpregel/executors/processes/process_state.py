@@ -72,9 +72,9 @@ class _Now(NamedTuple):
 class ProcessState:
     """The state of this process as tasks have to find it: as it is now.
 
-    Args: streams: Returns ``sys.stdin``, ``sys.stdout`` and ``sys.stderr`` as they have
-        to be, made
-            anew if they were closed.
+    Args:
+        streams: Returns ``sys.stdin``, ``sys.stdout`` and ``sys.stderr`` as they have
+            to be, made anew if they were closed.
         blocking: Descriptors whose reading and writing must block, or must not.
     """
 

@@ -230,8 +230,9 @@ class _Search:
     def run(self, code: Any) -> None:
         """Find all references.
 
-        Raises: _ChangesUnseenError: A part of it can change, and its references stay
-            the same.
+        Raises:
+            _ChangesUnseenError: A part of it can change, and its references stay the
+                same.
         """
         self._pending.append(code)
         while self._pending:

@@ -209,8 +209,9 @@ class ResourceBook:
         Of *tasks*, which are all of the pool, one is refused if they wait for each
         other for ever.
 
-        Returns: The kinds of workers to start; the indices of workers, and what each of
-            them gets.
+        Returns:
+            The kinds of workers to start; the indices of workers, and what each of them
+            gets.
         """
         now = self.clock()
         sources: dict[str, StartLog | SharedPlaces] = {**self._rates, **self._shared}

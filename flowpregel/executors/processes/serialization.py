@@ -359,9 +359,10 @@ def moved(
 ) -> Message:
     """Return the message in *data* for another reader; its pickle is not read.
 
-    Args: data: Has the message's data at its end. move: Is given what names a part in
-        shared memory; returns what names it for that
-            reader, or the part itself.
+    Args:
+        data: Has the message's data at its end.
+        move: Is given what names a part in shared memory; returns what names it for
+            that reader, or the part itself.
         at: Where the message begins.
     """
     view = memoryview(data)

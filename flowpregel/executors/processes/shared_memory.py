@@ -136,9 +136,11 @@ def fill(buffer: Any, data: memoryview) -> None:
 class Arena:
     """Segments that are used again, and the buffers in them that are read.
 
-    Args: limit: The most bytes all segments may have together. segments: The most
-        segments; each has a descriptor here and one where it is read. reader: The only
-        reader, to whom `share` hands segments over at once.
+    Args:
+        limit: The most bytes all segments may have together.
+        segments: The most segments; each has a descriptor here and one where it is
+            read.
+        reader: The only reader, to whom `share` hands segments over at once.
     """
 
     def __init__(

@@ -406,9 +406,9 @@ class WorkerRunClient(RunClient):
 def _packed(content: Any, task: str, what: str, name: str, part: Any) -> bytes:
     """Return *content*, pickled.
 
-    Raises: TaskSerializationError: It cannot be. It names *task* and *what* that is,
-        and what in
-            *part*, which the user knows by *name*, is at fault.
+    Raises:
+        TaskSerializationError: It cannot be. It names *task* and *what* that is, and
+            what in *part*, which the user knows by *name*, is at fault.
     """
     try:
         return serialization.pack(content).data

@@ -79,10 +79,13 @@ class WorkerProcess:
     the kernel's death signal of a child fires when the OS *thread* that started it
     ends.
 
-    Args: settings: How its pool is set up. loop: The I/O loop. handlers: What is called
-        with the worker and a frame that it has sent, by kind. guard: Ends what its
-        tasks have started, if the coordinator cannot. on_end: Called with the worker,
-        its exit code and its peak memory when it has ended.
+    Args:
+        settings: How its pool is set up.
+        loop: The I/O loop.
+        handlers: What is called with the worker and a frame that it has sent, by kind.
+        guard: Ends what its tasks have started, if the coordinator cannot.
+        on_end: Called with the worker, its exit code and its peak memory when it has
+            ended.
 
     Raises:
         BaseException: Whatever keeps it from being started.

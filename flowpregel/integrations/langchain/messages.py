@@ -171,8 +171,9 @@ class MessageStream:
         """Yield what a task emitted, or has written: parts of messages, and each whole
         one once.
 
-        Args: event: What a model said, or a task that has ended and the index of its
-            superstep.
+        Args:
+            event: What a model said, or a task that has ended and the index of its
+                superstep.
         """
         found: Iterable[BaseMessage]
         if isinstance(event, Said):

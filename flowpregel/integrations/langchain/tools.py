@@ -76,12 +76,14 @@ class ToolNode(Runnable[Any, Any]):
     returns the answers in the same form: a dict, or a list of `ToolMessage`. Tools may
     return a `Command`, or a list of commands and messages; then the node returns those.
 
-    Args: tools: The tools, or functions to make tools of. name: The name of the node.
-        tags: Of no effect; LangGraph's programs pass it. handle_tool_errors: Which
-        errors are told to the model, as an answer: those of a type
-            or a tuple of types; True: all; False: none; a text: all, in these words; a
-            function: those its parameter is annotated with, in the words it returns. By
-            default wrong arguments. Any other error fails the node.
+    Args:
+        tools: The tools, or functions to make tools of.
+        name: The name of the node.
+        tags: Of no effect; LangGraph's programs pass it.
+        handle_tool_errors: Which errors are told to the model, as an answer: those of a
+            type or a tuple of types; True: all; False: none; a text: all, in these
+            words; a function: those its parameter is annotated with, in the words it
+            returns. By default wrong arguments. Any other error fails the node.
         messages_key: The key of the state that holds the messages.
 
     Example:
@@ -116,8 +118,10 @@ class ToolNode(Runnable[Any, Any]):
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
         """Call the tools that *input* asks for, and return the answers.
 
-        Raises: ConfigurationError: Nothing asks for tools, or a tool needs what is not
-            there. Exception: What a tool raised that is not handled.
+        Raises:
+            ConfigurationError: Nothing asks for tools, or a tool needs what is not
+                there.
+            Exception: What a tool raised that is not handled.
         """
         calls, runtimes = self._asked(input, config)
         with get_executor_for_config(config) as pool:
@@ -252,8 +256,9 @@ class ToolNode(Runnable[Any, Any]):
     def _refused(self, error: Exception, call: ToolCall) -> list[ToolMessage]:
         """Return what the model is told of *error*.
 
-        Raises: Exception: It is not told; or an answer to a question of the tool does
-            not fit.
+        Raises:
+            Exception: It is not told; or an answer to a question of the tool does not
+                fit.
         """
         text, handling = repr(error), self._handling
         is_told = not is_invalid_resume(error) and isinstance(

@@ -45,8 +45,11 @@ def gather(count: int) -> Working:
 def mapped(function: str, given: list[Any], share: int = 1) -> Working:
     """Yield a map over values; the time is that of all.
 
-    Args: function: Of `work`. given: The arguments of `work.values`. share: Do only one
-        of *share*, and tell the time of all as if it grew in proportion.
+    Args:
+        function: Of `work`.
+        given: The arguments of `work.values`.
+        share: Do only one of *share*, and tell the time of all as if it grew in
+            proportion.
     """
     kind, count, of = given
     with cluster():
