@@ -46,6 +46,7 @@ from flowpregel.executors.processes import (
     worker,
     worker_process,
 )
+from flowpregel.executors.processes.code_cache import pack_node
 from flowpregel.executors.processes.executor import PoolExecutor
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.serialization import HEADER, Frame, Parser
@@ -93,6 +94,14 @@ def job_of(
     return Job(
         task, StepContext("", "", 0, 0), run or RunInfo(run_id="run"), (task.id, 1)
     )
+
+
+def call_of(function: Callable[..., Any], *args: Any) -> bytes:
+    """Return the body of a call, as a worker sends it."""
+    node = job_of(function).task.node
+    return serialization.pack(
+        (pack_node(node, called=True), Arguments(args, {}), None, None)
+    ).data
 
 
 class Events:

@@ -19,6 +19,7 @@ from tests.unit.executors.quick_pools import (
     Events,
     PlayedPool,
     PlayedWorker,
+    call_of,
     job_of,
     quick_pools,
 )
@@ -181,13 +182,14 @@ def test_tasks_stay_behind_others_while_no_more_may_run(pool_of: PoolMaker) -> N
     worker = idle_worker(pool, events)
     pool.start([job_of(repr), job_of(repr)], events)
     caller = worker.order()
-    worker.request(protocol.CALLED, caller, 1)
+    worker.request(protocol.CALLED, caller, 1, call_of(len, ""))
     other = pool.worker().ready()
     other.run()
     worker.end_task(caller)
     for _ in range(3):
         events.next()
     pool.settle()
+    worker.orders.clear()  # what was taken back
 
     pool.start([job_of(), job_of()], events)
     pool.settle()
@@ -208,7 +210,7 @@ def test_the_tasks_behind_one_that_makes_a_call_go_to_others(
     pool.start(jobs, events)
     caller = first.order()
 
-    first.request(protocol.CALLED, caller, 1)
+    first.request(protocol.CALLED, caller, 1, call_of(len, ""))
     second = pool.worker().ready()
     for _ in jobs[1:]:
         second.run()
@@ -223,7 +225,7 @@ def test_nothing_is_put_behind_a_task_that_makes_calls(pool_of: PoolMaker) -> No
     pool, events = pool_of(1), Events()
     worker = idle_worker(pool, events)
     pool.start([job_of()], events)
-    worker.request(protocol.CALLED, worker.order(), 1)
+    worker.request(protocol.CALLED, worker.order(), 1, call_of(len, ""))
 
     pool.start([job_of(), job_of()], events)
 
@@ -294,7 +296,7 @@ def test_workers_beside_the_usual_number_go_when_they_are_idle(
     for _ in range(12):
         worker = pool.worker().ready()
         callers.append((worker, worker.order()))
-        worker.request(protocol.CALLED, callers[-1][1], 1)
+        worker.request(protocol.CALLED, callers[-1][1], 1, call_of(len, ""))
     pool.settle()
     assert not pool.is_starting()
 

@@ -18,12 +18,11 @@ from typing import Any
 import pytest
 
 from flowpregel._core.effects import CANCEL, SAVE
-from flowpregel._core.records import RETURN, Arguments, Raised, Returned
+from flowpregel._core.records import RETURN, Raised, Returned
 from flowpregel.context import RunInfo
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.base import Backlog
 from flowpregel.executors.processes import messages, protocol, serialization
-from flowpregel.executors.processes.code_cache import pack_node
 from flowpregel.executors.processes.serialization import SHARE_FROM
 from flowpregel.store.memory import InMemoryStore
 from tests.unit.executors.quick_pools import (
@@ -32,6 +31,7 @@ from tests.unit.executors.quick_pools import (
     Order,
     PlayedPool,
     PlayedWorker,
+    call_of,
     job_of,
     quick_pools,
 )
@@ -60,14 +60,6 @@ def outcome_in(worker: PlayedWorker, request: int) -> Any:
 
 
 # ------------------------------------------------ calls and requests
-
-
-def call_of(function: Callable[..., Any], *args: Any) -> bytes:
-    """Return the body of a call, as a worker sends it."""
-    node = job_of(function).task.node
-    return serialization.pack(
-        (pack_node(node, called=True), Arguments(args, {}), None, None)
-    ).data
 
 
 def test_a_call_reaches_the_run_and_its_outcome_the_caller(pool_of: PoolMaker) -> None:
