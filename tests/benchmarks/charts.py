@@ -50,7 +50,9 @@ def goals(rows: Mapping[str, Any]) -> dict[str, float]:
         for goal in row["goals"]:
             if goal["ratio"] is not None:
                 beside = "" if goal["against"] is None else f" beside {goal['against']}"
-                found[f"{name}{beside}"] = goal["ratio"] / goal["most"]
+                # Several sides of ours may be compared with the same one.
+                side = "" if goal["side"] == OURS else f" ({goal['side']})"
+                found[f"{name}{side}{beside}"] = goal["ratio"] / goal["most"]
     return found
 
 

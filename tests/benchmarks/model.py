@@ -70,7 +70,7 @@ class Row:
     """What one of it is: the time is that of one."""
     figure: str = "seconds"
     """Which figure; ``bytes`` and ``ratio`` are no times, ``cpu`` is CPU time of all
-    processes.
+    processes, ``coordinator`` that of the process that has the runs.
     """
 
 

@@ -47,6 +47,7 @@ GOALS = [
     "G4c",
     "census",
     "RT",
+    "LIM",
 ]
 """The names of the goals that were set; a row may add a word to its name."""
 

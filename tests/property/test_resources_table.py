@@ -41,6 +41,8 @@ class Plan:
 
     takes: Resources | None
     groups: list[list[Plan]]
+    is_short: bool = False
+    """Whether it is known to take next to no time."""
 
 
 RESOURCES = st.none() | st.builds(
@@ -52,11 +54,14 @@ RESOURCES = st.none() | st.builds(
     rate=st.sampled_from([None, None, None, "1/s"]),
     priority=st.sampled_from([None, None, -1, 2]),
 )
-LEAVES = st.builds(Plan, RESOURCES, st.just([]))
+LEAVES = st.builds(Plan, RESOURCES, st.just([]), st.booleans())
 PLANS = st.recursive(
     LEAVES,
     lambda below: st.builds(
-        Plan, RESOURCES, st.lists(st.lists(below, min_size=1, max_size=3), max_size=2)
+        Plan,
+        RESOURCES,
+        st.lists(st.lists(below, min_size=1, max_size=3), max_size=2),
+        st.booleans(),
     ),
     max_leaves=8,
 )
@@ -68,8 +73,14 @@ class Worker:
 
     kind: WorkerKind
     is_ready: bool = False
-    task: InFlight | None = None
+    tasks: list[InFlight] = field(default_factory=list)
+    """What it has, in the order in which it runs that."""
     pid: int = -1
+
+    @property
+    def task(self) -> InFlight | None:
+        """The task that it runs."""
+        return self.tasks[0] if self.tasks else None
 
     def load(self) -> WorkerLoad:
         """Return what it is doing."""
@@ -80,8 +91,11 @@ class Worker:
         if task is None:
             return WorkerLoad(state, kind=self.kind)
         state = WorkerState.WAITING if task.calls else WorkerState.BUSY
-        held = (task.needs or ONE_CPU).amounts
-        return WorkerLoad(state, float("inf"), self.kind, held)
+        held, seconds = (
+            (task.needs or ONE_CPU).amounts,
+            sum(each.seconds for each in self.tasks),
+        )
+        return WorkerLoad(state, seconds, self.kind, held, task.needs)
 
 
 @dataclass
@@ -124,7 +138,8 @@ class Machine:
         task.depth = 0 if above is None else above.depth + 1
         job = Job(task, StepContext("", "", 0, 1), RunInfo(run_id=run), (task.id, 1))
         nobody: Any = None
-        given = InFlight(number, job, nobody, NodeCode(b"", b""))
+        code = NodeCode(b"", b"", 1e-6) if plan.is_short else NodeCode(b"", b"")
+        given = InFlight(number, job, nobody, code)
         self.tasks[job.key], self.left[given] = given, [*plan.groups]
         if parent is not None:
             parent.calls.add(number)
@@ -152,11 +167,17 @@ class Machine:
             self.commands.pop(0)()
         loads = [each.load() for each in self.workers]
         kinds, sends = self.book.assign(self.queue, loads, PoolLimits(SIZE), self.tasks)
-        for index, (task,) in sends:
+        for index, tasks in sends:
             worker: Any = self.workers[index]
-            assert worker.task is None, "a worker has one task at a time"
-            worker.task, task.worker = task, worker
-            self.book.start(task)
+            alike = {task.needs for task in (*worker.tasks, *tasks)}
+            assert 1 == len(alike), "what a worker has at once takes the same"
+            worker.tasks += tasks
+            assert len(worker.tasks) == 1 or not any(
+                needs.is_alone for needs in alike if needs is not None
+            )
+            for task in tasks:
+                task.worker = worker
+                self.book.start(task)
         self.workers += [Worker(kind) for kind in kinds]
         self.check(is_new=bool(sends))
         if self.timers and not (self.busy() or sends or kinds or self.commands):
@@ -209,9 +230,15 @@ class Machine:
         elif self.left[task]:
             for child in self.left[task].pop(0):
                 self.admit(child, task.job.run.run_id or "", task)
+            # As the pool recalls what is behind a task that waits.
+            worker.tasks, behind = worker.tasks[:1], worker.tasks[1:]
+            for each in behind:
+                each.worker = None
+                self.queue.add(each)
         else:
-            worker.task = task.worker = None
+            del worker.tasks[0]
             self.end(task)
+            task.worker = None
             self.ended += 1
         return True
 

@@ -1,32 +1,34 @@
 """What the pool decides, without I/O: the tasks that it has, and which worker gets
 which of them.
 
-`assign` is a pure function; the pool does what it returns.
+`assign` is a pure function; the pool does what it returns. It goes through the queue in
+its order:
 
-* An idle worker gets the next task. Tasks that are known to be short go several at
-  once: as many as keep it busy for `BATCH_SECONDS`, but no more than its share of the
-  queue.
+* A task whose needs are free gets an idle worker, or one is started. Tasks that are
+  known to be short go several at once, if they need the same: as many as keep the
+  worker busy for `BATCH_SECONDS`, but no more than its share of those that wait. They
+  run one after the other, so together they take what one of them takes.
+* A task whose needs are not free keeps what it lacks from those behind it, so that
+  small tasks never starve a large one. Those behind it that need the same are passed
+  over: one check of each kind of needs is enough, however many tasks wait.
 * A busy worker that has little left to do gets its next tasks ahead of time, so that it
   need not wait for a round trip.
-* A worker whose task waits for tasks that it called is not counted: its place is free.
-
-`assign_by_needs` takes its place while tasks are there that say what they take. It goes
-through the queue in its order. A task whose needs are free starts; one whose needs are
-not keeps what it lacks from those behind it, so that small tasks never starve a large
-one. A task that waits for its calls lends its CPUs, as it does its worker, and holds
-the rest. So that nobody waits for ever for what its own caller holds, the calls of a
-task that holds something are not kept from anything by those before them; and when
-nothing runs and nothing can start, the first of them is named, to be refused.
+* A task that waits for tasks that it called lends its worker and its CPUs, and holds
+  the rest. So that no task waits for what its own caller holds, the calls of a task
+  that holds something are not kept from anything by those before them; and when nothing
+  runs and nothing can start, the first of them is named, to be refused.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import islice
+from heapq import heapify, heappop, heapreplace
+from itertools import chain, islice
 from math import inf
 from operator import attrgetter
 from types import MappingProxyType
@@ -90,6 +92,11 @@ class Needs:
     is_fresh: bool = False
     """Whether it takes a worker for itself, which ends with it."""
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether a task that takes it must not share a batch: its start counts."""
+        return self.is_fresh or self.rate is not None
+
 
 ONE_CPU: Final = Needs({"cpus": 1.0})
 """What a task takes that says nothing."""
@@ -141,8 +148,11 @@ class InFlight:
     @property
     def seconds(self) -> float:
         """How long it is expected to run; infinity if it must not share a batch."""
-        is_plain = self.job.task.timeout is None and self.needs is None
-        return self.code.seconds if is_plain else inf
+        if self.job.task.timeout is not None or (
+            self.needs is not None and self.needs.is_alone
+        ):
+            return inf
+        return self.code.seconds
 
     def ends_at(self, reason: StopReason) -> float:
         """Return when that timeout of its will be over: monotonic seconds."""
@@ -169,6 +179,13 @@ class InFlight:
         return Withdrawn()
 
 
+_Lines: TypeAlias = dict[tuple[Needs | None, int], list[InFlight]]
+"""The tasks of one run that wait, by their needs and their depth; in each line, by
+their ids.
+"""
+_id_of: Final = attrgetter("id")
+
+
 class TaskQueue:
     """Tasks that wait for a worker: by priority, the runs in turn, called tasks before
     callers.
@@ -179,63 +196,125 @@ class TaskQueue:
     among them those that were taken first. The runs take turns: a run of two tasks does
     not wait for one of two hundred. Where priorities differ, each `OLDEST_EVERY`-th
     turn is that of the task that was taken first of all, so that none waits for ever.
+
+    Tasks of a run that are alike wait in a line of their own: it is passed over at once
+    when the first of them cannot start.
     """
 
     def __init__(self) -> None:
-        self._levels: dict[int, dict[object, list[tuple[int, int, InFlight]]]] = {}
+        self._levels: dict[int, dict[object, _Lines]] = {}
         """By priority and run; the run that has waited for its turn longest is the
         first.
         """
         self._turns = 1
         self.count = 0
+        self.counts: dict[Needs | None, int] = {}
+        """The number of tasks that wait, by their needs."""
 
     def __iter__(self) -> Iterator[InFlight]:
-        levels, oldest = (
-            [self._levels[priority] for priority in sorted(self._levels)],
-            None,
-        )
+        return self.waiting(())
+
+    def waiting(self, blocked: Collection[Needs | None]) -> Iterator[InFlight]:
+        """Yield the tasks in their order, without those whose needs are in *blocked*.
+
+        The caller may add needs to *blocked* between two tasks. When it has all needs,
+        the iterator ends.
+        """
+        levels = [
+            self._levels[priority] for priority in sorted(self._levels, reverse=True)
+        ]
+        oldest = None
         if len(levels) > 1 and self._turns % OLDEST_EVERY == 0:
-            tasks = (
-                task for level in levels for run in level.values() for *_, task in run
+            runs = (lines for level in levels for lines in level.values())
+            oldest = min(
+                (line[0] for lines in runs for line in lines.values()), key=_id_of
             )
-            oldest = min(tasks, key=attrgetter("id"))
             yield oldest
-        for level in reversed(levels):
-            for nth in range(max(map(len, level.values()))):
-                for run in level.values():
-                    if nth < len(run) and run[nth][2] is not oldest:
-                        yield run[nth][2]
+        for level in levels:
+            for task in _in_turns(level, blocked):
+                if task is not oldest:
+                    yield task
+                if len(blocked) == len(self.counts):
+                    return
 
     def add(self, task: InFlight) -> None:
         """Have *task* wait for its turn."""
         self.count += 1
+        self.counts[task.needs] = self.counts.get(task.needs, 0) + 1
         runs = self._levels.setdefault(task.priority, {})
+        lines = runs.setdefault(task.job.run.run_id, {})
         insort(
-            runs.setdefault(task.job.run.run_id, []),
-            (-task.job.task.depth, task.id, task),
+            lines.setdefault((task.needs, task.job.task.depth), []), task, key=_id_of
         )
 
     def remove(self, tasks: Iterable[InFlight]) -> None:
         """Take out those of *tasks* that are there; the other runs are next."""
         self._turns += 1
         for task in tasks:
-            run_id, place = task.job.run.run_id, (-task.job.task.depth, task.id, task)
+            run_id, kind = task.job.run.run_id, (task.needs, task.job.task.depth)
             level = self._levels.get(task.priority, {})
-            run = level.pop(run_id, [])
-            at = bisect_left(run, place)
-            if run[at : at + 1] == [place]:
-                del run[at]
-                self.count -= 1
-            if run:
-                level[run_id] = run
+            lines = level.pop(run_id, {})
+            line = lines.get(kind, [])
+            position = bisect_left(line, task.id, key=_id_of)
+            if line[position : position + 1] == [task]:
+                del line[position]
+                self._uncount(task.needs)
+                if not line:
+                    del lines[kind]
+            if lines:
+                level[run_id] = lines
             elif not level:
                 self._levels.pop(task.priority, None)
+
+    def _uncount(self, needs: Needs | None) -> None:
+        self.count -= 1
+        self.counts[needs] -= 1
+        if not self.counts[needs]:
+            del self.counts[needs]
 
     def take(self, count: int) -> list[InFlight]:
         """Take out the first *count* tasks."""
         taken = [*islice(self, count)]
         self.remove(taken)
         return taken
+
+
+def _in_turns(
+    level: Mapping[object, _Lines], blocked: Collection[Needs | None]
+) -> Iterator[InFlight]:
+    """Yield a task of each run, then a second one of each, and so on."""
+    runs = deque[Iterator[InFlight]]()
+    for lines in level.values():
+        run = _in_order(lines, blocked)
+        for task in islice(run, 1):
+            yield task
+            runs.append(run)
+    while runs:
+        run = runs.popleft()
+        for task in islice(run, 1):
+            yield task
+            runs.append(run)
+
+
+def _in_order(lines: _Lines, blocked: Collection[Needs | None]) -> Iterator[InFlight]:
+    """Yield the tasks of a run: the most deeply nested first, then those that were
+    taken first.
+    """
+    heads = [
+        (-depth, line[0].id, 0, needs, line) for (needs, depth), line in lines.items()
+    ]
+    heapify(heads)
+    while heads:
+        depth, _, position, needs, line = heads[0]
+        if needs in blocked:
+            heappop(heads)
+            continue
+        yield line[position]
+        position += 1
+        if position < len(line):
+            heapreplace(heads, (depth, line[position].id, position, needs, line))
+        else:
+            heappop(heads)
 
 
 # ------------------------------------------------ workers
@@ -262,6 +341,8 @@ class WorkerLoad(NamedTuple):
     kind: WorkerKind = PLAIN
     held: Mapping[str, float] = MappingProxyType({})
     """What its task takes."""
+    needs: Needs | None = None
+    """The needs that its tasks have in common; None: one worker, as any task."""
 
 
 class PoolLimits(NamedTuple):
@@ -273,55 +354,9 @@ class PoolLimits(NamedTuple):
     """How many workers are there even if no task waits."""
     batch: int = LARGEST_BATCH
     """The most tasks that a worker gets at once."""
-    amounts: Mapping[str, float] = MappingProxyType({})
+    amounts: Mapping[str, float] = MappingProxyType({"cpus": inf})
     """What there is of each resource; of a rate, how many may start now."""
     gpus: tuple[str, ...] = ()
-
-
-def assign(
-    queue: TaskQueue, workers: Sequence[WorkerLoad], limits: PoolLimits
-) -> tuple[int, list[tuple[int, list[InFlight]]]]:
-    """Return how many workers to start, and which ones get the first tasks of *queue*.
-
-    That is, for each of these, its index and its tasks.
-    """
-    states = [each.state for each in workers]
-    running = states.count(WorkerState.BUSY)
-    present = (
-        running + states.count(WorkerState.IDLE) + states.count(WorkerState.STARTING)
-    )
-    wanted = min(limits.size, max(limits.keep, running + queue.count))
-    share, rest = divmod(queue.count, limits.size)
-    idle = [n for n, state in enumerate(states) if state is WorkerState.IDLE]
-    places = [(n, 1, share + bool(rest)) for n in idle[: max(0, limits.size - running)]]
-    if limits.batch > 1 and running:
-        # The last tasks go to the worker that is free first.
-        places += [
-            (n, 0, share)
-            for n, each in enumerate(workers)
-            if each.state is WorkerState.BUSY and each.seconds <= BATCH_SECONDS
-        ]
-    sends: list[tuple[int, list[InFlight]]] = []
-    waiting = iter(queue)
-    task = next(waiting, None)
-    for index, least, most in places:
-        batch: list[InFlight] = []
-        seconds = 0.0
-        while task is not None and len(batch) < min(most, limits.batch):
-            # Where it gets its task in any case, and no other, it does not matter how
-            # long that is.
-            if least < most:
-                seconds += task.seconds
-                if seconds > BATCH_SECONDS and len(batch) >= least:
-                    break
-            batch.append(task)
-            task = next(waiting, None)
-        if batch:
-            sends.append((index, batch))
-    return max(0, wanted - present), sends
-
-
-# ------------------------------------------------ tasks that say what they take
 
 
 @dataclass(slots=True)
@@ -330,8 +365,8 @@ class Assignment:
 
     starts: list[WorkerKind] = field(default_factory=list)
     """The workers to start."""
-    sends: list[tuple[int, InFlight]] = field(default_factory=list)
-    """The index of a worker, and the task that it gets."""
+    sends: list[tuple[int, list[InFlight]]] = field(default_factory=list)
+    """The index of a worker, and the tasks that it gets."""
     lacking: set[str] = field(default_factory=set)
     """The names of what tasks wait for."""
     stuck: tuple[InFlight, str] | None = None
@@ -394,6 +429,10 @@ class _Free:
             self.amounts[name] -= amount
         return set()
 
+    def is_kept(self, needs: Needs) -> bool:
+        """Return whether a task before lacks some of what a task needs."""
+        return not needs.is_below and not self.kept.isdisjoint(needs.amounts)
+
     def take_worker(self, needs: Needs) -> int | WorkerKind:
         """Return the index of the worker that a task gets, or the kind of one to
         start.
@@ -414,7 +453,7 @@ class _Free:
         return found
 
 
-def assign_by_needs(
+def assign(
     queue: TaskQueue,
     workers: Sequence[WorkerLoad],
     limits: PoolLimits,
@@ -429,24 +468,96 @@ def assign_by_needs(
         passing: The names of what comes without a task's end: rates, places that other
             programs hold.
     """
-    free, result = _Free(workers, limits), Assignment()
-    blocked: list[tuple[InFlight, set[str]]] = []
-    for task in queue:
-        if free.places < 1:
-            break
-        needs = task.needs or ONE_CPU
-        if lacking := free.take(needs):
+    free = _Free(workers, limits)
+    result = Assignment()
+    blocked: dict[Needs | None, tuple[InFlight, set[str]]] = {}
+    unsent: list[InFlight] = []
+    waiting = queue.waiting(blocked)
+    task = next(waiting, None)
+    while task is not None and free.places > 0:
+        if lacking := free.take(task.needs or ONE_CPU):
             free.kept |= lacking
-            blocked.append((task, lacking))
+            blocked[task.needs] = task, lacking
+            task = next(waiting, None)
             continue
-        worker = free.take_worker(needs)
+        worker = free.take_worker(task.needs or ONE_CPU)
         if isinstance(worker, WorkerKind):
             result.starts.append(worker)
         elif workers[worker].state is WorkerState.IDLE:
-            result.sends.append((worker, task))
+            share = -(-queue.counts[task.needs] // limits.size)
+            most = min(share, limits.batch)
+            batch, task = _batch_of(task.needs, chain((task,), waiting), 1, most)
+            result.sends.append((worker, batch))
+            continue
+        unsent.append(task)
+        task = next(waiting, None)
+    if task is not None:
+        unsent.append(task)
+    if limits.batch > 1 and unsent:
+        result.sends += _ahead(workers, limits, queue, free, chain(unsent, waiting))
+    result.starts += _missing(workers, limits, len(result.starts))
     result.lacking = free.kept
-    lasting = [(task, lacking - {*passing}) for task, lacking in blocked]
-    if free.is_quiet and all(lacking for _, lacking in lasting):
-        below = (each for each in lasting if each[0].needs and each[0].needs.is_below)
-        result.stuck = next(((task, min(lacking)) for task, lacking in below), None)
+    if blocked and free.is_quiet:
+        result.stuck = _stuck(blocked.values(), passing)
     return result
+
+
+def _batch_of(
+    needs: Needs | None, tasks: Iterator[InFlight], least: int, most: int
+) -> tuple[list[InFlight], InFlight | None]:
+    """Return the first of *tasks*, as many as go together, and the task behind them."""
+    batch: list[InFlight] = []
+    seconds = 0.0
+    for task in tasks:
+        seconds += task.seconds
+        is_long = seconds > BATCH_SECONDS and len(batch) >= least
+        if is_long or len(batch) == most or task.needs is not needs:
+            return batch, task
+        batch.append(task)
+    return batch, None
+
+
+def _ahead(
+    workers: Sequence[WorkerLoad],
+    limits: PoolLimits,
+    queue: TaskQueue,
+    free: _Free,
+    tasks: Iterator[InFlight],
+) -> Iterator[tuple[int, list[InFlight]]]:
+    """Yield what busy workers get behind what they have.
+
+    The last tasks are left to the worker that is free first.
+    """
+    for index, worker in enumerate(workers):
+        if worker.state is not WorkerState.BUSY or worker.seconds > BATCH_SECONDS:
+            continue
+        most = min(queue.counts.get(worker.needs, 0) // limits.size, limits.batch)
+        if most and not free.is_kept(worker.needs or ONE_CPU):
+            batch, task = _batch_of(worker.needs, tasks, 0, most)
+            tasks = tasks if task is None else chain((task,), tasks)
+            if batch:
+                yield index, batch
+
+
+def _missing(
+    workers: Sequence[WorkerLoad], limits: PoolLimits, starts: int
+) -> list[WorkerKind]:
+    """Return the workers to start so that as many are there as are kept."""
+    gone = WorkerState.WAITING, WorkerState.LEAVING
+    present = starts + sum(worker.state not in gone for worker in workers)
+    return [PLAIN] * (min(limits.size, limits.keep) - present)
+
+
+def _stuck(
+    blocked: Iterable[tuple[InFlight, set[str]]], passing: Collection[str]
+) -> tuple[InFlight, str] | None:
+    """Return the first task that waits for what its callers may hold, and what that is.
+
+    No task runs.
+    """
+    lasting = [(task, lacking - {*passing}) for task, lacking in blocked]
+    if all(lacking for _, lacking in lasting):
+        for task, lacking in lasting:
+            if task.needs is not None and task.needs.is_below:
+                return task, min(lacking)
+    return None

@@ -25,7 +25,6 @@ from flowpregel.executors.processes.assign import (
     PoolLimits,
     StopReason,
     WorkerState,
-    assign,
 )
 from flowpregel.executors.processes.guard import Guard
 from flowpregel.executors.processes.io_loop import Timer
@@ -106,26 +105,20 @@ class Pool(TaskPool):
         """Give waiting tasks to workers, start workers that are missing, and post
         events.
         """
-        now, can_send = time.monotonic(), not self._is_closing
+        now = time.monotonic()
+        can_send = not self._is_closing
         if len(self._tasks) > 1 and not self._queue.count:
             self._spread()
         while can_send and (self._queue.count or len(self.workers) < self._keep):
-            workers = [
-                each
-                for each in self.workers
-                if self.resources.count or each.kind == PLAIN
-            ]
-            workers.sort(key=attrgetter("heard"), reverse=True)
+            workers = sorted(self.workers, key=attrgetter("heard"), reverse=True)
             loads = [each.load(now) for each in workers]
             limits = PoolLimits(self.settings.size, self._keep, self._batch)
-            if self.resources.count:
-                kinds, sends = self.resources.assign(
-                    self._queue, loads, limits, self._tasks
-                )
-            else:
-                starts, sends = assign(self._queue, loads, limits)
-                kinds = starts * [PLAIN]
-                self._queue.remove([task for _, tasks in sends for task in tasks])
+            kinds, sends = self.resources.assign(
+                self._queue,
+                loads,
+                limits,
+                self._tasks,
+            )
             for index, tasks in sends:
                 self._send(workers[index], tasks)
             for kind in kinds:

@@ -22,12 +22,13 @@ from flowpregel.errors import ConfigurationError, ResourcesError
 from flowpregel.executors.base import JobKey
 from flowpregel.executors.processes.assign import (
     ONE_CPU,
+    Assignment,
     InFlight,
     Needs,
     PoolLimits,
     TaskQueue,
     WorkerLoad,
-    assign_by_needs,
+    assign,
 )
 from flowpregel.executors.processes.crash_report import forget_peak, peak_of
 from flowpregel.executors.processes.io_loop import IOLoop
@@ -36,6 +37,10 @@ from flowpregel.executors.resources import SharedPlaces, StartLog, holders_above
 from flowpregel.policies import Resources, bytes_of
 
 OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
+_MEASURED_FROM: Final = 0.005
+"""Seconds that a task takes whose memory is measured: that takes two files of the
+kernel's.
+"""
 
 
 # ------------------------------------------------ what there is
@@ -116,7 +121,11 @@ class ResourceBook:
         self._finish = finish
         self._looks_at = inf
         self._needs: dict[object, Needs] = {}
+        self._fitting: set[Needs] = set()
+        """The needs of which there is enough for one task."""
         self.clock = time.monotonic
+        self._measured: set[InFlight] = set()
+        """Tasks for which the peak memory of their worker was reset."""
         self._rates: dict[str, StartLog] = {}
         self._shared: dict[str, SharedPlaces] = {}
         for name, count in settings.amounts.items() if settings.limits_folder else ():
@@ -131,40 +140,46 @@ class ResourceBook:
 
         Those of *tasks* that call it hold what they have until it has ended.
         """
-        said, callers = task.job.task.node.resources, _callers_of(task, tasks)
-        # no mutant: that of the nearest is at least that of the others
-        priorities = [each.priority for each in callers[:1]]
-        if said is not None and said.priority is not None:
-            priorities.append(said.priority)
-        task.priority = max(priorities, default=0)
-        is_below = any(
-            each.needs is not None and len(each.needs.amounts) > 1 for each in callers
-        )
-        if said is None and not is_below:
+        called = task.job.task
+        resources = called.node.resources
+        callers: list[InFlight] = []
+        if called.parent is not None:
+            callers = _callers_of(task, tasks)
+        task.priority = _priority_among(resources, callers)
+        is_below = any(map(_holds_something, callers))
+        if resources is None and not is_below:
             return
         self.count += 1
-        key = task.job.task.node.home or task.job.task.name, said, is_below
-        if key not in self._needs:
-            self._needs[key] = self._needs_of(*key)
-        task.needs = self._needs[key]
-        for name, amount in task.needs.amounts.items():
-            there = self._settings.amounts.get(name, 0)
-            holders = (
-                [] if amount > there or name == "cpus" else _holders(name, callers)
-            )
-            held: float = sum(
-                each.needs.amounts[name] for each in holders if each.needs
-            )
-            by = [each.job.task.name for each in holders]
-            if name not in OF_THE_MACHINE and amount <= there:
+        key = called.node.home or called.name, resources, is_below
+        needs = self._needs.get(key)
+        if needs is None:
+            needs = self._needs_of(*key)
+            self._needs[key] = needs
+        task.needs = needs
+        # What fits once fits always, unless callers hold some of it.
+        if called.parent is not None or needs not in self._fitting:
+            self._check(task, needs, callers)
+
+    def _check(self, task: InFlight, needs: Needs, callers: Sequence[InFlight]) -> None:
+        """Refuse *task* if what *callers* leave can never be enough for it."""
+        for name, amount in needs.amounts.items():
+            total = self._settings.amounts.get(name, 0)
+            holders: list[str] = []
+            held = 0.0
+            if name not in OF_THE_MACHINE and amount <= total:
                 # A caller in another process, or in no pool, holds a place as well.
-                by = holders_above(task.job.task, name)
-                held = len(by)
-            if amount + held > there and not (
-                name == "memory" and task.needs.is_measured
-            ):
-                self._refuse(task, name, by)
+                holders = holders_above(task.job.task, name)
+                held = len(holders)
+            elif name != "cpus" and amount <= total:
+                for caller in _holders(name, callers):
+                    holders.append(caller.job.task.name)
+                    held += _amount_of(name, caller)
+            is_guess = name == "memory" and needs.is_measured
+            if amount + held > total and not is_guess:
+                self._refuse(task, name, holders)
                 return
+        if task.job.task.parent is None:
+            self._fitting.add(needs)
 
     def _refuse(self, task: InFlight, name: str, by: Iterable[str]) -> None:
         asked = task.needs.amounts[name] if task.needs else 0
@@ -213,23 +228,18 @@ class ResourceBook:
             The kinds of workers to start; the indices of workers, and what each of them
             gets.
         """
-        now = self.clock()
-        sources: dict[str, StartLog | SharedPlaces] = {**self._rates, **self._shared}
-        used = {
-            name: sum(int(each.held.get(name, 0)) for each in loads) for name in sources
-        }
-        amounts = {name: each.there(used[name], now) for name, each in sources.items()}
-        look_at = {name: each.look_at(now) for name, each in sources.items()}
-        limits = limits._replace(
-            amounts={**self._settings.amounts, **amounts}, gpus=self._settings.gpus
-        )
-        passing = {name for name, at in look_at.items() if at < inf}
-        plan = assign_by_needs(queue, loads, limits, passing)
-        sent = [task for _, task in plan.sends]
+        next_looks: dict[str, float] = {}
+        if self.count:
+            limits, next_looks = self._look_at_amounts(loads, limits)
+        passing = {name for name, at in next_looks.items() if at < inf}
+        plan = assign(queue, loads, limits, passing)
+        sent: list[InFlight] = []
+        for _, batch in plan.sends:
+            sent += batch
         queue.remove(sent)
-        for name, places in self._shared.items():
-            places.give_back(used[name] + len(_holders(name, sent)))
-        due = min((look_at[name] for name in plan.lacking & passing), default=inf)
+        if self.count and self._shared:
+            self._give_back(loads, plan)
+        due = min((next_looks[name] for name in plan.lacking & passing), default=inf)
         if due < self._looks_at:
             self._looks_at = due
             self._loop.call_at(due, self._look)
@@ -237,7 +247,29 @@ class ResourceBook:
             running = [each for each in tasks.values() if each.worker is not None]
             holders = _holders(plan.stuck[1], running)
             self._refuse(*plan.stuck, [each.job.task.name for each in holders])
-        return plan.starts, [(index, [task]) for index, task in plan.sends]
+        return plan.starts, plan.sends
+
+    def _look_at_amounts(
+        self, loads: Sequence[WorkerLoad], limits: PoolLimits
+    ) -> tuple[PoolLimits, dict[str, float]]:
+        """Return *limits* with the amounts of now, and when some may have grown."""
+        now = self.clock()
+        sources: dict[str, StartLog | SharedPlaces] = {**self._rates, **self._shared}
+        amounts = dict(self._settings.amounts)
+        for name, source in sources.items():
+            amounts[name] = source.there(_used(name, loads), now)
+        next_looks = {name: each.look_at(now) for name, each in sources.items()}
+        return limits._replace(amounts=amounts, gpus=self._settings.gpus), next_looks
+
+    def _give_back(self, loads: Sequence[WorkerLoad], plan: Assignment) -> None:
+        """Give back the shared places that no worker needs, with what each gets now."""
+        for name, places in self._shared.items():
+            count = _used(name, loads)
+            for index, tasks in plan.sends:
+                # What a busy worker gets ahead of time runs on the place that it has.
+                if not loads[index].held:
+                    count += len(_holders(name, tasks[:1]))
+            places.give_back(count)
 
     def _look(self) -> None:
         self._looks_at = inf
@@ -247,8 +279,9 @@ class ResourceBook:
         needs = task.needs or ONE_CPU
         if needs.rate is not None:
             self._rates[needs.rate].add(self.clock())
-        if needs.is_measured:
+        if needs.is_measured and task.code.seconds > _MEASURED_FROM:
             forget_peak(task.worker.pid)
+            self._measured.add(task)
 
     def measure(self, task: InFlight | None, peak: int | None) -> None:
         """Note how much memory *task* took, which a worker has: *peak* bytes, if that
@@ -262,7 +295,10 @@ class ResourceBook:
     def end(self, task: InFlight) -> None:
         """Note that *task*, which has needs, has ended; its worker may be there."""
         self.count -= 1
-        self.measure(task if task.worker is not None else None, None)
+        if task in self._measured:
+            self._measured.remove(task)
+            if task.worker is not None and self.clock() - task.sent > _MEASURED_FROM:
+                self.measure(task, None)
         for places in self._shared.values() if self.count == 0 else ():
             places.give_back(0)
 
@@ -279,6 +315,35 @@ class ResourceBook:
         """Give back the places that other programs may want."""
         for places in self._shared.values():
             places.close()
+
+
+def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) -> int:
+    """Return the priority of a task: the higher one of its own and its caller's."""
+    own = None
+    if resources is not None:
+        own = resources.priority
+    if not callers:
+        return own or 0
+    # no mutant: that of the nearest is at least that of the others
+    inherited = callers[0].priority
+    return inherited if own is None else max(inherited, own)
+
+
+def _holds_something(caller: InFlight) -> bool:
+    """Return whether a task that waits for its calls holds more than it lends."""
+    return caller.needs is not None and len(caller.needs.amounts) > 1
+
+
+def _amount_of(name: str, task: InFlight) -> float:
+    """Return how much *task* takes of a resource."""
+    if task.needs is None:
+        return 0.0
+    return task.needs.amounts.get(name, 0.0)
+
+
+def _used(name: str, loads: Sequence[WorkerLoad]) -> int:
+    """Return how many workers have tasks that take a place of the limit *name*."""
+    return sum(int(worker.held.get(name, 0)) for worker in loads)
 
 
 def _callers_of(task: InFlight, tasks: Mapping[JobKey, InFlight]) -> list[InFlight]:

@@ -364,8 +364,10 @@ class WorkerProcess:
         if not (last is None or last.stopping or is_closed or is_slow):
             # At least 10 µs: the token pipe is not endless.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
-        held = {} if last is None else (last.needs or ONE_CPU).amounts
-        return WorkerLoad(self.state, seconds, self.kind, held)
+        if last is None:
+            return WorkerLoad(self.state, seconds, self.kind)
+        held = (last.needs or ONE_CPU).amounts
+        return WorkerLoad(self.state, seconds, self.kind, held, last.needs)
 
     def running(self) -> InFlight | None:
         """Return the task that it has begun and not ended."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,31 @@ def gather(
             (entrypoint, task), async_body, checkpointer=saver(kept, folder), **options
         )
         yield lambda: functional.once(flow, count, async_body, new_thread(), **run)
+
+
+@contextlib.contextmanager
+def limited(count: int, **resources: Any) -> Working:
+    """Yield *count* trivial tasks that take *resources*, called at once.
+
+    There is enough for one of them at a time, and a worker beside it that has nothing
+    to do. The figure is the CPU time of one of them in this process: all its OS
+    threads, no worker.
+    """
+    from tests.benchmarks.peers import functional
+
+    with ProcessExecutor(2, limits={"api": 1, "cpus": 1, "memory": "1MB"}) as pool:
+        double = task(functional.double, **resources)
+
+        @entrypoint(executor=pool)
+        def flow(n: int) -> int:
+            return sum(future.result() for future in [double(i) for i in range(n)])
+
+        def turn() -> dict[str, float]:
+            before = time.process_time()
+            flow.invoke(count)
+            return {"coordinator": (time.process_time() - before) / count}
+
+        yield turn
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ ALL: tuple[str, ...] = (
     "w11_resume",
     "graphs",
     "main_job",
+    "lim_resources",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from flowpregel.executors.processes.assign import (
     TaskQueue,
     WorkerLoad,
     WorkerState,
-    assign_by_needs,
+    assign,
 )
 from flowpregel.executors.processes.protocol import PLAIN, WorkerKind
 from flowpregel.executors.processes.resources import StartLog, amounts_of
@@ -109,10 +110,10 @@ def test_what_is_free_is_given_away(
     queue: list[Needs | None], workers: list[WorkerLoad], starts: Any, sends: Any
 ) -> None:
     """And no more than that."""
-    plan = assign_by_needs(queue_of(*queue), workers, FOUR)
+    plan = assign(queue_of(*queue), workers, FOUR)
 
     assert starts == plan.starts
-    assert sends == {index: [each.id] for index, each in plan.sends}
+    assert sends == {index: [each.id for each in tasks] for index, tasks in plan.sends}
 
 
 def test_the_call_of_a_task_that_holds_something_is_not_kept_waiting_by_others() -> (
@@ -123,9 +124,9 @@ def test_the_call_of_a_task_that_holds_something_is_not_kept_waiting_by_others()
         needs(memory=6), Needs({"cpus": 1.0, "memory": 2.0}, is_below=True)
     )
 
-    plan = assign_by_needs(queue, [busy(WAITING, memory=4), IDLE], FOUR)
+    plan = assign(queue, [busy(WAITING, memory=4), IDLE], FOUR)
 
-    assert [1] == [each.id for _, each in plan.sends]
+    assert [1] == [each.id for _, tasks in plan.sends for each in tasks]
 
 
 @pytest.mark.parametrize(
@@ -137,9 +138,86 @@ def test_a_task_is_stuck_if_nothing_runs_and_nothing_can(
     """Unless what it lacks comes by itself."""
     queue = queue_of(Needs({"cpus": 1.0, "memory": 5.0}, is_below=True))
 
-    plan = assign_by_needs(queue, 2 * [busy(WAITING, memory=4)], FOUR, passing)
+    plan = assign(queue, 2 * [busy(WAITING, memory=4)], FOUR, passing)
 
     assert stuck == (plan.stuck is not None)
+
+
+def calls_of_a_pass(queue: TaskQueue, workers: list[WorkerLoad]) -> int:
+    """Return how many functions are called while it is decided what *workers* get."""
+    count = 0
+
+    def note(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        assign(queue, workers, FOUR)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_what_cannot_start_is_looked_at_once_however_much_of_it_waits() -> None:
+    """A task in front of the others or behind them costs the same."""
+    one_place, large, any_task = needs(api=1), needs(memory=8), needs(memory=1)
+    few = queue_of(*2 * [one_place, large], any_task)
+    many = queue_of(*1_000 * [one_place, large], any_task)
+    workers = [busy(api=1, memory=1), *2 * [IDLE]]
+
+    assert calls_of_a_pass(few, workers) == calls_of_a_pass(many, workers)
+
+
+def short_queue_of(*waiting: Needs | None) -> TaskQueue:
+    """Return tasks that wait and are known to take next to no time."""
+    queue = TaskQueue()
+    for number, each in enumerate(waiting):
+        queue.add(task(number, seconds=1e-5, needs=each))
+    return queue
+
+
+API, LARGE = needs(api=1), needs(memory=8)
+RATE, FRESH = Needs({"cpus": 1.0}, rate="r"), Needs({"cpus": 1.0}, is_fresh=True)
+SHORT_BUSY = WorkerLoad(WorkerState.BUSY, 1e-5, PLAIN, API.amounts, API)
+
+
+@pytest.mark.parametrize(
+    ("queue", "workers", "sends"),
+    [
+        # One after the other they need one place, and no more than their share goes
+        # together.
+        (30 * [API], 4 * [IDLE], {0: 8}),
+        ([*8 * [API], *8 * [None]], 2 * [IDLE], {0: 2, 1: 2}),
+        # A task of another kind ends a batch.
+        ([API, None, API, None], 2 * [IDLE], {0: 1, 1: 1}),
+        # Each start counts, or takes a worker of its own.
+        (9 * [RATE], [IDLE], {0: 1}),
+        (
+            9 * [FRESH],
+            [WorkerLoad(WorkerState.IDLE, kind=WorkerKind(is_fresh=True))],
+            {0: 1},
+        ),
+        # What a busy worker gets behind its tasks takes the same as they do,
+        ([*8 * [None], *8 * [API]], [SHORT_BUSY], {}),
+        (
+            9 * [None],
+            [WorkerLoad(WorkerState.BUSY, 1e-5, PLAIN, {"cpus": 1.0})],
+            {0: 2},
+        ),
+        # and is not kept for a task before.
+        ([LARGE, *8 * [Needs({"cpus": 1.0, "memory": 1.0})]], [busy(memory=1)], {}),
+    ],
+)
+def test_short_tasks_that_take_the_same_go_together(
+    queue: list[Needs | None], workers: list[WorkerLoad], sends: Any
+) -> None:
+    """As tasks do that say nothing."""
+    amounts = {**THERE, "r": 9.0}
+
+    plan = assign(short_queue_of(*queue), workers, FOUR._replace(amounts=amounts))
+
+    assert sends == {index: len(tasks) for index, tasks in plan.sends}
 
 
 # ------------------------------------------------ whose turn it is

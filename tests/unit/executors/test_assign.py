@@ -19,6 +19,7 @@ from flowpregel.executors.processes.assign import (
     WorkerState,
     assign,
 )
+from flowpregel.executors.processes.protocol import PLAIN
 
 UNKNOWN = float("inf")
 TINY = BATCH_SECONDS / 100
@@ -87,11 +88,12 @@ def test_tasks_are_assigned(
     for number, seconds in enumerate(queue):
         waiting.add(task(number, seconds=seconds))
 
-    started, sent = assign(waiting, workers, limits)
+    plan = assign(waiting, workers, limits)
 
-    assert (starts, sends) == (started, [(index, len(tasks)) for index, tasks in sent])
+    assert starts * [PLAIN] == plan.starts
+    assert sends == [(index, len(tasks)) for index, tasks in plan.sends]
     assert [*range(len(queue))][: sum(size for _, size in sends)] == [
-        each.id for _, tasks in sent for each in tasks
+        each.id for _, tasks in plan.sends for each in tasks
     ]
 
 
