@@ -67,7 +67,7 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
     ),
     "worker": MutatedRoom(
         files=("executors/processes/worker.py", "executors/processes/worker_io.py"),
-        quick=("unit/executors/test_worker.py",),
+        quick=("unit/executors/test_printed.py", "unit/executors/test_worker.py"),
         slow=(
             "runs/test_worker_traffic.py",
             "contract/test_process_executor.py",

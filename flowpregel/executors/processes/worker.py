@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from flowpregel.channels.context import Context
 
 STOP_SIGNAL: Final = (
+    # no mutant: either signal does
     signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 )
 """Sent to a worker whose task is to stop; hardly anything else uses it."""

@@ -1,0 +1,89 @@
+"""How what a task prints is cut into frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowpregel.executors.processes import protocol
+from flowpregel.executors.processes.worker_io import Printed
+
+
+class Link:
+    """The end of a link that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.task = 7
+        self.sent: list[tuple[int, int, bytes, int]] = []
+
+    def send(self, kind: int, number: int, body: bytes, flags: int) -> None:
+        """Keep a frame."""
+        self.sent.append((kind, number, body, flags))
+
+    def bodies(self) -> list[bytes]:
+        """Return the bodies of what was sent."""
+        return [body for _, _, body, _ in self.sent]
+
+
+def printed(link: Any, fd: int = 1) -> Printed:
+    """Return a stream that sends to *link*."""
+    return Printed(link, fd)
+
+
+@pytest.mark.parametrize(("fd", "flags"), [(1, 0), (2, protocol.STDERR)])
+def test_whole_lines_are_sent_and_the_rest_when_it_is_flushed(
+    fd: int, flags: int
+) -> None:
+    """Once."""
+    link = Link()
+    stream = printed(link, fd)
+
+    assert 7 == stream.write(b"a\nb\nres")
+    stream.write(b"t")
+    assert [(protocol.PRINTED, 7, b"a\nb\n", flags)] == link.sent
+    stream.flush()
+    stream.flush()
+
+    assert [b"a\nb\n", b"rest"] == link.bodies()
+    assert fd == stream.fileno()
+    assert stream.writable()
+
+
+def test_a_line_that_does_not_end_is_sent_when_it_is_long() -> None:
+    """Memory is bounded."""
+    link = Link()
+    stream = printed(link)
+
+    stream.write(bytes(1 << 16))
+    assert [] == link.sent
+    stream.write(b"x")
+
+    assert [bytes(1 << 16) + b"x"] == link.bodies()
+    assert b"" == stream.line
+
+
+def test_much_is_cut_behind_lines() -> None:
+    """Each frame has whole lines, and together they are all."""
+    link = Link()
+    line = b"x" * 999 + b"\n"
+
+    printed(link).write(line * 3_000)
+
+    bodies = link.bodies()
+    assert line * 3_000 == b"".join(bodies)
+    assert all(body.endswith(b"\n") for body in bodies)
+    assert [1_048_000, 1_048_000, 904_000] == [len(body) for body in bodies]
+
+
+@pytest.mark.parametrize("start", ["", "x", "xx", "xxx"])
+@pytest.mark.parametrize("character", ["é", "€", "😀"])
+def test_a_long_line_is_not_cut_within_a_character(start: str, character: str) -> None:
+    """Each frame is text of its own."""
+    link = Link()
+    text = start + character * 600_000
+
+    printed(link).write(text.encode() + b"\n")
+
+    assert text + "\n" == "".join(body.decode() for body in link.bodies())
+    assert (1 << 20) - 4 < len(link.bodies()[0]) <= 1 << 20
