@@ -22,6 +22,10 @@ class MutatedRoom:
     """Paths below ``tests/``: all tests there are run against the mutants that live
     then.
     """
+    is_in_forks: bool = False
+    """True if its code runs in forks of the quick tests, where no coverage is
+    measured.
+    """
 
 
 ROOMS: Final[dict[str, MutatedRoom]] = {
@@ -68,10 +72,13 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
     "worker": MutatedRoom(
         files=("executors/processes/worker.py", "executors/processes/worker_io.py"),
         quick=("unit/executors/test_printed.py", "unit/executors/test_worker.py"),
+        is_in_forks=True,
         slow=(
             "runs/test_worker_traffic.py",
             "contract/test_process_executor.py",
             "runs/test_worker_hard_ends.py",
+            "runs/test_worker_contexts.py",
+            "runs/test_worker_deaths.py",
             "runs/test_worker_waiting.py",
         ),
     ),

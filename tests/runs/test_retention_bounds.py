@@ -78,6 +78,15 @@ def test_a_bound_in_seconds_keeps_what_is_younger(path: Path) -> None:
         assert 1 == saver.sweep(Retention(max_age=10))
 
 
+def test_a_sweep_that_finds_nothing_drops_none(path: Path) -> None:
+    """Whether all is to be kept, or nothing is there."""
+    with LMDBSaver(path) as saver:
+        commit(saver, 0)
+
+        assert 0 == saver.sweep(Retention(keep_last=1))
+        assert 0 == saver.sweep(Retention(keep_last=1), ["unknown"])
+
+
 def test_a_checkpoint_that_is_dropped_leaves_no_record(
     path: Path, tmp_path: Path
 ) -> None:

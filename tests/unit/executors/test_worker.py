@@ -643,6 +643,14 @@ def test_what_is_written_to_descriptors_goes_through_pipes(
     assert [b"raw", b"raw"] == [os.read(worker.stdout, 9), os.read(worker.stderr, 9)]
 
 
+def test_a_crash_leaves_its_traceback_on_stderr(worker: DrivenWorker) -> None:
+    """The pipe outlives the worker."""
+    worker.order(job_of(os.abort))
+
+    assert -signal.SIGABRT == worker.exit_code()
+    assert b"Fatal Python error: Aborted" in os.read(worker.stderr, 1 << 16)
+
+
 def close_streams() -> None:
     """Close the standard streams."""
     sys.stdout.close()
