@@ -101,6 +101,7 @@ def watch(coordinator: int) -> None:
         time.sleep(_LOOK_EVERY)
     with contextlib.suppress(OSError):
         os.killpg(0, signal.SIGKILL)
+    # no mutant: nobody is there to see the code
     os._exit(1)
 
 

@@ -236,7 +236,7 @@ def test_a_task_that_shows_no_sign_of_life_is_stopped(
 ) -> None:
     """Its time begins again with each, of those that count."""
     policy = TimeoutPolicy(idle_timeout=0.06, refresh_on=refresh_on)
-    pool, events = pool_of(1, grace=LONG), Events(None)
+    pool, events = pool_of(1, grace=LONG), Events()
     job = job_of(timeout=policy)
     pool.start([job], events)
     worker = pool.worker().ready()

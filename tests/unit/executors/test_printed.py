@@ -1,13 +1,16 @@
-"""How what a task prints is cut into frames."""
+"""How what a task prints is cut into frames, and what is sent of a log record."""
 
 from __future__ import annotations
 
+import logging
+import os
+import pickle
 from typing import Any
 
 import pytest
 
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.worker_io import Printed
+from flowpregel.executors.processes.worker_io import TASK_FIELDS, LogSender, Printed
 
 
 class Link:
@@ -15,9 +18,10 @@ class Link:
 
     def __init__(self) -> None:
         self.task = 7
+        self.job = None
         self.sent: list[tuple[int, int, bytes, int]] = []
 
-    def send(self, kind: int, number: int, body: bytes, flags: int) -> None:
+    def send(self, kind: int, number: int, body: bytes, flags: int = 0) -> None:
         """Keep a frame."""
         self.sent.append((kind, number, body, flags))
 
@@ -87,3 +91,16 @@ def test_a_long_line_is_not_cut_within_a_character(start: str, character: str) -
 
     assert text + "\n" == "".join(body.decode() for body in link.bodies())
     assert (1 << 20) - 4 < len(link.bodies()[0]) <= 1 << 20
+
+
+def test_a_record_that_is_logged_between_tasks_is_of_none() -> None:
+    """A thread that a task has started may log then."""
+    link: Any = Link()
+
+    LogSender(link).emit(logging.makeLogRecord({"msg": "late"}))
+
+    ((kind, _, body, _),) = link.sent
+    record = pickle.loads(body)
+    assert (protocol.LOGGED, "late") == (kind, record["msg"])
+    assert [None] * len(TASK_FIELDS) == [record[name] for name in TASK_FIELDS]
+    assert (os.getpid(), None) == (record["worker_pid"], record["task_id"])

@@ -421,7 +421,7 @@ def test_a_worker_that_was_changed_for_good_begins_no_more_tasks(
 ) -> None:
     """It says so, and refuses what it was to begin without a token."""
     if os.geteuid() == 0:
-        function: Callable[[], object] = change_root
+        function: Callable[[], object] = become_another_user
     else:
         function = lower_a_limit
     numbers = worker.order(job_of(function), job_of(str), tokens=(1,))
@@ -433,10 +433,8 @@ def test_a_worker_that_was_changed_for_good_begins_no_more_tasks(
     assert number == worker.frame(protocol.REFUSED).number
 
 
-def change_root() -> None:
-    """Change the root of the file system, to what it is, or to another group for
-    good.
-    """
+def become_another_user() -> None:
+    """Give up what only root may do, for good."""
     os.setgid(1)
     os.setuid(1)
 
