@@ -51,6 +51,12 @@ class TaskDecorator(Protocol):
     """
 
     @overload
+    def __call__(self, func: types.FirstRuntime[P, Co[R]], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, func: types.FirstConfig[P, Co[R]], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, func: types.FirstWriter[P, Co[R]], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
     def __call__(self, func: types.Open0[Co[R]], /) -> TaskFunction[..., R]: ...
     @overload
     def __call__(self, func: types.Open1[Co[R]], /) -> TaskFunction[..., R]: ...
@@ -94,6 +100,12 @@ class TaskDecorator(Protocol):
     ) -> TaskFunction[[A, B], R]: ...
     @overload
     def __call__(self, func: Callable[P, Co[R]], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-cannot-match, overload-overlap]
+    @overload
+    def __call__(self, func: types.FirstRuntime[P, R], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, func: types.FirstConfig[P, R], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, func: types.FirstWriter[P, R], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, func: types.Open0[R], /) -> TaskFunction[..., R]: ...
     @overload

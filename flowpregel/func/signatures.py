@@ -1,11 +1,12 @@
 """Types of tasks and runs as type checkers see them: what is to be given in a call.
 
 A parameter that the run fills in is no argument of a call: ``@task def g(x: float,
-runtime: Runtime)`` is called as ``g(1.0)``. Python has no type for a signature without
-one of its parameters. So functions are matched by how they can be called: `Runtime2` is
-a function that takes two arguments and `runtime` by its name. Those arguments are given
-by position. A function that takes more than that (`Open1`, `Optional1`: any names, or
-arguments with defaults) is called without a check.
+runtime: Runtime)`` is called as ``g(1.0)``. Python has a type for a signature without
+its first parameter (`FirstRuntime`), and none for one without another parameter. So
+other functions are matched by how they can be called: `Runtime2` is a function that
+takes two arguments and `runtime` by its name. Those arguments are given by position. A
+function that takes more than that (`Open1`, `Optional1`: any names, or arguments with
+defaults) is called without a check.
 
 What a workflow takes stands beside the options of a run, for which Python has no type
 either: `Takes2` is a workflow that can be run with two arguments.
@@ -23,6 +24,24 @@ C_in = TypeVar("C_in", contravariant=True)
 D_in = TypeVar("D_in", contravariant=True)
 
 # ---------------------------------------------------------------- functions of tasks
+
+
+class FirstRuntime(Protocol[P, R_co]):
+    """A function whose first parameter is ``runtime``."""
+
+    def __call__(self, runtime: Any, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class FirstConfig(Protocol[P, R_co]):
+    """A function whose first parameter is ``config``."""
+
+    def __call__(self, config: Any, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class FirstWriter(Protocol[P, R_co]):
+    """A function whose first parameter is ``writer``."""
+
+    def __call__(self, writer: Any, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class Runtime0(Protocol[R_co]):

@@ -28,6 +28,18 @@ async def fetch(url: str, *, runtime: Runtime) -> bytes:
     return url.encode()
 
 
+@task
+def refine(runtime: Runtime, x: float, times: int = 1) -> float:
+    """Return *x*; the run fills in the first parameter."""
+    return x
+
+
+@task
+async def load(runtime: Runtime, url: str) -> bytes:
+    """Return what is at *url*."""
+    return url.encode()
+
+
 @entrypoint(checkpointer="runs.lmdb")
 def study(seeds: list[int], scale: float = 1.0) -> float:
     """Return a sum."""
@@ -38,11 +50,18 @@ def study(seeds: list[int], scale: float = 1.0) -> float:
     double(1) + 1  # mistake: a future is not its result
     fit("a")  # mistake: a wrong type, beside what the run fills in
     fit(1.0, 2.0)  # mistake: what the run fills in
+    refine("a")  # mistake: a wrong type, behind what the run fills in
+    refine(1.0, times="b")  # mistake: a wrong type, given by name
+    refine(1.0, 2, 3)  # mistake: one too many
+    load(3)  # mistake: a wrong type, of an async task
     fetch(3)  # mistake: a wrong type, of an async task
     fetch("a").upper()  # mistake: an attribute of the result
     double.map(["a"])  # mistake: a wrong type of items
     double.submit(1)  # mistake: another library's method
     task(timeot=3)  # mistake: no such option
+    refined: float = refine(1.0).result() + refine(x=1.0, times=2).result()
+    loaded: bytes = load("a").result()
+    scale += refined + len(loaded)
     return scale * sum(future.result() for future in double.map(seeds))
 
 
