@@ -18,6 +18,9 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 from flowpregel._core import ids
 from flowpregel._core.records import (
     ASKED,
+    NOTHING_DUE,
+    TASKS,
+    TASKS_DUE,
     Address,
     Batch,
     Checkpoint,
@@ -32,6 +35,9 @@ FORMAT = 4
 """The version of LangGraph's checkpoint dict that we write."""
 _FORMAT_KEY = "__format__"
 """Where the metadata of our record keeps the version of a dict in another one."""
+
+_BRANCH, _JOIN = "branch:to:", "join:"
+"""Prefixes of the channels that trigger the nodes of LangGraph's `StateGraph`."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -349,7 +355,58 @@ def checkpoint_of(
         updated_channels=None if updated is None else tuple(updated),
         values=values,
         metadata=rest,
+        follows=TASKS_DUE if has_due_tasks(given) else NOTHING_DUE,
     )
+
+
+def has_due_tasks(given: Mapping[str, Any]) -> bool:
+    """Return whether LangGraph's checkpoint dict shows tasks that are due.
+
+    The graph is not here, so what triggers its nodes is known by the names that its
+    `StateGraph` gives channels, and by what each node has seen when it ran. A node of a
+    `Pregel` made by hand that has never run is not known.
+    """
+    values, versions = (
+        given.get("channel_values") or {},
+        given.get("channel_versions") or {},
+    )
+    if values.get(TASKS):
+        return True
+    if any(_is_trigger(name, value) for name, value in values.items()):
+        return True
+    for node, triggers in (given.get("versions_seen") or {}).items():
+        # Names that begin so are no nodes: they note what input and breakpoints saw.
+        if not node.startswith("__") and _has_news(triggers, values, versions):
+            return True
+    return False
+
+
+def _has_news(
+    triggers: Mapping[str, Version], values: Shape, versions: Mapping[str, Version]
+) -> bool:
+    """Return whether a trigger of a node has a value that the node has not seen, by its *triggers*."""
+    for name, version in triggers.items():
+        value = values.get(name)
+        is_empty = isinstance(value, list | set) and not value
+        if name not in values or name.startswith(_JOIN) or is_empty:
+            continue
+        if versions.get(name) != version:
+            return True
+    return False
+
+
+def _is_trigger(name: str, value: Any) -> bool:
+    """Return whether channel *name*, which has a *value*, makes the node due that it
+    names.
+    """
+    if name.startswith(_JOIN):
+        # It has the nodes that have ended, of those in its name.
+        awaited = name.removeprefix(_JOIN).rpartition(":")[0]
+        ended = value if isinstance(value, set | frozenset) else ()
+        return sorted("+".join(map(str, ended)).split("+")) == sorted(
+            awaited.split("+")
+        )
+    return name.startswith(_BRANCH)
 
 
 def _copied(seen: Mapping[str, Mapping[str, Version]]) -> dict[str, dict[str, Version]]:
