@@ -384,7 +384,7 @@ def has_due_tasks(given: Mapping[str, Any]) -> bool:
 def _has_news(
     triggers: Mapping[str, Version], values: Shape, versions: Mapping[str, Version]
 ) -> bool:
-    """Return whether a trigger of a node has a value that the node has not seen, by its *triggers*."""
+    """Return whether one of *triggers* has a value that its node has not seen."""
     for name, version in triggers.items():
         value = values.get(name)
         is_empty = isinstance(value, list | set) and not value

@@ -5,9 +5,10 @@ the kernel gives up when its owner dies, and a *fence*: a number greater than
 that of any lease before. The owner stands in the file, for messages.
 
 A takeover cannot take the kernel's lock from an owner that is stopped. It puts
-its own fence into the store, in a transaction, and a new file in the place of
-the old one; the old owner's commits, which have a smaller fence, are refused
-when it goes on.
+a greater fence into the store, in a transaction, then removes the name of the old
+file and puts a new one in its place; the old owner's commits, which have a smaller
+fence, are refused when it goes on. The order counts: when the name is gone, any
+run can take the lease, before the one that takes over comes to it.
 
 A name can be removed by an owner that ends and by a takeover. Both compare the
 file that the name stands for with their own, and remove it, under one lock
@@ -37,9 +38,10 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from flowpregel._core.records import Address
@@ -114,20 +116,17 @@ class LeaseFiles:
         file, fence = None, 0
         try:
             with held():
-                try:
-                    file, replaced = self._acquire(address, on_conflict)
-                except OSError as error:
-                    raise of_system(error, self._path) from error
+                file, replaced = self._acquire(address, on_conflict, fences)
                 # An owner that gives it up removes the file.
                 left = file.read(FENCE)
-                fence = max(
-                    time.time_ns(), 1 + max(replaced or 0, left, fences(address, 0))
-                )
+                fence = _mark(file, max(replaced or 0, fences(address, 0)))
+                while not file.is_current():
+                    # A takeover came before the fence, and could not see it.
+                    file.close()
+                    file, replaced = self._acquire(address, on_conflict, fences)
+                    fence = _mark(file, max(replaced or 0, fences(address, 0)))
                 self.held.add((address.thread_id, fence))
-                file.write(FENCE, fence)
                 file.write(SHOWN, 0)
-                if replaced is not None:
-                    fences(address, fence)
                 lease = Lease(fence, is_inherited=replaced is None and left > 0)
                 place = os.path.basename(file.path).encode()
                 WATCH.add(file, LiveState(lease, self._table, place))
@@ -191,8 +190,13 @@ class LeaseFiles:
             with suppress(StoreBusyError):  # the holder of that lock is stopped
                 self._remove(file, _RELEASE_TIMEOUT)
 
-    def _remove(self, file: FileLock, timeout: float) -> None:
+    def _remove(
+        self, file: FileLock, timeout: float, reject: Callable[[], None] = lambda: None
+    ) -> None:
         """Remove the name of a lease's file, unless it stands for another file by now.
+
+        Another run can take the lease as soon as the name is gone. So the commits of an
+        owner that lives on are rejected before, by *reject*.
 
         Raises:
             StoreBusyError: Another process was removing one for *timeout* seconds.
@@ -202,11 +206,21 @@ class LeaseFiles:
                 holder = str(names.holder() or "another process")
                 raise StoreBusyError(self._store_path, holder, timeout)
             if file.is_current():
+                reject()
                 fault("lease.remove")
                 os.unlink(file.path)
 
     def _acquire(
-        self, address: Address, on_conflict: OnConflict
+        self, address: Address, on_conflict: OnConflict, fences: Fences
+    ) -> tuple[FileLock, int | None]:
+        """Return what `_try_to_acquire` does, with errors that name the folder."""
+        try:
+            return self._try_to_acquire(address, on_conflict, fences)
+        except OSError as error:
+            raise of_system(error, self._path) from error
+
+    def _try_to_acquire(
+        self, address: Address, on_conflict: OnConflict, fences: Fences
     ) -> tuple[FileLock, int | None]:
         """Return the locked file of a lease, and the fence of the one that was taken
         over.
@@ -228,7 +242,9 @@ class LeaseFiles:
                     pass  # it has the lock, and its name is yet to be written
                 elif on_conflict == "takeover":
                     replaced = max(replaced or 0, file.read(FENCE))
-                    self._remove(file, self._lock_timeout)
+                    reject = partial(_reject_owner, file, address, fences)
+                    self._remove(file, self._lock_timeout, reject)
+                    fault("lease.replaced")
                 elif on_conflict == "raise" and not (
                     owner.has_ended() and time.monotonic() < patience
                 ):
@@ -238,6 +254,24 @@ class LeaseFiles:
             deliver()
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _mark(file: FileLock, known: int) -> int:
+    """Write a fence greater than *known* and the one before into a lease's file.
+
+    Returns:
+        The fence.
+    """
+    before = file.read(FENCE)
+    fence = max(time.time_ns(), 1 + known, 1 + before)
+    file.write(FENCE, fence)
+    return fence
+
+
+def _reject_owner(file: FileLock, address: Address, fences: Fences) -> None:
+    """Have the store refuse what the owner of *file* commits from now on."""
+    known = max(file.read(FENCE), fences(address, 0))
+    fences(address, max(time.time_ns(), 1 + known))
 
 
 @dataclass(slots=True, eq=False)

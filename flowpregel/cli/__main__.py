@@ -1,7 +1,7 @@
-"""The command as ``python -m flowpregel.cli``, for a script that is not on PATH."""
+"""``python -m flowpregel.cli``: the command, where its script is not on PATH."""
 
 from flowpregel.cli import main
 
-# Worker processes import this file too, and must not run the command.
+# worker processes import this file too, and are not to run it
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""The common parts of commands: their options, their output, and their exit codes.
+"""What the commands take and print: common options, results, and exit codes.
 
 Results go to stdout, everything else to stderr.
 """
@@ -24,63 +24,52 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COUNT = click.IntRange(min=1)
-_SECONDS = {
-    "w": 604_800,
-    "d": 86_400,
-    "h": 3_600,
-    "m": 60,
-    "s?": 1,
-}
-"""The seconds of each unit, by the pattern of the unit's name."""
-_UNIT_PATTERNS = [rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS]
-_DURATION = re.compile("".join(_UNIT_PATTERNS))
+_SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s?": 1}
+_DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
 _WIDEST = 1_000_000
-"""The columns of an output that is no terminal: lines never break."""
-_USAGE_ERRORS = (
+_USAGE = (
     errors.ConfigurationError,
     errors.EmptyInputError,
     errors.FlowMismatchError,
     errors.InputMismatchError,
     errors.UnknownInterruptError,
 )
-"""The errors of a request that cannot be met."""
+"""What is wrong with what was asked."""
 
 
-def duration(
-    _: click.Context,
-    __: click.Parameter,
-    value: str | None,
-) -> float | None:
-    """Return the seconds of an option's value, such as 3h50m, 7d, 90s or 90."""
+def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    """Return the seconds of an option's value, which is written as 3h50m, 7d, 90s or
+    90.
+    """
     if value is None:
         return None
-    match = _DURATION.fullmatch(value)
-    if not value or match is None:
+    found = _DURATION.fullmatch(value)
+    if not value or found is None:
         raise click.BadParameter(
             f"{value!r} is no duration: write 3h50m, 7d, 90s or 90"
         )
-    seconds = 0.0
-    for number, unit in zip(match.groups(), _SECONDS.values(), strict=True):
-        seconds += float(number or 0) * unit
-    return seconds
+    parts = zip(found.groups(), _SECONDS.values(), strict=True)
+    return sum(float(each or 0) * unit for each, unit in parts)
 
 
 class Code(IntEnum):
-    """The exit code of the command."""
+    """How the command ended."""
 
     OK = 0
     FAILED = 1
-    """The run or a check failed."""
+    """The run failed, or a check did."""
     USAGE = 2
-    """The request cannot be met: an unknown thread, a wrong input, no such flow."""
+    """What was asked cannot be done: an unknown thread, a wrong input, no such flow."""
     WAITING = 3
     """The run waits for an answer."""
     STORE = 4
     """The store cannot be used, is damaged, or its thread is in use."""
     AGAIN = 75
-    """The command ended in time, and must be run again: EX_TEMPFAIL of sysexits.h."""
+    """It was told to end in time, and is to be run again; sysexits.h has it as
+    EX_TEMPFAIL.
+    """
     STOPPED = 130
-    """Ctrl-C or ``cancel`` stopped the run; the results so far are stored."""
+    """Ctrl-C or ``cancel``; what had finished is kept."""
 
 
 STATUSES = {
@@ -90,17 +79,16 @@ STATUSES = {
     Code.STOPPED: "stopped",
     Code.AGAIN: "stopped",
 }
-"""The status of a run that ended with a code. Of codes with the same status, the last
-one is the code for a run that another process has."""
+"""How a run stands that ended with a code; of those of one status the last is for a run
+that was only looked at.
+"""
 
 
-def exit_code_of(error: BaseException) -> Code:
+def code_of(error: BaseException) -> Code:
     """Return the exit code for *error*."""
     if isinstance(error, errors.StoreError):
         return Code.STORE
-    if isinstance(error, _USAGE_ERRORS):
-        return Code.USAGE
-    return Code.FAILED
+    return Code.USAGE if isinstance(error, _USAGE) else Code.FAILED
 
 
 # ---------------------------------------------------------------- options
@@ -116,67 +104,53 @@ _STORE = click.Option(
 
 
 def _flag(name: str, text: str) -> click.Option:
-    """Make an option that a function reads with `has_flag`, wherever it is needed."""
-
-    def record(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-        """Record whether the command line has the flag."""
-        ctx.meta[f"flowpregel {name}"] = value
-
+    """Make an option that is asked for with `is_asked`, wherever it matters."""
     return click.Option(
         [name],
         is_flag=True,
         expose_value=False,
-        callback=record,
+        callback=lambda ctx, _, value: ctx.meta.update({f"flowpregel {name}": value}),
         help=text,
     )
 
 
 INTERNALS = _flag(
-    "--internals",
-    "Show the engine's own channels and steps too, by their names.",
+    "--internals", "Show the engine's own channels and steps too, by their names."
 )
 TRUST = _flag(
-    "--trust",
-    "Open a store that others own or may write, or that has another key.",
+    "--trust", "Open a store that others own or may write, or that has another key."
 )
-AS_JSON = _flag(
-    "--json",
-    "Print JSON, for programs.",
-)
+AS_JSON = _flag("--json", "Print JSON, for programs.")
 
 
-def has_flag(name: str) -> bool:
-    """Return whether the command line has a flag, such as ``--trust``."""
+def is_asked(name: str) -> bool:
+    """Return whether the command was called with a flag, such as ``--trust``."""
     context = click.get_current_context(silent=True)
-    if context is None:
-        return False
-    return bool(context.meta.get(f"flowpregel {name}"))
+    return context is not None and bool(context.meta.get(f"flowpregel {name}"))
 
 
-CommandMaker = Callable[[Callable[..., Any]], click.Command]
-"""A decorator that makes a command of a function."""
+def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command with *more* options and those of every command.
 
-
-def store_command(name: str, *options: click.Option) -> CommandMaker:
-    """Make a command with ``--store``, ``--trust``, ``--json`` and *options*."""
+    These are ``--store``, ``--trust`` and ``--json``.
+    """
 
     def make(function: Callable[..., Any]) -> click.Command:
-        """Make the command that calls *function*."""
-        command = click.command(name)(function)
-        command.params += [*options, _STORE, TRUST, AS_JSON]
+        command = click.command(function)
+        command.params += [*more, _STORE, TRUST, AS_JSON]
         return command
 
     return make
 
 
-def thread_command(name: str, *options: click.Option) -> CommandMaker:
+def thread_command(
+    *more: click.Option,
+) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a command as `store_command` does, whose first argument is a thread."""
 
     def make(function: Callable[..., Any]) -> click.Command:
-        """Make the command that calls *function*."""
-        command = store_command(name, *options)(function)
-        thread = click.Argument(["thread"])
-        command.params.insert(0, thread)
+        command = store_command(*more)(function)
+        command.params.insert(0, click.Argument(["thread"]))
         return command
 
     return make
@@ -186,113 +160,85 @@ def thread_command(name: str, *options: click.Option) -> CommandMaker:
 
 
 def print_json(value: Any) -> None:
-    """Print *value*, of types that JSON has, in one line."""
-    text = json.dumps(value, ensure_ascii=True)
-    click.echo(text)
+    """Print *value*, which JSON has, in one line."""
+    click.echo(json.dumps(value, ensure_ascii=True))
 
 
 def note(text: str) -> None:
-    """Print a line to stderr."""
+    """Print a line that is no result."""
     click.echo(printable(text), err=True)
 
 
 def print_result(value: Any, *parts: str | Table) -> None:
-    """Print a result: *value* with ``--json``, otherwise *parts*, texts and tables."""
-    if has_flag("--json"):
+    """Print a result: *value* if JSON was asked for, otherwise *parts*, texts and
+    tables.
+    """
+    if is_asked("--json"):
         print_json(value)
         return
     for part in parts:
         if isinstance(part, str):
             click.echo(printable(part))
-        else:
-            _print_table(part)
-
-
-def _print_table(table: Table) -> None:
-    """Print a table without the spaces that rich leaves at the ends of lines."""
-    terminal = rich_console()
-    with terminal.capture() as captured:
-        terminal.print(table)
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip())
+            continue
+        terminal = rich_console()
+        with terminal.capture() as captured:
+            terminal.print(part)
+        for line in captured.get().splitlines():
+            click.echo(line.rstrip())
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
-    """Print *rows* as JSON, or those of their *columns* that are for people."""
-    cells = [[row[column] for column in columns] for row in rows]
-    titles = [column.removesuffix("_id").upper() for column in columns]
-    print_result(rows, make_table(titles, cells))
+    """Print *rows* as JSON, or the *columns* of them that are for people."""
+    cells = [[row[key] for key in columns] for row in rows]
+    heads = [key.removesuffix("_id").upper() for key in columns]
+    print_result(rows, table(heads, cells))
 
 
-def make_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-) -> Table:
-    """Return a table of *rows*, fitted to a terminal; elsewhere its lines never break.
-
-    Args:
-        columns: The titles; if it is empty, the table has no line of titles.
-        rows: The cells of each row.
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """Return *rows*: fitted to a terminal, or whole lines elsewhere; without *columns*
+    no heads.
     """
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    table = Table(
-        *columns,
-        box=None,
-        pad_edge=False,
-        show_header=bool(columns),
-    )
+    shown = Table(*columns, box=None, pad_edge=False, show_header=bool(columns))
     for row in rows:
-        texts = [in_one_line(_cell_text(value)) for value in row]
-        table.add_row(*map(Text, texts))
-    return table
+        shown.add_row(*(Text(in_one_line(_cell(value))) for value in row))
+    return shown
 
 
-def _cell_text(value: Any) -> str:
-    if value is None:
-        return ""
+def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    return str(value)
+    return "" if value is None else str(value)
 
 
 def aligned(pairs: Mapping[str, Any]) -> Table:
-    """Return names and values, aligned, without the values that are None."""
-    rows: list[tuple[str, str]] = []
-    for name, value in pairs.items():
-        if isinstance(value, str):
-            rows.append((name, value))
-        elif value is not None:
-            rows.append((name, one_line(value)))
-    return make_table((), rows)
-
-
-def rich_console(*, stderr: bool = False) -> Console:
-    """Return a console of rich that breaks lines only on a terminal.
-
-    It prints texts literally: without markup, highlighting or emoji.
-    """
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else _WIDEST
-    return Console(
-        stderr=stderr,
-        width=width,
-        markup=False,
-        highlight=False,
-        emoji=False,
+    """Return names and values, aligned, without those that are None."""
+    there = {name: value for name, value in pairs.items() if value is not None}
+    return table(
+        (), [(k, v if isinstance(v, str) else one_line(v)) for k, v in there.items()]
     )
 
 
-def utc_text(nanoseconds: int) -> str:
+def rich_console(*, stderr: bool = False) -> Console:
+    """Return rich's console, which breaks lines on terminals only and takes texts as
+    they are.
+    """
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() else _WIDEST
+    return Console(
+        stderr=stderr, width=width, markup=False, highlight=False, emoji=False
+    )
+
+
+def time_of(nanoseconds: int) -> str:
     """Return a moment as ISO 8601 text in UTC, to the second."""
-    moment = datetime.fromtimestamp(nanoseconds / 1e9, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def size_text(count: int) -> str:
+def size_of(count: int) -> str:
     """Return a number of bytes for people."""
     from rich.filesize import decimal  # noqa: PLC0415 - keeps --help fast
 

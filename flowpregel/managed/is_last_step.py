@@ -1,4 +1,6 @@
-"""LangGraph's import path of the managed values."""
+"""LangGraph's import path of the managed values; they are defined in
+`flowpregel.managed`.
+"""
 
 from flowpregel.managed import IsLastStep, RemainingSteps, RemainingStepsManager
 

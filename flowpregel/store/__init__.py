@@ -1,1 +1,3 @@
-"""The long-term key-value store, for data that outlives threads."""
+"""The long-term key-value store, for what outlives threads: in this process, or in
+LMDB.
+"""

@@ -56,8 +56,7 @@ class InertCodec(PythonCodec):
         try:
             return super().decode(data)
         except Exception as error:  # noqa: BLE001 - damaged data may raise anything
-            kind = type(error).__name__
-            return f"<unreadable: {kind}: {error}>"
+            return f"<unreadable: {type(error).__name__}: {error}>"
 
     def _load(
         self,
@@ -136,8 +135,7 @@ def is_small(value: Any, most: int = 100_000) -> bool:
     while pending:
         item = pending.pop()
         if isinstance(item, str | bytes | bytearray):
-            thousands = len(item) // 1_000
-            remaining -= thousands
+            remaining -= len(item) // 1_000
         parts = _parts_of_item(item)
         remaining -= 1
         if remaining < len(parts):
@@ -185,21 +183,18 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
         """Put an item into a dict."""
         value = self.stack.pop()
         key = self.stack.pop()
-        target = self.stack[-1]
-        _set_items(target, (key, value))
+        _set_items(self.stack[-1], (key, value))
 
     def load_setitems(self) -> None:
         """Put the items behind the mark into a dict."""
         items = self.pop_mark()
-        target = self.stack[-1]
-        _set_items(target, items)
+        _set_items(self.stack[-1], items)
 
     def load_memoize(self) -> None:
         """Remember an object that may be repeated; raise if there are too many."""
-        count = len(self.memo)
-        if count >= _MOST_OBJECTS:
+        if len(self.memo) >= _MOST_OBJECTS:
             raise pickle.UnpicklingError(f"it has over {_MOST_OBJECTS:,} objects")
-        self.memo[count] = self.stack[-1]
+        self.memo[len(self.memo)] = self.stack[-1]
 
     def load_empty_set(self) -> None:
         """Make a set without items."""
@@ -223,8 +218,7 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
         exception = _known_exception(package, name)
         if exception is not None:
             return exception
-        factory = _READABLE_TYPES.get(f"{package}.{name}")
-        return opaque_class(name, factory)
+        return opaque_class(name, _READABLE_TYPES.get(f"{package}.{name}"))
 
 
 def _known_exception(
@@ -252,8 +246,7 @@ def _set_items(target: Any, items: Sequence[Any]) -> Any:
         items: A key, its value, the next key, and so on.
     """
     if not isinstance(target, dict | OpaqueObject):
-        kind = type(target).__name__
-        raise pickle.UnpicklingError(f"a {kind} has no items by key")
+        raise pickle.UnpicklingError(f"a {type(target).__name__} has no items by key")
     keys = items[::2]
     values = items[1::2]
     for key, value in zip(keys, values, strict=True):
@@ -291,9 +284,7 @@ class OpaqueObject:
 
     def __call__(self, *args: Any) -> Any:
         """Return an opaque object that stands for the result of this function."""
-        name = type(self).__name__
-        if is_small(self):
-            name = repr(self)
+        name = repr(self) if is_small(self) else type(self).__name__
         result_class = opaque_class(name)
         return result_class(*args)
 
@@ -329,12 +320,11 @@ class OpaqueObject:
         self.args.append(item)
 
     def __repr__(self) -> str:
-        kind = type(self).__name__
         parts = [repr(argument) for argument in self.args]
         for name, value in self.fields.items():
             parts.append(f"{name}={value!r}")
         arguments = ", ".join(parts)
-        return f"{kind}({arguments})"
+        return f"{type(self).__name__}({arguments})"
 
 
 def _has_slots(state: Any) -> bool:
@@ -394,10 +384,7 @@ def _dict(items: Any = (), *_: Any) -> dict[Any, Any]:
     """Return the dict of a mapping or of pairs."""
     if isinstance(items, dict):
         return dict(items)
-    entries: dict[Any, Any] = {}
-    for key, value in items:
-        entries[as_key(key)] = value
-    return entries
+    return {as_key(key): value for key, value in items}
 
 
 def _new_dict(*_: Any) -> dict[Any, Any]:
@@ -450,8 +437,7 @@ def _error(
 ) -> BaseException:
     """Return an error; for a user's class, one with its name, arguments and notes."""
     if issubclass(kind, OpaqueObject):
-        name = kind.__name__
-        kind = type(name, (Exception,), {})
+        kind = type(kind.__name__, (Exception,), {})
         built_with = args
     return rebuild_error(kind, built_with, args, state, cause)
 

@@ -73,8 +73,7 @@ def to_json(value: Any, limits: Limits = PREVIEW) -> Any:
     An object with named fields becomes a dict of the fields, any other object its
     ``repr``. Omitted items are counted in a text that begins with an ellipsis.
     """
-    preview = _Preview(limits)
-    return preview.of(value, depth=0)
+    return _Preview(limits).of(value, 0)
 
 
 def question_to_json(
@@ -93,8 +92,7 @@ def question_to_json(
 
 def one_line(value: Any, limits: Limits = PREVIEW) -> str:
     """Return *value* in one line for a terminal."""
-    preview = to_json(value, limits)
-    return json_in_one_line(preview, limits)
+    return json_in_one_line(to_json(value, limits), limits)
 
 
 def json_in_one_line(preview: Any, limits: Limits) -> str:
@@ -116,10 +114,10 @@ def _preview_text(preview: Any, write: Callable[[Any], str]) -> str:
         case RecordView():
             return _constructor_text(preview.name, (), preview)
         case dict():
-            items: list[str] = []
-            for key, value in preview.items():
-                text = _preview_text(value, write)
-                items.append(f"{write(key)}: {text}")
+            items = [
+                f"{write(key)}: {_preview_text(value, write)}"
+                for key, value in preview.items()
+            ]
             return f"{{{', '.join(items)}}}"
         case list():
             items = [_preview_text(item, write) for item in preview]
@@ -146,8 +144,7 @@ def clipped(text: str, size: int) -> str:
     """Return the first *size* characters of *text*, and the count of the others."""
     if len(text) <= size:
         return text
-    omitted = len(text) - size
-    return f"{text[:size]}… ({omitted:,} more)"
+    return f"{text[:size]}… ({len(text) - size:,} more)"
 
 
 class _Preview:
@@ -180,18 +177,14 @@ class _Preview:
         with suppress(Exception):  # a user's container may raise anything
             items = _container_parts(value, full=self._is_full)
         if items is None:
-            text = _text_of(value)
-            return ReprText(clipped(text, self._limits.size))
+            return ReprText(clipped(_text_of(value), self._limits.size))
         if self._is_too_deep(value, depth):
-            kind = type(value).__name__
-            name = getattr(items, "name", kind)
+            name = getattr(items, "name", type(value).__name__)
             return ReprText(f"… {name} of {len(items)}")
         self._open_containers.append(id(value))
         preview = self._of_parts(items, depth)
-        if isinstance(value, OpaqueObject):
-            has_arguments = bool(value.args) or not items
-            if has_arguments:
-                preview = self._of_opaque(value, preview, depth)
+        if isinstance(value, OpaqueObject) and (value.args or not items):
+            preview = self._of_opaque(value, preview, depth)
         self._open_containers.pop()
         return preview
 
@@ -214,10 +207,9 @@ class _Preview:
         depth: int,
     ) -> ReprText:
         """Return the call that made an opaque object, as a text."""
-        name = type(value).__name__
         arguments = self._of_parts(value.args, depth)
         text = _constructor_text(
-            name,
+            type(value).__name__,
             arguments,
             keywords,
         )
@@ -229,14 +221,12 @@ class _Preview:
         depth: int,
     ) -> Any:
         """Return the previews of the first parts, and the count of the others."""
-        size = len(items)
-        limit = min(self._limits.count, self._items_left, size)
+        limit = min(self._limits.count, self._items_left, len(items))
         count = max(0, limit)
-        omitted = size - count
+        omitted = len(items) - count
         if isinstance(items, list):
             elements: list[Any] = []
-            first_items = items[:count]
-            for item in first_items:
+            for item in items[:count]:
                 preview = self.of(item, depth + 1)
                 elements.append(preview)
             if omitted > 0:
@@ -246,10 +236,8 @@ class _Preview:
         if isinstance(items, RecordView):
             entries = RecordView(items.name, {})
         for key in islice(items, count):
-            text = _key_text(key)
-            name = clipped(text, self._limits.size)
-            value = items[key]
-            entries[name] = self.of(value, depth + 1)
+            name = clipped(_key_text(key), self._limits.size)
+            entries[name] = self.of(items[key], depth + 1)
         if omitted > 0:
             entries["…"] = ReprText(f"{omitted:,} more")
         return entries
@@ -258,9 +246,7 @@ class _Preview:
 def _of_float(value: float) -> float | str:
     """Return *value*, or a text for infinity and for what is no number."""
     number = float(value)
-    if math.isfinite(number):
-        return number
-    return str(number)
+    return number if math.isfinite(number) else str(number)
 
 
 def _of_int(value: int) -> int | ReprText:
@@ -284,15 +270,12 @@ def _container_parts(
         }
     if isinstance(value, Mapping):
         return dict(value)
-    name = type(value).__name__
     if isinstance(value, OpaqueObject):
-        field_values = dict(value.fields)
-        if full:
-            field_values |= value.data
-        return RecordView(name, field_values)
-    named_fields = _named_fields(value)
-    if named_fields is not None:
-        return RecordView(name, named_fields)
+        data = value.data if full else {}
+        return RecordView(type(value).__name__, {**value.fields, **data})
+    field_values = _named_fields(value)
+    if field_values is not None:
+        return RecordView(type(value).__name__, field_values)
     if isinstance(value, list | tuple | Set):
         return list(value)
     return None
@@ -309,18 +292,14 @@ def _named_fields(value: Any) -> dict[str, Any] | None:
     names = _field_names(value)
     if names is None:
         return None
-    field_values: dict[str, Any] = {}
-    for name in names:
-        field_values[name] = getattr(value, name, None)
-    return field_values
+    return {name: getattr(value, name, None) for name in names}
 
 
 def _field_names(value: Any) -> list[str] | None:
     """Return the names of the fields of a dataclass or a pydantic model, or None."""
     if is_dataclass(value) and not isinstance(value, type):
         return [field.name for field in fields(value)]
-    kind = type(value)
-    model_fields = getattr(kind, "model_fields", None)
+    model_fields = getattr(type(value), "model_fields", None)
     if isinstance(model_fields, Mapping):
         return list(model_fields)
     return None
@@ -340,14 +319,12 @@ def _text_of(
     convert: Callable[[Any], object] = repr,
 ) -> str:
     """Return the text that *convert* makes of *value*, or why there is none."""
-    name = type(value).__name__
     try:
         if not is_small(value):
-            return f"<{name}, too large to be shown>"
+            return f"<{type(value).__name__}, too large to be shown>"
         return str(convert(value))
     except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
-        kind = type(error).__name__
-        return f"<{name}, whose text raises {kind}>"
+        return f"<{type(value).__name__}, whose text raises {type(error).__name__}>"
 
 
 # ---------------------------------------------------------------- channels

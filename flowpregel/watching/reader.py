@@ -95,14 +95,12 @@ class RunCursor:
     @property
     def mark(self) -> int:
         """The mark after the last change."""
-        changes = len(self.log) // _CHANGE
-        return self.first + changes
+        return self.first + len(self.log) // _CHANGE
 
     def add_changes(self, index: int, digests: bytes) -> None:
         """Add changes of tasks of a checkpoint to the log."""
-        size = len(digests)
         prefix = index.to_bytes(_INDEX, "big")
-        for start in range(0, size, DIGEST):
+        for start in range(0, len(digests), DIGEST):
             digest = digests[start : start + DIGEST]
             self.log += prefix
             self.log += digest
@@ -119,9 +117,7 @@ class RunCursor:
         end: int,
     ) -> Iterator[tuple[TaskLocation, bytes]]:
         """Yield the location and the key of each changed task in a part of the log."""
-        log_begin = begin * _CHANGE
-        log_end = end * _CHANGE
-        log = bytes(self.log[log_begin:log_end])
+        log = bytes(self.log[begin * _CHANGE : end * _CHANGE])
         for start in range(0, len(log), _CHANGE):
             change = log[start : start + _CHANGE]
             index = int.from_bytes(change[:_INDEX], "big")
@@ -200,8 +196,7 @@ class StoreReader:
         return {record.namespace: record for record in records}
 
     def _run_row(self, namespace: NamespaceRecord) -> RunRow:
-        address = Address(namespace.thread_id)
-        owner = self._leases.owner(address)
+        owner = self._leases.owner(Address(namespace.thread_id))
         newest = self._checkpoint(namespace, namespace.newest or "")
         states = self._states(
             newest,
@@ -306,8 +301,7 @@ class StoreReader:
         changed = run.changed(first - run.first, mark - run.first)
         rows = self._tasks.rows(changed)
         # A reader that was behind reads once more: calls may have changed since.
-        is_behind = run.was_behind or bool(run.behind)
-        is_more = is_behind or mark < run.mark
+        is_more = run.was_behind or bool(run.behind) or mark < run.mark
         return CallChanges(
             mark=mark,
             is_whole=is_whole,
@@ -333,8 +327,7 @@ class StoreReader:
         run = self._runs.pop(thread_id, None)
         if run is None or not self._update(run, thread_id):
             # A result was taken back, or another run has begun: read all again.
-            namespaces = self._namespaces(thread_id)
-            for namespace in namespaces.values():
+            for namespace in self._namespaces(thread_id).values():
                 self._newest.pop(namespace.prefix, None)
             run = RunCursor()
             self._update(run, thread_id)
@@ -363,10 +356,9 @@ class StoreReader:
                 run.store_mark = -1
             if tasks.is_taken_back:
                 return False
-            digests = bytes(tasks.changes)
+            remaining -= len(tasks.changes) // DIGEST
+            run.add_changes(index, bytes(tasks.changes))
             tasks.changes.clear()
-            remaining -= len(digests) // DIGEST
-            run.add_changes(index, digests)
             if not tasks.is_behind:
                 run.finish_first(is_last=is_last)
         return True
@@ -394,11 +386,9 @@ class StoreReader:
         store_mark = self.mark()
         if store_mark == run.store_mark:
             return True
-        owner = self._leases.owner(Address(thread_id))
-        run.is_held = owner is not None
+        run.is_held = self._leases.owner(Address(thread_id)) is not None
         namespaces = self._namespaces(thread_id)
-        for name in sorted(namespaces):
-            namespace = namespaces[name]
+        for _, namespace in sorted(namespaces.items()):
             if not self._find_checkpoints_of(run, namespace):
                 return False
         run.store_mark = store_mark
@@ -425,8 +415,7 @@ class StoreReader:
         if known_index is not None:
             if oldest is not None and not _continues(oldest, known_id):
                 return False
-            is_last = known_id != namespace.newest
-            run.behind.append((known_index, is_last))
+            run.behind.append((known_index, known_id != namespace.newest))
         if oldest is not None:
             run.newest[namespace.namespace] = newest_index
         return True
@@ -474,8 +463,7 @@ class StoreReader:
             call_id: The id of the call.
             at: The checkpoint from which the call started; None for any of the run.
         """
-        locations = self._locations(thread_id, at)
-        return self._tasks.call(locations, call_id)
+        return self._tasks.call(self._locations(thread_id, at), call_id)
 
     def output(
         self,
@@ -487,8 +475,7 @@ class StoreReader:
 
         The arguments are those of `call`.
         """
-        locations = self._locations(thread_id, at)
-        return self._tasks.output(locations, call_id)
+        return self._tasks.output(self._locations(thread_id, at), call_id)
 
     def _locations(
         self,
@@ -522,9 +509,8 @@ class StoreReader:
         here = Owner.me()
         if (owner.host, owner.namespace) == (here.host, here.namespace):
             for worker in state["workers"]:
-                pid = worker["pid"]
-                worker["memory"] = memory_of(pid)
-                worker["cpu"] = cpu_of(pid)
+                worker["memory"] = memory_of(worker["pid"])
+                worker["cpu"] = cpu_of(worker["pid"])
         return {
             "thread_id": thread_id,
             "host": owner.host,

@@ -409,6 +409,32 @@ def test_a_takeover_waits_for_a_run_that_is_removing_its_lease(path):
             raise AssertionError("two runs hold one thread")
 
 
+TAKES_OVER_SLOWLY = """
+    from flowpregel import _fault
+    os.environ[_fault.FAULT] = "lease.replaced:1:stop"
+    _fault.arm()
+    with LMDBSaver(path) as saver, saver.lease("t", on_conflict="takeover"):
+        pass
+"""
+"""For `start`: takes a lease over, and is stopped before it has a file of its own."""
+
+
+def test_a_takeover_that_is_overtaken_has_ended_the_owner_all_the_same(path):
+    """A third run may get the lease first: it must not commit beside the old owner."""
+    with LMDBSaver(path) as saver, saver.lease("t") as old:
+        commit(saver, 0, fence=old.fence)
+        process = start(TAKES_OVER_SLOWLY, path)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            with saver.lease("t") as third:
+                with pytest.raises(LeaseLostError):
+                    commit(saver, 1, fence=old.fence)
+                commit(saver, 1, fence=third.fence)
+        finally:
+            process.kill()
+            process.communicate()
+
+
 def test_a_run_that_cannot_remove_its_lease_gives_it_back_all_the_same(path):
     """The next run gets it at once, and does not take the one before for dead."""
     process = is_stopped_while_it_ends(path, "lease.remove")
