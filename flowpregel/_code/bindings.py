@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any
 
 _MISSING = object()
+_VARIABLES = attrgetter("__dict__")
 _PARTS = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _CONTENT = attrgetter("cell_contents")
 
@@ -59,6 +60,22 @@ class Bindings:
         self._owners.setdefault(id(variables), owner)
         found = variables.get(name, _MISSING)
         self._names.setdefault(id(variables), {})[name] = found, text
+
+    def note_attributes(self, class_: type, names: Iterable[str]) -> None:
+        """Note what the attributes *names* of a class refer to."""
+        variables = vars(class_)
+        values = {}
+        for name in names:
+            values[name] = variables.get(name, _MISSING)
+        if not values:
+            return
+        read = _Read(
+            class_,
+            _VARIABLES,
+            values.values(),
+            names=tuple(values),
+        )
+        self._reads.append(read)
 
     def note_function(self, function: types.FunctionType) -> None:
         """Note the code, the defaults and the cells of *function*."""

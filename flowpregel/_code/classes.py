@@ -95,7 +95,7 @@ def class_content(class_: type) -> Iterator[tuple[str, Any]]:
     if "__pydantic_decorators__" in variables:
         yield from _pydantic_content(class_)
     for name, value in sorted(variables.items()):
-        if name not in members and _counts(class_, name, value):
+        if name not in members and is_content(class_, name, value):
             # A function, a static one and a class method may wrap the same function.
             yield f"{name} {type(value).__qualname__}", value
 
@@ -109,7 +109,7 @@ def _annotations(class_: type) -> list[Any]:
         return []
 
 
-def _counts(class_: type, name: str, value: Any) -> bool:
+def is_content(class_: type, name: str, value: Any) -> bool:
     """Return whether an attribute of a class is neither derived nor written for
     people.
     """

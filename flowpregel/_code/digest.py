@@ -25,7 +25,9 @@ from weakref import WeakKeyDictionary
 
 from flowpregel._code import values
 from flowpregel._code.bindings import Bindings, reference_to
+from flowpregel._code.class_bodies import attributes_set
 from flowpregel._code.classes import class_content, is_importable
+from flowpregel._code.own_state import set_by_call
 from flowpregel._code.source import Found, rebound_by, source_file
 from flowpregel._code.tree import constant_text
 
@@ -143,6 +145,12 @@ def _shortened(text: str) -> str:
     return f"{len(text)} characters: {digest.hexdigest()}"
 
 
+def _last_names(text: str) -> tuple[str, str]:
+    """Return the owner and the name in ``settings.A.k``: A and k."""
+    owner, _, name = text.rpartition(".")
+    return owner.rpartition(".")[2], name
+
+
 _OF_BODIES: WeakKeyDictionary[types.FunctionType, CodeDigest] = WeakKeyDictionary()
 _MOST_BODIES = 1_000
 
@@ -222,10 +230,20 @@ class _Reader:
         """By name, the module, or a function of it: what its variables are read from
         later.
         """
+        self._classes: list[tuple[_Unit, type, Found]] = []
+        """Classes of which the attributes that were set are still to be written."""
         self._state: set[str] = set()
         """What code rebinds while it runs, as a `Found` has it."""
         self._is_fixed = True
+        self._is_near = functools.cache(self._belongs)
+        self._rebound = functools.cache(self._names_rebound)
+        self._begin_at(root)
+
+    def _begin_at(self, root: Any) -> None:
+        """Find out where the root is at home, and make it the first unit."""
         self._root = values.peeled(root)
+        self._own_state = set_by_call(self._root)
+        """The attributes that a call sets, by the id of their object."""
         home = values.home_of(self._root)
         module = values.module_of(home)
         self._learn(home)
@@ -238,16 +256,17 @@ class _Reader:
         # A notebook has no file; it imports from the working folder.
         file = os.path.abspath(variables.get("__file__") or "notebook")
         self._folder = os.path.join(os.path.dirname(file), "")
-        self._is_near = functools.cache(self._belongs)
-        self._rebound = functools.cache(self._names_rebound)
         if self._unit_of(self._root) is None:
             self._add(0, f"{module}:{values.qualname(home)}(...)", self._root)
 
     def read(self) -> CodeDigest:
         """Return the digest of the root and of all that it leads to."""
-        parts, sources = dict[str, str](), list[str]()
         for unit in self._order:  # it grows meanwhile
             self._fill(unit)
+            if unit is self._order[-1]:
+                self._write_attributes_set()
+        parts, sources = dict[str, str](), list[str]()
+        for unit in self._order:
             name = unit.name
             while name in parts:
                 name += "'"
@@ -365,8 +384,32 @@ class _Reader:
                     cells |= values.cells_of(method)
                     self._bindings.note_function(method)
                 self._refer(unit, found, class_.__module__, cells)
+                self._classes.append((unit, class_, found))
                 return True
         return False
+
+    def _write_attributes_set(self) -> None:
+        """Write what was set in classes, as ``A.k = 5``, after their bodies had run.
+
+        It comes after all else, since it is no code but state if any function sets it.
+        That leads to further units perhaps.
+        """
+        classes = self._classes
+        self._classes = []
+        for unit, class_, definition in classes:
+            setters = {class_.__name__, "cls", "__class__"}
+            state = self._filled | definition.filled
+            for path in self._state:
+                owner, name = _last_names(path)
+                if owner in setters:
+                    state.add(name)
+            bound = definition.attributes
+            for name, value in attributes_set(class_, bound):
+                if name not in state:
+                    unit.tokens.append(f"|{name} was set=")
+                    self._write(value, unit)
+            names = sorted(bound.keys() - state)
+            self._bindings.note_attributes(class_, names)
 
     def _refer(
         self, unit: _Unit, found: Found, home: str, cells: Mapping[str, Any]
@@ -547,7 +590,8 @@ class _Reader:
         if values.is_record(value) and (
             self._is_near(kind.__module__) or dataclasses.is_dataclass(value)
         ):
-            self._write(object.__getstate__(value), unit)
+            state = object.__getstate__(value)
+            self._write(self._without_own_state(value, state), unit)
             return
         is_named = isinstance(value, values.NAMED) and not values.is_bound(value)
         if is_named or isinstance(value, types.MethodType):
@@ -561,7 +605,30 @@ class _Reader:
         elif isinstance(parts, str):
             unit.tokens.append(f"{parts};")
         else:
-            self._write_parts(parts, unit)
+            remaining = self._parts_without_own_state(value, parts)
+            self._write_parts(remaining, unit)
+
+    def _parts_without_own_state(
+        self,
+        value: Any,
+        parts: Any,
+    ) -> Any:
+        """Return the parts that make an object, without its own state."""
+        if id(value) not in self._own_state:
+            return parts
+        states = [self._without_own_state(value, part) for part in parts[2:]]
+        return (*parts[:2], *states)
+
+    def _without_own_state(self, value: Any, state: Any) -> Any:
+        """Return the *state* of an object without what a call of it sets, if it is the
+        root's.
+        """
+        names = self._own_state.get(id(value))
+        if names is None or not isinstance(state, dict | tuple):
+            return state
+        if isinstance(state, tuple):  # with slots
+            return tuple(self._without_own_state(value, part) for part in state)
+        return {name: state[name] for name in state if name not in names}
 
     def _parts_of(self, value: Any) -> Any:
         """Return what pickle would make of *value*; None if its content cannot be

@@ -15,9 +15,10 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import CodeType
+from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
+from flowpregel._code.class_bodies import bound_by
 from flowpregel._code.tree import FUNCTIONS, written
 from flowpregel._code.values import is_ours
 
@@ -37,6 +38,8 @@ class Found(NamedTuple):
     """The names of containers that it fills, as in ``rows.append(row)`` and ``rows[0] =
     row``.
     """
+    attributes: Mapping[str, Any] = MappingProxyType({})
+    """The names that a class binds in its body: see `bound_by`."""
     rebound: frozenset[str] = frozenset()
     """What it binds outside of itself: ``"nonlocal n"``, and ``"settings.n"``. Without
     a source the names that are ``global`` are among them; with one, the file knows
@@ -52,12 +55,18 @@ _FILLS = re.compile(
 )
 _NONLOCAL = re.compile(r"\bnonlocal +(\w[\w, ]*)")
 _SETS = re.compile(r"\b(\w+(?:\.\w+)+) *(?:[-+*/%@&|^]|//|\*\*|<<|>>)?=(?!=)")
+_SETS_OF_TYPE = re.compile(
+    r"\btype\(\w+\)(\.\w+) *(?:[-+*/%@&|^]|//|\*\*|<<|>>)?=(?!=)"
+)
 
 
 def _rebound_in(source: str) -> frozenset[str]:
     """Return what a definition binds outside of itself, as `Found` has it."""
     names = re.findall(r"\w+", " ".join(_NONLOCAL.findall(source)))
-    return frozenset({*_SETS.findall(source), *(f"nonlocal {name}" for name in names)})
+    of_types = (f"cls{name}" for name in _SETS_OF_TYPE.findall(source))
+    return frozenset(
+        {*_SETS.findall(source), *of_types, *(f"nonlocal {name}" for name in names)}
+    )
 
 
 def rebound_by(code: CodeType) -> frozenset[str]:
@@ -71,6 +80,58 @@ def rebound_by(code: CodeType) -> frozenset[str]:
             found.add(f"nonlocal {name}")
     inner = (each for each in code.co_consts if isinstance(each, CodeType))
     return frozenset(found.union(*map(rebound_by, inner)))
+
+
+class AttributesUsed(NamedTuple):
+    """The attributes of an object that one of its own methods names."""
+
+    names: frozenset[str]
+    stored: frozenset[str]
+    """The ones that it sets, or containers among them that it fills."""
+
+
+def attributes_used(method: FunctionType) -> AttributesUsed:
+    """Return the attributes that *method* names, as in ``self.count``."""
+    code = method.__code__
+    if not code.co_argcount:
+        return AttributesUsed(frozenset(), frozenset())
+    with _LOCK:
+        lines = linecache.getlines(
+            code.co_filename,
+            method.__globals__,
+        )
+    first = code.co_firstlineno - 1
+    last = _last_line(code)
+    text = "".join(lines[first:last])
+    if not text:
+        # Without a source, any attribute that is named may be set.
+        known = frozenset(code.co_names)
+        return AttributesUsed(known, known)
+    owner = code.co_varnames[0]
+    names = set(re.findall(rf"\b{owner}\.(\w+)", text))
+    if re.search(rf"\b{owner}\(", text):
+        names.add("__call__")
+    stored: set[str] = set()
+    for path in _rebound_in(text):
+        attribute = path.removeprefix(f"{owner}.")
+        stored.add(attribute.partition(".")[0])
+    for containers in _FILLS.findall(text):
+        stored.update(containers)
+    return AttributesUsed(
+        frozenset(names),
+        frozenset(names & stored),
+    )
+
+
+def _last_line(code: CodeType) -> int:
+    """Return the number of the last line of a function."""
+    last = code.co_firstlineno
+    for _, _, line in code.co_lines():
+        last = max(last, line or 0)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            last = max(last, _last_line(constant))
+    return last
 
 
 class SourceFile:
@@ -134,7 +195,10 @@ class SourceFile:
                     }
                     meaning, names = written(node, self._is_ours)
                     rebound = _rebound_in(source)
-                    return Found(meaning, names, source, frozenset(filled), rebound)
+                    bound = bound_by(node)
+                    return Found(
+                        meaning, names, source, frozenset(filled), bound, rebound
+                    )
         return None
 
     def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:

@@ -48,6 +48,8 @@ def plan_call(
     if call.asked is not None and not body.caller:
         body.caller = replay.digest_of_caller(caller)
     identity, record = identify_call(caller, call, place)
+    if call.asked is not None:
+        _note_unseen(run, call.asked)
     outcome: Outcome | None = None
     if record is not None and identity not in running:
         identity, outcome = _answered(run, place, caller, call, identity, record)
@@ -65,6 +67,19 @@ def plan_call(
         outcome = fail_call(task, too_deep(task.name))
     run.after.append(Resolve(call, outcome))
     return None
+
+
+def _note_unseen(
+    run: Run,
+    call: ids.Asked,
+) -> None:
+    """Note the values that the digest of the code of a call does not see."""
+    values = call.unseen
+    if not values:
+        return
+    unseen = run.going_on.unseen
+    name = call.name
+    unseen[name] = values
 
 
 def identify_call(

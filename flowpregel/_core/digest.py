@@ -15,7 +15,7 @@ import marshal
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import chain
 from pickle import PickleBuffer
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType
+from types import FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 from flowpregel._code.classes import is_importable
@@ -174,10 +174,6 @@ class SharedSpace:
         self._ends = ends
         self._functions = functions
         self._version = version
-        self._has_state = not all(map(_is_plain_function, functions))
-        """Whether one is an instance that can be called: a call may change its
-        attributes.
-        """
         self._known: tuple[str, ...] = ()
         self._codes: list[CodeDigest] = []
         """The digests that it was made of."""
@@ -205,10 +201,7 @@ class SharedSpace:
     def _holds(self, run: Hashable) -> bool:
         if not all(code.bindings.hold() for code in self._codes):
             return False
-        # A counter in an instance is no other code: its state counts as it was first
-        # read.
-        is_read_once = self._has_state or all(code.is_fixed for code in self._codes)
-        return is_read_once or run in self._asked_by
+        return all(code.is_fixed for code in self._codes) or run in self._asked_by
 
     def _read(self) -> tuple[str, ...]:
         codes = (
@@ -234,11 +227,6 @@ class SharedSpace:
             parts.append(code.digest)
         self._codes = codes
         return (*parts, *self._ends)
-
-
-def _is_plain_function(target: Any) -> bool:
-    """Return whether *target* has no state of its own that a call of it may change."""
-    return isinstance(unwrapped(target), FunctionType | BuiltinFunctionType | type)
 
 
 def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:

@@ -148,6 +148,10 @@ class Asked(NamedTuple):
     """What the digest of its arguments may have been under a name that its task has
     adopted.
     """
+    unseen: str = ""
+    """The values that its code refers to and whose content the digest of code does not
+    see: the call may be made in another process than the one that says so.
+    """
 
 
 class CallRecord(NamedTuple):

@@ -45,6 +45,8 @@ class Program:
     """Returns what channels hold, given what a checkpoint kept, perhaps of an older
     program.
     """
+    reducers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """The functions that fold the writes to channels, by the names of these."""
     untracked: frozenset[str] = frozenset()
     """The channels that no checkpoint keeps, and that no `Send` may carry along."""
 
@@ -81,6 +83,11 @@ def compile_program(
             for key, item in channels.items()
             if type(item).finish is not BaseChannel.finish
         ),
+        reducers={
+            key: reducer
+            for key, item in channels.items()
+            if (reducer := item.folds_with) is not None
+        },
         untracked=frozenset(
             key for key, item in channels.items() if not item.is_tracked
         ),
@@ -127,6 +134,8 @@ class Options:
     next_version: Callable[[Version | None, int], Version] = next_version
     keeps_deltas: bool = True
     keeps_arguments: bool = False
+    keeps_attempts: bool = True
+    """Whether how nodes ran is kept beside what they wrote."""
     fence: int | None = None
     on_code_change: Literal["keep", "rerun", "error"] = "keep"
     on_unreadable: UnreadablePolicy = "error"

@@ -12,7 +12,7 @@ among it, is compared by what its `Ran` says: nothing has to run for that.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any, Literal, TypeAlias
@@ -26,8 +26,10 @@ from flowpregel._code.digest import (
     code_of,
     tasks_named_by,
 )
-from flowpregel._core import ids, records
+from flowpregel._core import code_around, ids, records
+from flowpregel._core.code_around import CodeAround
 from flowpregel._core.ids import CODE_DIGITS, Ran, Span, UsedResults
+from flowpregel._core.program import Program
 from flowpregel._core.records import Kind, Node, Task, Write
 from flowpregel._core.stream_events import outputs
 from flowpregel._tracebacks import whole_text
@@ -63,12 +65,32 @@ def _read_code(node: Node) -> tuple[list[CodeDigest], str]:
         return codes, ""
     code = ids.digest(*(each.digest for each in codes))[:CODE_DIGITS]
     SOURCES[code] = "\n".join(each.source for each in codes)
+    # The run of a graph gives the notices for its nodes.
+    if node.role != "graph":
+        _note_unseen(code, codes)
     return codes, code
 
 
-def ran_of(task: Task, writes: Sequence[Write]) -> Ran | None:
-    """Return how *task* ran that ended with *writes*; None: its executor does not
-    say.
+def _note_unseen(code: str, digests: Iterable[CodeDigest]) -> None:
+    """Note the values that *digests*, which are those of *code*, do not see."""
+    values: list[str] = []
+    for digest in digests:
+        values.extend(digest.unseen)
+    if values:
+        UNSEEN[code] = " and ".join(values)
+
+
+def ran_of(
+    task: Task,
+    writes: Sequence[Write],
+    parts: CodeAround,
+) -> Ran | None:
+    """Return how *task* ran; None: that is not known.
+
+    Args:
+        task: The task.
+        writes: Its writes.
+        parts: The code that works beside the nodes of the program.
     """
     if task.span is None:
         return None
@@ -78,10 +100,7 @@ def ran_of(task: Task, writes: Sequence[Write]) -> Ran | None:
         error, call = task.failed[-1][3], task.call
     elif task.kind is not Kind.CALL and outputs(writes):
         code = code_of_node(task.node)
-        if task.body is not None:
-            used = tuple(
-                (name, digest, n) for (name, digest), n in task.body.used.items()
-            )
+        used = _used_by(task, writes, parts)
     return Ran(
         name=task.node.name,
         began=span.began,
@@ -99,6 +118,23 @@ def ran_of(task: Task, writes: Sequence[Write]) -> Ran | None:
         code=code,
         used=used,
     )
+
+
+def _used_by(
+    task: Task,
+    writes: Sequence[Write],
+    parts: CodeAround,
+) -> tuple[UsedResults, ...]:
+    """Return the results that a task used, and the code that worked beside it."""
+    results: list[UsedResults] = []
+    if task.body is not None:
+        for (name, digest), count in task.body.used.items():
+            results.append((name, digest, count))
+    channels: dict[str, None] = {}
+    for channel, _ in writes:
+        channels[channel] = None
+    results.extend(parts.used_by(task.node, channels))
+    return tuple(results)
 
 
 def note_failed(task: Task, error: BaseException) -> None:
@@ -144,11 +180,12 @@ class CodeComparison:
     they name.
 
     Args:
-        nodes: The nodes of the program, by name.
+        program: The program of the nodes.
     """
 
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self._nodes = nodes
+    def __init__(self, program: Program) -> None:
+        self._nodes = program.nodes
+        self._around = CodeAround(program)
         self._counts: Counter[tuple[str, str, str]] = Counter()
         """The numbers of results of other code, by name and both digests."""
         self._policies: dict[str, CodePolicy | None] = {}
@@ -174,7 +211,10 @@ class CodeComparison:
             self._counts[ran.name, ran.code, now] += 1
         if ran.used and ran.name not in self._tasks:
             self._tasks[ran.name] = [*tasks_of(node)]
+        self._add_around(node, ran)
         for name, code, count in ran.used:
+            if name.startswith(code_around.NAMES):
+                continue
             known = [task for task in self._tasks[ran.name] if is_named(task, name)]
             if not known and not code.startswith(_VERSION):
                 self.unknown.add(name)
@@ -182,6 +222,16 @@ class CodeComparison:
                 self._counts[name, code, known[0].code] += count
                 self._policies[name] = known[0].options.on_code_change
         return self._counts.total() > before
+
+    def _add_around(self, node: Node, ran: Ran) -> None:
+        """Compare the code that worked beside a node."""
+        reducers = self._around.program.reducers
+        results = self._around.used_by(node, reducers)
+        present = {name: code for name, code, _ in results}
+        for name, code, count in ran.used:
+            now = present.get(name, code)
+            if now != code:
+                self._counts[name, code, now] += count
 
     @property
     def changes(self) -> list[CodeChange]:
@@ -206,19 +256,13 @@ def is_named(task: Any, name: str) -> bool:
     return name == task.name or name in task.node.adopts
 
 
-def unseen_notices(used: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield a notice for each task whose code refers to what its digest does not see.
-
-    Args:
-        used: The names of tasks whose results were used, and the digests of their code.
-    """
-    for name, code in used:
-        if code in UNSEEN:
-            yield (
-                f"the code of {name!r} refers to {UNSEEN[code]}, whose content the "
-                "digest of code "
-                "cannot see: an edit of it is not noticed; version= pins it"
-            )
+def unseen_notice(name: str, values: str) -> str:
+    """Return the notice for code that refers to *values* without content."""
+    return (
+        f"the code of {name!r} refers to {values}, whose content the digest of code "
+        "cannot see: "
+        "an edit of it is not noticed; of a task, version= pins it"
+    )
 
 
 def first_difference(recorded: str, now: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.commands import Callee
 from flowpregel._core.ids import (
@@ -18,6 +18,7 @@ from flowpregel._core.ids import (
     QuestionRecord,
     Ran,
     Span,
+    UsedResults,
 )
 from flowpregel._text import described
 from flowpregel._tracebacks import linked
@@ -62,6 +63,12 @@ CONTROL_WRITES = frozenset(
 SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
+
+MADE_BY = "made_by"
+"""Under this name metadata keep which code made a checkpoint (the fields of a
+`MadeBy`), where how nodes ran is not kept beside what they wrote: at the exit of a run,
+and by other savers. Never shown.
+"""
 
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 
@@ -416,6 +423,36 @@ class PendingWrite:
     channel: str
     value: Any
 
+
+class MadeBy(NamedTuple):
+    """The code of the nodes that led to a checkpoint from the one before it."""
+
+    at_exit: bool
+    """Whether it was kept at an exit: no state is kept that nodes started from."""
+    is_whole: bool
+    """Whether they are all nodes of their run."""
+    nodes: tuple[tuple[str, str, tuple[UsedResults, ...]], ...]
+    """The name, the digest of the code, and the used results of each node."""
+
+    def attempts(self) -> list[Ran]:
+        """Return how the nodes ran: nothing of that is known but their code."""
+        attempts = []
+        for name, code, used in self.nodes:
+            attempt = Ran(
+                name=name,
+                began=0,
+                seconds=0.0,
+                attempts=1,
+                executor="",
+                pid=0,
+                code=code,
+                used=tuple(used),
+            )
+            attempts.append(attempt)
+        return attempts
+
+
+UNKNOWN_CODE = MadeBy(at_exit=False, is_whole=False, nodes=())
 
 KeptRan: TypeAlias = tuple[str, str, Ran]
 """(task id, task path, how it ran)."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpregel import errors
+from flowpregel._code.digest import UNSEEN
 from flowpregel._core import ids, records
 from flowpregel._core.barrier import Applied, Writes, apply, breaks_before, due_nodes
+from flowpregel._core.code_around import CodeAround
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import (
@@ -32,7 +34,7 @@ from flowpregel._core.provenance import (
     OtherCodeNotice,
     note_failed,
     ran_of,
-    unseen_notices,
+    unseen_notice,
 )
 from flowpregel._core.records import (
     Batch,
@@ -100,6 +102,8 @@ class GoingOn:
     """By task, how many calls were looked up in vain without fields that classes may
     have gained, since one of them was found.
     """
+    unseen: dict[str, str] = field(default_factory=dict)
+    """The values that no digest of code sees, by the name of the task or node."""
     noted: set[str] = field(default_factory=set)
     """The notices that were given already."""
     codes: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -126,7 +130,9 @@ class GoingOn:
                 "the record, "
                 f"{self.anew:,} run anew, {self.not_asked:,} not asked for"
             )
-        return [Emit("notices", line) for line in (*lines, *unseen_notices(self.used))]
+        for name, values in self.unseen.items():
+            lines.append(unseen_notice(name, values))
+        return [Emit("notices", line) for line in lines]
 
 
 @dataclass(slots=True, eq=False)
@@ -172,6 +178,12 @@ class Run:
     """
     gathered: list[TaskWrites] = field(default_factory=list)
     """The pending writes to keep with the next batch."""
+    unkept: list[Ran] = field(default_factory=list)
+    """The attempts of nodes since the newest checkpoint that no writes keep."""
+    ended: list[Ran] = field(default_factory=list)
+    """The same of this superstep."""
+    has_unkept_input: bool = False
+    """Whether the input of this run is not kept either."""
     unsaved: Applied | None = None
     """What changed since the newest checkpoint that is kept."""
     output: Any = None
@@ -184,6 +196,8 @@ class Run:
     id.
     """
     going_on: GoingOn = field(default_factory=GoingOn)
+    code_around: CodeAround = field(init=False)
+    """The code that works beside the nodes."""
     claimed: set[CacheKey] = field(default_factory=set)
     """The shared results that were this run's to compute."""
     after: list[Effect] = field(default_factory=list)
@@ -192,6 +206,9 @@ class Run:
     """Whether nothing is kept before the run ends."""
     stopped: Stopped | None = None
     """Whether it was asked to end, and how."""
+
+    def __post_init__(self) -> None:
+        self.code_around = CodeAround(self.program)
 
     @property
     def has_free_answer(self) -> bool:
@@ -257,6 +274,12 @@ class Run:
                 for name, value in writes
                 if name not in untracked
             )
+        if (
+            ran is not None
+            and (ran.code or ran.used)
+            and (self.at_exit or not self.options.keeps_attempts)
+        ):
+            self.ended.append(ran)
         if self.options.address is not None and kept:
             self.gathered.append(
                 TaskWrites(self.checkpoint_id, task_id, path, kept, ran, failed)
@@ -279,12 +302,25 @@ class Run:
                 task.parent.body.recorded[task.id] = own_copy(tuple(writes))
         if is_failure and task.span is not None:
             note_failed(task, writes[0][1])
-        ran = None if self.options.address is None else ran_of(task, writes)
+        ran = None
+        if self.options.address is not None:
+            ran = ran_of(task, writes, self.code_around)
+        if ran is not None and UNSEEN:
+            self._note_unseen(ran)
         failed = None
         is_failure &= not isinstance(writes[0][1], errors.TaskCancelled)
         if is_failure and task.node.is_task and self.options.keeps_arguments:
             failed = FailedCall(task.node.home, task.input, task.node.redacted)
         self.keep(task.id, task.path, writes, ran, failed)
+
+    def _note_unseen(self, ran: Ran) -> None:
+        """Note the values that the digests of the code behind a result do not see."""
+        codes = {name: code for name, code, _ in ran.used}
+        codes[ran.name] = ran.code
+        for name, code in codes.items():
+            values = UNSEEN.get(code)
+            if values is not None:
+                self.going_on.unseen[name] = values
 
     def drop_saved(self, task: Task) -> None:
         """Forget what *task* has saved, which is not needed any more."""
@@ -388,6 +424,8 @@ class Run:
         checkpoint = None
         self.source = source
         self.pending, self.left, self.placed, self.going_on.asked = {}, None, None, 0
+        self.unkept += self.ended
+        self.ended = []
         if self.options.address is None:
             self.unsaved = None
         else:
@@ -396,6 +434,7 @@ class Run:
             self.checkpoint_id = ids.checkpoint_id(self.now, self.step)
             if self.at_exit:
                 # The barrier consumed them before they were kept.
+                self.has_unkept_input |= source == "input"
                 self.gathered.clear()
             else:
                 checkpoint = self.make_checkpoint(self.step, follows)
@@ -424,6 +463,7 @@ class Run:
                     saved = type(saved)(map(self.tracked, saved))
                 if saved is not MISSING:
                     values[name] = saved
+        keeps_code = self.at_exit or not self.options.keeps_attempts
         return Checkpoint(
             id=self.checkpoint_id,
             parent_id=self.parent_id,
@@ -438,9 +478,24 @@ class Run:
             else tuple(sorted(self.updated)),
             values=values,
             deltas=deltas,
-            metadata=self.options.metadata,
+            metadata=self._with_code() if keeps_code else self.options.metadata,
             follows=follows,
         )
+
+    def _with_code(self) -> Mapping[str, Any]:
+        """Return the metadata of a checkpoint with the code that made it."""
+        nodes = [(ran.name, ran.code, ran.used) for ran in self.unkept]
+        made_by = records.MadeBy(
+            self.at_exit,
+            self.has_unkept_input,
+            tuple(nodes),
+        )
+        self.unkept = []
+        self.has_unkept_input = False
+        return {
+            **self.options.metadata,
+            records.MADE_BY: tuple(made_by),
+        }
 
     def leave(self, follows: int) -> list[Effect]:
         """Return what keeps what is not kept yet: with ``durability="exit"`` that is

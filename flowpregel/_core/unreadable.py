@@ -55,6 +55,39 @@ def check_policy(policy: UnreadablePolicy, error: ValueEncodingError) -> None:
         raise error
 
 
+def with_input(
+    saved: Saved,
+    channel: Any,
+    value: Any,
+    policy: UnreadablePolicy,
+) -> Saved:
+    """Return *saved* with the input *value* in the place of an unreadable one.
+
+    Args:
+        saved: A checkpoint.
+        channel: The name of the channel of the input; anything else: there is none.
+        value: The input of now; None: there is none.
+        policy: Whether it takes the place of the recorded one.
+
+    Raises:
+        ValueEncodingError: The recorded input is unreadable, and remains so.
+    """
+    if not isinstance(channel, str):
+        return saved
+    values = saved.checkpoint.values
+    recorded = values.get(channel)
+    if not isinstance(recorded, Unreadable):
+        return saved
+    if value is None or policy == "error":
+        recorded.error.add_note(
+            "with on_unreadable='rerun' an input that is given takes its place"
+        )
+        raise recorded.error
+    replaced = {**values, channel: value}
+    checkpoint = replace(saved.checkpoint, values=replaced)
+    return replace(saved, checkpoint=checkpoint)
+
+
 def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
     """Return *saved* without the tasks that are made anew, since what they wrote is
     unreadable.
@@ -65,6 +98,12 @@ def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
         ValueEncodingError: What cannot be read cannot, or is not to be, made anew.
     """
     if (error := error_in(saved.checkpoint.values.values())) is not None:
+        if policy == "rerun":
+            error.add_note(
+                "on_unreadable='rerun' makes calls and nodes anew, not what channels "
+                "hold; "
+                "an input takes the place of the recorded one with run(..., id=)"
+            )
         raise error
     if error_in(write.value for write in saved.writes) is None:
         return saved

@@ -5,7 +5,7 @@ forms.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from enum import Enum
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
@@ -46,6 +46,11 @@ class BaseChannel(Generic[Value, Update], ABC):
 
     is_tracked: ClassVar[bool] = True
     """Whether checkpoints keep the value, and a `Send` may carry it."""
+
+    @property
+    def folds_with(self) -> Callable[..., Any] | None:
+        """The function of the user's that folds what is written, if there is one."""
+        return None
 
     def __init__(self, typ: Any, key: str = "") -> None:
         self.typ = typ

@@ -51,6 +51,10 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
         self.operator = operator
         self.value = self._start()
 
+    @property
+    def folds_with(self) -> Callable[..., Any] | None:
+        return self.operator
+
     def _start(self) -> Any:
         try:
             return self.typ()

@@ -72,6 +72,10 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         self.reducer = reducer
         self.snapshot_frequency = snapshot_frequency
 
+    @property
+    def folds_with(self) -> Callable[..., Any] | None:
+        return self.reducer
+
     def update(self, values: Sequence[Update]) -> bool:
         """Fold the writes in one call of the reducer, or take the `Overwrite` among
         them.

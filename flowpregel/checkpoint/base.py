@@ -105,6 +105,8 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
 
     keeps_deltas: ClassVar[bool] = True
     """Whether `commit` keeps deltas; where not, the engine gives full values."""
+    keeps_attempts: ClassVar[bool] = False
+    """Whether it keeps how nodes ran beside what they wrote."""
     keeps_arguments: ClassVar[bool] = False
     """Whether `prepare` takes the arguments of calls that failed out of a batch, to
     keep them.
@@ -257,11 +259,12 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
         """
         return ""
 
-    def node_results(self, address: Address) -> Iterator[tuple[str, Ran]]:
+    def node_results(self, address: Address) -> Iterator[tuple[str | None, Ran]]:
         """Yield how each node ran whose writes led to a checkpoint, or are kept on it.
 
         They are those of its run, the last one first, each with the id of the
-        checkpoint that it started from. Nothing is decoded. By default there are none.
+        checkpoint that it started from; None: that is not kept. No result is decoded.
+        By default there are none.
 
         Args:
             address: The checkpoint.

@@ -18,11 +18,14 @@ from flowpregel._core.ids import Ran, caller_of
 from flowpregel._core.records import (
     CALLED,
     CONTROL_WRITES,
+    MADE_BY,
     RAN,
     RETURN,
+    UNKNOWN_CODE,
     Address,
     Checkpoint,
     DeltaHistory,
+    MadeBy,
     PendingWrite,
     Saved,
     Version,
@@ -50,7 +53,7 @@ again.
 """
 _MOST_HELD = 10_000
 """How many of them."""
-RESULT = "__end__"
+RESULT, INPUT = "__end__", "__start__"
 """The channel with what a workflow returned."""
 _FINISHED_CALL = {RETURN, CALLED}
 """What a task has left that is a finished call and nothing else: its result may stay
@@ -188,27 +191,34 @@ class Reader:
         saved = self.decoded(replace(copied, values={}, deltas={}))
         return Glance(saved, has_begun or saved.checkpoint.source == "input")
 
-    def node_results(self, address: Address) -> Iterator[tuple[str, Ran]]:
+    def node_results(self, address: Address) -> Iterator[tuple[str | None, Ran]]:
         """Yield how the nodes of a run ran, back from one of its checkpoints to its
         input.
         """
         identifier, is_edit = address.checkpoint_id, False
         while identifier is not None:
-            ends, source, parent = self.read(partial(self._ends, address, identifier))
+            ends, source, parent, made_by = self.read(
+                partial(self._ends, address, identifier)
+            )
             # An edit or a replay began anew where its parent's nodes had begun: it has
             # not what these wrote.
-            if not is_edit:
-                yield from ((identifier, ran) for ran in ends)
+            for ran in () if is_edit else ends:
+                yield identifier, ran
             is_edit = source in ("update", "fork")
-            identifier = None if source == "input" else parent
+            for ran in made_by.attempts():
+                yield None, ran
+            is_first = source == "input" or made_by.is_whole
+            identifier = None if is_first else parent
 
     # ------------------------------------------------------------ in a transaction
 
     def _ends(
         self, address: Address, identifier: str, transaction: Any
-    ) -> tuple[list[Ran], str, str | None]:
+    ) -> tuple[list[Ran], str, str | None, MadeBy]:
         """Return how nodes ran that wrote something on a checkpoint, its source and its
         parent.
+
+        And which code made it, if nothing is kept before it.
         """
         namespace = self.tables.namespace(transaction, address)
         key = (
@@ -218,7 +228,7 @@ class Reader:
         )
         data = self.tables.checkpoints.get(transaction, key) if key else None
         if data is None:
-            return [], "input", None  # it was dropped
+            return [], "input", None, UNKNOWN_CODE  # it was dropped
         ends = []
         for _, each in self.tables.writes.scan(transaction, key):
             task = WritesRecord(*self.tables.fields_of(each))
@@ -228,7 +238,15 @@ class Reader:
             if task.ran is not None and is_done and not caller_of(task.path):
                 ends.append(Ran(*task.ran))
         record = CheckpointRecord(*self.tables.fields_of(data))
-        return ends, record.source, record.parent_id
+        made_by = UNKNOWN_CODE
+        data = record.metadata.get(MADE_BY)
+        if data is not None:
+            fields = self.tables.codec.decode(
+                data,
+                "the metadata of a checkpoint",
+            )
+            made_by = MadeBy(*fields)
+        return ends, record.source, record.parent_id, made_by
 
     def find(
         self,
@@ -520,4 +538,6 @@ def _result_of(namespace: NamespaceRecord, channel: str) -> str:
     """Return the text that names the value of a channel in a message."""
     if channel == RESULT:
         return f"the result of thread {namespace.thread_id!r}"
+    if channel == INPUT:
+        return f"the input of thread {namespace.thread_id!r}"
     return f"a value of channel {channel!r} of thread {namespace.thread_id!r}"

@@ -12,18 +12,20 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 from flowpregel._code.digest import SOURCES
 from flowpregel._core.ids import CODE_DIGITS, FailedCall, Ran
 from flowpregel._core.records import (
     CALLED,
     CONTROL_WRITES,
+    MADE_BY,
     SAVED,
     Address,
     Batch,
     Checkpoint,
     Delta,
+    MadeBy,
     Saved,
     TaskWrites,
 )
@@ -76,6 +78,8 @@ class RecordSaver(BaseCheckpointSaver):
             output.
     """
 
+    keeps_attempts: ClassVar[bool] = True
+
     def __init__(
         self,
         tables: Tables,
@@ -122,18 +126,20 @@ class RecordSaver(BaseCheckpointSaver):
             return batch
         codec = self._tables.codec
         made = encode_batch(batch, codec.encode)
+        codes: list[str] = []
         for task in batch.writes:
             channel, called = task.writes[-1] if task.writes else ("", None)
-            codes = (
-                (called[2], called[5][:CODE_DIGITS])
-                if channel == CALLED and called
-                else ()
-            )
-            own = "" if task.ran is None else task.ran.code
-            for code in filter(None, (*codes, own)):
-                if code in SOURCES and code not in self._sources:
-                    source = zlib.compress(SOURCES[code].encode(errors="replace"))
-                    made.sources[code] = source[:_LONGEST_SOURCE]
+            if channel == CALLED and called:
+                codes += called[2], called[5][:CODE_DIGITS]
+            codes += [] if task.ran is None else _codes_behind(task.ran)
+        if batch.checkpoint is not None and MADE_BY in batch.checkpoint.metadata:
+            made_by = MadeBy(*batch.checkpoint.metadata[MADE_BY])
+            for ran in made_by.attempts():
+                codes += _codes_behind(ran)
+        for code in codes:
+            if code in SOURCES and code not in self._sources:
+                source = zlib.compress(SOURCES[code].encode(errors="replace"))
+                made.sources[code] = source[:_LONGEST_SOURCE]
         for task in made.writes:
             if isinstance(task.failed, FailedCall):
                 task.failed = arguments.encoded(
@@ -213,7 +219,7 @@ class RecordSaver(BaseCheckpointSaver):
     def source_of(self, code: str) -> str:
         return str(self._read(partial(self._tables.source, code=code)))
 
-    def node_results(self, address: Address) -> Iterator[tuple[str, Ran]]:
+    def node_results(self, address: Address) -> Iterator[tuple[str | None, Ran]]:
         return self._reader.node_results(address)
 
     def send_signal(self, thread_id: str, name: str, value: Any) -> None:
@@ -293,6 +299,13 @@ class RecordSaver(BaseCheckpointSaver):
 
 
 # ---------------------------------------------------------------- encoded
+
+
+def _codes_behind(ran: Ran) -> list[str]:
+    """Return the digests of the code behind a result."""
+    codes = [code for _, code, _ in ran.used]
+    codes.append(ran.code)
+    return codes
 
 
 @dataclass(slots=True)

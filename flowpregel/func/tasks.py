@@ -149,9 +149,9 @@ class TaskFunction(Generic[P, R]):
             lambda: self._digest(*self._spelling.of(args, kwargs))
         )
         earlier = self._earlier_digests(args, kwargs) if node.adopts else ()
-        return Asked(
-            self.name, digest, self._code_of(node), text, is_placed, files, earlier
-        )
+        code = self._code_of(node)
+        unseen = UNSEEN.get(code, "")
+        return Asked(self.name, digest, code, text, is_placed, files, earlier, unseen)
 
     def _earlier_digests(self, args: Any, kwargs: Any) -> tuple[str, ...]:
         """Return the digests that the arguments of a call may have had before the task
@@ -339,7 +339,10 @@ class TaskFunction(Generic[P, R]):
             # that of one.
             columns = tuple(zip(*items, strict=True))
             digest, files = with_files(lambda: self._digest(columns, {}))
-            asked = Asked(name, digest, self._code_of(node), text, files=files)
+            code = self._code_of(node)
+            asked = Asked(
+                name, digest, code, text, files=files, unseen=UNSEEN.get(code, "")
+            )
         made: TaskFuture[list[R]]
         made = scope.ends.call(
             self._chunk_node(node), Arguments((first, items), {}), asked

@@ -85,7 +85,7 @@ def kept_results(
     """Compare the results of nodes that led to a checkpoint with the code as it is
     now.
     """
-    comparison, first_checkpoint = CodeComparison(program.nodes), None
+    comparison, first_checkpoint = CodeComparison(program), None
     for identifier, ran in saver.node_results(saved.address):
         if comparison.add(ran):
             first_checkpoint = identifier

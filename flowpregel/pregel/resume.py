@@ -46,7 +46,7 @@ from flowpregel._core.ids import next_version
 from flowpregel._core.program import Options, Program, State, load_state
 from flowpregel._core.records import RUN_TASK_ID, Address, Saved, Task, Version, Write
 from flowpregel._core.run_state import Result
-from flowpregel._core.unreadable import check_policy, error_in, readable
+from flowpregel._core.unreadable import check_policy, error_in, readable, with_input
 from flowpregel.channels.base import BaseChannel, read
 from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
@@ -247,23 +247,43 @@ def _once(
     program, start = _named(start.program, node_of(recorded)), _as_before(start, saved)
     metadata = {**start.metadata, **metadata, FLOW: recorded}
     start = replace(start, metadata=metadata, program=program)
-    opened = open_checkpoint(program, saved)
-    digest = _recorded_digest(program, opened)
-    if digest is None and given is not None and not opened.tasks:
-        digest = _recorded_digest(program, _input_of_run(program, saver, opened))
-    is_other = given is not None and digest != metadata[DIGEST]
-    is_known = is_other and (
-        _is_recorded_input(given, digest)
-        or _is_respelled(program, saver, opened, once, metadata)
+    saved_with_input = with_input(
+        saved, program.input_channels, given, options.on_unreadable
     )
-    if is_other and not is_known:
-        if once.adopt:
-            return _adopting(saver, start, opened)
-        raise InputMismatchError(
-            address.thread_id, _why(digest, opened, metadata), adopts=True
-        )
-    start = replace(start, given=None)
-    return start if opened.tasks else _kept(saver, start, opened, options)
+    is_replaced = saved_with_input is not saved
+    opened = open_checkpoint(program, saved_with_input)
+    start = replace(start, loaded=(saved_with_input,))
+    if given is not None and not is_replaced:
+        difference = _input_difference(saver, start, opened, once)
+        if difference is not None:
+            if once.adopt:
+                return _adopting(saver, start, opened)
+            raise InputMismatchError(address.thread_id, difference, adopts=True)
+    if opened.tasks:
+        return replace(start, given=None)
+    return _kept(saver, start, opened, options)
+
+
+def _input_difference(
+    saver: BaseCheckpointSaver,
+    start: Start,
+    opened: OpenCheckpoint,
+    once: Once,
+) -> str | None:
+    """Return why the input is not the recorded one; None: it is the same."""
+    program = start.program
+    metadata = start.metadata
+    digest = _recorded_digest(program, opened)
+    if digest is None and not opened.tasks:
+        first = _input_of_run(program, saver, opened)
+        digest = _recorded_digest(program, first)
+    if digest == metadata[DIGEST]:
+        return None
+    if _is_recorded_input(start.given, digest):
+        return None
+    if _is_respelled(program, saver, opened, once, metadata):
+        return None
+    return _why(digest, opened, metadata)
 
 
 def _adopting(
@@ -276,8 +296,9 @@ def _adopting(
         return replace(start, run_id=None)
     # As the run's own write, on the checkpoint it started from: its calls are known by
     # that.
-    update = {str(start.program.input_channels): start.given}
-    return replace(start, given=Command(update=update), loaded=(_without_end(first),))
+    channel = str(start.program.input_channels)
+    begun = with_input(_without_end(first), channel, start.given, "rerun")
+    return replace(start, given=Command(update={channel: start.given}), loaded=(begun,))
 
 
 def _from_scratch(start: Start, saved: Saved, metadata: Mapping[str, Any]) -> Start:
@@ -312,8 +333,17 @@ def _kept(
     if saved.is_latest and is_rerun:
         first = _input_of_run(program, saver, opened)
         if first.tasks:
-            return replace(start, given=None, loaded=(_without_end(first),))
-    return replace(start, over=saved, kept=found)
+            begun = with_input(
+                _without_end(first),
+                program.input_channels,
+                start.given,
+                options.on_unreadable,
+            )
+            return replace(start, given=None, loaded=(begun,))
+        # with durability="exit" nothing but its end is kept
+        if start.given is not None:
+            return _from_scratch(start, saved, start.metadata)
+    return replace(start, given=None, over=saved, kept=found)
 
 
 def _without_end(first: OpenCheckpoint) -> Saved:
@@ -453,7 +483,10 @@ def kept_result(program: Program, saved: Saved, options: Options) -> Steps:
 def for_saver(options: Options, saver: BaseCheckpointSaver) -> Options:
     """Return *options* for what *saver* can keep, and for the versions it makes."""
     own = replace(
-        options, keeps_deltas=saver.keeps_deltas, keeps_arguments=saver.keeps_arguments
+        options,
+        keeps_deltas=saver.keeps_deltas,
+        keeps_arguments=saver.keeps_arguments,
+        keeps_attempts=saver.keeps_attempts,
     )
     if not saver.owns_versions:
         return own

@@ -131,6 +131,7 @@ def snapshot_of(
     )
     checkpoint = saved.checkpoint
     metadata = {"parents": {}, **checkpoint.metadata}
+    metadata.pop(records.MADE_BY, None)
     parents = metadata["parents"]
     own = replace(saved.address, checkpoint_id=checkpoint.id)
     before = replace(saved.address, checkpoint_id=checkpoint.parent_id)

@@ -9,18 +9,24 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
+from dataclasses import replace
 from importlib import import_module
+from itertools import repeat
 from typing import Any, ClassVar
 
 from flowpregel._core import records
 from flowpregel._core.commands import Interrupt, Send
+from flowpregel._core.ids import Ran
 from flowpregel._core.records import (
+    UNKNOWN_CODE,
     Address,
     Batch,
     Checkpoint,
+    MadeBy,
     PendingWrite,
     Saved,
     Version,
+    parted,
 )
 from flowpregel.channels.folding import Overwrite
 from flowpregel.checkpoint import base
@@ -183,10 +189,46 @@ class ForeignSaver(BaseCheckpointSaver):
                     for channel, value in task.writes
                     if channel != records.ASKED
                 ]
+                ran = task.ran
+                if (
+                    ran is not None
+                    and (ran.code or ran.used)
+                    and self._given is _to_foreign
+                ):
+                    # Behind the others: it takes the place of none, and comes back
+                    # beside them.
+                    writes.append((records.RAN, tuple(ran._replace(failed=()))))
                 config = shapes.config_of(batch.address, task.checkpoint_id)
                 self._call("put_writes", config, writes, task.task_id, task.path)
             if batch.checkpoint is not None:
                 self._put(batch.address, batch.checkpoint)
+
+    def node_results(self, address: Address) -> Iterator[tuple[str | None, Ran]]:
+        saved = self.load(address)
+        made_by = UNKNOWN_CODE
+        is_edit = False
+        while saved is not None:
+            checkpoint = saved.checkpoint
+            # An edit started again where the nodes of the parent had started.
+            if not is_edit:
+                yield from _ends_on(saved, made_by)
+            made_by = _made_by(checkpoint)
+            is_first = checkpoint.source == "input" or made_by.is_whole
+            if made_by.at_exit:
+                yield from zip(repeat(None), made_by.attempts())
+                made_by = UNKNOWN_CODE
+            is_edit = checkpoint.source in ("update", "fork")
+            saved = None if is_first else self._parent_of(saved)
+
+    def _parent_of(self, saved: Saved) -> Saved | None:
+        parent = saved.checkpoint.parent_id
+        if parent is None:
+            return None
+        address = replace(
+            saved.address,
+            checkpoint_id=parent,
+        )
+        return self.load(address)
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         config = (
@@ -255,6 +297,35 @@ class ForeignSaver(BaseCheckpointSaver):
         self._call("put", parent, given, shapes.metadata_of(checkpoint), versions)
 
 
+def _made_by(checkpoint: Checkpoint) -> MadeBy:
+    """Return the code that made a checkpoint, if that is known."""
+    fields = checkpoint.metadata.get(
+        records.MADE_BY,
+        UNKNOWN_CODE,
+    )
+    return MadeBy(*fields)
+
+
+def _ends_on(
+    saved: Saved,
+    made_by: MadeBy,
+) -> Iterator[tuple[str, Ran]]:
+    """Yield how the nodes ran that started from a checkpoint, each with its id.
+
+    Args:
+        saved: The checkpoint. For a node that ran again it has the first attempt.
+        made_by: The nodes that made the next checkpoint.
+    """
+    attempts = made_by.attempts()
+    names = {ran.name for ran in attempts}
+    for _, _, ran in saved.ran:
+        if ran.name not in names:
+            attempts.append(ran)
+    checkpoint_id = saved.checkpoint.id
+    for ran in attempts:
+        yield checkpoint_id, ran
+
+
 def _saved_of(found: Any, newest_id: str | None) -> Saved:
     """Return LangGraph's tuple as our record; *newest_id*: of the newest checkpoint
     there.
@@ -262,6 +333,10 @@ def _saved_of(found: Any, newest_id: str | None) -> Saved:
     address = shapes.address_of(found.config)
     values = found.checkpoint.get("channel_values") or {}
     checkpoint_id = found.checkpoint["id"]
+    writes, ran = parted(
+        ("", PendingWrite(task_id, channel, _from_foreign(value)))
+        for task_id, channel, value in found.pending_writes or ()
+    )
     return Saved(
         address=Address(address.thread_id, address.namespace, checkpoint_id),
         checkpoint=shapes.checkpoint_of(
@@ -270,10 +345,8 @@ def _saved_of(found: Any, newest_id: str | None) -> Saved:
             parent_id=shapes.checkpoint_id_of(found.parent_config),
             values={name: _from_foreign(value) for name, value in values.items()},
         ),
-        writes=tuple(
-            PendingWrite(task_id, channel, _from_foreign(value))
-            for task_id, channel, value in found.pending_writes or ()
-        ),
+        writes=writes,
+        ran=ran,
         is_latest=checkpoint_id == newest_id,
         newest_id=newest_id,
     )

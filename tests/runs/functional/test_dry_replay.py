@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable
 from concurrent.futures import as_completed
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -392,6 +393,69 @@ def test_nodes_of_a_graph_that_had_finished_are_known(tmp_path: Path) -> None:
     assert (
         "g\n  calls: 1 answered, 1 would run (fail 1), 0 not asked for" in result.stdout
     )
+
+
+GRAPH = """
+from typing import Annotated, TypedDict
+from flowpregel.context import interrupt
+from flowpregel.graph import END, START, StateGraph
+
+def fold(old, new):
+    return old + new
+
+class State(TypedDict):
+    n: Annotated[int, fold]
+
+def add(state):
+    return {"n": 1}
+
+def wait(state):
+    return {"n": interrupt("go on?")}
+
+def route(state):
+    return "wait" if state["n"] < 9 else END
+
+builder = StateGraph(State).add_node("add", add).add_node("wait", wait)
+graph = builder.add_edge(START, "add").add_conditional_edges("add", route).compile()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ('return {"n": 1}', 'return {"n": 2}', "add 1"),
+        ("< 9", "< 8", "condition of node add 1"),
+        # It has folded the input, too.
+        ("old + new", "new + old", "reducer of channel n 2"),
+    ],
+)
+def test_a_graph_with_an_edited_finished_node_fails_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, name: str
+) -> None:
+    """The node that waits runs again in any case. A condition and a reducer count as
+    nodes do.
+    """
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "edited_graph.py").write_text(GRAPH)
+    with LMDBSaver(tmp_path / "store") as saver:
+        graph = import_module("edited_graph").graph.copy({"checkpointer": saver})
+        graph.copy({"executor": "inline"}).invoke({"n": 0}, thread_id="1")
+    sys.modules.pop("edited_graph")
+    words = [f"{tmp_path / 'edited_graph.py'}:graph"]
+    assert Code.OK == check(tmp_path, *words).exit_code
+
+    (tmp_path / "edited_graph.py").write_text(GRAPH.replace(old, new))
+    for cached in tmp_path.glob("__pycache__/*"):
+        cached.unlink()
+    sys.modules.pop("edited_graph", None)
+    result = check(tmp_path, *words)
+    sys.modules.pop("edited_graph", None)
+
+    assert Code.FAILED == result.exit_code
+    assert f"answers of other code than now ({name})" in result.stdout
+    assert {f"-{line}" for line in GRAPH.splitlines() if old in line} <= {
+        *result.stdout.replace("\n  ", "\n").splitlines()
+    }
 
 
 def test_the_fixture_fails_a_test_whose_code_fits_no_more(

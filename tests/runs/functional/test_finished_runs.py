@@ -5,11 +5,17 @@ since.
 from __future__ import annotations
 
 import asyncio
+import operator
+import sqlite3
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Annotated, Any, TypedDict
 
 import pytest
+from langgraph.checkpoint import memory as langgraph_memory
 
+from flowpregel.channels import DeltaChannel
 from flowpregel.context import interrupt
 from flowpregel.errors import CodeChangedError, InputMismatchError, RunNotice
 from flowpregel.func import entrypoint, task
@@ -385,3 +391,166 @@ def test_rerun_goes_on_from_the_edited_node(drive: Any, saver: Any) -> None:
     assert [each.config for each in before] == [
         each for each in after if each in [state.config for state in before]
     ]
+
+
+# ---------------------------------------------------------------- what keeps less
+
+
+@pytest.fixture(params=["ours", "langgraph", "sqlite"])
+def keeps_less(
+    request: pytest.FixtureRequest, saver: Any
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """A saver and options with which what nodes wrote is not kept, or not by our
+    saver.
+    """
+    if request.param == "ours":
+        yield saver, {"durability": "exit"}
+    elif request.param == "langgraph":
+        yield langgraph_memory.InMemorySaver(), {}
+    else:
+        sqlite = pytest.importorskip("langgraph.checkpoint.sqlite")
+        with closing(
+            sqlite3.connect(":memory:", check_same_thread=False)
+        ) as connection:
+            yield sqlite.SqliteSaver(connection), {"durability": "exit"}
+
+
+def test_what_keeps_less_knows_the_code_of_a_kept_result(keeps_less: Any) -> None:
+    """Of a workflow, and of the tasks that it called; a rerun is possible."""
+    saver, options = keeps_less
+    study, edited = study_of(saver, work_of(2)), study_of(saver, work_of(3))
+    assert (16, []) == told(study, [1, 2], id="1", **options)
+    assert (16, []) == told(study, [1, 2], id="1", **options)
+
+    result, (notice,) = told(edited, [1, 2], id="1", **options)
+    assert 16 == result
+    assert "the code of `work` changed since" in notice
+    with pytest.raises(CodeChangedError, match="the code of 'work' has changed"):
+        edited.run([1, 2], id="1", on_code_change="error", **options)
+    assert 19 == edited.run([1, 2], id="1", on_code_change="rerun", **options)
+    assert (19, []) == told(edited, [1, 2], id="1", **options)
+
+
+def test_what_keeps_less_knows_the_code_of_a_finished_node(
+    drive: Any, keeps_less: Any
+) -> None:
+    """In each run of a thread of its own nodes."""
+    saver, options = keeps_less
+    drive.invoke(graph_of(saver, 3), 1, thread_id="1", **options)
+    drive.invoke(graph_of(saver, 3), Command(resume=1), thread_id="1", **options)
+    drive.invoke(graph_of(saver, 2), 1, thread_id="1", **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RunNotice)
+        drive.invoke(graph_of(saver, 2), None, thread_id="1", **options)
+    edited = graph_of(saver, 3)
+
+    with pytest.warns(RunNotice, match="first: 1 result was made by other code"):
+        drive.invoke(edited, None, thread_id="1", **options)
+    with pytest.raises(CodeChangedError, match="the code of 'first' has changed"):
+        drive.invoke(edited, None, thread_id="1", on_code_change="error", **options)
+    with pytest.warns(RunNotice, match="first: 1 result was made by other code"):
+        assert 12 == drive.invoke(edited, Command(resume=10), thread_id="1", **options)
+
+
+def test_what_keeps_less_shows_nothing_of_it(drive: Any, saver: Any) -> None:
+    graph = graph_of(saver, 2)
+    drive.invoke(graph, 1, thread_id="1", durability="exit")
+
+    metadata = graph.get_state(thread_id="1").metadata
+    assert {"source", "step", "parents", "run_id"} == metadata.keys()
+
+
+# conditions and reducers ---------------------------------------------------
+
+
+def added(old: int, new: int) -> int:
+    return old + new
+
+
+def subtracted(old: int, new: int) -> int:
+    return old - new
+
+
+def added_up(old: int, new: list[int]) -> int:
+    return old + sum(new)
+
+
+def added_up_twice(old: int, new: list[int]) -> int:
+    return old + 2 * sum(new)
+
+
+def is_small(state: dict[str, int]) -> str:
+    return "wait" if state["n"] < 10 else END
+
+
+def is_tiny(state: dict[str, int]) -> str:
+    return "wait" if state["n"] < 9 else END
+
+
+def routed(saver: Any, **code: Any) -> Any:
+    """Return a graph with a condition and two reducers, that asks in its second
+    node.
+    """
+    reducer, folded = code.get("reducer", added), code.get("folded", added_up)
+    route, entry = code.get("route", is_small), code.get("entry", is_small)
+    state = TypedDict(  # type: ignore[misc]  # noqa: UP013 - the annotations are values of here
+        "Counts",
+        {
+            "n": Annotated[int, reducer],
+            "sum": Annotated[int, DeltaChannel(folded)],
+            "all": Annotated[list[int], operator.add],
+        },
+    )
+    builder = StateGraph(state).add_node(
+        "first", lambda _: {"n": 1, "sum": 2, "all": [3]}
+    )
+    builder.add_node("wait", lambda _: {"n": interrupt("go on?")})
+    builder.add_conditional_edges(START, entry, {"wait": "first", END: END})
+    builder.add_conditional_edges("first", route)
+    return builder.compile(checkpointer=saver, executor="inline")
+
+
+@pytest.mark.parametrize(
+    ("part", "edited", "name"),
+    [
+        ("route", is_tiny, "condition of node first"),
+        ("entry", is_tiny, "condition of node __start__"),
+        ("reducer", subtracted, "reducer of channel n"),
+        ("folded", added_up_twice, "reducer of channel sum"),
+    ],
+)
+def test_an_edited_condition_or_reducer_gives_the_notice_of_a_node(
+    drive: Any, saver: Any, part: str, edited: Any, name: str
+) -> None:
+    """``error`` refuses it, ``rerun`` goes on from where it was used first."""
+    drive.invoke(routed(saver), {"n": 0}, thread_id="1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RunNotice)
+        drive.invoke(routed(saver), None, thread_id="1")
+    graph = routed(saver, **{part: edited})
+
+    with pytest.warns(
+        RunNotice, match=f"{name}: . results? w.* made by other code.*: -"
+    ) as caught:
+        drive.invoke(graph, None, thread_id="1")
+    assert 1 == len(caught)
+    with pytest.raises(CodeChangedError, match=f"the code of '{name}' has changed"):
+        drive.invoke(graph, None, thread_id="1", on_code_change="error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RunNotice)
+        drive.invoke(graph, None, thread_id="1", on_code_change="rerun")
+        drive.invoke(graph, None, thread_id="1")
+
+
+def test_conditions_and_reducers_are_known_where_less_is_kept(
+    drive: Any, keeps_less: Any
+) -> None:
+    saver, options = keeps_less
+    drive.invoke(routed(saver), {"n": 0}, thread_id="1", **options)
+    graph = routed(saver, route=is_tiny, reducer=subtracted)
+
+    with pytest.warns(RunNotice) as caught:
+        drive.invoke(graph, None, thread_id="1", **options)
+    assert ["condition of node first", "reducer of channel n"] == sorted(
+        str(each.message).partition(":")[0] for each in caught
+    )

@@ -13,6 +13,7 @@ import pytest
 from flowpregel.cache.memory import InMemoryCache
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import InputMismatchError
+from flowpregel.executors import ProcessExecutor
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
 
@@ -37,7 +38,7 @@ from flowpregel import entrypoint, task
 
 ran = []
 
-@task(executor="{executor}")
+@task
 def work(job):
     with open(Path(__file__).parent / "ran", "a") as file:
         file.write(f"{{(job[0] if isinstance(job, list) else job).n}} ")
@@ -64,7 +65,7 @@ def study(names):
 def chunked(names):
     return done([each.result() for each in work.map(jobs(names), chunksize=2)])
 
-@task(executor="{executor}")
+@task
 def outer(names):
     return done([work(job).result() for job in jobs(names)])
 
@@ -88,17 +89,11 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def load_program(
-        fields: str,
-        call: str = "Job(n=n)",
-        kind: str = "dataclass",
-        executor: str = "inline",
+        fields: str, call: str = "Job(n=n)", kind: str = "dataclass"
     ) -> Any:
         sys.modules.pop("gained", None)
         text = PROGRAM.format(
-            head=KINDS[kind],
-            fields=fields.replace("; ", "\n    "),
-            call=call,
-            executor=executor,
+            head=KINDS[kind], fields=fields.replace("; ", "\n    "), call=call
         )
         (tmp_path / "gained.py").write_text(text)
         invalidate_caches()
@@ -113,19 +108,19 @@ def run(tmp_path: Path) -> Callable[..., Any]:
     """Run a flow under the id 1, and return the numbers of the calls that were made."""
 
     def calls_of(
-        flow: Any, given: Any, *, fails: bool = False, **options: Any
+        flow: Any, given: Any, *, fails: bool = False, executor: Any = "inline"
     ) -> list[int]:
         bad, ran = tmp_path / "bad", tmp_path / "ran"
         ran.write_text("")
         with LMDBSaver(tmp_path / "store") as saver:
-            own = flow.copy({"checkpointer": saver})
+            own = flow.copy({"checkpointer": saver, "executor": executor})
             if fails:
                 bad.touch()
                 with pytest.raises(OSError, match="bad"):
-                    own.run(given, id="1", **options)
+                    own.run(given, id="1")
                 bad.unlink()
             else:
-                own.run(given, id="1", **options)
+                own.run(given, id="1")
         return [int(each) for each in ran.read_text().split()]
 
     return calls_of
@@ -204,10 +199,13 @@ def test_calls_in_chunks_and_of_tasks_match_too(
 
 @pytest.mark.slow
 def test_calls_from_worker_processes_match_too(load: Load, run: Any) -> None:
-    options = {"executor": "processes"}
-    assert [0, 1] == run(load("n: int", **options).nested, [0, 1], fails=True)
+    program = load("n: int")
+    with ProcessExecutor(max_workers=1) as pool:
+        assert [0, 1] == run(program.nested, [0, 1], fails=True, executor=pool)
 
-    assert [] == run(load("n: int; k: int = 1", **options).nested, [0, 1])
+    program = load("n: int; k: int = 1")
+    with ProcessExecutor(max_workers=1) as pool:
+        assert [] == run(program.nested, [0, 1], executor=pool)
 
 
 def test_an_input_that_gained_a_default_is_the_same_input(load: Load, run: Any) -> None:

@@ -7,6 +7,7 @@ import linecache
 import sys
 import types
 import weakref
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -69,6 +70,22 @@ def noting(x):
 def with_default(x):
     return scaled(x)
 
+class Settings:
+    factor = 1
+    calls = 0
+
+    def scale(self, x):
+        Settings.calls += 1
+        return self.factor * x
+
+@task(cache=True)
+def with_class(x):
+    return Settings().scale(x)
+
+@task(executor="inline")
+def plainly_with_class(x):
+    return Settings().scale(x)
+
 class State(TypedDict):
     x: int
     y: int
@@ -126,6 +143,38 @@ def test_a_helper_bound_anew_is_a_miss_in_the_cache(cells: dict[str, Any]) -> No
     assert flow.invoke([2]) == [2]
     run_cell("def helper(x):\n    return 7 * x", cells)
     assert flow.invoke([2]) == [14]
+
+
+def test_an_attribute_set_in_a_class_is_a_miss_in_the_cache(
+    cells: dict[str, Any], executor: str
+) -> None:
+    """One that its own code counts in is not."""
+    flow = summed(cells["with_class"], cache=InMemoryCache(), executor=executor)
+
+    assert flow.invoke([2, 2]) == [2, 2]
+    cells["Settings"].factor = 5
+    assert flow.invoke([2]) == [10]
+    cells["Settings"].factor = 1
+    assert flow.invoke([2]) == [2]
+
+
+def test_an_attribute_set_in_a_class_is_other_code_in_a_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The class is one of a notebook: its module has no file, and its name leads to
+    it.
+    """
+    module = types.ModuleType("notebook_of_classes")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    cells = vars(module)
+    run_cell(CELLS, cells)
+    flow = summed(cells["plainly_with_class"], checkpointer=InMemorySaver())
+
+    assert ([2, 2], []) == told(flow, [2, 2], id="1")
+    assert ([2, 2], []) == told(flow, [2, 2], id="1")
+    cells["Settings"].factor = 5
+    _, (notice,) = told(flow, [2, 2], id="1")
+    assert "the code of `plainly_with_class` changed since" in notice
 
 
 def test_a_dict_changed_in_place_is_a_miss_in_the_cache(
@@ -391,3 +440,88 @@ def test_what_a_digest_was_taken_of_can_go() -> None:
     gc.collect()
 
     assert gone() is None
+
+
+# objects that are called ---------------------------------------------------
+
+
+class Model:
+    """A model with a weight, that counts its calls and keeps what it has computed."""
+
+    def __init__(self, weight: int) -> None:
+        self.weight = weight
+        self.calls = 0
+        self.memory: dict[int, int] = {}
+
+    def __call__(self, x: int) -> int:
+        self.calls += 1
+        return self._remembered(x)
+
+    def predict(self, x: int) -> int:
+        return self(x)
+
+    def set_weight(self, weight: int) -> None:
+        self.weight = weight
+
+    def _remembered(self, x: int) -> int:
+        self.memory[x] = self.weight * x
+        return self.memory[x]
+
+
+class SlottedModel:
+    """The same, with slots."""
+
+    __slots__ = ("calls", "weight")
+
+    def __init__(self, weight: int) -> None:
+        self.weight, self.calls = weight, 0
+
+    def __call__(self, x: int) -> int:
+        self.calls += 1
+        return self.weight * x
+
+    def predict(self, x: int) -> int:
+        return self(x)
+
+    def set_weight(self, weight: int) -> None:
+        self.weight = weight
+
+
+@pytest.mark.parametrize("kind", [Model, SlottedModel])
+@pytest.mark.parametrize("form", ["instance", "method", "partial"])
+def test_another_weight_of_a_model_is_a_miss_and_a_counter_is_not(
+    kind: Any, form: str
+) -> None:
+    """However it is called, and whether the weight is set from outside or by a
+    method.
+    """
+    model: Any = kind(1)
+    called = {"instance": model, "method": model.predict, "partial": partial(model)}[
+        form
+    ]
+    shared = task(executor="inline", cache=True, name="shared")(called)
+    flow = summed(shared, cache=InMemoryCache())
+
+    assert [2] == flow.invoke([2])
+    assert [2] == flow.invoke([2])
+    assert 1 == model.calls
+    model.weight = 2
+    assert [4] == flow.invoke([2])
+    model.set_weight(3)
+    assert [6] == flow.invoke([2])
+    assert [6] == flow.invoke([2])
+    assert 3 == model.calls
+
+
+def test_another_weight_of_a_node_is_a_miss_and_a_counter_is_not() -> None:
+    model = Model(1)
+    builder = StateGraph(int).add_node("model", model, cache_policy=CachePolicy())
+    builder.add_edge(START, "model").add_edge("model", END)
+    graph = builder.compile(cache=InMemoryCache(), executor="inline")
+
+    results = [graph.invoke(2) for _ in range(2)]
+    model.weight = 2
+    results += [graph.invoke(2) for _ in range(2)]
+
+    assert [2, 2, 4, 4] == results
+    assert 2 == model.calls

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sqlite3
 import warnings
 from collections import namedtuple
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from pydantic import create_model
@@ -15,6 +15,7 @@ from pydantic import create_model
 from flowpregel import entrypoint, task
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError, RunNotice
+from flowpregel.graph import END, START, StateGraph
 
 OTHERS: list[Any] = [
     (create_model("Out", a=(int, 1)), create_model("Out", b=(int, 1))),
@@ -87,3 +88,80 @@ def test_a_run_tells_once_of_code_that_refers_to_what_has_no_content() -> None:
     (notice,) = notices()
     assert "the code of 'asked' refers to `CONNECTION` (sqlite3.Connection)" in notice
     assert [] == notices(version="1")
+
+
+# ---------------------------------------------------------------- all that is told
+
+
+@task(executor="threads")
+def asked_here(number: int) -> int:
+    return asked(number)
+
+
+@task
+def asking(number: int) -> list[int]:
+    return [asked_here(each).result() for each in range(number)]
+
+
+def told(run: Any, *given: Any) -> list[str]:
+    """Return the notices of a run."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(*given)
+    return [str(each.message) for each in caught if each.category is RunNotice]
+
+
+def test_a_task_that_is_called_by_a_task_is_told_of(executor: str) -> None:
+    """Once, wherever the calling one runs: the digest of its code was taken there."""
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(number: int) -> list[int]:
+        return asking.with_options(executor=executor)(number).result()
+
+    (notice,) = (each for each in told(flow.run, 3) if "asked_here" in each)
+    assert (
+        "the code of 'asked_here' refers to `CONNECTION` (sqlite3.Connection)" in notice
+    )
+
+
+def test_a_body_is_told_of() -> None:
+    """Though no task refers to it."""
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(number: int) -> int:
+        return asked(number)
+
+    (notice,) = told(flow.run, 1)
+    assert "the code of 'flow' refers to `CONNECTION` (sqlite3.Connection)" in notice
+
+
+def test_a_node_of_a_graph_is_told_of_once(drive: Any) -> None:
+    """However often it runs, also if its graph is a node of another one."""
+
+    class State(TypedDict):
+        n: int
+
+    def ask(state: State) -> State:
+        return {"n": state["n"] + asked(0)}
+
+    inner = StateGraph(State).add_node("ask", ask).add_edge(START, "ask")
+    inner.add_conditional_edges("ask", lambda state: "ask" if state["n"] < 9 else END)
+    outer = (
+        StateGraph(State).add_node("inner", inner.compile()).add_edge(START, "inner")
+    )
+    for graph in (inner, outer):
+        compiled = graph.compile(checkpointer=InMemorySaver(), executor="inline")
+        (notice,) = told(
+            lambda graph=compiled: drive.invoke(graph, {"n": 0}, thread_id="1")
+        )
+        assert "the code of 'ask' refers to `CONNECTION` (sqlite3.Connection)" in notice
+
+
+def test_what_is_not_kept_has_no_notice() -> None:
+    """Nothing is compared with it later."""
+
+    @entrypoint()
+    def flow(number: int) -> int:
+        return asked(number)
+
+    assert [] == told(flow.invoke, 1)

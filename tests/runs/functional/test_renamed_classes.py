@@ -17,9 +17,11 @@ from flowpregel.cache.lmdb import LMDBCache
 from flowpregel.checkpoint.lmdb import LMDBSaver, PythonCodec, StoreOptions
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
-from flowpregel.errors import ConfigurationError, ValueEncodingError
+from flowpregel.context import interrupt
+from flowpregel.errors import ConfigurationError, InputMismatchError, ValueEncodingError
 from flowpregel.graph import END, START, StateGraph
 from flowpregel.store.lmdb import LMDBStore
+from flowpregel.types import Command
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
 
@@ -44,6 +46,10 @@ def parse(path):
 @entrypoint()
 def study(paths):
     return [parse(path).result().path for path in paths]
+
+@entrypoint()
+def titled(page):
+    return [parse("a.txt").result().path, parse(page.path).result().path]
 
 @entrypoint()
 def whole(path):
@@ -214,6 +220,142 @@ def test_a_node_of_a_superstep_that_is_not_over_is_made_again(
             graph.invoke(None, thread_id="1")
         found = graph.invoke(None, thread_id="1", on_unreadable="rerun")
     assert program.new.Page is type(found["page"])
+
+
+def test_an_unreadable_input_is_an_error_that_names_it(
+    load: Load, tmp_path: Path
+) -> None:
+    """It says what to do, with an input or without."""
+    (tmp_path / "bad").touch()
+    program = load("old", "C")
+    with pytest.raises(OSError, match="bad"):
+        run(program.titled, program.old.C("bad.txt"), tmp_path)
+    program = load("new", "Page")
+
+    text = r"the input of thread '1' is a old\.C.*flowpregel rename old\.C NEW STORE"
+    with pytest.raises(ValueEncodingError, match=text) as error:
+        run(program.titled, program.new.Page("bad.txt"), tmp_path)
+    assert "an input that is given takes its place" in error.value.__notes__[0]
+    with LMDBSaver(tmp_path / "store") as saver:
+        flow = program.titled.copy({"checkpointer": saver})
+        with pytest.raises(ValueEncodingError, match=text) as error:
+            flow.invoke(None, thread_id="1", on_unreadable="rerun")
+    assert "an input takes the place of the recorded one with run(..., id=)" in str(
+        error.value.__notes__
+    )
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_an_input_that_is_given_takes_the_place_of_an_unreadable_one(
+    load: Load, tmp_path: Path, is_finished: bool
+) -> None:
+    """Calls that are recorded are answered; those whose results cannot be read are made
+    again.
+    """
+    bad = tmp_path / "bad"
+    program = load("old", "C")
+    if is_finished:
+        run(program.titled, program.old.C("bad.txt"), tmp_path)
+    else:
+        bad.touch()
+        with pytest.raises(OSError, match="bad"):
+            run(program.titled, program.old.C("bad.txt"), tmp_path)
+        bad.unlink()
+    ran(tmp_path)
+    program = load("new", "Page")
+
+    # The input of a finished run is read only where it is adopted, or needed for a
+    # rerun.
+    options = {"on_unreadable": "rerun", "adopt": is_finished}
+    result = run(program.titled, program.new.Page("bad.txt"), tmp_path, **options)
+    assert ["a.txt", "bad.txt"] == result
+    assert ["a.txt", "bad.txt"] == ran(tmp_path).split()
+
+
+def test_an_input_of_a_renamed_class_is_the_same_input(
+    load: Load, tmp_path: Path
+) -> None:
+    """Its recorded digest has the old name in it. Another input is still another
+    one.
+    """
+    (tmp_path / "bad").touch()
+    program = load("old", "C")
+    with pytest.raises(OSError, match="bad"):
+        run(program.titled, program.old.C("bad.txt"), tmp_path)
+    (tmp_path / "bad").unlink()
+    ran(tmp_path)
+    program, options = load("new", "Page"), StoreOptions(renamed={"old.C": "new.Page"})
+
+    with pytest.raises(InputMismatchError):
+        run(program.titled, program.new.Page("c.txt"), tmp_path, options)
+    result = run(program.titled, program.new.Page("bad.txt"), tmp_path, options)
+    assert ["a.txt", "bad.txt"] == result
+    assert "bad.txt" == ran(tmp_path)
+
+
+@pytest.mark.parametrize("policy", ["error", "rerun"])
+def test_an_unreadable_channel_of_a_graph_is_an_error_that_names_it(
+    load: Load, tmp_path: Path, policy: Any
+) -> None:
+    """Nothing makes it anew: a new name of its class helps."""
+    program = load("old", "C")
+    builder = StateGraph(Pages).add_node("page", lambda _: {"page": program.old.C("x")})
+    builder.add_node("wait", lambda _: {"n": interrupt("go on?")})
+    builder.add_edge(START, "page").add_edge("page", "wait").add_edge("wait", END)
+    with LMDBSaver(tmp_path / "store") as saver:
+        graph = builder.compile(checkpointer=saver, executor="inline")
+        graph.invoke({"n": 1}, thread_id="1")
+    new = load("new", "Page").new
+
+    text = (
+        r"a value of channel 'page' of thread '1' is a old\.C.*"
+        "renamed={'old.C': 'new.name'}"
+    )
+    with LMDBSaver(tmp_path / "store") as saver:
+        graph = builder.compile(checkpointer=saver, executor="inline")
+        with pytest.raises(ValueEncodingError, match=text) as error:
+            graph.invoke(None, thread_id="1", on_unreadable=policy)
+    notes = getattr(error.value, "__notes__", [])
+    assert (policy == "rerun") == any(
+        "not what channels hold" in note for note in notes
+    )
+    options = StoreOptions(renamed={"old.C": "new.Page"})
+    with LMDBSaver(tmp_path / "store", options=options) as saver:
+        graph = builder.compile(checkpointer=saver, executor="inline")
+        result = graph.invoke(Command(resume=2), thread_id="1")
+    assert (2, new.Page) == (result["n"], type(result["page"]))
+
+
+@pytest.mark.slow
+def test_a_class_is_renamed_in_a_store_of_postgres(
+    load: Load, tmp_path: Path, postgres_url: str
+) -> None:
+    """By the command, for whoever opens the store from then on, and back again."""
+    from flowpregel.checkpoint.postgres import PostgresSaver
+
+    def run_there(flow: Any) -> Any:
+        with PostgresSaver(postgres_url) as saver:
+            return flow.copy({"checkpointer": saver}).run(["a.txt", "bad.txt"], id="1")
+
+    (tmp_path / "bad").touch()
+    with pytest.raises(OSError, match="bad"):
+        run_there(load("old", "C").study)
+    program = load("new", "Page")
+    with pytest.raises(
+        ValueEncodingError, match=r"the result of parse\('a.txt'\) is a old\.C"
+    ):
+        run_there(program.study)
+    (tmp_path / "bad").unlink()
+    ran(tmp_path)
+
+    result = CliRunner().invoke(app, ["rename", "old.C", "new.Page", postgres_url])
+    assert (0, "renamed: old.C is new.Page\n") == (result.exit_code, result.stdout)
+    assert ["a.txt", "bad.txt"] == run_there(program.study)
+    assert "bad.txt" == ran(tmp_path)
+    with PostgresSaver(postgres_url) as saver:
+        saver.rename("new.Page", "old.C")
+    assert ["a.txt", "bad.txt"] == run_there(load("old", "C").study)
+    assert "" == ran(tmp_path)
 
 
 # ---------------------------------------------------------------- the command

@@ -261,6 +261,137 @@ def test_a_container_that_code_fills_is_no_other_code_by_that(load: Import) -> N
     assert changed != code_digest(module.work).digest
 
 
+CLASSES = """
+import abc, dataclasses, enum, functools, threading, typing
+import attrs, pydantic
+
+@dataclasses.dataclass
+class Data:
+    k: int = 1
+    rows: list = dataclasses.field(default_factory=list)
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slots:
+    k: int = 1
+
+@attrs.define
+class Attrs:
+    k: int = 1
+
+class Tuple(typing.NamedTuple):
+    k: int = 1
+
+class Model(pydantic.BaseModel):
+    k: int = 1
+
+class Color(enum.Enum):
+    K = 1
+
+class Shape(typing.Protocol):
+    k: int = 1
+
+class Base(abc.ABC):
+    __k = 60 * 60
+    k = -1
+    text = "a" "b"
+    table = {"a": [1, (2, 3)], "b": {1, 2}}
+    lock = threading.Lock()
+
+    @abc.abstractmethod
+    def area(self): ...
+
+    def name(self):
+        return self.__k
+
+    @functools.cached_property
+    def size(self):
+        return 1
+
+    @staticmethod
+    def unit():
+        return 1
+
+    if typing.TYPE_CHECKING:
+        other = 2
+    else:
+        other = 3
+
+class Plain(Base, typing.Generic[typing.TypeVar("T")]):
+    handlers = {}
+    count = 0
+    latest = None
+
+    def area(self):
+        return 1
+
+    @classmethod
+    def register(cls, function):
+        cls.handlers[function.__name__] = function
+        return function
+
+    def note(self):
+        Plain.count += 1
+        type(self).latest = self
+
+@Plain.register
+def handle():
+    return 1
+
+def other(x):
+    return x
+
+# set later
+
+def work():
+    return Data, Slots, Attrs, Tuple, Model, Color, Shape, Base, Plain, other
+"""
+
+
+def test_attributes_of_a_class_that_its_body_gives_it_count_once(load: Import) -> None:
+    """What its decorators and its bases make of them is no change of them."""
+    found = code_digest(load(CLASSES).work)
+
+    assert () == found.unseen
+    assert [] == [name for name, text in found.parts.items() if "was set" in text]
+
+
+SET_LATER = [
+    "Plain.k = {}",
+    "Base.k = {}",
+    "Data.k = {}",
+    "Attrs.extra = {}",
+    "Plain.extra = [{}]",
+    "Base.table['a'][0] = {}",
+    "Plain.area = lambda self: {}",
+    "setattr(Base, 'text', {})",
+    "Base._Base__k = {}",
+]
+
+
+@pytest.mark.parametrize("line", SET_LATER)
+def test_an_attribute_that_is_set_in_a_class_counts(load: Import, line: str) -> None:
+    """Whatever its body has said before."""
+    texts = ["", line.format(12), line.format(12), line.format(13)]
+    made = [
+        code_digest(load(CLASSES.replace("# set later", each)).work) for each in texts
+    ]
+    body, first, again, edited = (each.digest for each in made)
+
+    assert first == again
+    assert 3 == len({body, first, edited})
+
+
+def test_an_attribute_of_a_class_that_code_sets_while_it_runs_is_state(
+    load: Import,
+) -> None:
+    module = load(CLASSES)
+    before = code_digest(module.work).digest
+    module.Plain().note()
+    module.Plain.register(lambda: 2)
+
+    assert before == code_digest(module.work).digest
+
+
 UNSEEN = {
     "What is found while running": "K = {}\ndef work():\n    return globals()['K']\n",
     "Modules that are imported inside of a function": (
@@ -269,6 +400,9 @@ UNSEEN = {
     "Other packages": "import json\ndef work():\n    return json.dumps({{}})\n",
     "Data": "import os\ndef work():\n    return os.environ['K']\n",
     "State": "K = {}\ndef work():\n    global K\n    K = K\n    return K\n",
+    "Attributes of classes": (
+        "class A:\n    k = int('1')\nA.k = {}\ndef work():\n    return A().k\n"
+    ),
     "Objects without content": (
         "import sqlite3\nK = sqlite3.connect(':memory:', timeout={})\ndef work():\n    "
         "return K\n"

@@ -1,0 +1,174 @@
+"""The names that the bodies of classes bind, and attributes that were set later.
+
+The source of an importable class is read. An attribute that was set after the body had
+run, as in ``A.k = 5``, is found by a comparison with the source.
+"""
+
+from __future__ import annotations
+
+import abc
+import ast
+import dis
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from flowpregel._code.classes import is_content
+from flowpregel._code.tree import FUNCTIONS
+
+COMPUTED = object()
+"""The mark of an attribute whose value the source does not show."""
+DEFINED = object()
+"""The mark of a method without decorators."""
+_FOLDED = {"RESUME", "LOAD_CONST", "RETURN_VALUE"}
+"""Instructions of an expression that the compiler has worked out."""
+_DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
+
+
+def bound_by(node: ast.AST) -> dict[str, Any]:
+    """Return the names that the body of a class binds.
+
+    Each has its value, `COMPUTED` or `DEFINED`.
+    """
+    bound: dict[str, Any] = {}
+    if not isinstance(node, ast.ClassDef):
+        return bound
+    for statement in node.body:
+        value = _value_of(statement)
+        for name in _names_bound(statement):
+            attribute = _mangled(name, node.name)
+            is_bound_again = attribute in bound
+            bound[attribute] = value
+            if is_bound_again:
+                bound[attribute] = COMPUTED
+    return bound
+
+
+def _value_of(statement: ast.stmt) -> Any:
+    """Return the value that a statement gives to the names that it binds."""
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        return _constant_of(statement.value)
+    if isinstance(statement, FUNCTIONS) and not statement.decorator_list:
+        return DEFINED
+    return COMPUTED
+
+
+def _mangled(name: str, class_name: str) -> str:
+    """Return the name of an attribute: ``__k`` is ``_A__k`` in the class ``A``."""
+    if not name.startswith("__"):
+        return name
+    if name.endswith("__"):
+        return name
+    return f"_{class_name.lstrip('_')}{name}"
+
+
+def _names_bound(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement binds, but not those in functions."""
+    if isinstance(statement, _DEFINITIONS):
+        yield statement.name
+        return
+    for node in ast.walk(statement):
+        yield from _name_bound(node)
+
+
+def _name_bound(node: ast.AST) -> Iterator[str]:
+    """Yield the name that a node binds, if it binds one."""
+    if isinstance(node, ast.Name):
+        if not isinstance(node.ctx, ast.Load):
+            yield node.id
+    elif isinstance(node, ast.alias):
+        name = node.asname or node.name
+        yield name.partition(".")[0]
+    elif isinstance(node, _DEFINITIONS):
+        yield node.name
+
+
+def _constant_of(expression: ast.expr | None) -> Any:
+    """Return the value of an expression without names; otherwise `COMPUTED`."""
+    if expression is None:
+        return COMPUTED
+    with suppress(
+        ValueError,
+        TypeError,
+        SyntaxError,
+        MemoryError,
+        RecursionError,
+    ):
+        return ast.literal_eval(expression)
+    with suppress(
+        ValueError,
+        SyntaxError,
+        RecursionError,
+    ):
+        # The compiler works out `60 * 60`.
+        tree = ast.Expression(expression)
+        code = compile(tree, "<constant>", "eval")
+        steps = list(dis.get_instructions(code))
+        names = {step.opname for step in steps}
+        if names <= _FOLDED:
+            return steps[-2].argval
+    return COMPUTED
+
+
+def attributes_set(
+    class_: type,
+    bound: Mapping[str, Any],
+) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes that were set after the body of a class had run.
+
+    Left out are special names, and classes with a metaclass of their own, whose
+    attributes follow from the body. An attribute that the body computes may have any
+    value.
+
+    Args:
+        class_: An importable class.
+        bound: The names that its body binds, as `bound_by` returns them.
+    """
+    if type(class_) not in (type, abc.ABCMeta):
+        return
+    variables = vars(class_)
+    for name in sorted(variables):
+        value = variables[name]
+        if _is_derived(class_, name, bound):
+            continue
+        if not is_content(class_, name, value):
+            continue
+        binding = bound.get(name)
+        if name not in bound or not _is_bound_value(class_, name, value, binding):
+            yield name, value
+
+
+def _is_derived(
+    class_: type,
+    name: str,
+    bound: Mapping[str, Any],
+) -> bool:
+    """Return whether an attribute follows from other parts of the class."""
+    if name.startswith("__") and name.endswith("__"):
+        return True
+    if not issubclass(class_, tuple):
+        return False
+    if not hasattr(class_, "_fields"):
+        return False
+    return name.startswith("_") or name in bound
+
+
+def _is_bound_value(
+    class_: type,
+    name: str,
+    value: Any,
+    binding: Any,
+) -> bool:
+    """Return whether an attribute may be the one that the body has bound."""
+    if binding is COMPUTED:
+        return True
+    if binding is DEFINED:
+        code = getattr(value, "__code__", None)
+        if code is None:
+            return False
+        return bool(code.co_qualname == f"{class_.__qualname__}.{name}")
+    if type(value) is not type(binding):
+        return False
+    if isinstance(binding, set):
+        return bool(value == binding)
+    return repr(value) == repr(binding)

@@ -1,0 +1,80 @@
+"""The code that works beside nodes: conditions of edges, and reducers of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import BuiltinFunctionType
+from typing import Any
+
+from flowpregel._code.digest import SOURCES, UNSEEN, code_of
+from flowpregel._code.values import home_of, is_outside
+from flowpregel._core.ids import UsedResults
+from flowpregel._core.program import Program
+from flowpregel._core.records import Node
+
+NAMES = ("condition ", "reducer of channel ")
+"""Beginnings of the names of this code. The name of a task has no space."""
+
+
+class CodeAround:
+    """The digests of the code that works beside the nodes of a program.
+
+    Args:
+        program: The program of the nodes.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._digests: dict[str, str] = {}
+
+    def used_by(
+        self,
+        node: Node,
+        channels: Iterable[str],
+    ) -> tuple[UsedResults, ...]:
+        """Return the code that worked beside *node*, as one result each.
+
+        Args:
+            node: The node.
+            channels: The channels that it has written to.
+        """
+        results: list[UsedResults] = []
+        for name, function in self._functions(node, channels):
+            digest = self._digests.get(name)
+            if digest is None:
+                digest = _digest_of_users(function)
+                self._digests[name] = digest
+            if digest:
+                results.append((name, digest, 1))
+        return tuple(results)
+
+    def _functions(
+        self,
+        node: Node,
+        channels: Iterable[str],
+    ) -> Iterator[tuple[str, Any]]:
+        number = 0
+        for writer in node.writers:
+            path = getattr(writer, "path", None)
+            if path is None:
+                continue
+            number += 1
+            which = "condition" if number == 1 else f"condition {number}"
+            yield f"{which} of node {node.name}", path.func or path.coroutine
+        for channel in channels:
+            reducer = self.program.reducers.get(channel)
+            if reducer is not None:
+                yield f"reducer of channel {channel}", reducer
+
+
+def _digest_of_users(function: Any) -> str:
+    """Return a digest of a function of the user; empty: it is of a package."""
+    if isinstance(function, BuiltinFunctionType | type):
+        return ""
+    if is_outside(home_of(function)):
+        return ""
+    code = code_of(function)
+    SOURCES[code.digest] = code.source
+    if code.unseen:
+        UNSEEN[code.digest] = " and ".join(code.unseen)
+    return code.digest
