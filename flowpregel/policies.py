@@ -7,7 +7,7 @@ from __future__ import annotations
 import builtins
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Self, TypeAlias
@@ -266,7 +266,9 @@ class Resources:
         if self.memory is not None:
             object.__setattr__(self, "memory", bytes_of(self.memory))
         limits: Sequence[Any] = self.limit
-        limits = (limits,) if isinstance(limits, str) else tuple(limits)
+        if isinstance(limits, str) or not isinstance(limits, Iterable):
+            limits = (limits,)
+        limits = tuple(limits)
         if not all(isinstance(name, str) and name for name in limits):
             raise ConfigurationError(
                 f"limit={self.limit!r}: use the name of a limit, or several"

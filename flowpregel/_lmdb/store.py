@@ -124,6 +124,14 @@ class OpenStore:
             self.environment.close()
 
 
+def _check_place(path: str | os.PathLike[str], map_size: int) -> None:
+    """Refuse a path or a size that no store can have."""
+    if not os.fspath(path):
+        raise ConfigurationError("the store's path is empty: give that of a folder")
+    if map_size < 0:
+        raise ConfigurationError(f"map_size={map_size}: use bytes, 0 or more")
+
+
 @held()
 def open_store(
     path: str | os.PathLike[str],
@@ -152,6 +160,7 @@ def open_store(
         StoreCorruptError: It is damaged.
     """
     options = options or StoreOptions()
+    _check_place(path, map_size)
     if not lock and not readonly:
         raise ConfigurationError(
             "lock=False needs readonly=True: it is for folders none can write"

@@ -15,11 +15,13 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from flowpregel._code.digest import SOURCES
-from flowpregel._core.ids import CODE_DIGITS, FailedCall, Ran
+from flowpregel._core.ids import CODE_DIGITS, CallRecord, FailedCall, Ran
 from flowpregel._core.records import (
     CALLED,
     CONTROL_WRITES,
+    INTERRUPT,
     MADE_BY,
+    RETURN,
     SAVED,
     Address,
     Batch,
@@ -324,6 +326,32 @@ class EncodedBatch(Batch):
     """
 
 
+def _write_text(task: TaskWrites, name: str) -> str:
+    """Return what a write is, for the error that it cannot be kept."""
+    call = dict(task.writes).get(CALLED)
+    if call is not None and name == RETURN:
+        return f"the result of {CallRecord(*call).text}"
+    if name in _PUBLIC_NAMES:
+        return f"the {_PUBLIC_NAMES[name]}"
+    return f"the write of task {task.task_id!r} to {name!r}"
+
+
+def _value_text(name: str, step: str) -> str:
+    """Return what the value of a channel is, for the error that it cannot be kept."""
+    if name in _PUBLIC_NAMES:
+        return f"the {_PUBLIC_NAMES[name]}"
+    return f"the value of channel {name!r} {step}"
+
+
+_PUBLIC_NAMES: Mapping[str, str] = {
+    "__start__": "input",
+    "__end__": "result",
+    "__previous__": "result",
+    INTERRUPT: "question",
+}
+"""The names for people of the channels of an entrypoint, and of questions."""
+
+
 def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatch:
     """Return *batch* with each value encoded; an object that is in it twice is encoded
     once.
@@ -345,9 +373,8 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
 
     tasks = []
     for task in batch.writes:
-        what = f"the write of task {task.task_id!r} to"
         writes = tuple(
-            (name, kept(value, f"{what} {name!r}")) for name, value in task.writes
+            (name, kept(value, _write_text(task, name))) for name, value in task.writes
         )
         if writes:
             tasks.append(replace(task, writes=writes))
@@ -355,7 +382,7 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
     if (given := batch.checkpoint) is not None:
         step = f"(step {given.step})"
         values = {
-            name: kept(value, f"the value of channel {name!r} {step}")
+            name: kept(value, _value_text(name, step))
             for name, value in given.values.items()
         }
         deltas = {}

@@ -23,6 +23,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.events import Durability
 from flowpregel.executors.calls import refuse_futures
 from flowpregel.func.flow import Flow, once_of
+from flowpregel.func.options import check_names
 from flowpregel.func.parameters import FlowParameters, parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel._write import ChannelWriteEntry
@@ -60,6 +61,7 @@ class EntrypointOptions:
     context: Any = None
 
     def __post_init__(self) -> None:
+        check_names("entrypoint", "adopts", self.adopts)
         for name in ("on_end", "on_failure"):
             hook: Any = getattr(self, name)
             if hook is not None and (not callable(hook) or is_coroutine_function(hook)):

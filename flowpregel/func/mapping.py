@@ -305,6 +305,19 @@ class ItemFuture(Unresolved, Generic[R]):
         return self._item_of(results)
 
 
+def check_iterables(method: str, iterables: Sequence[Any]) -> None:
+    """Refuse a map over nothing.
+
+    Raises:
+        TypeError: There is no iterable.
+    """
+    if not iterables:
+        raise TypeError(
+            f"{method}() takes a list, or another iterable, for each parameter of the "
+            "task"
+        )
+
+
 def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]]:
     """Return the arguments of each call of a map, in a list if they come of several
     iterables.

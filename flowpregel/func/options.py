@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict, cast
@@ -107,6 +107,7 @@ class TaskOptions:
             text: Any = getattr(self, option)
             if text is not None and (not isinstance(text, str) or not text):
                 raise ConfigurationError(f"task({option}={text!r}): use str")
+        check_names("task", "adopts", self.adopts)
         _ = self.resources  # refuses what cannot be
 
     @property
@@ -143,6 +144,21 @@ class TaskOptions:
 
 NO_RESOURCES: Final[Mapping[str, Any]] = {each.name: None for each in fields(Resources)}
 """The options of a task that takes nothing in particular."""
+
+
+def check_names(decorator: str, option: str, value: Any) -> None:
+    """Refuse an option that is neither a name nor several.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    texts = [value] if isinstance(value, str) else value
+    is_several = isinstance(texts, Iterable)
+    if is_several and all(isinstance(text, str) and text for text in texts):
+        return
+    raise ConfigurationError(
+        f"{decorator}({option}={value!r}): use the name of before, or several"
+    )
 
 
 def checked_options(changes: Mapping[str, Any]) -> Mapping[str, Any]:

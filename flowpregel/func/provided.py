@@ -100,6 +100,8 @@ def shell(
         >>> shell.func("echo hello").output
         'hello\\n'
     """
+    if not isinstance(command, str | Sequence):
+        raise TypeError(f"shell({command!r}): use a text, or a list of texts")
     process = subprocess.Popen(
         command,
         shell=isinstance(command, str),
@@ -270,6 +272,8 @@ def signal(name: str) -> CallFuture[Any]:
     Example:
         >>> approved = signal("approved").result()  # in a run  # doctest: +SKIP
     """
+    if not isinstance(name, str):
+        raise TypeError(f"signal({name!r}): use a text, the name of the values")
     return _received(name)
 
 

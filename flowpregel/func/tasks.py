@@ -237,6 +237,7 @@ class TaskFunction(Generic[P, R]):
         Example:
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
         """
+        mapping.check_iterables("map", iterables)
         mapping.check_map("map", chunksize, errors, self.options.shares)
         futures: list[MapFuture[Any]] = []
         for future, size in self._made(
@@ -308,6 +309,7 @@ class TaskFunction(Generic[P, R]):
             >>> total = sum(results)  # doctest: +SKIP
         """
         window = mapping.WINDOW if window is None else window
+        mapping.check_iterables("imap", iterables)
         mapping.check_map("imap", chunksize, errors, self.options.shares, window)
         scope = current.get() or self._outside()
         made = self._made(zip(*iterables, strict=True), chunksize, errors)

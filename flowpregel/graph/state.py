@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from inspect import signature
-from typing import Any, Literal, Never, Self
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self
 
 from flowpregel._core.commands import callee_of, name_of
 from flowpregel._text import no_such_option
@@ -299,6 +299,15 @@ class StateGraph(GraphSpec):
         return self.add_edge(key, END)
 
     # ------------------------------------------------------------ what it makes
+
+    if not TYPE_CHECKING:  # type checkers refuse them by themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say that the graph has to be compiled, for what compiled graphs have."""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(CompiledStateGraph, name):
+                text += f": a graph is compiled before it runs: write .compile().{name}"
+            raise AttributeError(text)
 
     def compile(  # noqa: PLR0913 - LangGraph's signature
         self,

@@ -30,6 +30,10 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
     """
     if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, type):
+        raise ConfigurationError(
+            f"checkpointer={value.__name__} is a class: write {value.__name__}(...)"
+        )
     if isinstance(value, BaseCheckpointSaver) and not is_overridden(value):
         return value
     if is_url(value):

@@ -74,6 +74,10 @@ _PAUSE = 0.05
 """Seconds after which an async run looks again whether its thread is free."""
 is_dry: ContextVar[bool] = ContextVar("flowpregel_is_dry", default=False)
 """Whether the code belongs to a dry replay: no other run is started from there."""
+_outer_runs: ContextVar[frozenset[tuple[object, ...]]] = ContextVar(
+    "flowpregel_outer_runs", default=frozenset()
+)
+"""The runs around the code: of each the store, the thread and the namespace."""
 _FROM_INSIDE = {"custom", "progress"}
 """What nested graphs give the stream even if it does not show subgraphs."""
 
@@ -343,6 +347,21 @@ def _saver_of(graph: GraphDefinition) -> BaseCheckpointSaver | None:
     return None if own is False else own
 
 
+def _refuse_inside_itself(saver: BaseCheckpointSaver, place: tuple[str, str]) -> None:
+    """Refuse a run that a run of the same thread asks for: it would wait for itself."""
+    if _run_key(saver, place) in _outer_runs.get():
+        raise ConfigurationError(
+            f"the run {place[0]!r} is asked for inside itself, and would wait for its "
+            "own end: give the inner run another id, or none to make it a step of the "
+            "outer one"
+        )
+
+
+def _run_key(saver: BaseCheckpointSaver, place: tuple[str, str]) -> tuple[object, ...]:
+    """Return what tells a run from the runs of other stores and threads."""
+    return getattr(saver, "path", None) or id(saver), *place
+
+
 def plan_of(asked: GraphRun) -> RunPlan:
     """Return what the engine is to do for a run; the lease of its thread is taken."""
     graph, config, options, lease = asked.graph, asked.config, asked.options, None
@@ -350,6 +369,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
     with ExitStack() as resources:
         if saver is not None:
             place = config.address.thread_id, config.address.namespace
+            _refuse_inside_itself(saver, place)
             resources.callback(fault, "lease.released.after")
             fault("lease.taken.before")
             lease = resources.enter_context(
@@ -372,6 +392,10 @@ def plan_of(asked: GraphRun) -> RunPlan:
             "run_id": run_id,
         }
         options = _begun(asked, options, start, metadata)
+        variables = options.messages.variables() if options.messages else copy_context()
+        if saver is not None:
+            outer_runs = _outer_runs.get() | {_run_key(saver, place)}
+            variables.run(_outer_runs.set, outer_runs)
         around = RunContext(
             config={**config.shown, "run_id": start.run_id},
             context=asked.context,
@@ -387,9 +411,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
             executor=graph.executor,
             modes=options.modes if asked.subgraphs else options.modes & _FROM_INSIDE,
             options=options,
-            variables=options.messages.variables()
-            if options.messages
-            else copy_context(),
+            variables=variables,
             replayed_before=start.replayed_before,
             is_over=start.over is not None,
         )
