@@ -23,6 +23,7 @@ from flowpregel._code.digest import CodeDigest, code_digest
 from flowpregel._code.values import cells_of, is_ours, is_outside, reduced
 from flowpregel._core.commands import unwrapped
 from flowpregel._core.gained_fields import LeftOutFields, choices
+from flowpregel._core.moved_classes import earlier_homes
 from flowpregel._core.records import Arguments
 from flowpregel.errors import ConfigurationError
 
@@ -60,7 +61,7 @@ def digest_of(value: Any, what: str, *, strict: bool) -> str:
 
 def earlier_digests(value: Any, what: str) -> Iterator[str]:
     """Yield the digests that *value* may have had before classes gained fields with
-    defaults.
+    defaults, or had the names that they have now.
 
     Args:
         value: What it is digested of: the arguments of a call, an input.
@@ -69,8 +70,15 @@ def earlier_digests(value: Any, what: str) -> Iterator[str]:
     known = LeftOutFields({}, have_equal_content)
     _digest_of(value, what, strict=False, fields=known)
     for left_out in choices(known.with_defaults):
-        fields = LeftOutFields(left_out, lambda *_: False)
+        fields = LeftOutFields(left_out, _never)
         yield _digest_of(value, what, strict=False, fields=fields)
+    for homes in earlier_homes(known.classes):
+        fields = LeftOutFields({}, _never, homes)
+        yield _digest_of(value, what, strict=False, fields=fields)
+
+
+def _never(*_: Any) -> bool:
+    return False
 
 
 def have_equal_content(one: Any, other: Any) -> bool:
@@ -375,7 +383,7 @@ class _Feeder:
         given.
         """
         maker, given, *rest = parts
-        self.feed(home_of(maker))
+        self.feed(self._home_of(maker))
         if isinstance(maker, type):
             self._feed_meaning(maker, is_value=maker is not kind)
         elif isinstance(maker, FunctionType) and "<locals>" in maker.__qualname__:
@@ -396,8 +404,15 @@ class _Feeder:
 
     def _feed_class(self, class_: type, *, is_value: bool) -> None:
         self._update(b"c")
-        self.feed(home_of(class_))
+        self.feed(self._home_of(class_))
         self._feed_meaning(class_, is_value=is_value)
+
+    def _home_of(self, target: Any) -> tuple[str, str]:
+        """Return the home of a class or function, or the one that it had earlier."""
+        fields = self._fields
+        if fields is None or not isinstance(target, type) or is_outside(target):
+            return home_of(target)
+        return fields.home_of(target) or home_of(target)
 
     def _feed_meaning(self, class_: type, *, is_value: bool) -> None:
         """Write what a class means, unless its name says it.

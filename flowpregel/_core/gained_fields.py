@@ -19,6 +19,8 @@ from functools import partial
 from itertools import chain, combinations, islice, product
 from typing import Any, TypeAlias
 
+from flowpregel._core.moved_classes import Home
+
 MOST_DIGESTS = 32
 """So many digests are tried for the arguments of one call."""
 Reduced: TypeAlias = str | tuple[Any, ...]
@@ -33,19 +35,29 @@ class LeftOutFields:
     Args:
         left_out: By class, the names of the fields that are left out.
         are_equal: Whether a value has the content of a default.
+        homes: By class, the earlier module and name of classes that have moved.
     """
 
     def __init__(
         self,
         left_out: Mapping[type, frozenset[str]],
         are_equal: Callable[[Any, Any], bool],
+        homes: Mapping[type, Home] | None = None,
     ) -> None:
+        self._homes = homes or {}
+        self.classes: set[type] = set()
+        """The classes of the objects that were digested."""
         self._left_out = left_out
         self._are_equal = are_equal
         self.with_defaults: dict[type, list[str]] = {}
         """By class, the fields that have their defaults in all instances which were
         digested.
         """
+
+    def home_of(self, class_: type) -> Home | None:
+        """Return the earlier module and name of a class; None: those that it has."""
+        self.classes.add(class_)
+        return self._homes.get(class_)
 
     def strip(self, value: Any, parts: Reduced) -> Reduced:
         """Return what pickle would make of *value*, without the fields that are left

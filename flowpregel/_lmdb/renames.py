@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pkgutil import resolve_name
 from typing import Any
 
+from flowpregel._core.moved_classes import note_renames
 from flowpregel._interrupts import is_from_handler
 from flowpregel.errors import ConfigurationError
 
@@ -34,6 +35,7 @@ class Renames:
 
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
         self._given = dict(given or {})
+        note_renames(self._given)
         self._of_store: Mapping[str, str] | None = None
         self.load: Callable[[], bytes | None] = lambda: None
         """Reads the record of the store."""
@@ -51,6 +53,7 @@ class Renames:
         """
         if self._of_store is None:
             self._of_store = names_in(self.load())
+            note_renames(self._of_store)
         return self._of_store
 
     def forget(self) -> None:
