@@ -409,10 +409,15 @@ class _Feeder:
 
     def _home_of(self, target: Any) -> tuple[str, str]:
         """Return the home of a class or function, or the one that it had earlier."""
-        fields = self._fields
-        if fields is None or not isinstance(target, type) or is_outside(target):
-            return home_of(target)
-        return fields.home_of(target) or home_of(target)
+        home = home_of(target)
+        if self._fields is None:
+            return home
+        if not isinstance(target, type):
+            return home
+        if is_outside(target):
+            return home
+        earlier = self._fields.home_of(target)
+        return earlier or home
 
     def _feed_meaning(self, class_: type, *, is_value: bool) -> None:
         """Write what a class means, unless its name says it.

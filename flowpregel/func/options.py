@@ -152,13 +152,18 @@ def check_names(decorator: str, option: str, value: Any) -> None:
     Raises:
         ConfigurationError: It is something else.
     """
-    texts = [value] if isinstance(value, str) else value
-    is_several = isinstance(texts, Iterable)
-    if is_several and all(isinstance(text, str) and text for text in texts):
-        return
-    raise ConfigurationError(
-        f"{decorator}({option}={value!r}): use the name of before, or several"
-    )
+    message = f"{decorator}({option}={value!r}): use the name of before, or several"
+    if isinstance(value, str):
+        names: Iterable[Any] = [value]
+    elif isinstance(value, Iterable):
+        names = value
+    else:
+        raise ConfigurationError(message)
+    for name in names:
+        if not isinstance(name, str):
+            raise ConfigurationError(message)
+        if not name:
+            raise ConfigurationError(message)
 
 
 def checked_options(changes: Mapping[str, Any]) -> Mapping[str, Any]:

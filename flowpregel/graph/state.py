@@ -303,7 +303,7 @@ class StateGraph(GraphSpec):
     if not TYPE_CHECKING:  # type checkers refuse them by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say that the graph has to be compiled, for what compiled graphs have."""
+            """Refuse what only a compiled graph has, and name the way to it."""
             text = f"{type(self).__name__!r} object has no attribute {name!r}"
             if not name.startswith("_") and hasattr(CompiledStateGraph, name):
                 text += f": a graph is compiled before it runs: write .compile().{name}"

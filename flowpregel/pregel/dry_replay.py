@@ -38,8 +38,9 @@ from flowpregel.checkpoint.base import FLOW, BaseCheckpointSaver
 from flowpregel.errors import FlowPregelError
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.naming import Once
+from flowpregel.pregel.outer_runs import is_dry
 from flowpregel.pregel.resume import Start, start_of
-from flowpregel.pregel.runner import GraphRun, is_dry
+from flowpregel.pregel.runner import GraphRun
 from flowpregel.store.base import BaseStore, Op, PutOp
 from flowpregel.store.base import Result as Answer
 

@@ -14,7 +14,7 @@ import uuid
 import warnings
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, cast
@@ -62,6 +62,7 @@ from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.hints import add_hint
 from flowpregel.pregel.kept_results import difference_in
 from flowpregel.pregel.naming import Once, labels_of_graph
+from flowpregel.pregel.outer_runs import enter_run, is_dry, refuse_inside_itself
 from flowpregel.pregel.progress import MODES, message_stream, run_hooks
 from flowpregel.pregel.resume import Start, for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
@@ -72,12 +73,6 @@ _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
 """Options of an invocation that a graph may be given when another one calls it."""
 _PAUSE = 0.05
 """Seconds after which an async run looks again whether its thread is free."""
-is_dry: ContextVar[bool] = ContextVar("flowpregel_is_dry", default=False)
-"""Whether the code belongs to a dry replay: no other run is started from there."""
-_outer_runs: ContextVar[frozenset[tuple[object, ...]]] = ContextVar(
-    "flowpregel_outer_runs", default=frozenset()
-)
-"""The runs around the code: of each the store, the thread and the namespace."""
 _FROM_INSIDE = {"custom", "progress"}
 """What nested graphs give the stream even if it does not show subgraphs."""
 
@@ -341,25 +336,9 @@ def _saver_of(graph: GraphDefinition) -> BaseCheckpointSaver | None:
     if own is True:
         raise ConfigurationError(
             "checkpointer=True cannot be used for root graphs: it means the "
-            "checkpointer of "
-            "the graph around; give a saver or a path"
+            "checkpointer of the graph around; give a saver or a path"
         )
     return None if own is False else own
-
-
-def _refuse_inside_itself(saver: BaseCheckpointSaver, place: tuple[str, str]) -> None:
-    """Refuse a run that a run of the same thread asks for: it would wait for itself."""
-    if _run_key(saver, place) in _outer_runs.get():
-        raise ConfigurationError(
-            f"the run {place[0]!r} is asked for inside itself, and would wait for its "
-            "own end: give the inner run another id, or none to make it a step of the "
-            "outer one"
-        )
-
-
-def _run_key(saver: BaseCheckpointSaver, place: tuple[str, str]) -> tuple[object, ...]:
-    """Return what tells a run from the runs of other stores and threads."""
-    return getattr(saver, "path", None) or id(saver), *place
 
 
 def plan_of(asked: GraphRun) -> RunPlan:
@@ -369,7 +348,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
     with ExitStack() as resources:
         if saver is not None:
             place = config.address.thread_id, config.address.namespace
-            _refuse_inside_itself(saver, place)
+            refuse_inside_itself(saver, place)
             resources.callback(fault, "lease.released.after")
             fault("lease.taken.before")
             lease = resources.enter_context(
@@ -393,17 +372,16 @@ def plan_of(asked: GraphRun) -> RunPlan:
         }
         options = _begun(asked, options, start, metadata)
         variables = options.messages.variables() if options.messages else copy_context()
+        committer = None
         if saver is not None:
-            outer_runs = _outer_runs.get() | {_run_key(saver, place)}
-            variables.run(_outer_runs.set, outer_runs)
+            variables.run(enter_run, saver, place)
+            committer = committers.of(saver, options.durability)
         around = RunContext(
             config={**config.shown, "run_id": start.run_id},
             context=asked.context,
             store=graph.store,
             control=asked.control,
-            committer=None
-            if saver is None
-            else committers.of(saver, options.durability),
+            committer=committer,
             committers=committers,
             thread_id=config.thread_id,
             run_id=run_id,

@@ -75,7 +75,7 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     faulthandler.enable(file=2, all_threads=True)
     import multiprocessing  # noqa: PLC0415 - loaded by loky anyway
 
-    # With loky's method, pools that tasks make would respawn for ever.
+    # With loky's method, pools that tasks make would respawn without end.
     multiprocessing.set_start_method("spawn", force=True)
     part_from_trackers()
 
@@ -101,7 +101,7 @@ def watch(coordinator: int) -> None:
         time.sleep(_LOOK_EVERY)
     with contextlib.suppress(OSError):
         os.killpg(0, signal.SIGKILL)
-    # no mutant: nobody is there to see the code
+    # no mutant: the parent is gone, so the exit code is not read
     os._exit(1)
 
 
