@@ -1,1 +1,1 @@
-"""Results shared between runs: in this process, or in an LMDB folder."""
+"""Results that runs share: in this process, in LMDB or in PostgreSQL."""

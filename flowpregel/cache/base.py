@@ -13,60 +13,78 @@ __all__ = ["BaseCache", "FullKey", "Namespace"]
 
 Namespace: TypeAlias = tuple[str, ...]
 FullKey: TypeAlias = tuple[Namespace, str]
-"""(namespace, key): a task's function and the digest of its input."""
+"""(namespace, key): a task's function and the digest of the input."""
+Entries: TypeAlias = Mapping[FullKey, tuple[Any, float | None]]
+"""Values, each with its time to live in seconds (None: without end)."""
 Answer = TypeVar("Answer")
 
 
 class BaseCache(Resident, ABC):
-    """Keeps values for a time; it may forget any of them earlier.
+    """A store of values for a limited time; it may delete any of them earlier.
 
-    A subclass gives `get`, `set` and `clear`; the ``a...`` methods are given here.
+    A subclass defines `get`, `set` and `clear`; the ``a...`` methods call these.
     """
 
     answers_at_once: ClassVar[bool] = False
-    """Whether a call costs less than handing it to an OS thread."""
+    """True if a call costs less than handing it to an OS thread."""
 
     @abstractmethod
-    def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
-        """Return the values of those *keys* that have one."""
+    def get(
+        self,
+        keys: Sequence[FullKey],
+    ) -> dict[FullKey, Any]:
+        """Return the values of *keys*, without those that have none."""
 
     @abstractmethod
-    def set(self, pairs: Mapping[FullKey, tuple[Any, float | None]]) -> None:
-        """Keep values, each with the seconds it may be used (None: for ever).
+    def set(self, pairs: Entries) -> None:
+        """Store the values of *pairs*.
 
         Raises:
-            ValueEncodingError: A value cannot be kept; then none is.
+            ValueEncodingError: A value cannot be stored; then none is.
         """
 
     @abstractmethod
-    def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
-        """Forget everything, or what is in exactly these *namespaces*."""
+    def clear(
+        self,
+        namespaces: Sequence[Namespace] | None = None,
+    ) -> None:
+        """Delete all values, or those in exactly these *namespaces*."""
 
-    def claim(self, key: FullKey) -> AbstractContextManager[bool]:
+    def claim(
+        self,
+        key: FullKey,
+    ) -> AbstractContextManager[bool]:
         """Claim to compute the value of *key* while the context is open.
 
         Returns:
-            A context whose value is False if somebody else has claimed it. Without a
-            claim of its own, a cache lets everybody compute.
+            A context whose value is False if another caller has claimed the key. A
+            cache that does not override this method lets all callers compute.
         """
         return nullcontext(True)
 
-    async def aget(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
-        """`get`, without blocking the event loop."""
+    async def aget(
+        self,
+        keys: Sequence[FullKey],
+    ) -> dict[FullKey, Any]:
+        """Call `get` without blocking the event loop."""
         return await self._off_loop(lambda: self.get(keys))
 
-    async def aset(self, pairs: Mapping[FullKey, tuple[Any, float | None]]) -> None:
-        """`set`, without blocking the event loop."""
+    async def aset(self, pairs: Entries) -> None:
+        """Call `set` without blocking the event loop."""
         await self._off_loop(lambda: self.set(pairs))
 
-    async def aclear(self, namespaces: Sequence[Namespace] | None = None) -> None:
-        """`clear`, without blocking the event loop."""
+    async def aclear(
+        self,
+        namespaces: Sequence[Namespace] | None = None,
+    ) -> None:
+        """Call `clear` without blocking the event loop."""
         await self._off_loop(lambda: self.clear(namespaces))
 
     async def _off_loop(self, function: Callable[[], Answer]) -> Answer:
         """Run *function* where it does not block the event loop."""
         if self.answers_at_once:
             return function()
-        import asyncio  # noqa: PLC0415 - 44 ms, for those who have it anyway
+        # Its import takes 44 ms; a caller with an event loop has it loaded.
+        import asyncio  # noqa: PLC0415
 
         return await asyncio.to_thread(function)

@@ -1,13 +1,12 @@
-"""Results kept as records in a table of bounded size, whoever keeps it; here this
-process.
+"""Results as records in a table of bounded size; and the cache with a table in memory.
 
 In the database ``cache``::
 
-    "v" + place (32)             ► use (8), expires (8), value
-    "u" + use (8)                ► place: the order in which values were used
-    "n"                          ► how many values, the last use's number
+    "v" + digest (32)            ► use (8), expires (8), value
+    "u" + use (8)                ► digest: the order in which values were used
+    "n"                          ► the number of values, the number of the last use
 
-Reading writes nothing: what was used is noted in memory, and kept with the next
+A read writes nothing: the use of a value is noted in memory, and stored with the next
 value that is put.
 """
 
@@ -18,14 +17,14 @@ import struct
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowpregel._lmdb.in_memory import MemoryStore
 from flowpregel._lmdb.records import KeptInStore, SealedStore, digest_of
-from flowpregel.cache.base import BaseCache, FullKey, Namespace
+from flowpregel.cache.base import BaseCache, Entries, FullKey, Namespace
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 
 if TYPE_CHECKING:
@@ -36,17 +35,18 @@ __all__ = ["InMemoryCache"]
 _HEAD = struct.Struct(">Qd")
 _COUNTS = struct.Struct(">QQ")
 _FOR_EVER = float("inf")
-_PLACE = 32
+_DIGEST_SIZE = 32
 
 
 class RecordCache(KeptInStore, BaseCache):
     """A cache that keeps values as records in a table.
 
     Args:
-        path: What the table's store is opened by: a folder, or a URL.
-        max_entries: How many values to keep; the one not used for longest goes first.
-        clock: Returns wall-clock seconds.
-        options: How the table's store is opened.
+        path: The location of the table's store: a folder, or a URL.
+        max_entries: The number of values to keep; the least recently used is deleted
+            first.
+        clock: A function that returns wall-clock seconds.
+        options: Options for opening the table's store.
     """
 
     def __init__(
@@ -68,109 +68,181 @@ class RecordCache(KeptInStore, BaseCache):
 
     @abstractmethod
     def _open(
-        self, path: str | os.PathLike[str], options: StoreOptions | None
+        self,
+        path: str | os.PathLike[str],
+        options: StoreOptions | None,
     ) -> SealedStore:
-        """Open the store that the values are in."""
+        """Open the store of the table."""
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
         now = self._clock()
-        places = {key: place_of(key) for key in keys}
+        digests = {key: digest_of_key(key) for key in keys}
 
         def work(transaction: Any) -> dict[FullKey, bytes | None]:
-            return {
-                key: self._table.get(transaction, b"v" + at)
-                for key, at in places.items()
-            }
+            records = {}
+            for key, digest in digests.items():
+                records[key] = self._table.get(transaction, b"v" + digest)
+            return records
 
-        found = {}
+        values = {}
         for key, record in self._store.read(work).items():
-            if record is not None and _HEAD.unpack_from(record)[1] > now:
-                value = record[_HEAD.size :]
-                # A value whose class is gone is a miss: it is computed and kept anew.
-                with suppress(ValueEncodingError):
-                    found[key] = self._store.codec.decode(value, f"the cached {key!r}")
+            if record is None:
+                continue
+            _, expires_at = _HEAD.unpack_from(record)
+            if expires_at <= now:
+                continue
+            # A value whose class is gone is a miss: it is computed and stored again.
+            with suppress(ValueEncodingError):
+                data = record[_HEAD.size :]
+                values[key] = self._store.codec.decode(data, f"the cached {key!r}")
         with self._lock:
-            for key in found:
-                self._used.pop(places[key], None)
-                self._used[places[key]] = None
-        return found
+            for key in values:
+                digest = digests[key]
+                self._used.pop(digest, None)
+                self._used[digest] = None
+        return values
 
-    def set(self, pairs: Mapping[FullKey, tuple[Any, float | None]]) -> None:
+    def set(self, pairs: Entries) -> None:
         now = self._clock()
-        encoded = [
-            (
-                place_of(key),
-                _FOR_EVER if ttl is None else now + ttl,
-                self._store.codec.encode(value, f"the value of {key!r}"),
-            )
-            for key, (value, ttl) in pairs.items()
-        ]
+        entries: list[tuple[bytes, float, bytes]] = []
+        for key, (value, ttl) in pairs.items():
+            expires_at = _FOR_EVER if ttl is None else now + ttl
+            data = self._store.codec.encode(value, f"the value of {key!r}")
+            entries.append((digest_of_key(key), expires_at, data))
         with self._lock:
-            used, self._used = [*self._used], {}
+            used = list(self._used)
+            self._used = {}
 
         def work(transaction: Any) -> None:
-            count, last = self._counts(transaction)
-            for place in used:
-                if (record := self._take(transaction, place)) is not None:
-                    last += 1
-                    self._put(transaction, place, last.to_bytes(8, "big") + record[8:])
-            for place, until, data in encoded:
-                count += self._take(transaction, place) is None
-                last += 1
-                self._put(transaction, place, _HEAD.pack(last, until) + data)
-            spare = max(0, count - self._max_entries)
-            for _, oldest in [*islice(self._table.scan(transaction, b"u"), spare)]:
-                self._take(transaction, oldest)
-            self._table.put(transaction, b"n", _COUNTS.pack(count - spare, last))
+            count, last_use = self._counts(transaction)
+            last_use = self._store_uses(
+                transaction,
+                used,
+                last_use,
+            )
+            for digest, expires_at, data in entries:
+                count += self._pop(transaction, digest) is None
+                last_use += 1
+                record = _HEAD.pack(last_use, expires_at) + data
+                self._put(
+                    transaction,
+                    digest,
+                    record,
+                )
+            excess = max(0, count - self._max_entries)
+            oldest = islice(self._table.scan(transaction, b"u"), excess)
+            for _, digest in list(oldest):
+                self._pop(transaction, digest)
+            counts = _COUNTS.pack(count - excess, last_use)
+            self._table.put(
+                transaction,
+                b"n",
+                counts,
+            )
 
         self._store.write(work)
 
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
-        def work(transaction: Any) -> None:
-            if namespaces is None:
-                for kind in (b"v", b"u", b"n"):
-                    self._table.drop(transaction, kind)
-                return
-            count, last = self._counts(transaction)
-            for namespace in namespaces:
-                for key in self._table.keys(transaction, b"v" + digest_of(namespace)):
-                    if len(key) == 1 + _PLACE:  # those of chunks are longer
-                        count -= self._take(transaction, key[1:]) is not None
-            self._table.put(transaction, b"n", _COUNTS.pack(count, last))
+        def clear_all(transaction: Any) -> None:
+            for kind in (b"v", b"u", b"n"):
+                self._table.drop(transaction, kind)
 
-        self._store.write(work)
+        def clear_namespaces(transaction: Any) -> None:
+            count, last_use = self._counts(transaction)
+            for namespace in namespaces or ():
+                count -= self._clear_namespace(transaction, namespace)
+            counts = _COUNTS.pack(count, last_use)
+            self._table.put(
+                transaction,
+                b"n",
+                counts,
+            )
+
+        self._store.write(clear_all if namespaces is None else clear_namespaces)
 
     # -------------------------------------------------------- inside a transaction
 
     def _counts(self, transaction: Any) -> tuple[int, int]:
         record = self._table.get(transaction, b"n")
-        count, last = _COUNTS.unpack(record or bytes(_COUNTS.size))
-        return count, last
+        count, last_use = _COUNTS.unpack(record or bytes(_COUNTS.size))
+        return count, last_use
 
-    def _put(self, transaction: Any, place: bytes, record: bytes) -> None:
-        """Keep *record*, which begins with the number of its use, in the order of
-        use.
-        """
-        self._table.put(transaction, b"v" + place, record)
-        self._table.put(transaction, b"u" + record[:8], place)
+    def _clear_namespace(
+        self,
+        transaction: Any,
+        namespace: Namespace,
+    ) -> int:
+        """Delete the values of a namespace; return their number."""
+        count = 0
+        prefix = b"v" + digest_of(namespace)
+        for key in self._table.keys(transaction, prefix):
+            if len(key) != 1 + _DIGEST_SIZE:
+                continue  # the key of a chunk of a large value
+            if self._pop(transaction, key[1:]) is not None:
+                count += 1
+        return count
 
-    def _take(self, transaction: Any, place: bytes) -> bytes | None:
-        """Return the record at *place*, which is gone then; None if there was none."""
-        record = self._table.get(transaction, b"v" + place)
+    def _store_uses(
+        self,
+        transaction: Any,
+        used: Sequence[bytes],
+        last_use: int,
+    ) -> int:
+        """Store the uses of values since the last write; return the newest number."""
+        for digest in used:
+            record = self._pop(transaction, digest)
+            if record is not None:
+                last_use += 1
+                record = last_use.to_bytes(8, "big") + record[8:]
+                self._put(
+                    transaction,
+                    digest,
+                    record,
+                )
+        return last_use
+
+    def _put(
+        self,
+        transaction: Any,
+        digest: bytes,
+        record: bytes,
+    ) -> None:
+        """Store *record*, which begins with the number of the last use."""
+        use = record[:8]
+        self._table.put(
+            transaction,
+            b"v" + digest,
+            record,
+        )
+        self._table.put(
+            transaction,
+            b"u" + use,
+            digest,
+        )
+
+    def _pop(
+        self,
+        transaction: Any,
+        digest: bytes,
+    ) -> bytes | None:
+        """Delete a record and return it, if there is one."""
+        record = self._table.get(transaction, b"v" + digest)
         if record is not None:
-            self._table.delete(transaction, b"u" + record[:8])
-            self._table.delete(transaction, b"v" + place)
+            use = record[:8]
+            self._table.delete(transaction, b"u" + use)
+            self._table.delete(transaction, b"v" + digest)
         return record
 
 
 class InMemoryCache(RecordCache):
-    """Keeps the values that were used last, in this process. Any OS thread may use it.
+    """A cache of recently used values in this process, for any OS thread.
 
-    Values are copied when they are kept and when they are read.
+    Values are copied when they are stored and when they are read.
 
     Args:
-        max_entries: How many values to keep; the one not used for longest goes first.
-        clock: Returns seconds that only grow.
+        max_entries: The number of values to keep; the least recently used is deleted
+            first.
+        clock: A function that returns monotonic seconds.
 
     Example:
         >>> cache = InMemoryCache()
@@ -182,12 +254,23 @@ class InMemoryCache(RecordCache):
     answers_at_once: ClassVar[bool] = True
 
     def __init__(
-        self, *, max_entries: int = 10_000, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        max_entries: int = 10_000,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__("", max_entries=max_entries, clock=clock)
+        super().__init__(
+            "",
+            max_entries=max_entries,
+            clock=clock,
+        )
         self._claimed: set[FullKey] = set()
 
-    def _open(self, path: Any, options: Any) -> MemoryStore:
+    def _open(
+        self,
+        path: Any,
+        options: Any,
+    ) -> MemoryStore:
         return MemoryStore()
 
     @contextmanager
@@ -202,7 +285,7 @@ class InMemoryCache(RecordCache):
                 self._claimed.discard(key)
 
 
-def place_of(key: FullKey) -> bytes:
-    """Return the digest that stands for *key*."""
+def digest_of_key(key: FullKey) -> bytes:
+    """Return the digest of *key*, which names its record."""
     namespace, name = key
     return digest_of(namespace) + digest_of((name,))

@@ -1,4 +1,4 @@
-"""A cache in PostgreSQL; its records are those of `flowpregel.cache.memory`."""
+"""A cache in PostgreSQL, with the records of `flowpregel.cache.memory`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from flowpregel._lmdb.options import StoreOptions
 from flowpregel._postgres.database import Database
 from flowpregel._postgres.leases import LeaseTable, OwnLease
 from flowpregel.cache.base import FullKey
-from flowpregel.cache.memory import RecordCache, place_of
+from flowpregel.cache.memory import RecordCache, digest_of_key
 
 __all__ = ["PostgresCache"]
 
 _TTL = 10.0
-"""Seconds after which a claim is out whose owner has died."""
+"""Seconds after which the claim of a dead owner ends."""
 
 
 class PostgresCache(RecordCache):
-    """Keeps the values that were used last, for any number of processes and machines.
+    """A cache of recently used values in a database, for many processes and machines.
 
     Args:
-        path: The URL of the database; it may be that of a `PostgresSaver`.
-        max_entries: How many values to keep; the one not used for longest goes first.
-        clock: Returns wall-clock seconds.
-        options: How the store is opened.
+        path: The URL of the database; a `PostgresSaver` may use the same.
+        max_entries: The number of values to keep; the least recently used is deleted
+            first.
+        clock: A function that returns wall-clock seconds.
+        options: Options for opening the store.
 
     Raises:
-        ConfigurationError: It is no such URL, or the extra ``postgres`` is not
+        ConfigurationError: The URL is invalid, or the extra ``postgres`` is not
             installed.
     """
 
@@ -40,9 +41,11 @@ class PostgresCache(RecordCache):
 
     @contextmanager
     def claim(self, key: FullKey) -> Iterator[bool]:
-        taken = self._claims.take(OwnLease(Address("", place_of(key).hex())))
+        address = Address("", digest_of_key(key).hex())
+        grant = self._claims.take(OwnLease(address))
         try:
-            yield taken is not None
+            yield grant is not None
         finally:
-            if taken is not None:
-                self._claims.give_back(taken[0])
+            if grant is not None:
+                lease = grant[0]
+                self._claims.give_back(lease)

@@ -1,4 +1,4 @@
-"""How flowpregel works with others."""
+"""Integrations: executors on clusters, foreign savers, agents and tracing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Final
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import Executor
 
+_CLASSES: Final = {"dask": "DaskExecutor", "ray": "RayExecutor"}
 _lock: Final = threading.Lock()
 _by_address: dict[str, Executor] = {}
 
 
 def executor_at(address: str) -> Executor:
-    """Return the program's executor on that cluster: one for all its runs.
+    """Return the program's executor on that cluster: one for all runs.
 
     Args:
         address: ``dask://HOST:PORT`` of a scheduler, or ``ray://HOST:PORT`` of a head
@@ -24,16 +25,22 @@ def executor_at(address: str) -> Executor:
         ExecutorUnavailableError: The cluster cannot be reached, or the extra is not
             installed.
     """
-    kind, _, place = address.partition("://")
     with _lock:
-        found = _by_address.get(address)
-        if found is None or found.is_closed:
-            try:
-                found = import_module(f"flowpregel.integrations.{kind}").connect(place)
-            except Exception as error:
-                what = f"is the extra installed (pip install flowpregel[{kind}])?"
-                raise ExecutorUnavailableError(
-                    f"executor={address!r}: {error}; {what}"
-                ) from error
-            _by_address[address] = found
-        return found
+        executor = _by_address.get(address)
+        if executor is None or executor.is_closed:
+            executor = _connect_to(address)
+            _by_address[address] = executor
+        return executor
+
+
+def _connect_to(address: str) -> Executor:
+    kind, _, location = address.partition("://")
+    try:
+        module = import_module(f"flowpregel.integrations.{kind}")
+        executor: Executor = getattr(module, _CLASSES[kind]).connect(location)
+    except Exception as error:
+        raise ExecutorUnavailableError(
+            f"executor={address!r}: {error}; "
+            f"is the extra installed (pip install flowpregel[{kind}])?"
+        ) from error
+    return executor

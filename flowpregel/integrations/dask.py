@@ -1,4 +1,4 @@
-"""Tasks on a Dask cluster, in our own pool on each of its machines."""
+"""Tasks on a Dask cluster, in flowpregel's pool on each Dask worker's machine."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from distributed import Client, WorkerPlugin, get_worker, secede
 from distributed.protocol import to_serialize
 
 from flowpregel.integrations.engine import EngineExecutor, RemotePool
-from flowpregel.integrations.machine import machine
+from flowpregel.integrations.machine import pool_host
 
 
 class DaskExecutor(EngineExecutor):
-    """Runs tasks on the workers of a Dask cluster.
+    """An executor that runs tasks on the workers of a Dask cluster.
 
-    Dask's own workers hand them to worker processes, so that timeouts, cancellation,
-    crashes, streams and nested calls work as on one machine. Close it, or use it in a
-    ``with`` block, before the client is closed.
+    Dask's own workers hand tasks to worker processes, so that timeouts, cancellation,
+    crashes, streams and nested calls work as on one machine. Close the executor, or
+    use it in a ``with`` block, before the client is closed.
 
     Args:
-        client: Connected; it stays open. One with ``direct_to_workers=False`` has all
-            messages go by way of the scheduler, which is slower.
+        client: A connected client; it stays open. With ``direct_to_workers=False``
+            all messages pass through the scheduler, which is slower.
         timeout: Seconds for which tasks wait if the cluster has no worker.
 
     Example:
@@ -32,6 +32,11 @@ class DaskExecutor(EngineExecutor):
 
     def __init__(self, client: Client, *, timeout: float = 60.0) -> None:
         super().__init__(DaskPool(client, timeout))
+
+    @classmethod
+    def connect(cls, location: str) -> DaskExecutor:
+        """Return an executor on the cluster whose scheduler is at ``HOST:PORT``."""
+        return cls(Client(f"tcp://{location}", set_as_default=False))
 
 
 class DaskPool(RemotePool):
@@ -51,25 +56,35 @@ class DaskPool(RemotePool):
         return dict(self._client.nthreads())
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
+        loop = self._client.loop.asyncio_loop
+        return asyncio.run_coroutine_threadsafe(work, loop)
 
     def _put(self, address: str, data: memoryview) -> Any:
-        how: Any = {"hash": False, "direct": self._is_direct, "asynchronous": True}
-        return self._begin(
-            self._client.scatter(data.cast("B"), workers=[address], **how)
+        scattering = self._client.scatter(
+            data.cast("B"),
+            workers=[address],
+            hash=False,
+            direct=self._is_direct,
+            asynchronous=True,
         )
+        return self._begin(scattering)
 
     def _run(
-        self, address: str, packed: bytes, buffers: Mapping[int, Any]
+        self,
+        address: str,
+        packed: bytes,
+        buffers: Mapping[int, Any],
     ) -> Future[Any]:
         async def run() -> None:
-            there = [await asyncio.wrap_future(each) for each in buffers.values()]
+            scattered = []
+            for handle in buffers.values():
+                scattered.append(await asyncio.wrap_future(handle))  # noqa: PERF401
             task = self._client.submit(
-                run_batch,
+                run_remote_batch,
                 self._name,
                 packed,
-                [*buffers],
-                *there,
+                list(buffers),
+                *scattered,
                 workers=[address],
                 pure=False,
             )
@@ -77,7 +92,12 @@ class DaskPool(RemotePool):
 
         return self._begin(run())
 
-    def call(self, address: str, method: str, *args: Any) -> Future[Any]:
+    def call(
+        self,
+        address: str,
+        method: str,
+        *args: Any,
+    ) -> Future[Any]:
         async def ask() -> Any:
             message = {"method": method, "args": (self._name, *args)}
             if self._is_direct:
@@ -91,31 +111,37 @@ class DaskPool(RemotePool):
         return self._begin(ask())
 
 
-def run_batch(home: str, packed: bytes, keys: list[int], *buffers: Any) -> None:
+def run_remote_batch(
+    coordinator: str,
+    packed: bytes,
+    keys: list[int],
+    *buffers: Any,
+) -> None:
     """Run a batch in the pool of this machine: the task that Dask sees."""
-    ended = machine(get_worker().state.nthreads, home).run(home, packed, keys, *buffers)
-    # The pool itself knows how many tasks may run at once, and which of them wait for
-    # others.
+    host = pool_host(get_worker().state.nthreads, coordinator)
+    end_of_batch = host.run(
+        coordinator,
+        packed,
+        keys,
+        *buffers,
+    )
+    # The pool itself limits the tasks that run at once, and tracks which of them wait
+    # for others.
     secede()
-    ended.result()
+    end_of_batch.result()
 
 
 def take_messages(worker: Any) -> None:
-    """Let coordinators talk to the pool of a Dask worker."""
+    """Connect coordinators with the pool of a Dask worker."""
 
     async def on_message(method: str, args: tuple[Any, ...]) -> Any:
-        answer = getattr(machine(worker.state.nthreads, args[0]), method)(*args)
-        told = await asyncio.wrap_future(answer)
-        return told and [
-            told[0],
-            *(to_serialize(memoryview(each)) for each in told[1:]),
-        ]
+        host = pool_host(worker.state.nthreads, args[0])
+        future = getattr(host, method)(*args)
+        answer = await asyncio.wrap_future(future)
+        if not answer:
+            return answer
+        pickled, *buffers = answer
+        parts = [to_serialize(memoryview(buffer)) for buffer in buffers]
+        return [pickled, *parts]
 
     worker.handlers["flowpregel"] = on_message
-
-
-def connect(place: str) -> DaskExecutor:
-    """Return an executor on the cluster whose scheduler is at *place*,
-    ``HOST:PORT``.
-    """
-    return DaskExecutor(Client(f"tcp://{place}", set_as_default=False))

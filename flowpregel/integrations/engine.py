@@ -1,5 +1,4 @@
-"""Tasks on the machines of an engine, such as Dask or Ray: what all such executors have
-in common.
+"""The common part of executors on the machines of an engine, such as Dask or Ray.
 
 ::
 
@@ -7,9 +6,10 @@ in common.
                                                                  |
     mailbox <- RemotePool <---------- frames of workers <--------+
 
-The engine moves bytes. Which machine gets which batch is decided here: one that falls
-silent is given up, and its tasks go to another one if they may. What comes late from a
-batch that was given up is dropped: nobody but the coordinator records anything.
+The engine moves bytes. The coordinator decides which machine gets which batch: it gives
+up a machine that falls silent, and that machine's tasks go to another one if they may.
+Late frames of a batch that was given up are dropped: only the coordinator records
+anything.
 """
 
 from __future__ import annotations
@@ -35,36 +35,46 @@ from flowpregel.executors.processes.executor import PoolExecutor
 from flowpregel.executors.processes.protocol import PoolSettings
 from flowpregel.executors.processes.serialization import Frame
 from flowpregel.executors.processes.task_pool import TaskPool
-from flowpregel.integrations.sites import Buffers, RemoteBatch, Site, Sites
+from flowpregel.integrations.remote_hosts import (
+    Buffers,
+    RemoteBatch,
+    RemoteHost,
+    RemoteHosts,
+)
 
 LOST_AFTER: Final = 10.0
-"""Seconds of silence after which a machine is given up: it has given us up before
-that.
+"""Seconds of silence after which a machine is given up.
+
+The machine gives up a silent coordinator earlier than that.
 """
-_LOOK_EVERY: Final = 0.5
+_CHECK_EVERY: Final = 0.5
 _ROOM: Final = 2048
 _TRIES: Final = 3
-"""How many machines a task may lose."""
+"""The number of machines that a task may lose."""
 
 
 class EngineExecutor(PoolExecutor):
-    """Runs tasks on machines that an engine has: in worker processes of ours.
+    """An executor in worker processes on the machines of an engine.
 
     Args:
-        pool: These machines.
+        pool: The pool of all these machines.
     """
 
-    capabilities = Capabilities(isolates=True, times_out=True, cancels=True)
+    capabilities = Capabilities(
+        isolates=True,
+        times_out=True,
+        cancels=True,
+    )
 
     def __init__(self, pool: RemotePool) -> None:
         super().__init__(pool, _ROOM * max(1, pool.size))
 
 
 class RemotePool(TaskPool):
-    """Machines, the tasks in flight on them, and those that wait; on the I/O thread.
+    """Machines, the tasks in flight on them, and waiting tasks; on the I/O thread.
 
     Args:
-        kind: What spans say of where a task ran.
+        kind: The name of the engine, for spans and errors.
         timeout: Seconds for which tasks wait if there is no machine at all.
     """
 
@@ -74,280 +84,419 @@ class RemotePool(TaskPool):
         self.kind = kind
         self._timeout = timeout
         self._name = os.urandom(8).hex()
-        self.sites = Sites()
-        self._batches = count(1)
+        self.hosts = RemoteHosts()
+        self._batch_ids = count(1)
         self._known = self._machines()
-        """The machines; None: the engine is not connected."""
-        self._known_at = self._connected = time.monotonic()
-        """When the engine was last asked, and last there, with any machine."""
+        """The machines; None if the engine is not connected."""
+        self._known_at = time.monotonic()
+        """The time of the engine's last answer about its machines."""
+        self._connected = self._known_at
+        """The last time at which the engine had any machine."""
         self.size = sum((self._known or {}).values())
 
     def start(self) -> None:
-        """Start its OS threads."""
-        self.loop.call(self._look_again)
-        threading.Thread(
-            target=self._keep_asking, name="flowpregel-machines", daemon=True
-        ).start()
+        """Start the I/O thread, and the OS thread that asks the engine for machines."""
+        self.loop.call(self._check_again)
+        thread = threading.Thread(
+            target=self._keep_asking,
+            name="flowpregel-machines",
+            daemon=True,
+        )
+        thread.start()
         super().start()
 
-    # ------------------------------------------------ what an engine does
+    # ------------------------------------------------ the methods of an engine
 
     @abstractmethod
     def _machines(self) -> Mapping[str, int] | None:
-        """Return the machines, and how many tasks each can run at once; None: not
-        connected.
+        """Return the size of each machine, in tasks at once; None: no connection.
 
         It may block, and may raise anything.
         """
 
     @abstractmethod
     def _put(self, address: str, data: memoryview) -> Any:
-        """Give the engine a buffer, which that machine needs first; return its
-        handle.
-        """
+        """Give the engine a buffer for that machine and others; return its handle."""
 
     @abstractmethod
     def _run(
-        self, address: str, packed: bytes, buffers: Mapping[int, Any]
+        self,
+        address: str,
+        packed: bytes,
+        buffers: Mapping[int, Any],
     ) -> Future[Any]:
-        """Have `Machine.run` called there; return when the batch has ended. *buffers*:
-        handles.
+        """Call `RemotePoolHost.run` on a machine; return the future of the batch's end.
+
+        Args:
+            address: The machine.
+            packed: The batch.
+            buffers: The handles of the batch's large buffers, by key.
         """
 
     @abstractmethod
-    def call(self, address: str, method: str, *args: Any) -> Future[Any]:
-        """Have another method of the machine called, with the name of this
-        coordinator.
-        """
+    def call(
+        self,
+        address: str,
+        method: str,
+        *args: Any,
+    ) -> Future[Any]:
+        """Call a method of the machine, with the name of this coordinator first."""
 
     # ------------------------------------------------ tasks in
 
     def cancel(self, key: JobKey, kill: bool) -> None:
         """Withdraw a task that waits; if *kill*, stop it where it runs."""
-        if (task := self.withdraw(key)) is not None:
-            task.worker.order("cancel", task, kill)
+        task = self.withdraw(key)
+        if task is not None:
+            task.worker.command(
+                "cancel",
+                task,
+                kill,
+            )
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a task that waits; let one that runs know that its run is to end
-        soon.
-        """
-        if (task := self.withdraw(key)) is not None:
-            task.worker.order("warn", task)
+        """Withdraw a task that waits; warn one that runs that its run will end soon."""
+        task = self.withdraw(key)
+        if task is not None:
+            task.worker.command("warn", task)
 
     def _dispatch(self) -> None:
-        """Give machines their batches and orders, and post events."""
-        while (
-            self._queue.count and (site := self.sites.next_for(self._queue)) is not None
-        ):
-            self._send(site)
-        for site in self.sites.values():
-            if site.orders or (site.poll is None and site.is_used):
-                orders, site.orders = site.orders, []
-                asked = orders, site.epoch, site.taken, not site.is_held
-                site.poll = self.ask(self.call, site.address, "poll", *asked)
-                self._watch(site.poll, partial(self._on_polled, site, orders))
+        """Send machines their batches and commands, and post events."""
+        while self._queue.count:
+            host = self.hosts.next_for(self._queue)
+            if host is None:
+                break
+            self._send(host)
+        for host in self.hosts.values():
+            if host.commands or (host.poll is None and host.is_used):
+                self._poll(host)
         self._post_events()
 
-    def _send(self, site: Site) -> None:
-        """Send as many tasks as keep a place on *site* busy for a while."""
-        tasks = self._queue.take(self.sites.batch_size(self._queue))
-        batch = RemoteBatch(next(self._batches), site, tasks)
-        if not site.batches:
-            site.heard = time.monotonic()
-        site.batches[batch.id] = batch
-        site.is_used = True
-        site.is_held = False  # another run may be waiting for these
+    def _poll(self, host: RemoteHost) -> None:
+        """Send *host* the pending commands, and ask for frames."""
+        commands = host.commands
+        host.commands = []
+        host.poll = self.ask(
+            self.call,
+            host.address,
+            "poll",
+            commands,
+            host.epoch,
+            host.received,
+            not host.is_paused,
+        )
+        self._watch(host.poll, partial(self._on_polled, host, commands))
+
+    def _send(self, host: RemoteHost) -> None:
+        """Send as many tasks as keep a slot of *host* busy for a while."""
+        tasks = self._queue.take(self.hosts.batch_size(self._queue))
+        batch = RemoteBatch(
+            next(self._batch_ids),
+            host,
+            tasks,
+        )
+        if not host.batches:
+            host.last_seen = time.monotonic()
+        host.batches[batch.id] = batch
+        host.is_used = True
+        host.is_paused = False  # another run may be waiting for these
         orders: list[Any] = []
-        blobs: dict[int, Any] = {}
-        for number, task in [*batch.tasks.items()]:
-            task.worker, task.number = batch, number
-            called = task.job.task
+        handles: dict[int, Any] = {}
+        put = partial(self._put, host.address)
+        for number, task in list(batch.tasks.items()):
+            task.worker = batch
+            task.number = number
             try:
                 body = task.body or self.encoder.pack(task)
-                blobs |= self._buffers.handles(
-                    task.refs, partial(self._put, site.address)
-                )
-            except Exception as error:  # noqa: BLE001 - the task's failure, told as such
+                handles |= self._buffers.handles(task.refs, put)
+            except Exception as error:  # noqa: BLE001 - it is the task's failure
                 self.finish(task, Raised(error))
                 continue
-            about = number, called.name, called.depth, called.timeout
-            orders.append((*about, task.contexts, task.code.digest, body))
+            orders.append(_order_of(task, body))
         if orders:
             codes = {task.code.digest: task.code.data for task in batch.tasks.values()}
             packed = pickle.dumps((batch.id, codes, orders), 5)
-            ended = self.ask(self._run, site.address, packed, blobs)
-            self._watch(ended, partial(self._on_result, batch))
+            end_of_batch = self.ask(
+                self._run,
+                host.address,
+                packed,
+                handles,
+            )
+            self._watch(end_of_batch, partial(self._on_result, batch))
 
-    def ask(self, what: Callable[..., Future[Any]], *args: Any) -> Future[Any]:
-        """Have the engine do something; return its future, or one of what it raises."""
+    def ask(self, method: Callable[..., Future[Any]], *args: Any) -> Future[Any]:
+        """Call a method of the engine; return its future, or one with its exception."""
         try:
-            return what(*args)
-        except Exception as error:  # noqa: BLE001 - whatever the engine raises, it is not there
+            return method(*args)
+        except Exception as error:  # noqa: BLE001 - any error: the engine is not there
             failed: Future[Any] = Future()
             failed.set_exception(error)
             return failed
 
-    def _watch(self, future: Future[Any], then: Any) -> None:
-        """Call *then* with *future* on the I/O thread when it is done."""
-        future.add_done_callback(lambda done: self.loop.call(partial(then, done)))
+    def _watch(self, future: Future[Any], callback: Any) -> None:
+        """Call *callback* with *future* on the I/O thread when it is done."""
+        future.add_done_callback(lambda done: self.loop.call(partial(callback, done)))
 
     # ------------------------------------------------ tasks back
 
-    def _on_polled(self, site: Site, orders: list[Any], polled: Future[Any]) -> None:
-        def again(untold: Sequence[Any] = ()) -> None:
-            site.orders.extend(untold)
-            site.poll = None if site.poll is polled else site.poll
-
+    def _on_polled(
+        self,
+        host: RemoteHost,
+        commands: list[Any],
+        poll: Future[Any],
+    ) -> None:
+        """Act on the frames that *host* answers, and let the next turn poll again."""
         try:
-            told, *buffers = polled.result()
-            site.host, epoch, first, frames = pickle.loads(told, buffers=buffers)
-        except BaseException:  # noqa: BLE001 - `_look` gives it up if that goes on
-            # To be told twice does no harm.
-            self.loop.call_at(time.monotonic() + _LOOK_EVERY, partial(again, orders))
+            pickled, *buffers = poll.result()
+            nodename, epoch, first, frames = pickle.loads(pickled, buffers=buffers)
+        except BaseException:  # noqa: BLE001 - `_check` gives it up if that persists
+            # It may have executed the commands: a second execution does no harm.
+            self._poll_later(
+                host,
+                poll,
+                commands,
+            )
             return
-        site.heard, site.is_silent = time.monotonic(), False
-        if epoch != site.epoch:
-            site.epoch, site.taken = epoch, first
-        for frame in frames[site.taken - first :]:
-            self._receive(site, *frame)
-        site.taken = max(site.taken, first + len(frames))
-        if site.is_held:
-            self.loop.call_at(time.monotonic() + _LOOK_EVERY, again)
+        host.nodename = nodename
+        host.last_seen = time.monotonic()
+        host.is_silent = False
+        if epoch != host.epoch:
+            host.epoch = epoch
+            host.received = first
+        for frame in frames[host.received - first :]:
+            self._receive(host, *frame)
+        host.received = max(host.received, first + len(frames))
+        if host.is_paused:
+            self._poll_later(
+                host,
+                poll,
+                (),
+            )
         else:
-            again()
+            self._allow_poll(
+                host,
+                poll,
+                (),
+            )
+
+    def _poll_later(
+        self,
+        host: RemoteHost,
+        poll: Future[Any],
+        commands: Sequence[Any],
+    ) -> None:
+        callback = partial(self._allow_poll, host, poll, commands)
+        self.loop.call_at(time.monotonic() + _CHECK_EVERY, callback)
+
+    def _allow_poll(
+        self,
+        host: RemoteHost,
+        poll: Future[Any],
+        commands: Sequence[Any],
+    ) -> None:
+        """Let the next turn poll *host*, with *commands* that it may have missed."""
+        host.commands.extend(commands)
+        if host.poll is poll:
+            host.poll = None
 
     def _receive(
-        self, site: Site, number: int, pid: int, buffers: Any, *fields: Any
+        self,
+        host: RemoteHost,
+        batch_id: int,
+        pid: int,
+        buffers: Any,
+        *fields: Any,
     ) -> None:
         """Act on a frame of a worker, unless its batch was given up."""
-        batch, frame = site.batches.get(number), Frame(*fields)
+        batch = host.batches.get(batch_id)
+        frame = Frame(*fields)
         if batch is None:
             return
-        batch.pid, batch.buffers = pid, buffers
-        if frame.kind != protocol.ENDED or frame.number in batch.tasks:
-            try:
-                self.handlers[frame.kind](batch, frame)
-            except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
-                if (task := batch.tasks.get(frame.number)) is not None:
-                    cause = f"{type(error).__name__}: {error}"
-                    why = f"what it sent cannot be read in the coordinator ({cause})"
-                    batch.order("cancel", task, True)
-                    self.finish(
-                        task, Raised(WorkerDiedError(task.job.task.name, pid, why))
-                    )
+        batch.pid = pid
+        batch.buffers = buffers
+        if frame.kind == protocol.ENDED and frame.number not in batch.tasks:
+            return
+        try:
+            self.handlers[frame.kind](batch, frame)
+        except BaseException as error:  # noqa: BLE001 - a user's class may raise any
+            task = batch.tasks.get(frame.number)
+            if task is not None:
+                cause = f"{type(error).__name__}: {error}"
+                problem = f"what it sent cannot be read in the coordinator ({cause})"
+                self._end_as_died(
+                    task,
+                    batch,
+                    problem,
+                )
+
+    def _end_as_died(
+        self,
+        task: InFlight,
+        batch: RemoteBatch,
+        problem: str,
+    ) -> None:
+        """End *task*, and cancel it on its machine."""
+        batch.command(
+            "cancel",
+            task,
+            True,
+        )
+        error = WorkerDiedError(
+            task.job.task.name,
+            batch.pid,
+            problem,
+        )
+        self.finish(task, Raised(error))
 
     def _on_result(self, batch: RemoteBatch, result: Future[Any]) -> None:
         """Note that the engine has given up *batch*, if it has."""
-        batch.failure = CancelledError() if result.cancelled() else result.exception()
+        if result.cancelled():
+            batch.failure = CancelledError()
+        else:
+            batch.failure = result.exception()
         if batch.failure is not None:
             # The engine may learn later that the whole machine is gone.
-            batch.site.is_silent = True
-            self._look()
+            batch.remote_host.is_silent = True
+            self._check()
 
-    def finish(self, task: InFlight, outcome: AnyOutcome, /, *told: Any) -> None:
-        """End *task*: tell its run."""
+    def finish(
+        self,
+        task: InFlight,
+        outcome: AnyOutcome,
+        /,
+        *details: Any,
+    ) -> None:
+        """End *task*: post its end to its run."""
         self.release_own((task,))
-        super().finish(task, outcome, *told)
+        super().finish(
+            task,
+            outcome,
+            *details,
+        )
 
     def _free(self, task: InFlight) -> None:
-        batch, task.worker = task.worker, None
+        batch = task.worker
+        task.worker = None
         del batch.tasks[task.number]
         task.calls.clear()
         if not batch.tasks:
-            batch.site.batches.pop(batch.id, None)
+            batch.remote_host.batches.pop(batch.id, None)
 
     def recall(self, batch: RemoteBatch) -> None:
-        """Note which of its tasks have called others: they cannot begin again
-        elsewhere.
-        """
-        # What waits behind them, the machine itself takes back.
-        batch.callers.update(
-            number for number, task in batch.tasks.items() if task.calls
-        )
+        """Note the tasks that have called others: they cannot start again elsewhere."""
+        # The machine itself takes back the tasks that wait behind them.
+        for number, task in batch.tasks.items():
+            if task.calls:
+                batch.callers.add(number)
 
     def hold(self, batch: RemoteBatch, task: InFlight) -> bool:
-        """Take nothing more from the machine of *batch*; False: another run is to hear
-        of it.
+        """Ask the machine of *batch* for no more frames, unless another run uses it.
+
+        Returns whether it is paused.
         """
-        site = batch.site
-        theirs = (
-            each for other in site.batches.values() for each in other.tasks.values()
+        host = batch.remote_host
+        host.is_paused = all(
+            other_task.mailbox is task.mailbox
+            for other_batch in host.batches.values()
+            for other_task in other_batch.tasks.values()
         )
-        site.is_held = all(each.mailbox is task.mailbox for each in theirs)
-        return site.is_held
+        return host.is_paused
 
     def hold_output(self, batch: RemoteBatch) -> None:
-        """Do nothing: what is far too much is dropped, since its machine serves other
-        runs too.
-        """
+        """Do nothing: excess output is dropped, as other runs use the machine too."""
 
     def refuse(self, task: InFlight, batch: RemoteBatch) -> None:
-        """End *task* if *batch* still has it: something that it sent cannot be read."""
+        """End *task* if *batch* still has it: a frame of the task is unreadable."""
         if task.worker is batch:
-            batch.order("cancel", task, True)
-            why = task.unreadable or ""
-            self.finish(
-                task, Raised(WorkerDiedError(task.job.task.name, batch.pid, why))
+            self._end_as_died(
+                task,
+                batch,
+                task.unreadable or "",
             )
 
     def leave(
-        self, contexts: Set[bytes], body: bytes, asked: Future[Sequence[Future[Any]]]
+        self,
+        contexts: Set[bytes],
+        body: bytes,
+        result: Future[Sequence[Future[Any]]],
     ) -> None:
-        """Have the machines leave *contexts*; set *asked* to the futures of when they
-        have.
-        """
-        used = [each.address for each in self.sites.values() if each.is_used]
-        asked.set_result(
-            [self.ask(self.call, each, "forget", [*contexts], body) for each in used]
-        )
+        """Exit *contexts* on all machines; set *result* to the answers."""
+        answers = []
+        for host in self.hosts.values():
+            if host.is_used:
+                tokens = list(contexts)
+                answers.append(
+                    self.ask(
+                        self.call,
+                        host.address,
+                        "forget",
+                        tokens,
+                        body,
+                    )
+                )
+        result.set_result(answers)
 
     # ------------------------------------------------ machines that come and go
 
     def _keep_asking(self) -> None:
-        """Ask the engine for its machines again and again, on an OS thread of its
-        own.
-        """
+        """Ask the engine for its machines repeatedly, on a dedicated OS thread."""
         while not self.loop.is_done:
             try:
                 self._known = self._machines()
-            except Exception:  # noqa: BLE001 - whatever it is, the engine cannot be asked
+            except Exception:  # noqa: BLE001 - any error: the engine cannot be asked
                 self._known = None
             self._known_at = time.monotonic()
-            time.sleep(_LOOK_EVERY)
+            time.sleep(_CHECK_EVERY)
 
-    def _look_again(self) -> None:
-        self._look()
-        self.loop.call_at(time.monotonic() + _LOOK_EVERY, self._look_again)
+    def _check_again(self) -> None:
+        self._check()
+        self.loop.call_at(time.monotonic() + _CHECK_EVERY, self._check_again)
 
-    def _look(self) -> None:
-        """Look for machines that came or went, and give up those that are silent."""
+    def _check(self) -> None:
+        """Find machines that came or went, and give up those that are silent."""
         now = time.monotonic()
-        machines = self._known if now - self._known_at < LOST_AFTER else None
-        for batch in self.sites.lost(machines, now - LOST_AFTER):
+        machines = self._known
+        if now - self._known_at >= LOST_AFTER:
+            machines = None
+        for batch in self.hosts.lost(machines, now - LOST_AFTER):
             self._lose(batch)
         if machines:
             self._connected = now
-        # If the engine, or every machine, has been away for too long.
-        limit = LOST_AFTER if machines is None else self._timeout
+        if machines is None:
+            limit = LOST_AFTER
+            problem = "has lost its scheduler"
+        else:
+            limit = self._timeout
+            problem = "has no machine"
         if now - self._connected > limit:
-            what = "has lost its scheduler" if machines is None else "has no machine"
-            error = ExecutorUnavailableError(f"{self.kind} {what} (waited {limit:g} s)")
-            for task in [*self._tasks.values()]:
+            error = ExecutorUnavailableError(
+                f"{self.kind} {problem} (waited {limit:g} s)"
+            )
+            for task in list(self._tasks.values()):
                 self.finish(task, Raised(error))
 
     def _lose(self, batch: RemoteBatch) -> None:
-        """Give up *batch*; have its tasks begin again elsewhere, if they may."""
-        del batch.site.batches[batch.id]
-        cause = f"the machine {batch.site.address} was lost"
+        """Give up *batch*; start its tasks again elsewhere, if they may."""
+        host = batch.remote_host
+        del host.batches[batch.id]
+        cause = f"the machine {host.address} was lost"
         if batch.failure is not None:
             cause = f"{cause}: {batch.failure}"
-        for number, task in [*batch.tasks.items()]:
-            batch.order("cancel", task, True)
+        for number, task in list(batch.tasks.items()):
+            batch.command(
+                "cancel",
+                task,
+                True,
+            )
             task.lost_starts += 1
             if number in batch.callers or task.lost_starts >= _TRIES:
-                died = WorkerDiedError(task.job.task.name, 0, cause)
-                died.__cause__ = batch.failure
-                self.finish(task, Raised(died))
+                error = WorkerDiedError(
+                    task.job.task.name,
+                    0,
+                    cause,
+                )
+                error.__cause__ = batch.failure
+                self.finish(task, Raised(error))
             else:
                 self._free(task)
                 self._queue.add(task)
@@ -355,10 +504,25 @@ class RemotePool(TaskPool):
     def close(self) -> None:
         """End all tasks, and this thread."""
         self._is_closing = True
-        for task in [*self._tasks.values()]:
+        for task in list(self._tasks.values()):
             self.finish(task, Withdrawn())
-        for site in self.sites.values():
-            site.orders += [("end", 0, 0)] * site.is_used
+        for host in self.hosts.values():
+            if host.is_used:
+                host.commands.append(("end", 0, 0))
         self._dispatch()
-        self.sites.clear()
+        self.hosts.clear()
         self.loop.is_done = True
+
+
+def _order_of(task: InFlight, body: bytes) -> tuple[Any, ...]:
+    """Return the fields of a task in a batch; `RemotePoolHost.run` documents them."""
+    planned = task.job.task
+    return (
+        task.number,
+        planned.name,
+        planned.depth,
+        planned.timeout,
+        task.contexts,
+        task.code.digest,
+        body,
+    )

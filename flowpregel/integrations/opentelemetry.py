@@ -5,12 +5,13 @@
     run study
      └── superstep 0
           └── call study (the body)
-               ├── call parse        a task's own spans are inside, in a worker too
+               ├── call parse        with the spans of the task, in a worker too
                └── call parse
           └── commit
 
-A run is a generator of effects. The spans are made of what passes between it and the
-engine, so a program that does not import this has no code for them in its way.
+A run is a generator of effects. The spans are made from the effects and replies that
+pass between the run and the engine, so a program that does not import this module runs
+no code for them.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _OUTCOMES = {Withdrawn: "cancelled", Interrupted: "waiting"}
 
 
 def instrument(tracer_provider: Any = None, meter_provider: Any = None) -> None:
-    """Make spans and metrics of all runs that this program starts from now on.
+    """Record spans and metrics of all runs that this program starts from now on.
 
     Args:
-        tracer_provider: Makes the spans; None: the global one.
-        meter_provider: Makes the metrics; None: the global one.
+        tracer_provider: The provider of spans; None: the global one.
+        meter_provider: The provider of metrics; None: the global one.
 
     Example:
         >>> instrument()
@@ -48,39 +49,49 @@ def instrument(tracer_provider: Any = None, meter_provider: Any = None) -> None:
 
 
 def uninstrument() -> None:
-    """Make no more spans and metrics of runs that start from now on."""
+    """Record no spans and metrics of runs that start from now on."""
     core.observer = None
 
 
 class RunObserver:
-    """Makes the spans and metrics of runs; `instrument` documents the arguments."""
+    """The recorder of spans and metrics; `instrument` documents the arguments."""
 
     def __init__(self, tracer_provider: Any, meter_provider: Any) -> None:
         self._tracer = trace.get_tracer("flowpregel", tracer_provider=tracer_provider)
         meter = metrics.get_meter("flowpregel", meter_provider=meter_provider)
-        self._counts = {
-            kind: meter.create_counter(f"flowpregel.{kind}s") for kind in _KINDS
-        }
-        self._seconds = {
-            kind: meter.create_histogram(f"flowpregel.{kind}.duration", "s")
-            for kind in _KINDS
-        }
+        self._counts = {}
+        self._seconds = {}
+        for kind in _KINDS:
+            name = f"flowpregel.{kind}"
+            self._counts[kind] = meter.create_counter(f"{name}s")
+            self._seconds[kind] = meter.create_histogram(f"{name}.duration", "s")
         self.graphs: dict[tuple[Any, str], Any] = {}
-        """The contexts of calls whose graphs are about to begin, by their run and
-        namespace.
-        """
+        """The contexts of calls that start a graph, by run and namespace."""
 
-    def begin(self, kind: str, name: str, around: Any, **attributes: Any) -> OpenSpan:
-        """Begin a span inside the context *around*."""
-        known = {
-            f"flowpregel.{key}": each
-            for key, each in attributes.items()
-            if each is not None
-        }
+    def begin(
+        self,
+        kind: str,
+        name: str,
+        parent: Any,
+        **attributes: Any,
+    ) -> OpenSpan:
+        """Begin a span inside the context *parent*."""
+        labels = {}
+        for key, value in attributes.items():
+            if value is not None:
+                labels[f"flowpregel.{key}"] = value
+        title = f"{kind} {name}".strip()
         span = self._tracer.start_span(
-            f"{kind} {name}".strip(), around, attributes=known
+            title,
+            parent,
+            attributes=labels,
         )
-        return OpenSpan(kind, name, span, trace.set_span_in_context(span, around))
+        return OpenSpan(
+            kind,
+            name,
+            span,
+            inside=trace.set_span_in_context(span, parent),
+        )
 
     def end(
         self,
@@ -89,34 +100,52 @@ class RunObserver:
         error: BaseException | None = None,
         seconds: float | None = None,
     ) -> None:
-        """End a span, and measure it: by default from its beginning."""
+        """End a span, and measure it; without *seconds*, from its start."""
+        span = opened.span
         if error is not None:
             outcome = "failed"
-            opened.span.record_exception(error)
-            opened.span.set_status(trace.StatusCode.ERROR, str(error))
-        opened.span.set_attribute("flowpregel.outcome", outcome)
-        opened.span.end()
+            span.record_exception(error)
+            span.set_status(trace.StatusCode.ERROR, str(error))
+        span.set_attribute("flowpregel.outcome", outcome)
+        span.end()
         labels = {"flowpregel.outcome": outcome}
-        if opened.kind in ("run", "call"):  # of which there are few names
+        # Runs and calls have few names; each label value costs the backend memory.
+        if opened.kind in ("run", "call"):
             labels["flowpregel.name"] = opened.name
-        took = time.monotonic() - opened.began if seconds is None else seconds
+        if seconds is None:
+            seconds = time.monotonic() - opened.began
         self._counts[opened.kind].add(1, labels)
-        self._seconds[opened.kind].record(took, labels)
+        self._seconds[opened.kind].record(seconds, labels)
 
-    def observe(self, steps: Steps, program: Program, options: Options) -> Steps:
-        """Go the steps of a run, and make its spans of what passes."""
-        spans = _RunSpans(self, program, options)
-        reply, failure = None, None
+    def observe(
+        self,
+        steps: Steps,
+        program: Program,
+        options: Options,
+    ) -> Steps:
+        """Forward the steps of a run, and record its spans."""
+        spans = _RunSpans(
+            self,
+            program,
+            options,
+        )
+        reply = None
+        failure: Exception | None = None
         try:
             while True:
-                effect = steps.send(reply) if failure is None else steps.throw(failure)
-                spans.asked(effect)
-                reply = failure = None
+                effect = _resume(
+                    steps,
+                    reply,
+                    failure,
+                )
+                spans.begin_effect(effect)
+                reply = None
+                failure = None
                 try:
                     reply = yield effect
                 except Exception as error:  # noqa: BLE001 - it is raised inside the run
                     failure = error
-                spans.answered(reply, failure)
+                spans.end_effect(reply, failure)
         except StopIteration as stop:
             spans.end("waiting" if stop.value.paused else "done")
             return stop.value
@@ -127,6 +156,17 @@ class RunObserver:
             steps.close()
 
 
+def _resume(
+    steps: Steps,
+    reply: Any,
+    failure: Exception | None,
+) -> Effect:
+    """Send a run the reply to its last effect, or raise *failure* in it."""
+    if failure is not None:
+        return steps.throw(failure)
+    return steps.send(reply)
+
+
 @dataclass(eq=False)
 class OpenSpan:
     """A span that has not ended."""
@@ -135,7 +175,7 @@ class OpenSpan:
     name: str
     span: Any
     inside: Any
-    """The context of what happens inside it."""
+    """The context of spans inside it."""
     began: float = field(default_factory=time.monotonic)
 
 
@@ -143,85 +183,124 @@ class _RunSpans:
     """The spans of one run, outermost or nested."""
 
     def __init__(
-        self, observer: RunObserver, program: Program, options: Options
+        self,
+        observer: RunObserver,
+        program: Program,
+        options: Options,
     ) -> None:
         self._observer = observer
         self._run_id = options.metadata.get("run_id")
         self._variables = copy_context()
-        around = observer.graphs.pop(
-            (self._run_id, options.namespace), context.get_current()
+        key = (self._run_id, options.namespace)
+        parent = observer.graphs.pop(key, context.get_current())
+        address = options.address
+        self._run = observer.begin(
+            "run",
+            program.name,
+            parent,
+            thread_id=address and address.thread_id,
+            run_id=self._run_id,
         )
-        known = {
-            "thread_id": options.address and options.address.thread_id,
-            "run_id": self._run_id,
-        }
-        self._run = observer.begin("run", program.name, around, **known)
         self._step: OpenSpan | None = None
         self._commit: OpenSpan | None = None
         self._calls: dict[str, OpenSpan] = {}
 
-    def asked(self, effect: Effect) -> None:
-        """Begin the spans of what the run asks for."""
+    def begin_effect(self, effect: Effect) -> None:
+        """Begin the spans of an effect."""
         if isinstance(effect, Commit):
+            parent = self._step or self._run
             self._commit = self._observer.begin(
-                "commit", "", (self._step or self._run).inside
+                "commit",
+                "",
+                parent.inside,
             )
         elif isinstance(effect, Submit):
-            number = str(effect.setting.step)
-            if self._step is None or self._step.name != number:
-                self._end_step()
-                self._step = self._observer.begin("superstep", number, self._run.inside)
+            step = self._step_span(str(effect.setting.step))
             for task in effect.tasks:
-                self._begin_call(task, self._step)
+                self._begin_call(task, step)
+
+    def _step_span(self, number: str) -> OpenSpan:
+        """Return the span of a superstep; end the one before it if that is new."""
+        if self._step is None or self._step.name != number:
+            self._end_step()
+            self._step = self._observer.begin(
+                "superstep",
+                number,
+                self._run.inside,
+            )
+        return self._step
 
     def _begin_call(self, task: Task, step: OpenSpan) -> None:
-        caller = None if task.parent is None else self._calls.get(task.parent.id)
-        opened = self._calls[task.id] = self._observer.begin(
+        caller = None
+        if task.parent is not None:
+            caller = self._calls.get(task.parent.id)
+        parent = caller or step
+        opened = self._observer.begin(
             "call",
             task.name,
-            (caller or step).inside,
+            parent.inside,
             task_id=task.id,
             attempt=task.attempt,
         )
-        # Its own code, in a worker too, finds the span as the current one.
-        task.variables = (
-            self._variables if task.variables is None else task.variables
-        ).copy()
+        self._calls[task.id] = opened
+        # The task's code finds the span as the current one, in a worker too.
+        variables = self._variables if task.variables is None else task.variables
+        task.variables = variables.copy()
         task.variables.run(context.attach, opened.inside)
-        if task.node.graph is not None:
-            namespace = task.node.graph.namespace_at(task.namespace)
+        graph = task.node.graph
+        if graph is not None:
+            namespace = graph.namespace_at(task.namespace)
             self._observer.graphs[self._run_id, namespace] = opened.inside
 
-    def answered(self, reply: Any, failure: BaseException | None) -> None:
-        """End the spans of what the reply to the run says is done."""
+    def end_effect(self, reply: Any, failure: BaseException | None) -> None:
+        """End the spans of a commit and of calls that the reply reports as done."""
         if self._commit is not None:
             self._observer.end(self._commit, error=failure)
             self._commit = None
-        for event in reply.events if isinstance(reply, Wakeup) else ():
-            if isinstance(event, Ended) and (
-                opened := self._calls.pop(event.task_id, None)
-            ):
-                if (ran := event.span) is not None:
-                    where = {
-                        "flowpregel.executor": ran.executor,
-                        "flowpregel.pid": ran.pid,
-                    }
-                    opened.span.set_attributes(where)
-                error = (
-                    event.outcome.error if isinstance(event.outcome, Raised) else None
-                )
-                outcome = _OUTCOMES.get(type(event.outcome), "done")
-                self._observer.end(opened, outcome, error, ran and ran.seconds)
+        if not isinstance(reply, Wakeup):
+            return
+        for event in reply.events:
+            if isinstance(event, Ended):
+                self._end_call(event)
+
+    def _end_call(self, event: Ended) -> None:
+        opened = self._calls.pop(event.task_id, None)
+        if opened is None:
+            return
+        seconds = None
+        attempt = event.span
+        if attempt is not None:
+            seconds = attempt.seconds
+            opened.span.set_attributes(
+                {"flowpregel.executor": attempt.executor, "flowpregel.pid": attempt.pid}
+            )
+        error = None
+        if isinstance(event.outcome, Raised):
+            error = event.outcome.error
+        outcome = _OUTCOMES.get(type(event.outcome), "done")
+        self._observer.end(
+            opened,
+            outcome,
+            error,
+            seconds,
+        )
 
     def _end_step(self) -> None:
         if self._step is not None:
             self._observer.end(self._step)
 
     def end(self, outcome: str = "done", error: BaseException | None = None) -> None:
-        """End the run's span, and those that are left inside it."""
-        for opened in filter(None, (self._commit, *self._calls.values())):
+        """End the run's span, after the open spans inside it."""
+        if self._commit is not None:
+            self._observer.end(self._commit, "cancelled")
+        for opened in self._calls.values():
             self._observer.end(opened, "cancelled")
         self._end_step()
         if error is not None and not isinstance(error, Exception):
-            outcome, error = "stopped", None
-        self._observer.end(self._run, outcome, error)
+            outcome = "stopped"
+            error = None
+        self._observer.end(
+            self._run,
+            outcome,
+            error,
+        )

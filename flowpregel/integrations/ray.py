@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster, in our own pool on each of its machines."""
+"""Tasks on a Ray cluster, in flowpregel's pool on each machine."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from flowpregel.integrations.engine import EngineExecutor, RemotePool
-from flowpregel.integrations.machine import machine
+from flowpregel.integrations.machine import pool_host
 
 _CALLS: Final = 1000
-"""How many batches and messages a machine takes at once."""
+"""The number of batches and messages that a machine takes at once."""
 
 
 class RayExecutor(EngineExecutor):
-    """Runs tasks on the machines of a Ray cluster.
+    """An executor that runs tasks on the machines of a Ray cluster.
 
-    An actor on each machine has a pool of worker processes, one for each of its CPUs,
-    and takes these CPUs in Ray's books. So timeouts, cancellation, crashes, streams and
-    nested calls work as on one machine. Close it, or use it in a ``with`` block, before
-    `ray.shutdown`.
+    An actor on each machine has a pool of worker processes, one for each CPU, and
+    reserves these CPUs in Ray's scheduler. So timeouts, cancellation, crashes, streams
+    and nested calls work as on one machine. Close the executor, or use it in a
+    ``with`` block, before `ray.shutdown`.
 
     Args:
-        address: Of the cluster, for `ray.init`, which is called if it was not yet.
+        address: The address of the cluster for `ray.init`, which is called if Ray is
+            not initialized yet.
         timeout: Seconds for which tasks wait if the cluster has no machine.
 
     Example:
@@ -39,72 +40,112 @@ class RayExecutor(EngineExecutor):
             ray.init(address, log_to_driver=False)
         super().__init__(RayPool("ray", timeout))
 
+    @classmethod
+    def connect(cls, location: str) -> RayExecutor:
+        """Return an executor on a cluster.
+
+        Args:
+            location: ``HOST:PORT`` of the cluster's server for clients, or ``auto``
+                for the cluster of this machine.
+        """
+        if location == "auto":
+            return cls(location)
+        return cls(f"ray://{location}")
+
 
 class RayPool(RemotePool):
-    """An actor on each machine of a Ray cluster."""
+    """The machines of a Ray cluster, with an actor on each of them."""
 
     def __init__(self, kind: str, timeout: float) -> None:
         self._actors: dict[str, Any] = {}
         super().__init__(kind, timeout)
 
     def _machines(self) -> Mapping[str, int] | None:
-        nodes = [each for each in ray.nodes() if each["Alive"]]
-        cpus = {each["NodeID"]: int(each["Resources"].get("CPU", 0)) for each in nodes}
-        return {node: count for node, count in cpus.items() if count}
+        machines = {}
+        for node in ray.nodes():
+            cpus = int(node["Resources"].get("CPU", 0))
+            if node["Alive"] and cpus:
+                machines[node["NodeID"]] = cpus
+        return machines
 
     def _put(self, address: str, data: memoryview) -> Any:
         return ray.put(PickleBuffer(data))
 
     def _run(
-        self, address: str, packed: bytes, buffers: Mapping[int, Any]
+        self,
+        address: str,
+        packed: bytes,
+        buffers: Mapping[int, Any],
     ) -> Future[Any]:
-        return self.call(address, "run", packed, [*buffers], *buffers.values())
+        return self.call(
+            address,
+            "run",
+            packed,
+            list(buffers),
+            *buffers.values(),
+        )
 
-    def call(self, address: str, method: str, *args: Any) -> Future[Any]:
-        if address not in self._actors:
-            cpus = self.sites[address].size
-            options = ray.remote(RayMachine).options(
-                num_cpus=cpus,
-                max_concurrency=_CALLS,
-                max_restarts=-1,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(address, soft=False),
-            )
-            is_far = ray.util.client.ray.is_connected()
-            self._actors[address] = options.remote(cpus, self._name, is_far)
-        return cast(
-            Future[Any], self._actors[address].call.remote(method, *args).future()
+    def call(
+        self,
+        address: str,
+        method: str,
+        *args: Any,
+    ) -> Future[Any]:
+        actor = self._actors.get(address)
+        if actor is None:
+            actor = self._start_actor(address)
+            self._actors[address] = actor
+        reference = actor.call.remote(method, *args)
+        return cast(Future[Any], reference.future())
+
+    def _start_actor(self, address: str) -> Any:
+        cpus = self.hosts[address].size
+        affinity = NodeAffinitySchedulingStrategy(address, soft=False)
+        options = ray.remote(RayMachine).options(
+            num_cpus=cpus,
+            max_concurrency=_CALLS,
+            max_restarts=-1,
+            scheduling_strategy=affinity,
+        )
+        is_client = ray.util.client.ray.is_connected()
+        return options.remote(
+            cpus,
+            self._name,
+            is_client,
         )
 
     def release(self) -> None:
-        """End the actors."""
+        """Kill the actors."""
         for actor in self._actors.values():
             ray.kill(actor)
         self._actors.clear()
 
 
 class RayMachine:
-    """The actor: the pool of one machine.
+    """The actor with the pool of one machine.
 
     Args:
-        size: How many tasks run there at once.
-        home: The name of its coordinator.
-        is_far: Whether that is a client of Ray's server, which passes on bytes alone.
+        size: The number of tasks that run on the machine at once.
+        coordinator: The name of the coordinator.
+        is_client: True if the coordinator is a client of Ray's server, which forwards
+            nothing but bytes.
     """
 
-    def __init__(self, size: int, home: str, is_far: bool) -> None:
+    def __init__(
+        self,
+        size: int,
+        coordinator: str,
+        is_client: bool,
+    ) -> None:
         self._size = size
-        self._home = home
-        self._is_far = is_far
+        self._coordinator = coordinator
+        self._is_client = is_client
 
     async def call(self, method: str, *args: Any) -> Any:
         """Call a method of the machine."""
-        answer = getattr(machine(self._size, self._home), method)(self._home, *args)
-        told = await asyncio.wrap_future(answer)
-        return [bytes(each) for each in told] if told and self._is_far else told
-
-
-def connect(place: str) -> RayExecutor:
-    """Return an executor on the cluster with its server for clients at *place*, or on
-    our own.
-    """
-    return RayExecutor(place if place == "auto" else f"ray://{place}")
+        host = pool_host(self._size, self._coordinator)
+        future = getattr(host, method)(self._coordinator, *args)
+        answer = await asyncio.wrap_future(future)
+        if answer and self._is_client:
+            return [bytes(part) for part in answer]
+        return answer

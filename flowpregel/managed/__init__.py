@@ -1,6 +1,4 @@
-"""Values that a node reads like channels and the run works out: how far it still may
-go.
-"""
+"""Values that a node reads like channels and that the run computes."""
 
 from __future__ import annotations
 
@@ -21,11 +19,10 @@ Value = TypeVar("Value", covariant=True)
 
 
 class ManagedValue(ABC, Generic[Value]):
-    """A value that is worked out from where a run stands; it is not stored, nor
-    written.
+    """A value that is computed from the position of a run, never stored or written.
 
-    A subclass stands in a program's channels, or in a state's annotations, as it
-    is: there is no instance of it.
+    Put the subclass itself into a program's channels or a state's annotations; it is
+    never instantiated.
 
     Example:
         >>> class Progress(ManagedValue[float]):
@@ -43,12 +40,12 @@ class ManagedValue(ABC, Generic[Value]):
 
         Args:
             step: The number of the superstep that runs.
-            stop: The number of the first one that the recursion limit forbids.
+            stop: The number of the first superstep that the recursion limit forbids.
         """
 
 
 class IsLastStepManager(ManagedValue[bool]):
-    """Whether the recursion limit allows no superstep after this one."""
+    """True if the recursion limit allows no superstep after this one."""
 
     @staticmethod
     def get(step: int, stop: int) -> bool:
@@ -57,29 +54,30 @@ class IsLastStepManager(ManagedValue[bool]):
 
 
 class RemainingStepsManager(ManagedValue[int]):
-    """How many supersteps the recursion limit allows, this one included."""
+    """The number of supersteps that the recursion limit allows, with this one."""
 
     @staticmethod
     def get(step: int, stop: int) -> int:
-        """Return the number of supersteps left."""
+        """Return the number of remaining supersteps."""
         return stop - step
 
 
 IsLastStep = Annotated[bool, IsLastStepManager]
-"""Annotates a state key: whether this superstep is the last that is allowed."""
+"""The annotation of a state key that is True in the last allowed superstep."""
 
 RemainingSteps = Annotated[int, RemainingStepsManager]
-"""Annotates a state key: how many supersteps are left, this one included."""
+"""The annotation of a state key that counts the remaining supersteps, with this one."""
 
 
 def managed_value(declared: Any) -> type[ManagedValue[Any]] | None:
-    """Return the managed value that *declared* is, or is annotated with, or None.
+    """Return the managed value that *declared* is or has as annotation, or None.
 
     Example:
         >>> managed_value(RemainingSteps) is RemainingStepsManager
         True
     """
-    for part in (declared, *getattr(declared, "__metadata__", ()), *get_args(declared)):
+    annotations = getattr(declared, "__metadata__", ())
+    for part in (declared, *annotations, *get_args(declared)):
         if isinstance(part, type) and issubclass(part, ManagedValue):
             return part
     return None

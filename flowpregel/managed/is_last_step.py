@@ -1,6 +1,4 @@
-"""LangGraph's import path of the managed values; they are defined in
-`flowpregel.managed`.
-"""
+"""LangGraph's import path of the managed values."""
 
 from flowpregel.managed import IsLastStep, RemainingSteps, RemainingStepsManager
 

@@ -1,3 +1,1 @@
-"""The long-term key-value store, for what outlives threads: in this process, or in
-LMDB.
-"""
+"""The long-term key-value store, for data that outlives threads."""

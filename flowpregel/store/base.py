@@ -1,6 +1,4 @@
-"""The contract of a long-term store: dicts under a namespace and a key, for all
-threads.
-"""
+"""The contract of a long-term store: dicts under a namespace and a key."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ NamespacePath: TypeAlias = tuple[str, ...]
 
 
 class NotProvided(Enum):
-    """The type of `NOT_PROVIDED`: None is a time to live, for ever."""
+    """The type of `NOT_PROVIDED`: a time to live of None means without end."""
 
     NOT_PROVIDED = "NOT_PROVIDED"
 
@@ -63,22 +61,20 @@ NOT_PROVIDED: Final = NotProvided.NOT_PROVIDED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A value under its namespace and key; changing the value changes nothing
-    stored.
-    """
+    """A value with its namespace and key; the value is a copy of the stored one."""
 
     value: dict[str, Any] = field(hash=False)
     key: str
     namespace: tuple[str, ...]
     created_at: datetime
-    """When the key was put first."""
+    """The time of the first put."""
     updated_at: datetime
-    """When it was put last."""
+    """The time of the last put."""
 
     def dict(self) -> dict[str, Any]:
-        """Return the item as JSON has it, the times as ISO 8601 texts."""
+        """Return the item in the form of JSON, with times as ISO 8601 texts."""
         return {
-            "namespace": [*self.namespace],
+            "namespace": list(self.namespace),
             "key": self.key,
             "value": self.value,
             "created_at": self.created_at.isoformat(),
@@ -91,12 +87,12 @@ class SearchItem(Item):
     """An item that a search found."""
 
     score: float | None = None
-    """How well it fits the query; None where that was not asked or is not known."""
+    """The similarity to the query; None without a query, or if it is unknown."""
 
     def dict(self) -> dict[str, Any]:
-        """Return the item as JSON has it, with its score."""
-        # The arguments: in a class with slots, plain super() finds the class before
-        # them.
+        """Return the item in the form of JSON, with its score."""
+        # In a class with slots, super() without arguments finds the class before it
+        # got its slots.
         return {**Item.dict(self), "score": self.score}
 
 
@@ -106,9 +102,7 @@ class GetOp(NamedTuple):
     namespace: tuple[str, ...]
     key: str
     refresh_ttl: bool | None = None
-    """Whether the item's time to live starts again; None is what the store is set
-    to.
-    """
+    """True if the item's time to live starts again; None: the store's setting."""
 
 
 class SearchOp(NamedTuple):
@@ -123,21 +117,20 @@ class SearchOp(NamedTuple):
 
 
 class PutOp(NamedTuple):
-    """Keep a value, or forget it (None); the answer is None."""
+    """Store a value, or delete it (None); the answer is None."""
 
     namespace: tuple[str, ...]
     key: str
     value: dict[str, Any] | None
-    index: Literal[False] | Sequence[str] | None = None  # type: ignore[assignment] # as LangGraph
-    """The paths a query looks at; None: those of the store; False: it is not looked
-    at.
-    """
+    # The name is LangGraph's; it hides a method of tuples.
+    index: Literal[False] | Sequence[str] | None = None  # type: ignore[assignment]
+    """The paths that are indexed; None: the store's paths; False: none."""
     ttl: float | None = None
-    """Minutes until it is forgotten; None is never."""
+    """Minutes until it is deleted; None is never."""
 
 
 class MatchCondition(NamedTuple):
-    """A pattern that a namespace begins or ends with; ``"*"`` stands for any label."""
+    """A pattern of the beginning or end of a namespace; ``"*"`` is any label."""
 
     match_type: Literal["prefix", "suffix"]
     path: NamespacePath
@@ -148,7 +141,7 @@ class ListNamespacesOp(NamedTuple):
 
     match_conditions: tuple[MatchCondition, ...] | None = None
     max_depth: int | None = None
-    """Longer ones are cut to this many labels."""
+    """The number of labels to which longer ones are cut."""
     limit: int = 100
     offset: int = 0
 
@@ -158,12 +151,12 @@ Result: TypeAlias = Item | list[Item] | list[SearchItem] | list[tuple[str, ...]]
 
 
 class TTLConfig(TypedDict, total=False):
-    """How long a store keeps items that do not say so themselves."""
+    """The time to live of items that are put without one."""
 
     default_ttl: float | None
-    """Minutes; None is for ever."""
+    """Minutes; None is without end."""
     refresh_on_read: bool
-    """Whether reading an item starts its time again (default: yes)."""
+    """True if reading an item starts its time again (the default)."""
 
 
 Parameters = ParamSpec("Parameters")
@@ -173,9 +166,7 @@ Answer = TypeVar("Answer")
 def _async_form(
     method: Callable[Concatenate[Any, Parameters], Answer],
 ) -> Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Answer]]:
-    """Return the method of this name as a coroutine function that blocks no event
-    loop.
-    """
+    """Return a coroutine function that calls *method* and blocks no event loop."""
 
     async def call(
         self: Any, /, *args: Parameters.args, **kwargs: Parameters.kwargs
@@ -183,52 +174,57 @@ def _async_form(
         function: Callable[Parameters, Answer] = getattr(self, method.__name__)
         if self.answers_at_once:
             return function(*args, **kwargs)
-        import asyncio  # noqa: PLC0415 - 44 ms, for those who have it anyway
+        # Its import takes 44 ms; a caller with an event loop has it loaded.
+        import asyncio  # noqa: PLC0415
 
         return await asyncio.to_thread(function, *args, **kwargs)
 
-    # Without its attributes, which say that `batch` is abstract.
+    # Without the attributes of `batch`, which mark it as abstract.
     wraps(method, updated=())(call).__name__ = f"a{method.__name__}"
-    call.__doc__ = f"`{method.__name__}`, without blocking the event loop."
+    call.__doc__ = f"Call `{method.__name__}` without blocking the event loop."
     return call
 
 
 class BaseStore(Resident, ABC):
-    """Keeps dicts under a namespace (a tuple of labels) and a key.
+    """A store of dicts under a namespace (a tuple of labels) and a key.
 
-    A subclass gives `batch`; everything else is given here in terms of it. The
-    ``a...`` methods do the same without blocking the event loop.
+    A subclass defines `batch`; all other methods call it. The ``a...`` methods do the
+    same without blocking the event loop.
     """
 
     supports_ttl: ClassVar[bool] = False
     answers_at_once: ClassVar[bool] = False
-    """Whether `batch` costs less than handing it to an OS thread."""
+    """True if `batch` costs less than handing it to an OS thread."""
     ttl_config: TTLConfig | None = None
 
     @abstractmethod
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do all of *ops* and return an answer for each, in their order.
+        """Perform all of *ops* and return an answer for each, in their order.
 
-        What is read is what was there before; then everything is put, and of two
+        All reads see the state before the batch; then all values are put, and of two
         puts of one key the last one stays.
 
         Raises:
-            InvalidNamespaceError: A namespace has a label it cannot have.
-            ConfigurationError: An operation cannot be done; then none is.
+            InvalidNamespaceError: A namespace has an invalid label.
+            ConfigurationError: An operation is invalid; then none is performed.
         """
 
     abatch = _async_form(batch)
 
     def get(
-        self, namespace: tuple[str, ...], key: str, *, refresh_ttl: bool | None = None
+        self,
+        namespace: tuple[str, ...],
+        key: str,
+        *,
+        refresh_ttl: bool | None = None,
     ) -> Item | None:
         """Return the item under *key*, or None.
 
         Args:
-            namespace: Its labels.
-            key: Its key.
-            refresh_ttl: Whether its time to live starts again; None is what the
-                store is set to.
+            namespace: The labels.
+            key: The key.
+            refresh_ttl: True to start the item's time to live again; None for the
+                store's setting.
 
         Example:
             >>> from flowpregel.store.memory import InMemoryStore
@@ -237,9 +233,8 @@ class BaseStore(Resident, ABC):
             >>> store.get(("users", "ada"), "food").value
             {'likes': 'pizza'}
         """
-        return cast(
-            "Item | None", self.batch([GetOp(_labels(namespace), key, refresh_ttl)])[0]
-        )
+        op = GetOp(_labels(namespace), key, refresh_ttl)
+        return cast("Item | None", self.batch([op])[0])
 
     def search(
         self,
@@ -255,17 +250,22 @@ class BaseStore(Resident, ABC):
         """Return the items below a namespace, the best first if there is a *query*.
 
         Args:
-            namespace_prefix: What their namespaces begin with; ``()`` is all.
-            query: A text to rank them by: by meaning where the store has an index,
-                else by the words it shares with their texts.
-            filter: What fields have to be: a value, a dict of nested fields, or a
+            namespace_prefix: The beginning of their namespaces; ``()`` is all.
+            query: A text to rank them by: by meaning if the store has an index,
+                otherwise by the words that it shares with their texts.
+            filter: The conditions for fields: a value, a dict of nested fields, or a
                 comparison such as ``{"$gte": 3}`` (``$eq $ne $gt $gte $lt $lte``).
-            limit: At most this many.
-            offset: Leave out this many.
-            refresh_ttl: As for `get`, for each item that is returned.
+            limit: The greatest number of items.
+            offset: The number of items to skip.
+            refresh_ttl: The option of `get`, for each item that is returned.
         """
         op = SearchOp(
-            _labels(namespace_prefix), filter, limit, offset, query, refresh_ttl
+            _labels(namespace_prefix),
+            filter,
+            limit,
+            offset,
+            query,
+            refresh_ttl,
         )
         return cast("list[SearchItem]", self.batch([op])[0])
 
@@ -278,18 +278,18 @@ class BaseStore(Resident, ABC):
         *,
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
-        """Keep *value* under *key*, in the place of what was there.
+        """Store *value* under *key*, and replace the earlier value.
 
         Args:
-            namespace: Its labels, at least one.
-            key: Its key.
-            value: A dict; a copy of it is kept.
-            index: The paths that a query looks at (``"title"``, ``"parts[*].text"``);
-                None is what the store is set to, False is none.
-            ttl: Minutes until it is forgotten; None is never.
+            namespace: The labels, at least one.
+            key: The key.
+            value: A dict; the store keeps a copy.
+            index: The paths to index (``"title"``, ``"parts[*].text"``); None is the
+                store's setting, False is none.
+            ttl: Minutes until the item is deleted; None is never.
 
         Raises:
-            NotImplementedError: A *ttl* is given, and the store has none.
+            NotImplementedError: A *ttl* is given to a store that does not support it.
         """
         if isinstance(ttl, NotProvided):
             minutes = (self.ttl_config or {}).get("default_ttl")
@@ -303,10 +303,20 @@ class BaseStore(Resident, ABC):
             raise ConfigurationError(
                 f"the value of {key!r} is None; put a dict, or delete it"
             )
-        self.batch([PutOp(_labels(namespace), key, value, index, minutes)])
+        self.batch(
+            [
+                PutOp(
+                    _labels(namespace),
+                    key,
+                    value,
+                    index,
+                    minutes,
+                )
+            ]
+        )
 
     def delete(self, namespace: tuple[str, ...], key: str) -> None:
-        """Forget what is under *key*, if there is something."""
+        """Delete the item under *key*, if there is one."""
         self.batch([PutOp(_labels(namespace), key, None)])
 
     def list_namespaces(
@@ -321,18 +331,23 @@ class BaseStore(Resident, ABC):
         """Return the namespaces that have items, sorted.
 
         Args:
-            prefix: What they begin with; ``"*"`` is any label.
-            suffix: What they end with.
-            max_depth: Cut longer ones to this many labels.
-            limit: At most this many.
-            offset: Leave out this many.
+            prefix: Their beginning; ``"*"`` is any label.
+            suffix: Their end.
+            max_depth: The number of labels to which longer ones are cut.
+            limit: The greatest number of namespaces.
+            offset: The number of namespaces to skip.
         """
         conditions = []
         if prefix:
             conditions.append(MatchCondition("prefix", _labels(prefix)))
         if suffix:
             conditions.append(MatchCondition("suffix", _labels(suffix)))
-        op = ListNamespacesOp(tuple(conditions), max_depth, limit, offset)
+        op = ListNamespacesOp(
+            tuple(conditions),
+            max_depth,
+            limit,
+            offset,
+        )
         return cast("list[tuple[str, ...]]", self.batch([op])[0])
 
     aget = _async_form(get)
@@ -343,5 +358,5 @@ class BaseStore(Resident, ABC):
 
 
 def _labels(namespace: Any) -> Any:
-    # A bare text is left for `check` to refuse: as a tuple it would be its letters.
+    # `check_op` refuses a bare text, so it must not become a tuple of letters.
     return tuple(namespace) if isinstance(namespace, list) else namespace

@@ -1,4 +1,4 @@
-"""A long-term store on disk; its records are those of `flowpregel.store.memory`."""
+"""A long-term store on disk, with the records of `flowpregel.store.memory`."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ __all__ = ["LMDBStore"]
 
 
 class LMDBStore(ItemStore):
-    """Keeps items in a store's folder. Any OS thread may use it, and several processes.
+    """A store in a folder, for any OS thread and several processes.
 
     Args:
-        path: The folder; it may be that of an `LMDBSaver`.
-        index: How to find items by meaning (``embed``, ``dims``, ``fields``);
+        path: The folder; an `LMDBSaver` may use the same.
+        index: The index for queries by meaning (``embed``, ``dims``, ``fields``);
             without it a query ranks by shared words.
-        ttl: How long items are kept that do not say so themselves.
-        clock: Returns wall-clock seconds.
-        options: How the store is opened.
+        ttl: The time to live of items that are put without one.
+        clock: A function that returns wall-clock seconds.
+        options: Options for opening the store.
 
     Raises:
         StoreError: The store cannot be opened.
 
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> with (
-        ...     TemporaryDirectory() as folder,
-        ...     LMDBStore(folder + "/notes.lmdb") as store,
-        ... ):
-        ...     store.put(("notes",), "a", {"text": "the cat sat"})
-        ...     store.get(("notes",), "a").value
+        >>> with TemporaryDirectory() as folder:
+        ...     with LMDBStore(folder + "/notes.lmdb") as store:
+        ...         store.put(("notes",), "a", {"text": "the cat sat"})
+        ...         store.get(("notes",), "a").value
         {'text': 'the cat sat'}
     """
 

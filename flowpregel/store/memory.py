@@ -1,13 +1,13 @@
-"""Items kept as records in a table, whoever keeps the table; here this process.
+"""Items as records in a table of any kind; and the store with a table in memory.
 
 In the database ``store``::
 
     "i" + first label (16) + namespace (16) + key (16)   ► a `StoredItem`, encoded
-    "e" + when it ends (8, nanoseconds) + the same (48)  ► nothing: what to look at then
-    "n"                                                  ► how many items were ever put
+    "e" + end (8, nanoseconds) + the same (48)           ► nothing: the item ends then
+    "n"                                                  ► the number of items ever put
 
-Labels and keys stand in a key as digests, so that they may be any texts; items
-below one first label are neighbours, which is what a search reads.
+A key has digests of labels and keys, so that they may be any texts. Items below one
+first label are neighbours, and a search reads just these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, assert_never
 
 from flowpregel._interrupts import held, interruptible
 from flowpregel._lmdb.in_memory import MemoryStore
@@ -40,7 +40,7 @@ from flowpregel.store.search_index import (
     SearchIndex,
     Vector,
     Words,
-    check,
+    check_op,
     matches,
     passes,
     score,
@@ -52,19 +52,19 @@ if TYPE_CHECKING:
 __all__ = ["InMemoryStore", "IndexConfig"]
 
 _MOST_ENDED = 1_000
-"""How many items that have ended one batch clears away."""
+"""The greatest number of ended items that one batch deletes."""
 _SECONDS = 60
-"""Of a minute, in which times to live are given."""
+"""Seconds of a minute, the unit of times to live."""
 
 ItemKey: TypeAlias = tuple[tuple[str, ...], str]
 """(namespace, key)."""
 
 
 class StoredItem(NamedTuple):
-    """What is kept of an item."""
+    """The record of an item."""
 
     number: int
-    """In the order in which items were first put."""
+    """The position in the order of first puts."""
     namespace: tuple[str, ...]
     key: str
     created_at: float
@@ -73,13 +73,13 @@ class StoredItem(NamedTuple):
     """Seconds."""
     ends_at: float | None
     words: Words | None
-    """The words a query is compared with; None: a query does not look at it."""
+    """The words that are compared with a query; None: the item is not indexed."""
     vectors: tuple[Vector, ...]
     value: Any
-    """Encoded."""
+    """The value, encoded."""
 
     def lives_at(self, now: float) -> bool:
-        """Return whether its time is not over."""
+        """Return whether its time to live has not ended."""
         return self.ends_at is None or self.ends_at > now
 
 
@@ -87,11 +87,12 @@ class ItemStore(KeptInStore, BaseStore):
     """A store that keeps `StoredItem` records in a table.
 
     Args:
-        path: What the table's store is opened by: a folder, or a URL.
-        index: How to find items by meaning; without it a query ranks by shared words.
-        ttl: How long items are kept that do not say so themselves.
-        clock: Returns the wall clock in seconds.
-        options: How the table's store is opened.
+        path: The location of the table's store: a folder, or a URL.
+        index: The index for queries by meaning; without it a query ranks by shared
+            words.
+        ttl: The time to live of items that are put without one.
+        clock: A function that returns wall-clock seconds.
+        options: Options for opening the table's store.
     """
 
     supports_ttl: ClassVar[bool] = True
@@ -111,80 +112,101 @@ class ItemStore(KeptInStore, BaseStore):
         self._clock = clock
         self._store = self._open(path, options)
         self._table = self._store.table(b"store")
-        self._encode, self._decode = self._store.codec.encode, self._store.codec.decode
+        self._encode = self._store.codec.encode
+        self._decode = self._store.codec.decode
 
     @abstractmethod
     def _open(
-        self, path: str | os.PathLike[str], options: StoreOptions | None
+        self,
+        path: str | os.PathLike[str],
+        options: StoreOptions | None,
     ) -> SealedStore:
-        """Open the store that the items are in."""
+        """Open the store of the table."""
 
     @held()
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = [*ops]
+        todo = list(ops)
         for op in todo:
-            check(op)
+            check_op(op)
         now = self._clock()
-        # What may fail, runs a user's code or takes long comes before anything changes.
+        # Steps that may fail, run a user's code or take long come before any change.
         texts = [op.query for op in todo if isinstance(op, SearchOp) and op.query]
         queries = interruptible(self._search_index.of_queries, texts)
-        prepared = interruptible(self._prepared, todo, now)
-        found = self._exchange(todo, prepared, now)
-        refreshes = (self.ttl_config or {}).get("refresh_on_read", True)
+        puts = interruptible(self._prepared, todo, now)
+        candidates = self._exchange(todo, puts, now)
         results: list[Result] = []
         read: list[StoredItem] = []
-        for op, items in zip(todo, found, strict=True):
-            match op:
-                case GetOp():
-                    results.append(Item(**self._fields(items[0])) if items else None)
-                case SearchOp():
-                    hits = self._hits(op, items, queries)
-                    items = [item for item, _ in hits]
-                    results.append(
-                        [
-                            SearchItem(**self._fields(item), score=fit)
-                            for item, fit in hits
-                        ]
-                    )
-                case ListNamespacesOp():
-                    results.append(_namespaces(op, items))
-                case PutOp():
-                    results.append(None)
-            if isinstance(op, GetOp | SearchOp) and (
-                refreshes if op.refresh_ttl is None else op.refresh_ttl
-            ):
-                read += [item for item in items if item.ttl is not None]
-        if read:
-            self._restart(read, now)
+        for op, items in zip(todo, candidates, strict=True):
+            result, items_read = self._answer(op, items, queries)
+            results.append(result)
+            if self._refreshes(op):
+                read += items_read
+        self._restart(read, now)
         return results
 
     # -------------------------------------------------------- inner
 
+    def _answer(
+        self,
+        op: Op,
+        items: list[StoredItem],
+        queries: Mapping[str, Words | Vector],
+    ) -> tuple[Result, list[StoredItem]]:
+        """Return the answer to *op* from the candidates, and the items in it."""
+        match op:
+            case GetOp():
+                return self._answer_get(items), items
+            case SearchOp():
+                hits = self._hits(op, items, queries)
+                return self._answer_search(hits), [item for item, _ in hits]
+            case ListNamespacesOp():
+                return _namespaces(op, items), []
+            case PutOp():
+                return None, []
+        assert_never(op)
+
+    def _refreshes(self, op: Op) -> bool:
+        """Return whether *op* starts the time to live of items again."""
+        if not isinstance(op, GetOp | SearchOp):
+            return False
+        if op.refresh_ttl is not None:
+            return op.refresh_ttl
+        config = self.ttl_config or {}
+        return config.get("refresh_on_read", True)
+
     def _prepared(
-        self, ops: Sequence[Op], now: float
+        self,
+        ops: Sequence[Op],
+        now: float,
     ) -> dict[ItemKey, StoredItem | None]:
-        """Return what is to be kept under each key: the last put of it."""
-        last = {
-            (tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)
-        }
-        puts: dict[ItemKey, StoredItem | None] = dict.fromkeys(last)
-        kept = {place: op for place, op in last.items() if op.value is not None}
-        terms = self._search_index.of_puts([*kept.values()])
-        for (place, op), (words, vectors) in zip(kept.items(), terms, strict=True):
-            ttl = None if op.ttl is None else op.ttl * _SECONDS
-            puts[place] = StoredItem(
+        """Return the new item for each key, from its last put; None: it is deleted."""
+        last_puts: dict[ItemKey, PutOp] = {}
+        for op in ops:
+            if isinstance(op, PutOp):
+                last_puts[tuple(op.namespace), op.key] = op
+        items: dict[ItemKey, StoredItem | None] = dict.fromkeys(last_puts)
+        indexed = [op for op in last_puts.values() if op.value is not None]
+        terms = self._search_index.of_puts(indexed)
+        for op, (words, vectors) in zip(indexed, terms, strict=True):
+            namespace = tuple(op.namespace)
+            ttl = None
+            ends_at = None
+            if op.ttl is not None:
+                ttl = op.ttl * _SECONDS
+                ends_at = now + ttl
+            items[namespace, op.key] = StoredItem(
                 number=0,
-                namespace=place[0],
+                namespace=namespace,
                 key=op.key,
                 created_at=now,
                 updated_at=now,
                 ttl=ttl,
-                ends_at=None if ttl is None else now + ttl,
+                ends_at=ends_at,
                 words=words,
                 vectors=vectors,
                 value=self._encode(op.value, f"the value of {op.key!r}"),
             )
-        return puts
+        return items
 
     def _hits(
         self,
@@ -192,19 +214,36 @@ class ItemStore(KeptInStore, BaseStore):
         items: list[StoredItem],
         queries: Mapping[str, Words | Vector],
     ) -> list[tuple[StoredItem, float | None]]:
-        """Return those of *items* that a search finds, with their scores, the best
-        first.
-        """
-        prefix, query = tuple(op.namespace_prefix), queries.get(op.query or "")
-        found = [
-            (item, None if query is None else score(query, item.words, item.vectors))
-            for item in items
-            if item.namespace[: len(prefix)] == prefix
-            and (not op.filter or passes(self._value(item), op.filter))
-        ]
+        """Return the items that a search finds with their scores, the best first."""
+        prefix = tuple(op.namespace_prefix)
+        query = queries.get(op.query or "")
+        hits: list[tuple[StoredItem, float | None]] = []
+        for item in items:
+            if item.namespace[: len(prefix)] != prefix:
+                continue
+            if op.filter and not passes(self._value(item), op.filter):
+                continue
+            fit = None
+            if query is not None:
+                fit = score(query, item.words, item.vectors)
+            hits.append((item, fit))
         if query is not None:
-            found.sort(key=lambda hit: -1.0 if hit[1] is None else hit[1], reverse=True)
-        return found[op.offset : op.offset + op.limit]
+            hits.sort(key=_rank, reverse=True)
+        return hits[op.offset : op.offset + op.limit]
+
+    def _answer_get(self, items: Sequence[StoredItem]) -> Item | None:
+        if not items:
+            return None
+        return Item(**self._fields(items[0]))
+
+    def _answer_search(
+        self, hits: Iterable[tuple[StoredItem, float | None]]
+    ) -> list[SearchItem]:
+        answer = []
+        for item, fit in hits:
+            fields = self._fields(item)
+            answer.append(SearchItem(**fields, score=fit))
+        return answer
 
     def _value(self, item: StoredItem) -> Any:
         return self._decode(item.value, f"the value of {item.key!r}")
@@ -220,110 +259,160 @@ class ItemStore(KeptInStore, BaseStore):
         }
 
     def _exchange(
-        self, ops: Sequence[Op], puts: Mapping[ItemKey, StoredItem | None], now: float
+        self,
+        ops: Sequence[Op],
+        puts: Mapping[ItemKey, StoredItem | None],
+        now: float,
     ) -> list[list[StoredItem]]:
-        """Return the items that may answer each of *ops*, then keep or forget *puts*,
-        at once.
+        """Read the candidates for *ops*, then apply *puts*, in one transaction.
 
-        Those that have ended by *now* are left out; the others come in the order in
-        which they were first put.
+        Returns the candidates that live *now* for each of *ops*, in the order in which
+        they were first put.
         """
 
         def work(transaction: Any) -> list[list[bytes]]:
             records = [self._records(transaction, op) for op in ops]
             if puts:
                 self._clear_ended(transaction, now)
-            for place, item in puts.items():
-                self._put_one(transaction, _place(*place), item)
+            for item_key, item in puts.items():
+                self._put_one(transaction, _item_digest(*item_key), item)
             return records
 
-        records = self._store.write(work) if puts else self._store.read(work)
-        found = [
-            [item for item in map(self._item, each) if item.lives_at(now)]
-            for each in records
-        ]
-        return [sorted(items, key=lambda item: item.number) for items in found]
+        run = self._store.write if puts else self._store.read
+        return [self._living(records, now) for records in run(work)]
 
-    def _records(self, transaction: Any, op: Op) -> list[bytes]:
+    def _living(
+        self,
+        records: Iterable[bytes],
+        now: float,
+    ) -> list[StoredItem]:
+        items = []
+        for record in records:
+            item = self._item(record)
+            if item.lives_at(now):
+                items.append(item)
+        items.sort(key=lambda item: item.number)
+        return items
+
+    def _records(
+        self,
+        transaction: Any,
+        op: Op,
+    ) -> list[bytes]:
         """Return copies of the records that may answer *op*."""
         match op:
             case GetOp():
-                record = self._table.get(
-                    transaction, b"i" + _place(op.namespace, op.key)
-                )
+                key = b"i" + _item_digest(op.namespace, op.key)
+                record = self._table.get(transaction, key)
                 return [] if record is None else [record]
             case SearchOp():
-                prefix = b"i" + (
-                    digest_of(op.namespace_prefix[:1]) if op.namespace_prefix else b""
-                )
-                return [record for _, record in self._table.scan(transaction, prefix)]
+                prefix = b"i"
+                if op.namespace_prefix:
+                    prefix += digest_of(op.namespace_prefix[:1])
             case ListNamespacesOp():
-                return [record for _, record in self._table.scan(transaction, b"i")]
+                prefix = b"i"
             case _:
                 return []
+        return [record for _, record in self._table.scan(transaction, prefix)]
 
     def _item(self, record: bytes) -> StoredItem:
         return StoredItem(*self._decode(record, "an item"))
 
     # -------------------------------------------------------- inside a transaction
 
-    def _put_one(self, transaction: Any, place: bytes, item: StoredItem | None) -> None:
-        before = self._forget(transaction, place)
+    def _put_one(
+        self,
+        transaction: Any,
+        digest: bytes,
+        item: StoredItem | None,
+    ) -> None:
+        """Store *item*, with number and creation time of the item that it replaces."""
+        earlier = self._pop(transaction, digest)
         if item is None:
             return
-        if before is not None and before.lives_at(item.updated_at):
-            item = item._replace(number=before.number, created_at=before.created_at)
+        if earlier is not None and earlier.lives_at(item.updated_at):
+            number = earlier.number
+            item = item._replace(number=number, created_at=earlier.created_at)
         else:
-            number = 1 + int.from_bytes(
-                self._table.get(transaction, b"n") or b"", "big"
-            )
-            self._table.put(transaction, b"n", number.to_bytes(8, "big"))
-            item = item._replace(number=number)
-        self._keep(transaction, place, item)
+            item = item._replace(number=self._next_number(transaction))
+        self._write(transaction, digest, item)
 
-    def _keep(self, transaction: Any, place: bytes, item: StoredItem) -> None:
-        self._table.put(transaction, b"i" + place, self._encode(tuple(item), "an item"))
+    def _next_number(self, transaction: Any) -> int:
+        last = self._table.get(transaction, b"n") or b""
+        number = 1 + int.from_bytes(last, "big")
+        self._table.put(transaction, b"n", number.to_bytes(8, "big"))
+        return number
+
+    def _write(
+        self,
+        transaction: Any,
+        digest: bytes,
+        item: StoredItem,
+    ) -> None:
+        record = self._encode(tuple(item), "an item")
+        self._table.put(transaction, b"i" + digest, record)
         if item.ends_at is not None:
-            self._table.put(transaction, _end(item.ends_at) + place, b"")
+            self._table.put(transaction, _end_key(item.ends_at) + digest, b"")
 
-    def _forget(self, transaction: Any, place: bytes) -> StoredItem | None:
-        record = self._table.get(transaction, b"i" + place)
+    def _pop(
+        self,
+        transaction: Any,
+        digest: bytes,
+    ) -> StoredItem | None:
+        """Delete an item and return it, if there is one."""
+        key = b"i" + digest
+        record = self._table.get(transaction, key)
         if record is None:
             return None
         item = self._item(record)
-        self._table.delete(transaction, b"i" + place)
+        self._table.delete(transaction, key)
         if item.ends_at is not None:
-            self._table.delete(transaction, _end(item.ends_at) + place)
+            self._table.delete(transaction, _end_key(item.ends_at) + digest)
         return item
 
-    def _restart(self, items: Sequence[StoredItem], now: float) -> None:
-        """Start the time to live of *items* again."""
+    def _restart(
+        self,
+        items: Iterable[StoredItem],
+        now: float,
+    ) -> None:
+        """Start the time to live of *items* again, if they have one."""
+        mortal = [item for item in items if item.ttl is not None]
+        if not mortal:
+            return
 
         def work(transaction: Any) -> None:
-            for each in items:
-                place = _place(each.namespace, each.key)
-                item = self._forget(transaction, place)
-                if item is not None:
-                    ends_at = None if item.ttl is None else now + item.ttl
-                    self._keep(transaction, place, item._replace(ends_at=ends_at))
+            for read in mortal:
+                digest = _item_digest(read.namespace, read.key)
+                item = self._pop(transaction, digest)
+                if item is None:
+                    continue
+                # Another process may have put the item since it was read.
+                ends_at = None if item.ttl is None else now + item.ttl
+                self._write(transaction, digest, item._replace(ends_at=ends_at))
 
         self._store.write(work)
 
-    def _clear_ended(self, transaction: Any, now: float) -> None:
+    def _clear_ended(
+        self,
+        transaction: Any,
+        now: float,
+    ) -> None:
+        last = _end_key(now)
         ends = self._table.scan(transaction, b"e")
-        ended = takewhile(lambda end: end[0][:9] <= _end(now), ends)
-        for key, _ in [*islice(ended, _MOST_ENDED)]:
-            self._forget(transaction, key[9:])
+        ended = takewhile(lambda entry: entry[0][: len(last)] <= last, ends)
+        for key, _ in list(islice(ended, _MOST_ENDED)):
+            self._pop(transaction, key[len(last) :])
             self._table.delete(transaction, key)
 
 
 class InMemoryStore(ItemStore):
-    """Keeps items in this process, until it ends. Any OS thread may use it.
+    """A store in this process, until it ends, for any OS thread.
 
     Args:
-        index: How to find items by meaning; without it a query ranks by shared words.
-        ttl: How long items are kept that do not say so themselves.
-        clock: Returns the wall clock in seconds.
+        index: The index for queries by meaning; without it a query ranks by shared
+            words.
+        ttl: The time to live of items that are put without one.
+        clock: A function that returns wall-clock seconds.
 
     Example:
         >>> store = InMemoryStore()
@@ -340,27 +429,49 @@ class InMemoryStore(ItemStore):
         ttl: TTLConfig | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__("", index=index, ttl=ttl, clock=clock)
+        super().__init__(
+            "",
+            index=index,
+            ttl=ttl,
+            clock=clock,
+        )
 
-    def _open(self, path: Any, options: Any) -> MemoryStore:
+    def _open(
+        self,
+        path: Any,
+        options: Any,
+    ) -> MemoryStore:
         return MemoryStore()
 
 
 def _namespaces(
-    op: ListNamespacesOp, items: Iterable[StoredItem]
+    op: ListNamespacesOp,
+    items: Iterable[StoredItem],
 ) -> list[tuple[str, ...]]:
+    """Return the namespaces of *items* that match *op*, sorted."""
     conditions = op.match_conditions or ()
-    found = {
-        item.namespace[: op.max_depth]
-        for item in items
-        if all(matches(item.namespace, each) for each in conditions)
-    }
-    return sorted(found)[op.offset : op.offset + op.limit]
+    namespaces = set()
+    for item in items:
+        if all(matches(item.namespace, condition) for condition in conditions):
+            namespaces.add(item.namespace[: op.max_depth])
+    return sorted(namespaces)[op.offset : op.offset + op.limit]
 
 
-def _end(at: float) -> bytes:
-    return b"e" + int(min(max(0.0, at * 1e9), 2.0**63)).to_bytes(8, "big")
+def _rank(hit: tuple[StoredItem, float | None]) -> float:
+    """Return the score of a hit, or less than any score if it has none."""
+    _, fit = hit
+    return -1.0 if fit is None else fit
 
 
-def _place(namespace: Sequence[str], key: str) -> bytes:
+def _end_key(at: float) -> bytes:
+    """Return the beginning of the key for items that end *at* this time."""
+    nanoseconds = min(max(0.0, at * 1e9), 2.0**63)
+    return b"e" + int(nanoseconds).to_bytes(8, "big")
+
+
+def _item_digest(
+    namespace: Sequence[str],
+    key: str,
+) -> bytes:
+    """Return the part of a table key that names an item."""
     return digest_of(namespace[:1]) + digest_of(namespace) + digest_of((key,))

@@ -1,6 +1,4 @@
-"""A long-term store in PostgreSQL; its records are those of
-`flowpregel.store.memory`.
-"""
+"""A long-term store in PostgreSQL, with the records of `flowpregel.store.memory`."""
 
 from __future__ import annotations
 
@@ -14,19 +12,18 @@ __all__ = ["PostgresStore"]
 
 
 class PostgresStore(ItemStore):
-    """Keeps items in a database of PostgreSQL's, for any number of processes and
-    machines.
+    """A store in a PostgreSQL database, for any number of processes and machines.
 
     Args:
-        path: The URL of the database; it may be that of a `PostgresSaver`.
-        index: How to find items by meaning (``embed``, ``dims``, ``fields``);
+        path: The URL of the database; a `PostgresSaver` may use the same.
+        index: The index for queries by meaning (``embed``, ``dims``, ``fields``);
             without it a query ranks by shared words.
-        ttl: How long items are kept that do not say so themselves.
-        clock: Returns wall-clock seconds.
-        options: How the store is opened.
+        ttl: The time to live of items that are put without one.
+        clock: A function that returns wall-clock seconds.
+        options: Options for opening the store.
 
     Raises:
-        ConfigurationError: It is no such URL, or the extra ``postgres`` is not
+        ConfigurationError: The URL is invalid, or the extra ``postgres`` is not
             installed.
     """
 

@@ -33,10 +33,12 @@ def spare() -> Any:
     """Return a second executor, to close."""
     kind, _, place = ADDRESS.partition("://")
     if kind == "dask":
-        from flowpregel.integrations.dask import connect
-    else:
-        from flowpregel.integrations.ray import connect
-    return connect(place)
+        from flowpregel.integrations.dask import DaskExecutor
+
+        return DaskExecutor.connect(place)
+    from flowpregel.integrations.ray import RayExecutor
+
+    return RayExecutor.connect(place)
 
 
 class TestGivenExecutor(ExecutorContract):

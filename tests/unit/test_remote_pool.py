@@ -10,8 +10,8 @@ from typing import Any
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.processes import serialization
 from flowpregel.integrations.engine import EngineExecutor, RemotePool
-from flowpregel.integrations.machine import Machine
-from flowpregel.integrations.sites import Buffers
+from flowpregel.integrations.machine import RemotePoolHost
+from flowpregel.integrations.remote_hosts import Buffers
 
 
 class RecordedPool(RemotePool):
@@ -58,8 +58,8 @@ def test_a_batch_for_a_coordinator_that_is_gone_keeps_no_memory() -> None:
     body, (ref,) = serialization.pack(data, buffers.share)
     order = (0, "task", 0, None, (), b"digest", body)
     packed = pickle.dumps((1, {b"digest": b"code"}, [order]))
-    with Machine(1) as machine:
-        machine.home("gone").is_closed = True
+    with RemotePoolHost(1) as machine:
+        machine.client("gone").is_closed = True
 
         ended = machine.run("gone", packed, [ref.segment], data)
 

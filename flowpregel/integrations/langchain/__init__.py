@@ -1,8 +1,7 @@
-"""Agents and tools of LangChain: what `langgraph.prebuilt` has, and its messages in a
-state.
+"""Agents and tools of LangChain, as in `langgraph.prebuilt`, and messages in a state.
 
-Importing this package needs langchain-core (``pip install 'flowpregel[langchain]'``),
-and lets LangChain's tools return a `Command`.
+To import this package you need langchain-core: ``pip install 'flowpregel[langchain]'``.
+The import also allows LangChain's tools to return a `Command`.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ try:
     from langchain_core.messages.tool import ToolOutputMixin
 except ImportError as error:
     raise ImportError(
-        "flowpregel.integrations.langchain needs langchain-core, which is not "
-        "installed; "
+        "flowpregel.integrations.langchain needs langchain-core, "
+        "which is not installed; "
         "get it with: pip install 'flowpregel[langchain]'"
     ) from error
 

@@ -1,6 +1,4 @@
-"""`create_react_agent`: a graph that asks a model, calls the tools it wants, and asks
-again.
-"""
+"""`create_react_agent`: a graph that calls a model, then the tools it requests."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from langchain_core.runnables import (
 )
 from langchain_core.tools import BaseTool
 
-# before Python 3.12 pydantic, for a tool, takes no other
+# Before Python 3.12 pydantic accepts no other TypedDict in a tool.
 from typing_extensions import TypedDict
 
 from flowpregel._core.commands import Send
@@ -41,7 +39,7 @@ STRUCTURED: Final = "generate_structured_response"
 
 
 class AgentState(TypedDict):
-    """The state of an agent; make subclasses of it to add keys."""
+    """The state of an agent; derive from it to add keys."""
 
     messages: Annotated[Sequence[BaseMessage], add_messages]
     remaining_steps: NotRequired[RemainingSteps]
@@ -63,88 +61,116 @@ def create_react_agent(  # noqa: PLR0913 - LangGraph's signature
     executor: Any = "threads",
     **compiled: Any,
 ) -> CompiledStateGraph:
-    """Return an agent: a graph that asks a model, calls the tools it wants, and asks
-    again.
+    """Return an agent: a graph that calls a model, then its tools, and the model again.
 
     Args:
-        model: A chat model, with tools bound to it or without; its name for LangChain's
+        model: A chat model, with or without tools bound to it; a name for LangChain's
             ``init_chat_model``; or a function of the state and the runtime that returns
             a model with its tools, sync or async.
         tools: Tools, functions to make tools of, and dicts for tools that the model's
             provider runs; or a `ToolNode`.
-        prompt: What precedes the messages: a text or a `SystemMessage`; or a function
-            or Runnable that makes the model's input from the state.
-        response_format: A schema for the last answer, which a call of its own gives
-            under ``structured_response``; or a pair of a prompt for that call and a
-            schema.
-        pre_model_hook: A node before each call of the model. What it writes to
-            ``llm_input_messages`` is what the model is given instead of the messages.
-        post_model_hook: A node after each call of the model. state_schema: The state:
-        `AgentState`, or a subclass with keys added. context_schema: As `StateGraph`
-        takes it. version: ``"v2"`` makes each call of a tool a task: it is kept when it
-        has ended,
-            and asks for itself. ``"v1"`` makes all of them one task.
-        name: Shown in drawings and messages; the model's answers bear it. executor:
-        Where nodes run. A model waits for its provider, and few can be sent to
-            another process: by default ``"threads"``.
-        compiled: As `StateGraph.compile` takes them: ``checkpointer``, ``store``,
-            ``interrupt_before`` and such. The nodes are ``agent``, ``tools``,
+        prompt: The beginning of the model's input: a text or a `SystemMessage`; or a
+            function or Runnable that makes the whole input from the state.
+        response_format: A schema for the last answer, which a separate call of the
+            model stores under ``structured_response``; or a pair of a prompt for that
+            call and a schema.
+        pre_model_hook: A node before each call of the model. The messages that it
+            writes to ``llm_input_messages`` replace those of the state as the model's
+            input.
+        post_model_hook: A node after each call of the model.
+        state_schema: The state: `AgentState`, or a subclass with more keys.
+        context_schema: The schema of the context, as for `StateGraph`.
+        version: ``"v2"`` makes each call of a tool a task, with a stored result and
+            interrupts of its own. ``"v1"`` makes all calls one task.
+        name: The name in drawings and messages; the model's answers bear it.
+        executor: The executor of the nodes. A model waits for its provider, and few can
+            be sent to another process: by default ``"threads"``.
+        compiled: Options of `StateGraph.compile`: ``checkpointer``, ``store``,
+            ``interrupt_before`` and others. The nodes are ``agent``, ``tools``,
             ``pre_model_hook``, ``post_model_hook`` and
             ``generate_structured_response``.
 
     Raises:
-        ConfigurationError: An option cannot be.
+        ConfigurationError: An option is invalid.
     """
     if version not in ("v1", "v2"):
         raise ConfigurationError(f"version={version!r}; use 'v1' or 'v2'")
-    remote: list[Any] = []
-    if not isinstance(tools, ToolNode):
-        remote = [tool for tool in tools if isinstance(tool, dict)]
-        tools = ToolNode([tool for tool in tools if not isinstance(tool, dict)])
-    known = [*tools.tools_by_name.values()]
-    model = _model_named(model) if isinstance(model, str) else model
+    tool_node, remote_tools = _split_tools(tools)
+    local_tools = list(tool_node.tools_by_name.values())
+    if isinstance(model, str):
+        model = _init_model(model)
     routes = _Routes(
         entry="agent" if pre_model_hook is None else "pre_model_hook",
         end=END if response_format is None else STRUCTURED,
-        tools="tools" if known else None,
+        tools="tools" if local_tools else None,
         is_split=version == "v2" or post_model_hook is not None,
-        direct=frozenset(tool.name for tool in known if tool.return_direct),
+        direct=frozenset(tool.name for tool in local_tools if tool.return_direct),
     )
-    start = _prompt_of(prompt)
-    chain = _chain(
-        model, lambda made: start | made, lambda made: _bound(made, [*known, *remote])
-    )
+    chain = _model_chain(model, prompt, [*local_tools, *remote_tools])
+    agent = _AskModel(chain, name, routes.direct)
     builder = StateGraph(state_schema, context_schema)
-    input_schema = _with_model_input(state_schema) if pre_model_hook else state_schema
-    builder.add_node(
-        "agent", _AskModel(chain, name, routes.direct), input_schema=input_schema
-    )
-    if pre_model_hook is not None:
-        builder.add_node("pre_model_hook", pre_model_hook).add_edge(
-            "pre_model_hook", "agent"
-        )
-    if post_model_hook is not None:
-        builder.add_node("post_model_hook", post_model_hook).add_edge(
-            "agent", "post_model_hook"
-        )
-    last = "agent" if post_model_hook is None else "post_model_hook"
+    last = _add_model(builder, agent, state_schema, pre_model_hook, post_model_hook)
     builder.set_entry_point(routes.entry)
     builder.add_conditional_edges(last, routes.after_model, routes.targets)
-    if known:
-        builder.add_node("tools", tools)
-        builder.add_conditional_edges("tools", routes.after_tools, [routes.entry, END])
+    if local_tools:
+        _add_tools(builder, tool_node, routes)
     if response_format is not None:
         builder.add_node(STRUCTURED, _structured(model, response_format))
     return builder.compile(name=name, executor=executor, **compiled)
 
 
+def _add_model(
+    builder: StateGraph,
+    agent: _AskModel,
+    state_schema: Any,
+    pre_model_hook: Any,
+    post_model_hook: Any,
+) -> str:
+    """Add the nodes of the model and its hooks; return the name of the last one."""
+    input_schema = state_schema
+    if pre_model_hook is not None:
+        input_schema = _with_model_input(state_schema)
+    builder.add_node("agent", agent, input_schema=input_schema)
+    if pre_model_hook is not None:
+        builder.add_node("pre_model_hook", pre_model_hook)
+        builder.add_edge("pre_model_hook", "agent")
+    if post_model_hook is None:
+        return "agent"
+    builder.add_node("post_model_hook", post_model_hook)
+    builder.add_edge("agent", "post_model_hook")
+    return "post_model_hook"
+
+
+def _add_tools(
+    builder: StateGraph,
+    node: ToolNode,
+    routes: _Routes,
+) -> None:
+    builder.add_node("tools", node)
+    builder.add_conditional_edges("tools", routes.after_tools, [routes.entry, END])
+
+
+def _split_tools(tools: Any) -> tuple[ToolNode, list[Any]]:
+    """Return the node of the tools that run here, and those that the provider runs."""
+    if isinstance(tools, ToolNode):
+        return tools, []
+    local_tools = []
+    remote_tools = []
+    for tool in tools:
+        if isinstance(tool, dict):
+            remote_tools.append(tool)
+        else:
+            local_tools.append(tool)
+    return ToolNode(local_tools), remote_tools
+
+
 @dataclass(frozen=True, slots=True)
 class _AskModel:
-    """The node that asks the model.
+    """The node that calls the model.
 
     Args:
-        chain: Makes the answer from the state.
-        author: Whose name the answers bear.
+        chain: A Runnable that makes the answer from the state.
+        author: The name that the answers bear.
         direct: The tools whose answers end the run.
     """
 
@@ -152,75 +178,98 @@ class _AskModel:
     author: str | None
     direct: frozenset[str]
 
-    def invoke(self, state: Any, config: RunnableConfig) -> Any:
-        return self._update(
-            state, self.chain.invoke(_model_input(state), without_run_id(config))
-        )
-
-    async def ainvoke(self, state: Any, config: RunnableConfig) -> Any:
-        answer = await self.chain.ainvoke(_model_input(state), without_run_id(config))
+    def invoke(
+        self,
+        state: Any,
+        config: RunnableConfig,
+    ) -> Any:
+        model_input = _model_input(state)
+        answer = self.chain.invoke(model_input, without_run_id(config))
         return self._update(state, answer)
 
-    def _update(self, state: Any, answer: Any) -> dict[str, Any]:
-        asked = {call["name"] for call in getattr(answer, "tool_calls", ())}
-        left = part_of(state, "remaining_steps")
+    async def ainvoke(
+        self,
+        state: Any,
+        config: RunnableConfig,
+    ) -> Any:
+        model_input = _model_input(state)
+        answer = await self.chain.ainvoke(model_input, without_run_id(config))
+        return self._update(state, answer)
+
+    def _update(
+        self,
+        state: Any,
+        answer: Any,
+    ) -> dict[str, Any]:
+        names = {call["name"] for call in getattr(answer, "tool_calls", ())}
+        remaining = part_of(state, "remaining_steps")
         # The tools take one step more, and unless that ends the run the model another.
-        if asked and left is not None and left < (1 if asked <= self.direct else 2):
+        needed = 1 if names <= self.direct else 2
+        if names and remaining is not None and remaining < needed:
             answer = AIMessage(
                 "I would need more steps than I have to answer this.", id=answer.id
             )
-        return {"messages": [answer.model_copy(update={"name": self.author})]}
+        signed_answer = answer.model_copy(update={"name": self.author})
+        return {"messages": [signed_answer]}
 
 
 @dataclass(frozen=True, slots=True)
 class _Routes:
-    """Where an agent goes after its model and its tools."""
+    """The next nodes after an agent's model and its tools."""
 
     entry: str
     end: str
     tools: str | None
     is_split: bool
-    """Whether each call of a tool is a task."""
+    """True if each call of a tool is a task."""
     direct: frozenset[str]
     """The tools whose answers end the run."""
 
     @property
     def targets(self) -> list[str]:
-        """Where `after_model` leads."""
-        return [*filter(None, (self.tools, self.entry, self.end))]
+        """The nodes that `after_model` can choose."""
+        if self.tools is None:
+            return [self.entry, self.end]
+        return [self.tools, self.entry, self.end]
 
     def after_model(self, state: Any) -> str | list[Send]:
-        """Call the tools that are asked for and not answered yet; without any, end."""
+        """Call the tools that were requested and have not answered yet, or end."""
         messages = part_of(state, "messages")
         calls = _unanswered(_recent(messages))
         if not calls or self.tools is None:
             # A node after the model may have answered for the tools.
-            return self.entry if isinstance(messages[-1], ToolMessage) else self.end
+            is_answered = isinstance(messages[-1], ToolMessage)
+            return self.entry if is_answered else self.end
         if not self.is_split:
             return self.tools
-        packets = (
-            {"__type": ONE_CALL, "tool_call": call, "state": state} for call in calls
-        )
-        return [Send(self.tools, packet) for packet in packets]
+        sends = []
+        for call in calls:
+            packet = {"__type": ONE_CALL, "tool_call": call, "state": state}
+            sends.append(Send(self.tools, packet))
+        return sends
 
     def after_tools(self, state: Any) -> str:
-        """Ask the model again, unless a tool's answer is the last word."""
-        asked = {
-            call["name"] for call in _calls_in(_recent(part_of(state, "messages")))
-        }
-        return END if asked & self.direct else self.entry
+        """Call the model again, unless a tool's answer ends the run."""
+        messages = _recent(part_of(state, "messages"))
+        names = {call["name"] for call in _calls_in(messages)}
+        return END if names & self.direct else self.entry
 
 
 def _recent(messages: Sequence[Any]) -> Sequence[Any]:
-    """Return the messages since the model was asked: ids of calls are unique among
-    those.
-    """
-    places = (i for i, message in enumerate(messages) if isinstance(message, AIMessage))
-    return messages[max(places, default=len(messages)) :]
+    """Return the messages since the model's last answer: among them ids are unique."""
+    start = len(messages)
+    for position in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[position], AIMessage):
+            start = position
+            break
+    return messages[start:]
 
 
 def _calls_in(messages: Sequence[Any]) -> list[Any]:
-    return [call for message in messages for call in getattr(message, "tool_calls", ())]
+    calls: list[Any] = []
+    for message in messages:
+        calls += getattr(message, "tool_calls", ())
+    return calls
 
 
 def _unanswered(messages: Sequence[Any]) -> list[Any]:
@@ -230,57 +279,72 @@ def _unanswered(messages: Sequence[Any]) -> list[Any]:
 
 
 def _model_input(state: Any) -> Any:
-    """Return *state* with the messages that the model is given.
+    """Return *state* with the model's input as its messages.
 
     Raises:
         ConfigurationError: A call among them was never answered.
     """
     messages = part_of(state, "llm_input_messages") or part_of(state, "messages")
-    if missing := _unanswered(messages):
+    missing = _unanswered(messages)
+    if missing:
         raise ConfigurationError(
             "the messages hold calls of tools without a ToolMessage that answers them: "
-            f"{missing[:3]}; models refuse such a history. Add the answers, or remove "
-            "the calls"
+            f"{missing[:3]}; models refuse such a history. "
+            "Add the answers, or remove the calls"
         )
     if isinstance(state, Mapping):
         return {**state, "messages": messages}
     return state.model_copy(update={"messages": messages})
 
 
-def _model_named(name: str) -> Any:
-    from langchain.chat_models import init_chat_model  # noqa: PLC0415 - LangChain itself
+def _init_model(name: str) -> Any:
+    # An optional dependency: LangChain itself.
+    from langchain.chat_models import init_chat_model  # noqa: PLC0415
 
     return init_chat_model(name)
 
 
 def _prompt_of(prompt: Any) -> Step:
-    """Return what makes the model's input from the state."""
+    """Return a Runnable that makes the model's input from the state."""
     if isinstance(prompt, Runnable):
         return prompt
-    if prompt is None or isinstance(prompt, str | SystemMessage):
-        first = (
-            [SystemMessage(prompt)]
-            if isinstance(prompt, str)
-            else [prompt]
-            if prompt
-            else []
-        )
-        return RunnableLambda(lambda state: [*first, *part_of(state, "messages")])
-    return RunnableLambda(prompt)
+    if prompt is not None and not isinstance(prompt, str | SystemMessage):
+        return RunnableLambda(prompt)
+    first_messages = []
+    if isinstance(prompt, str):
+        first_messages.append(SystemMessage(prompt))
+    elif prompt:
+        first_messages.append(prompt)
+
+    def prepend(state: Any) -> list[Any]:
+        return [*first_messages, *part_of(state, "messages")]
+
+    return RunnableLambda(prepend)
+
+
+def _model_chain(
+    model: Any,
+    prompt: Any,
+    tools: Sequence[Any],
+) -> Step:
+    """Return a Runnable that makes the model's answer from the state."""
+    start = _prompt_of(prompt)
+    if isinstance(model, Runnable):
+        # A function that chooses a model binds the tools itself.
+        model = _with_tools(model, tools)
+    return _chain(model, lambda model: start | model)
 
 
 def _chain(
     model: Any,
     build: Callable[[Any], Step],
-    prepare: Callable[[Any], Any] = lambda model: model,
 ) -> Step:
-    """Return what *build* makes of *model*; if a function chooses the model, at each
-    call.
+    """Return the Runnable that *build* makes of a model.
 
-    *prepare* is for a model that is not chosen.
+    If *model* is a function that chooses a model, *build* is called at each call.
     """
     if isinstance(model, Runnable):
-        return build(prepare(model))
+        return build(model)
 
     async def choose_awaiting(state: Any) -> Step:
         return build(await model(state, get_runtime()))
@@ -288,38 +352,57 @@ def _chain(
     def choose(state: Any) -> Step:
         return build(model(state, get_runtime()))
 
-    # A Runnable that a RunnableLambda returns is called in its place.
-    return RunnableLambda(
-        choose_awaiting if inspect.iscoroutinefunction(model) else choose
-    )
+    # LangChain calls the Runnable that a RunnableLambda returns.
+    if inspect.iscoroutinefunction(model):
+        return RunnableLambda(choose_awaiting)
+    return RunnableLambda(choose)
 
 
 def _binding_in(model: Any) -> Any:
-    """Return the chat model in a sequence, or what binds tools to it."""
+    """Return the chat model in a sequence, or the Runnable that binds tools to it."""
     steps = model.steps if isinstance(model, RunnableSequence) else [model]
-    return next((step for step in steps if hasattr(step, "bind_tools")), model)
+    for step in steps:
+        if hasattr(step, "bind_tools"):
+            return step
+    return model
 
 
-def _bound(model: Any, tools: Sequence[Any]) -> Any:
+def _with_tools(
+    model: Any,
+    tools: Sequence[Any],
+) -> Any:
+    """Return *model* with *tools* bound, unless it has tools already."""
     has_tools = "tools" in getattr(_binding_in(model), "kwargs", {})
-    return model if has_tools or not tools else model.bind_tools(tools)
+    if has_tools or not tools:
+        return model
+    return model.bind_tools(tools)
 
 
-def _structured(model: Any, response_format: Any) -> Step:
-    """Return the node that asks for the last answer in a form."""
-    is_pair = isinstance(response_format, tuple)
-    prompt, schema = response_format if is_pair else (None, response_format)
+def _structured(
+    model: Any,
+    response_format: Any,
+) -> Step:
+    """Return the node that requests the last answer in a form."""
+    prompt = None
+    schema = response_format
+    if isinstance(response_format, tuple):
+        prompt, schema = response_format
     start = _prompt_of(prompt)
 
-    def build(made: Any) -> Any:
-        found = _binding_in(made)
-        return start | getattr(found, "bound", found).with_structured_output(schema)
+    def build(model: Any) -> Any:
+        binding = _binding_in(model)
+        chat_model = getattr(binding, "bound", binding)
+        return start | chat_model.with_structured_output(schema)
 
-    return _chain(model, build) | (lambda response: {"structured_response": response})
+    def update(response: Any) -> dict[str, Any]:
+        return {"structured_response": response}
+
+    return _chain(model, build) | update
 
 
 def _with_model_input(schema: Any) -> Any:
-    """Return *schema* with what a node before the model may give it."""
+    """Return *schema* with the key for the messages of a node before the model."""
     hints = get_type_hints(schema, include_extras=True)
+    hints["llm_input_messages"] = list[Any]
     make = cast(Any, TypedDict)
-    return make("ModelInput", {**hints, "llm_input_messages": list[Any]})
+    return make("ModelInput", hints)

@@ -1,9 +1,11 @@
 """LangChain's messages: a list of them in a state, and the stream mode ``messages``.
 
-That has what models say in nodes, and the messages that nodes write::
+The stream mode has the output of models in nodes, and the messages that nodes write::
 
-    model -ModelListener-> Said -its task's stream-> MessageStream -> message, metadata
-                                 a task that ended ------^
+    model --ModelListener--> Said --the task's stream--> MessageStream
+                                                           ^      |
+                                     a task that ended ----+      v
+                                                         (message, metadata)
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
@@ -20,7 +23,7 @@ from langchain_core.messages import utils as langchain
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
-# before Python 3.12 pydantic, for a tool, takes no other
+# Before Python 3.12 pydantic accepts no other TypedDict in a tool.
 from typing_extensions import TypedDict
 
 from flowpregel._core.effects import Said
@@ -40,17 +43,18 @@ def add_messages(
 ) -> Any:
     """Return *left* with the messages of *right*: new ones added, known ids replaced.
 
-    As `flowpregel.graph.add_messages`, but all become LangChain's messages: dicts,
-    ``("user", "hi")`` pairs and plain texts too; the chunks of a stream become whole.
+    It does the same as `flowpregel.graph.add_messages`, but all become LangChain's
+    messages: dicts, ``("user", "hi")`` pairs and plain texts too; the chunks of a
+    stream become whole.
 
     Args:
         left: The list, or one message.
-        right: What is added: a list, or one message.
+        right: The list to add, or one message.
         format: ``"langchain-openai"`` gives contents the form that OpenAI's have.
             Without messages, return the reducer that does so.
 
     Raises:
-        ConfigurationError: One of the two lists is None, or there is no such format.
+        ConfigurationError: One of the two lists is None, or the format is unknown.
         ValueError: A `RemoveMessage` names an id that is not in the list.
 
     Example:
@@ -64,93 +68,126 @@ def add_messages(
         )
     if left is None and right is None:
         return partial(add_messages, format=format)
-    sides = [
-        side if side is None else langchain_messages(side) for side in (left, right)
-    ]
-    merged = merged_messages(*sides)
+    merged = merged_messages(_converted(left), _converted(right))
     if format is None:
         return merged
-    return langchain.convert_to_messages(langchain.convert_to_openai_messages(merged))
+    openai_messages = langchain.convert_to_openai_messages(merged)
+    return langchain.convert_to_messages(openai_messages)
+
+
+def _converted(messages: Any) -> Any:
+    return None if messages is None else langchain_messages(messages)
 
 
 class ChatState(TypedDict):
-    """A state with a list of LangChain's messages; make subclasses of it to add
-    keys.
-    """
+    """A state with a list of LangChain's messages; derive from it to add keys."""
 
     messages: Annotated[list[AnyMessage], add_messages]
 
 
 MessagesState = ChatState
-"""The name that LangGraph's programs know it by."""
+"""The name of `ChatState` in LangGraph's programs."""
 
 
 class ModelListener(BaseCallbackHandler):
-    """Gives the stream of the running task what chat models say in it."""
+    """A callback that passes the output of chat models to the running task's stream."""
 
     run_inline = True
 
     def __init__(self) -> None:
         self._open: dict[UUID, Any] = {}
-        """Of each model that speaks: the stream's writer, and the metadata of what it
-        says.
-        """
+        """The stream's writer and the metadata, by the run id of a model's call."""
 
     def __reduce__(self) -> Any:
         return ModelListener, ()
 
-    def tap_output_iter(self, run_id: UUID, output: Any) -> Any:
-        """Return *output*. By these methods LangChain knows that models are to stream
-        to it.
-        """
+    def tap_output_iter(
+        self,
+        run_id: UUID,
+        output: Any,
+    ) -> Any:
+        """Return *output*; LangChain streams to callbacks that have these methods."""
         return output
 
     tap_output_aiter = tap_output_iter
 
-    def on_chat_model_start(self, *_: Any, run_id: UUID, **given: Any) -> None:
+    def on_chat_model_start(
+        self,
+        *_: Any,
+        run_id: UUID,
+        **details: Any,
+    ) -> None:
         """Listen to a model, unless it is tagged ``nostream``."""
-        scope, tags = current.get(), given.get("tags") or []
-        if scope is None or "nostream" in tags:
+        scope = current.get()
+        model_tags = details.get("tags") or []
+        if scope is None or "nostream" in model_tags:
             return
         config = config_of(scope)
-        metadata = {**(given.get("metadata") or {}), **config["metadata"]}
-        tags = dict.fromkeys((*config.get("tags", ()), *tags))
-        if shown := [tag for tag in tags if not tag.startswith("seq:step")]:
-            metadata["tags"] = shown
-        self._open[run_id] = scope.ends.emit, metadata
+        metadata = dict(details.get("metadata") or {})
+        metadata.update(config["metadata"])
+        tags = []
+        for tag in dict.fromkeys((*config.get("tags", ()), *model_tags)):
+            if not tag.startswith("seq:step"):
+                tags.append(tag)  # noqa: PERF401 - plainer than the comprehension
+        if tags:
+            metadata["tags"] = tags
+        self._open[run_id] = (scope.ends.emit, metadata)
 
     def on_llm_new_token(
-        self, *_: Any, run_id: UUID, chunk: Any = None, **__: Any
+        self,
+        *_: Any,
+        run_id: UUID,
+        chunk: Any = None,
+        **__: Any,
     ) -> None:
-        """Hand on a part of what it says."""
+        """Emit a part of the model's output."""
         if isinstance(chunk, ChatGenerationChunk) and run_id in self._open:
             emit, metadata = self._open[run_id]
-            emit(Said(chunk.message, metadata, is_part=True))
+            emit(
+                Said(
+                    chunk.message,
+                    metadata,
+                    is_part=True,
+                )
+            )
 
-    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
-        """Hand on all that it said: it counts if it was not streamed."""
+    def on_llm_end(
+        self,
+        response: LLMResult,
+        *,
+        run_id: UUID,
+        **_: Any,
+    ) -> None:
+        """Emit the model's whole output, which counts if it was not streamed."""
         emit, metadata = self._open.pop(run_id, (None, {}))
-        said = next(
-            (answer for answers in response.generations for answer in answers), None
-        )
-        if emit is not None and isinstance(said, ChatGeneration):
-            emit(Said(_with_id(said.message), metadata))
+        if emit is None:
+            return
+        generations = chain.from_iterable(response.generations)
+        generation = next(generations, None)
+        if isinstance(generation, ChatGeneration):
+            emit(Said(_with_id(generation.message), metadata))
 
-    def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
-        """Listen no longer."""
+    def on_llm_error(
+        self,
+        error: BaseException,
+        *,
+        run_id: UUID,
+        **_: Any,
+    ) -> None:
+        """Stop listening."""
         self._open.pop(run_id, None)
 
 
 listener: ContextVar[Any] = carry(ContextVar("listener", default=None))
-"""What LangChain gives each model that is called where it is set."""
+"""The callback that LangChain adds to each model that is called where it is set."""
 register_configure_hook(listener, inheritable=True)
 
 
 class MessageStream:
-    """Makes the items of mode ``messages`` of what the tasks of one run emit and write.
+    """The items of mode ``messages``: those that the tasks of one run emit and write.
 
     Args:
-        metadata: The run's.
+        metadata: The run's metadata.
     """
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
@@ -158,48 +195,55 @@ class MessageStream:
         self._seen: set[str | None] = set()
 
     def variables(self) -> Context:
-        """Return the current context variables, where models are listened to from now
-        on.
-        """
-        found = copy_context()
-        found.run(listener.set, ModelListener())
-        return found
+        """Return the current context variables, with a listener to models."""
+        context = copy_context()
+        context.run(listener.set, ModelListener())
+        return context
 
     def items(
         self, event: Said | tuple[Task, int]
     ) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-        """Yield what a task emitted, or has written: parts of messages, and each whole
-        one once.
+        """Yield parts of messages, and each whole message once, with metadata.
 
         Args:
-            event: What a model said, or a task that has ended and the index of its
+            event: The output of a model, or a task that has ended and the index of the
                 superstep.
         """
-        found: Iterable[BaseMessage]
         if isinstance(event, Said):
-            found, metadata = [event.message], event.metadata
+            if event.is_part:
+                self._seen.add(event.message.id)
+                yield event.message, event.metadata
+            elif self._add(event.message):
+                yield event.message, event.metadata
         else:
-            task, step = event
-            self._seen.update(
-                message.id for message in _messages_in(_fields(task.input))
-            )
-            written = [
-                _fields(value) if name == RETURN else [value]
-                for name, value in task.writes
-            ]
-            found = (message for fields in written for message in _messages_in(fields))
-            metadata = {**self._metadata, **labels_of(task, step)}
-        is_part = isinstance(event, Said) and event.is_part
-        for message in found:
-            if is_part or _with_id(message).id not in self._seen:
-                self._seen.add(message.id)
-                yield message, metadata
+            yield from self._written(*event)
+
+    def _written(
+        self,
+        task: Task,
+        step: int,
+    ) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+        """Yield the new messages that a task has written, with metadata."""
+        for message in _messages_in(_fields(task.input)):
+            self._seen.add(message.id)
+        metadata = {**self._metadata, **labels_of(task, step)}
+        for name, value in task.writes:
+            fields = _fields(value) if name == RETURN else [value]
+            for message in _messages_in(fields):
+                if self._add(message):
+                    yield message, metadata
+
+    def _add(self, message: BaseMessage) -> bool:
+        """Note that *message* was seen, by its id; return whether it is new."""
+        _with_id(message)
+        if message.id in self._seen:
+            return False
+        self._seen.add(message.id)
+        return True
 
 
 def _with_id(message: BaseMessage) -> BaseMessage:
-    """Return *message*, which has an id from now on: the state is to have it with the
-    same.
-    """
+    """Return *message*, with a new id if it has none; the state gets the same id."""
     message.id = message.id or str(uuid4())
     return message
 
@@ -207,13 +251,15 @@ def _with_id(message: BaseMessage) -> BaseMessage:
 def _messages_in(fields: Iterable[Any]) -> Iterator[BaseMessage]:
     for field in fields:
         items = field if isinstance(field, list | tuple) else [field]
-        yield from (item for item in items if isinstance(item, BaseMessage))
+        for item in items:
+            if isinstance(item, BaseMessage):
+                yield item
 
 
 def _fields(value: Any) -> Iterable[Any]:
-    """Return the fields of a state; what is none is its own only one."""
+    """Return the fields of a state; any other value is the only field."""
     if isinstance(value, BaseMessage | list | tuple):
         return [value]
-    return (
-        value if isinstance(value, dict) else getattr(value, "__dict__", {})
-    ).values()
+    if isinstance(value, dict):
+        return value.values()
+    return getattr(value, "__dict__", {}).values()

@@ -1,6 +1,4 @@
-"""`ToolNode`: calls the tools that a model asks for, and gives them what the run
-has.
-"""
+"""`ToolNode`: calls the tools that a model requests, with parameters from the run."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from typing import Any, Final, Generic, cast, get_args, get_origin, get_type_hints
 
 from langchain_core.messages import AIMessage, ToolCall, ToolMessage
@@ -36,15 +35,16 @@ Handling = (
 )
 
 ONE_CALL: Final = "tool_call_with_context"
-"""The ``__type`` of what an agent sends its tools: one call, and the state."""
+"""The ``__type`` of an agent's message to its tools: one call, and the state."""
 
 
 class InjectedState(InjectedToolArg):
-    """Marks a tool's parameter that is given the state: ``Annotated[dict,
-    InjectedState]``.
+    """A marker for a tool's parameter that gets the state.
+
+    Annotate the parameter with ``Annotated[dict, InjectedState]``.
 
     Args:
-        field: The key of the state it is given; None: all of it.
+        field: The key of the state to pass; None: the whole state.
     """
 
     def __init__(self, field: str | None = None) -> None:
@@ -52,16 +52,14 @@ class InjectedState(InjectedToolArg):
 
 
 class InjectedStore(InjectedToolArg):
-    """Marks a tool's parameter that is given the graph's long-term store."""
+    """A marker for a tool's parameter that gets the graph's long-term store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRuntime(
     Runtime[ContextT], _DirectlyInjectedToolArg, Generic[ContextT, StateT]
 ):
-    """What a run offers its tools; a parameter that is annotated with it is given
-    it.
-    """
+    """The runtime of a run for tools; parameters with this annotation get it."""
 
     state: StateT
     config: RunnableConfig
@@ -70,20 +68,20 @@ class ToolRuntime(
 
 
 class ToolNode(Runnable[Any, Any]):
-    """A node that calls the tools the last `AIMessage` asks for, side by side.
+    """A node that calls the tools that the last `AIMessage` requests, in parallel.
 
-    It takes a state with messages, a list of messages, or a list of tool calls, and
+    Its input is a state with messages, a list of messages, or a list of tool calls. It
     returns the answers in the same form: a dict, or a list of `ToolMessage`. Tools may
     return a `Command`, or a list of commands and messages; then the node returns those.
 
     Args:
         tools: The tools, or functions to make tools of.
         name: The name of the node.
-        tags: Of no effect; LangGraph's programs pass it.
-        handle_tool_errors: Which errors are told to the model, as an answer: those of a
-            type or a tuple of types; True: all; False: none; a text: all, in these
-            words; a function: those its parameter is annotated with, in the words it
-            returns. By default wrong arguments. Any other error fails the node.
+        tags: Without effect; LangGraph's programs pass it.
+        handle_tool_errors: The errors that the model gets as an answer: a type or a
+            tuple of types; True: all; False: none; a text: all, and the answer is the
+            text; a function: those that its parameter is annotated with, and the answer
+            is its result. By default wrong arguments. Any other error fails the node.
         messages_key: The key of the state that holds the messages.
 
     Example:
@@ -92,8 +90,8 @@ class ToolNode(Runnable[Any, Any]):
         ...     "Double a number."
         ...     return 2 * number
         >>> call = {"name": "double", "args": {"number": 4}, "id": "1"}
-        >>> asked = AIMessage("", tool_calls=[call])
-        >>> ToolNode([double]).invoke([asked])[0].content
+        >>> request = AIMessage("", tool_calls=[call])
+        >>> ToolNode([double]).invoke([request])[0].content
         '8'
     """
 
@@ -106,143 +104,195 @@ class ToolNode(Runnable[Any, Any]):
         handle_tool_errors: Handling = ValidationError,
         messages_key: str = "messages",
     ) -> None:
-        made = [
-            tool if isinstance(tool, BaseTool) else make_tool(tool) for tool in tools
-        ]
         self.name = name
-        self.tools_by_name: dict[str, BaseTool] = {tool.name: tool for tool in made}
-        self._filled_in = {tool.name: _filled_in(tool) for tool in made}
+        self.tools_by_name: dict[str, BaseTool] = {}
+        self._markers: dict[str, dict[str, Any]] = {}
+        for candidate in tools:
+            tool = candidate
+            if not isinstance(tool, BaseTool):
+                tool = make_tool(tool)
+            self.tools_by_name[tool.name] = tool
+            self._markers[tool.name] = _markers_of(tool)
         self._handling = handle_tool_errors
         self._key = messages_key
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Call the tools that *input* asks for, and return the answers.
+    def invoke(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        **_: Any,
+    ) -> Any:
+        """Call the tools that *input* requests, and return the answers.
 
         Raises:
-            ConfigurationError: Nothing asks for tools, or a tool needs what is not
-                there.
-            Exception: What a tool raised that is not handled.
+            ConfigurationError: Nothing requests tools, or a tool needs a part of the
+                state or the run that does not exist.
+            Exception: An error of a tool that is not handled.
         """
-        calls, runtimes = self._asked(input, config)
+        calls, runtimes = self._requests(input, config)
         with get_executor_for_config(config) as pool:
             call_all = map if _has_answers() else pool.map
-            return self._output([*call_all(self._call, calls, runtimes)], input)
+            answers = list(
+                call_all(
+                    self._call,
+                    calls,
+                    runtimes,
+                )
+            )
+        return self._output(answers, input)
 
     async def ainvoke(
-        self, input: Any, config: RunnableConfig | None = None, **_: Any
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        **_: Any,
     ) -> Any:
-        """`invoke`, on the running event loop."""
-        calls, runtimes = self._asked(input, config)
-        made = map(self._acall, calls, runtimes)
+        """Call the tools as `invoke` does, on the running event loop."""
+        calls, runtimes = self._requests(input, config)
+        coroutines = map(self._acall, calls, runtimes)
+        answers: list[Any]
         if _has_answers():
-            return self._output([await call for call in made], input)
-        # All of them are waited for, also if one fails: what it does must not outlive
-        # the node.
-        answers: list[Any] = await asyncio.gather(*made, return_exceptions=True)
+            answers = [await coroutine for coroutine in coroutines]
+            return self._output(answers, input)
+        # All tools are awaited, even if one fails: none may outlive the node.
+        answers = await asyncio.gather(*coroutines, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
         return self._output(answers, input)
 
-    def _call(self, call: ToolCall, runtime: ToolRuntime[Any, Any]) -> list[Any]:
-        tool, given = self._prepared(call, runtime)
+    def _call(
+        self,
+        call: ToolCall,
+        runtime: ToolRuntime[Any, Any],
+    ) -> list[Any]:
+        tool, tool_input = self._prepared(call, runtime)
         try:
-            return self._named(tool.invoke(given, runtime.config), call)
-        except Exception as error:  # noqa: BLE001 - raised again, or told to the model
-            return self._refused(error, call)
+            response = tool.invoke(tool_input, runtime.config)
+            return self._named(response, call)
+        except Exception as error:  # noqa: BLE001 - it is raised again, or an answer
+            return self._error_answer(error, call)
 
-    async def _acall(self, call: ToolCall, runtime: ToolRuntime[Any, Any]) -> list[Any]:
-        tool, given = self._prepared(call, runtime)
+    async def _acall(
+        self,
+        call: ToolCall,
+        runtime: ToolRuntime[Any, Any],
+    ) -> list[Any]:
+        tool, tool_input = self._prepared(call, runtime)
         try:
-            return self._named(await tool.ainvoke(given, runtime.config), call)
-        except Exception as error:  # noqa: BLE001 - raised again, or told to the model
-            return self._refused(error, call)
+            response = await tool.ainvoke(tool_input, runtime.config)
+            return self._named(response, call)
+        except Exception as error:  # noqa: BLE001 - it is raised again, or an answer
+            return self._error_answer(error, call)
 
-    # ------------------------------------------------------------ what tools are given
+    # ------------------------------------------------------------ the input of tools
 
-    def _asked(
-        self, given: Any, config: RunnableConfig | None
+    def _requests(
+        self,
+        input: Any,
+        config: RunnableConfig | None,
     ) -> tuple[Sequence[ToolCall], list[ToolRuntime[Any, Any]]]:
-        """Return the calls that *given* asks for, and what the run offers each."""
-        calls: Sequence[ToolCall]
-        state, scope = given, current.get()
-        if isinstance(given, Mapping) and given.get("__type") == ONE_CALL:
-            calls, state = [given["tool_call"]], given["state"]
-        elif _are_calls(given):
-            calls, state = given, {}
-        else:
-            messages = (
-                given if isinstance(given, list) else part_of(given, self._key, ())
-            )
-            asking = next(
-                (each for each in reversed(messages) if isinstance(each, AIMessage)),
-                None,
-            )
-            if asking is None:
-                raise ConfigurationError(
-                    "ToolNode calls what an AIMessage asks for, and found none in "
-                    f"{self._key!r}"
-                )
-            calls = asking.tool_calls
-        runtime: Runtime[Any] = Runtime() if scope is None else runtime_of(scope)
-        config = config or cast(
-            RunnableConfig, {} if scope is None else config_of(scope)
-        )
-        offered = ToolRuntime[Any, Any](
-            **{each.name: getattr(runtime, each.name) for each in fields(runtime)},
+        """Return the calls that *input* requests, and a runtime for each."""
+        calls, state = self._calls_and_state(input)
+        scope = current.get()
+        runtime: Runtime[Any] = Runtime()
+        run_config = cast(RunnableConfig, {})
+        if scope is not None:
+            runtime = runtime_of(scope)
+            run_config = cast(RunnableConfig, config_of(scope))
+        shared = ToolRuntime[Any, Any](
+            **{field.name: getattr(runtime, field.name) for field in fields(runtime)},
             state=state,
-            config=without_run_id(config),
+            config=without_run_id(config or run_config),
             tool_call_id=None,
-            tools=[*self.tools_by_name.values()],
+            tools=list(self.tools_by_name.values()),
         )
-        return calls, [replace(offered, tool_call_id=call["id"]) for call in calls]
+        return calls, [replace(shared, tool_call_id=call["id"]) for call in calls]
+
+    def _calls_and_state(self, input: Any) -> tuple[Sequence[ToolCall], Any]:
+        """Return the calls that *input* requests, and the state for their tools."""
+        if isinstance(input, Mapping) and input.get("__type") == ONE_CALL:
+            return [input["tool_call"]], input["state"]
+        if _is_list_of_calls(input):
+            return input, {}
+        messages = input
+        if not isinstance(input, list):
+            messages = part_of(
+                input,
+                self._key,
+                (),
+            )
+        for message in reversed(messages):
+            if isinstance(message, AIMessage):
+                return message.tool_calls, input
+        raise ConfigurationError(
+            "ToolNode calls what an AIMessage asks for, "
+            f"and found none in {self._key!r}"
+        )
 
     def _prepared(
-        self, call: ToolCall, runtime: ToolRuntime[Any, Any]
+        self,
+        call: ToolCall,
+        runtime: ToolRuntime[Any, Any],
     ) -> tuple[Runnable[Any, Any], dict[str, Any]]:
-        """Return the tool that *call* is for, and the call with what the run fills
-        in.
-        """
+        """Return the tool of *call*, and its input with parameters from the run."""
         scope = current.get()
         if scope is not None and not scope.job.task.answers:
-            # It runs beside others, and asks as if it were the first. Of several that
-            # ask, the first call's question is shown; once it is answered, the calls
-            # are made one after the other, and find their answers in that order.
+            # The call runs beside others and numbers its questions from the first one.
+            # If several calls interrupt, the first call's question is shown; once it is
+            # answered, the calls run one after the other and find their answers in that
+            # order.
             current.set(replace(scope))
-        filled_in = self._filled_in.get(call["name"], {})
-        # What the model gives for them is left out: it must not pass for the run's.
+        markers = self._markers.get(call["name"], {})
+        # A model must not pass a value off as the run's.
         arguments = {
-            key: value for key, value in call["args"].items() if key not in filled_in
+            key: value for key, value in call["args"].items() if key not in markers
         }
-        for key, marker in filled_in.items():
-            value: Any = MISSING
-            if _is_a(marker, ToolRuntime):
-                value = runtime
-            elif _is_a(marker, InjectedStore):
-                value = MISSING if runtime.store is None else runtime.store
-            elif _is_a(marker, InjectedState):
-                state = runtime.state
-                value = {self._key: state} if isinstance(state, list) else state
-                if name := getattr(marker, "field", None):
-                    value = part_of(value, name, MISSING)
-            # What is missing the tool itself finds, unless it has a default for it.
+        for key, marker in markers.items():
+            value = self._injected(marker, runtime)
+            # The tool itself reports a missing value, unless it has a default.
             if value is not MISSING:
                 arguments[key] = value
         tool = self.tools_by_name.get(call["name"]) or RunnableLambda(self._unknown)
         return tool, {**call, "args": arguments, "type": "tool_call"}
 
+    def _injected(
+        self,
+        marker: Any,
+        runtime: ToolRuntime[Any, Any],
+    ) -> Any:
+        """Return the run's value for a parameter with *marker*, or `MISSING`."""
+        if _is_a(marker, ToolRuntime):
+            return runtime
+        if _is_a(marker, InjectedStore):
+            return MISSING if runtime.store is None else runtime.store
+        if not _is_a(marker, InjectedState):
+            return MISSING
+        state = runtime.state
+        if isinstance(state, list):
+            state = {self._key: state}
+        field_name = getattr(marker, "field", None)
+        if field_name:
+            return part_of(
+                state,
+                field_name,
+                MISSING,
+            )
+        return state
+
     def _unknown(self, call: ToolCall) -> ToolMessage:
-        known = ", ".join(self.tools_by_name)
-        return _failed(
-            call, f"There is no tool {call['name']!r}; the tools are: {known}"
-        )
+        names = ", ".join(self.tools_by_name)
+        text = f"There is no tool {call['name']!r}; the tools are: {names}"
+        return _error_message(call, text)
 
-    # ------------------------------------------------------------ what tools return
+    # ------------------------------------------------------------ the answers of tools
 
-    def _named(self, response: Any, call: ToolCall) -> list[Any]:
-        """Return the parts of *response*; messages that answer *call* get the tool's
-        name.
-        """
+    def _named(
+        self,
+        response: Any,
+        call: ToolCall,
+    ) -> list[Any]:
+        """Return the parts of *response*, with the tool's name in answers to *call*."""
         parts = response if isinstance(response, list) else [response]
         for part in parts:
             update = part.update if isinstance(part, Command) else ()
@@ -253,30 +303,26 @@ class ToolNode(Runnable[Any, Any]):
                     message.name = call["name"]
         return parts
 
-    def _refused(self, error: Exception, call: ToolCall) -> list[ToolMessage]:
-        """Return what the model is told of *error*.
+    def _error_answer(
+        self,
+        error: Exception,
+        call: ToolCall,
+    ) -> list[ToolMessage]:
+        """Return the answer to the model about *error*.
 
         Raises:
-            Exception: It is not told; or an answer to a question of the tool does not
-                fit.
+            Exception: The error is not handled, or it is about an answer to a question
+                of the tool that does not fit.
         """
-        text, handling = repr(error), self._handling
-        is_told = not is_invalid_resume(error) and isinstance(
-            error, _handled_types(handling)
-        )
+        handling = self._handling
+        text = repr(error)
+        is_handled = isinstance(error, _handled_types(handling))
+        if is_invalid_resume(error):
+            is_handled = False
         if isinstance(error, ValidationError):
-            # Of what the run fills in, the model knows nothing.
-            hidden = self._filled_in[call["name"]]
-            faults = [
-                fault
-                for fault in error.errors()
-                if (*fault["loc"], "")[0] not in hidden
-            ]
-            text = "; ".join(
-                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in faults
-            )
-            is_told = is_told and bool(faults)
-        if not is_told:
+            text = self._faults(error, call)
+            is_handled = is_handled and text != ""
+        if not is_handled:
             raise error
         if isinstance(handling, str):
             text = handling
@@ -284,40 +330,65 @@ class ToolNode(Runnable[Any, Any]):
             text = handling(error)
         else:
             text = (
-                f"Tool {call['name']!r} failed: {text}. Correct the mistake and try "
-                "again."
+                f"Tool {call['name']!r} failed: {text}. "
+                "Correct the mistake and try again."
             )
-        return [_failed(call, text)]
+        return [_error_message(call, text)]
 
-    def _output(self, answers: Sequence[list[Any]], given: Any) -> Any:
-        """Return what the node returns, in the form of its input."""
-        parts = [part for answer in answers for part in answer]
-        is_bare = isinstance(given, list) and not _are_calls(given)
+    def _faults(
+        self,
+        error: ValidationError,
+        call: ToolCall,
+    ) -> str:
+        """Return the faults of the model's arguments; the run's are not the model's."""
+        injected = self._markers[call["name"]]
+        faults = []
+        for fault in error.errors():
+            location = fault["loc"]
+            if location and location[0] in injected:
+                continue
+            path = ".".join(str(step) for step in location)
+            faults.append(f"{path}: {fault['msg']}")
+        return "; ".join(faults)
+
+    def _output(
+        self,
+        answers: Sequence[list[Any]],
+        input: Any,
+    ) -> Any:
+        """Return the output of the node, in the form of the input."""
+        parts = list(chain.from_iterable(answers))
+        is_bare = isinstance(input, list) and not _is_list_of_calls(input)
         if not any(isinstance(part, Command) for part in parts):
             return parts if is_bare else {self._key: parts}
+        return self._output_with_commands(parts, is_bare)
+
+    def _output_with_commands(
+        self,
+        parts: Sequence[Any],
+        is_bare: bool,
+    ) -> list[Any]:
+        """Return messages and commands as updates, with merged sends to the parent."""
         output: list[Any] = []
         sends: list[Send] = []
         for part in parts:
-            if not isinstance(part, Command):
-                output.append([part] if is_bare else {self._key: [part]})
-                continue
-            goto: Any = (
-                part.goto
-                if part.update is None and part.graph == Command.PARENT
-                else None
-            )
-            if isinstance(goto, list) and all(
-                isinstance(packet, Send) for packet in goto
-            ):
-                sends += goto
-            else:
+            if _is_send_to_parent(part):
+                sends += part.goto
+            elif isinstance(part, Command):
                 output.append(part)
-        # Only one command can leave the graph: those that just send are made one.
-        return [*output, Command(graph=Command.PARENT, goto=sends)] if sends else output
+            else:
+                output.append([part] if is_bare else {self._key: [part]})
+        if sends:
+            # Only one command can leave the graph: those that only send are merged.
+            output.append(Command(graph=Command.PARENT, goto=sends))
+        return output
 
 
-def tools_condition(state: Any, messages_key: str = "messages") -> str:
-    """Return ``"tools"`` if the last message asks for tools, and `END` if not.
+def tools_condition(
+    state: Any,
+    messages_key: str = "messages",
+) -> str:
+    """Return ``"tools"`` if the last message requests tools, otherwise `END`.
 
     Args:
         state: A state with messages, or a list of messages.
@@ -334,75 +405,105 @@ def tools_condition(state: Any, messages_key: str = "messages") -> str:
     return "tools" if getattr(messages[-1], "tool_calls", None) else END
 
 
-def part_of(state: Any, key: str, default: Any = None) -> Any:
-    """Return what *state*, a dict or an object, has under *key*."""
-    return (
-        state.get(key, default)
-        if isinstance(state, Mapping)
-        else getattr(state, key, default)
-    )
+def part_of(
+    state: Any,
+    key: str,
+    default: Any = None,
+) -> Any:
+    """Return the value of *key* in *state*, a dict or an object."""
+    if isinstance(state, Mapping):
+        return state.get(key, default)
+    return getattr(state, key, default)
 
 
 def without_run_id(config: RunnableConfig) -> RunnableConfig:
-    """Return *config* for what runs within: LangChain takes a ``run_id`` for that of
-    one call.
-    """
-    return cast(
-        RunnableConfig, {key: value for key, value in config.items() if key != "run_id"}
+    """Return *config* for nested calls: LangChain uses ``run_id`` for one call."""
+    nested = {key: value for key, value in config.items() if key != "run_id"}
+    return cast(RunnableConfig, nested)
+
+
+def _is_list_of_calls(input: Any) -> bool:
+    if not isinstance(input, list) or not input:
+        return False
+    return bool(part_of(input[-1], "type") == "tool_call")
+
+
+def _is_send_to_parent(part: Any) -> bool:
+    """Return whether *part* is a command that only sends to the parent graph."""
+    if not isinstance(part, Command):
+        return False
+    if part.update is not None or part.graph != Command.PARENT:
+        return False
+    goto = part.goto
+    return isinstance(goto, list) and all(isinstance(item, Send) for item in goto)
+
+
+def _error_message(
+    call: ToolCall,
+    text: str,
+) -> ToolMessage:
+    return ToolMessage(
+        text,
+        name=call["name"],
+        tool_call_id=call["id"],
+        status="error",
     )
-
-
-def _are_calls(given: Any) -> bool:
-    return (
-        isinstance(given, list)
-        and bool(given)
-        and part_of(given[-1], "type") == "tool_call"
-    )
-
-
-def _failed(call: ToolCall, text: str) -> ToolMessage:
-    return ToolMessage(text, name=call["name"], tool_call_id=call["id"], status="error")
 
 
 def _has_answers() -> bool:
-    """Return whether the task was asked something that is answered by now."""
+    """Return whether the task has interrupted, and has got an answer since."""
     scope = current.get()
     return scope is not None and bool(scope.job.task.answers)
 
 
-def _filled_in(tool: BaseTool) -> dict[str, Any]:
-    """Return the parameters of *tool* that the model does not give, and what marks
-    them.
-    """
+def _markers_of(tool: BaseTool) -> dict[str, Any]:
+    """Return the markers of the parameters that *tool* gets from the run, by name."""
     function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
-    annotations = (
-        {} if function is None else get_type_hints(function, include_extras=True)
-    )
+    annotations: dict[str, Any] = {}
+    if function is not None:
+        annotations = get_type_hints(function, include_extras=True)
     annotations |= get_all_basemodel_annotations(tool.get_input_schema())
-    marked = {name: _marker_in(annotation) for name, annotation in annotations.items()}
-    return {name: marker for name, marker in marked.items() if marker is not None}
+    markers = {}
+    for name, annotation in annotations.items():
+        marker = _marker_in(annotation)
+        if marker is not None:
+            markers[name] = marker
+    return markers
 
 
 def _marker_in(annotation: Any) -> Any:
+    """Return the marker in an annotation, or in its arguments, if there is one."""
     for part in (annotation, get_origin(annotation)):
         if _is_a(part, InjectedToolArg) or _is_a(part, _DirectlyInjectedToolArg):
             return part
-    return next(filter(None, map(_marker_in, get_args(annotation))), None)
+    for argument in get_args(annotation):
+        marker = _marker_in(argument)
+        if marker:
+            return marker
+    return None
 
 
-def _is_a(marker: Any, kind: type) -> bool:
+def _is_a(
+    marker: Any,
+    kind: type,
+) -> bool:
     """Return whether *marker* is of the class *kind*, or is that class."""
-    return isinstance(marker, kind) or (
-        isinstance(marker, type) and issubclass(marker, kind)
-    )
+    if isinstance(marker, type):
+        return issubclass(marker, kind) or isinstance(marker, kind)
+    return isinstance(marker, kind)
 
 
 def _handled_types(handling: Any) -> tuple[type[Exception], ...]:
-    """Return the errors that are told to the model."""
-    if isinstance(handling, type | tuple):
-        return handling if isinstance(handling, tuple) else (handling,)
-    hints = get_type_hints(handling) if inspect.isroutine(handling) else {}
+    """Return the types of errors that the model gets as answers."""
+    if isinstance(handling, tuple):
+        return handling
+    if isinstance(handling, type):
+        return (handling,)
+    hints: dict[str, Any] = {}
+    if inspect.isroutine(handling):
+        hints = get_type_hints(handling)
     hints.pop("return", None)
     for hint in hints.values():
+        # The first parameter's type decides.
         return get_args(hint) or (hint,)
     return (Exception,) if handling else ()

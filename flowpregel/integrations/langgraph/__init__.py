@@ -1,7 +1,8 @@
-"""LangGraph's savers in flowpregel (`as_saver`), ours in LangGraph (`SaverAdapter`,
-`LMDBSaver`).
+"""Savers across the border: LangGraph's in flowpregel, and ours in LangGraph.
 
-Importing this package needs no LangGraph; using `SaverAdapter` or `LMDBSaver` does.
+`as_saver` is for LangGraph's savers in flowpregel; `SaverAdapter` and `LMDBSaver` are
+for ours in LangGraph. To import this package you need no LangGraph; to use
+`SaverAdapter` or `LMDBSaver` you do.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ __all__ = ["ForeignSaver", "LMDBSaver", "SaverAdapter", "as_saver"]
 
 def __getattr__(name: str) -> Any:
     if name in ("LMDBSaver", "SaverAdapter"):
-        from flowpregel.integrations.langgraph import saver  # noqa: PLC0415 - slow import
+        # The import of LangGraph takes long.
+        from flowpregel.integrations.langgraph import saver  # noqa: PLC0415
 
         return getattr(saver, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """LangGraph's checkpointers as our savers: ``as_saver(SqliteSaver(...))``.
 
-Nothing here imports LangGraph before one of its savers is used.
+This module imports LangGraph only when one of LangGraph's savers is used.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from flowpregel._core.records import (
     MadeBy,
     PendingWrite,
     Saved,
+    TaskWrites,
     Version,
     parted,
 )
@@ -44,8 +45,8 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
     """Return *candidate* as a saver that flowpregel can use.
 
     Args:
-        candidate: One of our savers, which is returned as it is, unless its class has
-            methods of LangGraph's savers of its own, or an object with the methods
+        candidate: One of our savers, which is returned unchanged, unless its class
+            overrides methods of LangGraph's savers; or an object with the methods
             ``get_tuple``, ``list``, ``put`` and ``put_writes`` of a LangGraph saver.
 
     Raises:
@@ -58,32 +59,32 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
     """
     if isinstance(candidate, BaseCheckpointSaver) and not is_overridden(candidate):
         return candidate
-    missing = [
-        name for name in _REQUIRED if not callable(getattr(candidate, name, None))
-    ]
+    methods = {name: getattr(candidate, name, None) for name in _REQUIRED}
+    missing = [name for name, method in methods.items() if not callable(method)]
     if missing:
         raise ConfigurationError(
-            f"Invalid checkpointer {candidate!r}: give a saver, a path, True, False or "
-            "None "
+            f"Invalid checkpointer {candidate!r}: "
+            "give a saver, a path, True, False or None "
             f"(a LangGraph saver has {', '.join(missing)} too)"
         )
     return ForeignSaver(candidate)
 
 
 class ForeignSaver(BaseCheckpointSaver):
-    """A LangGraph saver as ours.
+    """A LangGraph saver as one of ours.
 
-    It keeps what its own serializer keeps: LangGraph's turns a tuple into a list and
-    an exception into a text. A `Send`, an `Interrupt` and an `Overwrite` are kept as
-    LangGraph's, so that its programs can read them, and come back as ours. It has no
-    transaction: pending writes are put before the checkpoint that consumes them.
+    Its own serializer decides the form of values: LangGraph's turns a tuple into a list
+    and an exception into a text. A `Send`, an `Interrupt` and an `Overwrite` are stored
+    as LangGraph's, so that LangGraph's programs can read them, and come back as ours.
+    There is no transaction: pending writes are put before the checkpoint that consumes
+    them.
 
-    Where a subclass of a saver overrides the async form of a method alone, that is
-    called.
+    If a subclass of a saver overrides only the async form of a method, the async form
+    is called.
 
     Args:
-        saver: The saver to use, or one of ours whose class overrides what LangGraph's
-            programs call; closing it is left to its owner.
+        saver: The saver to use, or one of ours whose class overrides methods that
+            LangGraph's programs call; closing it is left to its owner.
     """
 
     keeps_deltas: ClassVar[bool] = False
@@ -92,18 +93,18 @@ class ForeignSaver(BaseCheckpointSaver):
 
     def __init__(self, saver: Any) -> None:
         self.saver = saver
-        self._given = _same if isinstance(saver, BaseCheckpointSaver) else _to_foreign
-        if self._given is _to_foreign:
-            # Now: it may take seconds, for which the first Send of a run would wait to
-            # be kept.
+        if isinstance(saver, BaseCheckpointSaver):
+            self._convert: Callable[[Any], Any] = _unchanged
+        else:
+            self._convert = _to_foreign
+            # The import may take seconds, for which the first Send of a run would wait
+            # to be stored.
             with suppress(ImportError):
                 import_module("langgraph.types")
 
     @property
     def _loop(self) -> Any:
-        """The event loop that calls of an async saver wait for; None: they wait for
-        none.
-        """
+        """The event loop on which an async saver runs; None for a sync saver."""
         return getattr(self.saver, "loop", None)
 
     @property
@@ -113,12 +114,18 @@ class ForeignSaver(BaseCheckpointSaver):
         except RuntimeError:
             return False
 
-    def _call(self, name: str, *args: Any) -> Any:
+    def _call(
+        self,
+        name: str,
+        *args: Any,
+    ) -> Any:
+        """Call a method of the saver, in the form of the most derived class."""
         for owner in type(self.saver).__mro__:
             if name in vars(owner):
                 break
             if f"a{name}" in vars(owner):
-                return _awaited(getattr(self.saver, f"a{name}")(*args), self._loop)
+                coroutine = getattr(self.saver, f"a{name}")(*args)
+                return _wait_for(coroutine, self._loop)
         return getattr(self.saver, name)(*args)
 
     def lease(
@@ -129,23 +136,38 @@ class ForeignSaver(BaseCheckpointSaver):
         on_conflict: base.OnConflict = "raise",
     ) -> AbstractContextManager[base.Lease]:
         if isinstance(self.saver, BaseCheckpointSaver):
-            return self.saver.lease(thread_id, namespace, on_conflict=on_conflict)
-        return super().lease(thread_id, namespace, on_conflict=on_conflict)
+            return self.saver.lease(
+                thread_id,
+                namespace,
+                on_conflict=on_conflict,
+            )
+        return super().lease(
+            thread_id,
+            namespace,
+            on_conflict=on_conflict,
+        )
 
     def load(
-        self, address: Address, *, before: str | None = None, lazy_results: bool = False
+        self,
+        address: Address,
+        *,
+        before: str | None = None,
+        lazy_results: bool = False,
     ) -> Saved | None:
         if before is not None:
-            return next(self.history(address, before=before, limit=1), None)
-        found = self._call("get_tuple", shapes.config_of(address))
-        if found is None:
+            history = self.history(
+                address,
+                before=before,
+                limit=1,
+            )
+            return next(history, None)
+        item = self._call("get_tuple", shapes.config_of(address))
+        if item is None:
             return None
-        newest = (
-            found.checkpoint["id"]
-            if address.checkpoint_id is None
-            else self._newest(address)
-        )
-        return _saved_of(found, newest)
+        newest_id = item.checkpoint["id"]
+        if address.checkpoint_id is not None:
+            newest_id = self._newest_id(address)
+        return _saved_of(item, newest_id)
 
     def history(
         self,
@@ -155,53 +177,60 @@ class ForeignSaver(BaseCheckpointSaver):
         before: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Saved]:
-        newest = self._newest(address)
-        if newest is None:
+        newest_id = self._newest_id(address)
+        if newest_id is None:
             return
-        found = self.saver.list(
-            shapes.config_of(address),
-            filter=None if filter is None else dict(filter),
-            before=None if before is None else shapes.config_of(address, before),
-            limit=limit,
-        )
-        # What an async saver yields has to be read to the end: left half way, it would
-        # be closed where there is no event loop.
-        for item in [*found] if self._loop is not None else found:
-            yield _saved_of(item, newest)
+        options: dict[str, Any] = {"filter": None, "before": None, "limit": limit}
+        if filter is not None:
+            options["filter"] = dict(filter)
+        if before is not None:
+            options["before"] = shapes.config_of(address, before)
+        items = self.saver.list(shapes.config_of(address), **options)
+        if self._loop is not None:
+            # An async saver's iterator has to be read to its end: left half way, it
+            # would be closed where there is no event loop.
+            items = list(items)
+        for item in items:
+            yield _saved_of(item, newest_id)
 
     def prepare(self, batch: Batch) -> Batch:
-        return (
-            batch
-            if isinstance(batch, EncodedBatch)
-            else encode_batch(batch, self._copy)
-        )
+        if isinstance(batch, EncodedBatch):
+            return batch
+        return encode_batch(batch, self._copy)
 
     def commit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
-            for task in batch.writes:
-                if any(channel == records.SAVED for channel, _ in task.writes):
-                    # It has one place for each position: this one is the result's.
-                    continue
-                # It has no place of its own for questions either: theirs are known by
-                # order.
-                writes = [
-                    (channel, self._given(value))
-                    for channel, value in task.writes
-                    if channel != records.ASKED
-                ]
-                ran = task.ran
-                if (
-                    ran is not None
-                    and (ran.code or ran.used)
-                    and self._given is _to_foreign
-                ):
-                    # Behind the others: it takes the place of none, and comes back
-                    # beside them.
-                    writes.append((records.RAN, tuple(ran._replace(failed=()))))
-                config = shapes.config_of(batch.address, task.checkpoint_id)
-                self._call("put_writes", config, writes, task.task_id, task.path)
+            for task_writes in batch.writes:
+                self._put_writes(batch.address, task_writes)
             if batch.checkpoint is not None:
                 self._put(batch.address, batch.checkpoint)
+
+    def _put_writes(
+        self,
+        address: Address,
+        task: TaskWrites,
+    ) -> None:
+        writes = []
+        for channel, value in task.writes:
+            if channel == records.SAVED:
+                # The saver has one slot for each position: it is the result's.
+                return
+            # It has no slot for questions either: they are matched by their order.
+            if channel != records.ASKED:
+                writes.append((channel, self._convert(value)))
+        ran = task.ran
+        if ran is not None and self._convert is _to_foreign:
+            # After the others, in the place of none; it is read back beside them.
+            if ran.code or ran.used:
+                writes.append((records.RAN, tuple(ran._replace(failed=()))))
+        config = shapes.config_of(address, task.checkpoint_id)
+        self._call(
+            "put_writes",
+            config,
+            writes,
+            task.task_id,
+            task.path,
+        )
 
     def node_results(self, address: Address) -> Iterator[tuple[str | None, Ran]]:
         saved = self.load(address)
@@ -231,14 +260,14 @@ class ForeignSaver(BaseCheckpointSaver):
         return self.load(address)
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
-        config = (
-            None if thread_id is None else {"configurable": {"thread_id": thread_id}}
-        )
-        known = set()
-        for found in self.saver.list(config):
-            address = shapes.address_of(found.config)
-            known.add(Address(address.thread_id, address.namespace))
-        yield from known
+        config = None
+        if thread_id is not None:
+            config = {"configurable": {"thread_id": thread_id}}
+        addresses = set()
+        for item in self.saver.list(config):
+            address = shapes.address_of(item.config)
+            addresses.add(Address(address.thread_id, address.namespace))
+        yield from addresses
 
     def delete_thread(self, thread_id: str) -> None:
         self.saver.delete_thread(thread_id)
@@ -246,21 +275,36 @@ class ForeignSaver(BaseCheckpointSaver):
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         self.saver.delete_for_runs(run_ids)
 
-    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+    def copy_thread(
+        self,
+        source_thread_id: str,
+        target_thread_id: str,
+    ) -> None:
         self.saver.copy_thread(source_thread_id, target_thread_id)
 
     def prune(
-        self, thread_ids: Sequence[str], *, strategy: base.Strategy = "keep_latest"
+        self,
+        thread_ids: Sequence[str],
+        *,
+        strategy: base.Strategy = "keep_latest",
     ) -> None:
         self.saver.prune(thread_ids, strategy=strategy)
 
-    def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
+    def get_next_version(
+        self,
+        current: Version | None,
+        channel: Any = None,
+    ) -> Version:
         version: Version = self.saver.get_next_version(current, channel)
         return version
 
-    def _copy(self, value: Any, what: str) -> Any:
-        """Return *value* as it is now: as the saver's serializer will give it back."""
-        value = self._given(value)
+    def _copy(
+        self,
+        value: Any,
+        description: str,
+    ) -> Any:
+        """Return a copy of *value*, in the form in which the saver will return it."""
+        value = self._convert(value)
         serializer = getattr(self.saver, "serde", None)
         try:
             if serializer is None:
@@ -268,33 +312,43 @@ class ForeignSaver(BaseCheckpointSaver):
             return serializer.loads_typed(serializer.dumps_typed(value))
         except Exception as error:
             raise ValueEncodingError(
-                f"{what} cannot be kept by {self.saver!r}: {error}"
+                f"{description} cannot be kept by {self.saver!r}: {error}"
             ) from error
 
-    def _newest(self, address: Address) -> str | None:
+    def _newest_id(self, address: Address) -> str | None:
         newest = Address(address.thread_id, address.namespace)
-        found = self._call("get_tuple", shapes.config_of(newest))
-        return None if found is None else found.checkpoint["id"]
+        item = self._call("get_tuple", shapes.config_of(newest))
+        return None if item is None else item.checkpoint["id"]
 
-    def _put(self, address: Address, checkpoint: Checkpoint) -> None:
+    def _put(
+        self,
+        address: Address,
+        checkpoint: Checkpoint,
+    ) -> None:
         parent = shapes.config_of(address, checkpoint.parent_id)
         values = dict(checkpoint.values)
-        # The saver may keep the values of all channels in one piece.
-        same = checkpoint.channel_versions.keys() - set(checkpoint.changed)
-        if same and checkpoint.parent_id is not None:
-            found = self._call("get_tuple", parent)
-            before = found.checkpoint["channel_values"] if found is not None else {}
-            values.update((name, before[name]) for name in same if name in before)
-        given = {
-            **shapes.dict_of(checkpoint),
-            "channel_values": {
-                name: self._given(value) for name, value in values.items()
-            },
+        # The saver may store the values of all channels in one piece.
+        unchanged = checkpoint.channel_versions.keys() - set(checkpoint.changed)
+        if unchanged and checkpoint.parent_id is not None:
+            item = self._call("get_tuple", parent)
+            earlier = {} if item is None else item.checkpoint["channel_values"]
+            for name in unchanged & earlier.keys():
+                values[name] = earlier[name]
+        shape = shapes.dict_of(checkpoint)
+        shape["channel_values"] = {
+            name: self._convert(value) for name, value in values.items()
         }
+        metadata = shapes.metadata_of(checkpoint)
         versions = {
             name: checkpoint.channel_versions[name] for name in checkpoint.changed
         }
-        self._call("put", parent, given, shapes.metadata_of(checkpoint), versions)
+        self._call(
+            "put",
+            parent,
+            shape,
+            metadata,
+            versions,
+        )
 
 
 def _made_by(checkpoint: Checkpoint) -> MadeBy:
@@ -326,25 +380,41 @@ def _ends_on(
         yield checkpoint_id, ran
 
 
-def _saved_of(found: Any, newest_id: str | None) -> Saved:
-    """Return LangGraph's tuple as our record; *newest_id*: of the newest checkpoint
-    there.
+def _saved_of(
+    item: Any,
+    newest_id: str | None,
+) -> Saved:
+    """Return LangGraph's tuple as our record.
+
+    Args:
+        item: LangGraph's tuple.
+        newest_id: The id of the newest checkpoint of the thread and namespace.
     """
-    address = shapes.address_of(found.config)
-    values = found.checkpoint.get("channel_values") or {}
-    checkpoint_id = found.checkpoint["id"]
-    writes, ran = parted(
-        ("", PendingWrite(task_id, channel, _from_foreign(value)))
-        for task_id, channel, value in found.pending_writes or ()
+    address = shapes.address_of(item.config)
+    values = item.checkpoint.get("channel_values") or {}
+    checkpoint_id = item.checkpoint["id"]
+    checkpoint = shapes.checkpoint_of(
+        item.checkpoint,
+        item.metadata or {},
+        parent_id=shapes.checkpoint_id_of(item.parent_config),
+        values={name: _from_foreign(value) for name, value in values.items()},
     )
+    pending_writes = []
+    for task_id, channel, value in item.pending_writes or ():
+        write = PendingWrite(
+            task_id,
+            channel,
+            _from_foreign(value),
+        )
+        pending_writes.append(("", write))
+    writes, ran = parted(pending_writes)
     return Saved(
-        address=Address(address.thread_id, address.namespace, checkpoint_id),
-        checkpoint=shapes.checkpoint_of(
-            found.checkpoint,
-            found.metadata or {},
-            parent_id=shapes.checkpoint_id_of(found.parent_config),
-            values={name: _from_foreign(value) for name, value in values.items()},
+        address=Address(
+            address.thread_id,
+            address.namespace,
+            checkpoint_id,
         ),
+        checkpoint=checkpoint,
         writes=writes,
         ran=ran,
         is_latest=checkpoint_id == newest_id,
@@ -352,62 +422,82 @@ def _saved_of(found: Any, newest_id: str | None) -> Saved:
     )
 
 
-def _awaited(call: Coroutine[Any, Any, Any], loop: Any) -> Any:
-    """Return what *call*, of a saver's async form, returns; not to be used on its
-    *loop*.
-    """
+def _wait_for(
+    coroutine: Coroutine[Any, Any, Any],
+    loop: Any,
+) -> Any:
+    """Return the result of a saver's async method; it may not run on its *loop*."""
     if isinstance(loop, asyncio.AbstractEventLoop) and loop.is_running():
-        return asyncio.run_coroutine_threadsafe(call, loop).result()
-    return asyncio.run(call)
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+    return asyncio.run(coroutine)
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
 def _to_foreign(value: Any) -> Any:
     """Return *value* with our records, also in a sequence, as LangGraph's."""
     if not isinstance(value, Interrupt | Overwrite | Send):
-        return _of_items(value, _to_foreign)
-    from langgraph import types  # noqa: PLC0415 - installed wherever its savers are
+        return _with_items(value, _to_foreign)
+    # A user of LangGraph's savers has LangGraph installed.
+    from langgraph import types  # noqa: PLC0415
 
     if isinstance(value, Interrupt):
         return types.Interrupt(value=value.value, id=value.id)
     if isinstance(value, Overwrite):
         return types.Overwrite(value.value)
-    limit = value.timeout and types.TimeoutPolicy(**vars(value.timeout))
-    return types.Send(value.node, value.arg, timeout=limit)
+    timeout = value.timeout
+    if timeout is not None:
+        timeout = types.TimeoutPolicy(**vars(timeout))
+    return types.Send(
+        value.node,
+        value.arg,
+        timeout=timeout,
+    )
 
 
 def _from_foreign(value: Any) -> Any:
     """Return *value* with LangGraph's records, also in a sequence, as ours."""
     kind = type(value)
-    # By name: a saver of LangGraph does without the module that defines them.
+    # By name: LangGraph's savers do not need the module that defines the records.
     if kind.__module__ != "langgraph.types":
-        return _of_items(value, _from_foreign)
+        return _with_items(value, _from_foreign)
     if kind.__name__ == "Interrupt":
         return Interrupt(value.value, value.id)
     if kind.__name__ == "Overwrite":
         return Overwrite(value.value)
     if kind.__name__ == "Send":
-        limit, names = (
-            getattr(value, "timeout", None),
-            TimeoutPolicy.__dataclass_fields__,
+        timeout = _timeout_of(getattr(value, "timeout", None))
+        return Send(
+            value.node,
+            value.arg,
+            timeout=timeout,
         )
-        limits = limit and TimeoutPolicy(
-            **{name: getattr(limit, name) for name in names}
-        )
-        return Send(value.node, value.arg, timeout=limits)
     return value
 
 
-def _of_items(value: Any, converted: Callable[[Any], Any]) -> Any:
-    """Return *value* with its items *converted*: a sequence, or what a graph that asks
-    returned.
+def _timeout_of(policy: Any) -> TimeoutPolicy | None:
+    """Return LangGraph's timeout policy as ours."""
+    if not policy:
+        return None
+    fields = {}
+    for name in TimeoutPolicy.__dataclass_fields__:
+        fields[name] = getattr(policy, name)
+    return TimeoutPolicy(**fields)
+
+
+def _with_items(
+    value: Any,
+    convert: Callable[[Any], Any],
+) -> Any:
+    """Return *value* with its items converted.
+
+    It may be a sequence, or the result of a graph that has interrupted.
     """
     kind = type(value)
     if kind in (list, tuple):
-        return kind(converted(item) for item in value)
+        return kind(convert(item) for item in value)
     if kind is dict and records.INTERRUPT in value:
-        return {**value, records.INTERRUPT: converted(value[records.INTERRUPT])}
+        return {**value, records.INTERRUPT: convert(value[records.INTERRUPT])}
     return value

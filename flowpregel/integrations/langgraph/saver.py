@@ -1,7 +1,7 @@
-"""Our savers as LangGraph's:
-``graph.compile(checkpointer=SaverAdapter(LMDBSaver(path)))``.
+"""Our savers as LangGraph's checkpointers.
 
-Importing this module imports LangGraph, which has to be installed.
+Write ``graph.compile(checkpointer=SaverAdapter(LMDBSaver(path)))``. This module imports
+LangGraph, which has to be installed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from flowpregel.checkpoint.langgraph_methods import LangGraphMethods, async_form
 
 
 class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[misc]
-    """One of our savers as a LangGraph checkpointer, for its programs or to look into
-    one.
+    """One of our savers as a LangGraph checkpointer.
 
     Values keep their exact types: they are pickled, not turned into JSON or
     msgpack. A `langgraph.channels.DeltaChannel` is rebuilt from its checkpoint's
-    ancestors, as LangGraph does it; `prune` and `delete_for_runs` can take those
-    away. (flowpregel's own DeltaChannel does not depend on ancestors.)
+    ancestors, in LangGraph's way; `prune` and `delete_for_runs` can delete those
+    ancestors. (flowpregel's own DeltaChannel does not depend on ancestors.)
 
     Args:
         saver: The saver to use; closing it is left to its owner.
@@ -39,40 +38,51 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
     def __init__(self, saver: OurSaver) -> None:
         super().__init__()
         self.saver = saver
-        self.load, self.history = saver.load, saver.history
-        self.commit, self.namespaces = saver.commit, saver.namespaces
+        self.load = saver.load
+        self.history = saver.history
+        self.commit = saver.commit
+        self.namespaces = saver.namespaces
 
     @property
     def commits_at_once(self) -> bool:  # type: ignore[override]
-        """Whether a commit costs less than handing it to another OS thread."""
+        """True if a commit costs less than handing it to another OS thread."""
         return self.saver.commits_at_once
 
     def put(
-        self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any
+        self,
+        config: Any,
+        checkpoint: Any,
+        metadata: Any,
+        new_versions: Any,
     ) -> Any:
-        """Keep *checkpoint* as a child of the one that *config* names."""
+        """Store *checkpoint* as a child of the one that *config* names."""
         metadata = get_checkpoint_metadata(config, metadata)
-        return super().put(config, checkpoint, metadata, new_versions)
+        return super().put(
+            config,
+            checkpoint,
+            metadata,
+            new_versions,
+        )
 
     def delete_thread(self, thread_id: str) -> None:
-        """Forget everything of a thread, in every namespace."""
+        """Delete a thread with all its namespaces."""
         self.saver.delete_thread(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Forget the checkpoints that these runs made."""
+        """Delete the checkpoints that these runs made."""
         self.saver.delete_for_runs(run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy everything of a thread to a new one."""
+        """Copy a thread with all its namespaces to a new one."""
         self.saver.copy_thread(source_thread_id, target_thread_id)
 
     def prune(
         self, thread_ids: Sequence[str], *, strategy: str = "keep_latest"
     ) -> None:
-        """Forget all but the newest checkpoint of each namespace, or all."""
+        """Delete all but the newest checkpoint of each namespace, or all."""
         self.saver.prune(thread_ids, strategy=strategy)  # type: ignore[arg-type]
 
-    # LangGraph looks for these on the class.
+    # LangGraph finds these as attributes of the class.
 
     adelete_thread = async_form(delete_thread)
     adelete_for_runs = async_form(delete_for_runs)
@@ -81,22 +91,21 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
 
 
 class LMDBSaverAdapter(SaverAdapter):
-    """Keeps the checkpoints of LangGraph's graphs in a folder on disk.
+    """A LangGraph checkpointer that keeps checkpoints in a folder on disk.
 
     Args:
-        path: The folder; made if it is not there.
-        **settings: What `flowpregel.checkpoint.lmdb.LMDBSaver` takes.
+        path: The folder; it is created if it does not exist.
+        **settings: Options of `flowpregel.checkpoint.lmdb.LMDBSaver`.
 
     Raises:
-        StoreError: It cannot be opened.
+        StoreError: The folder cannot be opened.
 
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> with (
-        ...     TemporaryDirectory() as folder,
-        ...     LMDBSaver(folder + "/runs.lmdb") as saver,
-        ... ):
-        ...     saver.get_tuple({"configurable": {"thread_id": "unknown"}}) is None
+        >>> config = {"configurable": {"thread_id": "unknown"}}
+        >>> with TemporaryDirectory() as folder:
+        ...     with LMDBSaver(folder + "/runs.lmdb") as saver:
+        ...         saver.get_tuple(config) is None
         True
     """
 

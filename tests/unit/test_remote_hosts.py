@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from flowpregel.executors.processes.assign import InFlight, NodeCode, TaskQueue
-from flowpregel.integrations.sites import RemoteBatch, Site, Sites
+from flowpregel.integrations.remote_hosts import RemoteBatch, RemoteHost, RemoteHosts
 from tests.runs.pooling import job_of
 
 
@@ -26,48 +26,48 @@ def queue_of(count: int, seconds: float) -> TaskQueue:
     return queue
 
 
-def sites_of(**sizes: int) -> Sites:
+def hosts_of(**sizes: int) -> RemoteHosts:
     """Return machines of these sizes, all heard of at second 100."""
-    sites = Sites()
-    sites.lost(sizes, 0.0)
-    for site in sites.values():
-        site.heard = 100.0
-    return sites
+    hosts = RemoteHosts()
+    hosts.lost(sizes, 0.0)
+    for host in hosts.values():
+        host.last_seen = 100.0
+    return hosts
 
 
-def give(site: Site, number: int = 1) -> RemoteBatch:
+def give(host: RemoteHost, number: int = 1) -> RemoteBatch:
     """Give a machine a batch of one task."""
-    batch = RemoteBatch(number, site, [task_of(1.0, number)])
-    site.batches[number] = batch
+    batch = RemoteBatch(number, host, [task_of(1.0, number)])
+    host.batches[number] = batch
     return batch
 
 
 def test_the_machine_with_the_least_to_do_for_its_size_is_next() -> None:
     """Not the one with the fewest batches."""
-    sites = sites_of(small=1, large=4)
-    give(sites["small"], 1)
-    give(sites["large"], 2)
+    hosts = hosts_of(small=1, large=4)
+    give(hosts["small"], 1)
+    give(hosts["large"], 2)
 
-    assert sites["large"] is sites.next_for(queue_of(1, inf))
+    assert hosts["large"] is hosts.next_for(queue_of(1, inf))
 
 
 def test_only_short_tasks_go_ahead_of_time() -> None:
     """A long one waits where any machine can take it."""
-    sites = sites_of(a=1)
-    give(sites["a"])
+    hosts = hosts_of(a=1)
+    give(hosts["a"])
 
-    assert sites["a"] is sites.next_for(queue_of(1, 0.05))
-    assert sites.next_for(queue_of(1, 30.0)) is None
-    give(sites["a"], 2)
-    assert sites.next_for(queue_of(1, 0.05)) is None
+    assert hosts["a"] is hosts.next_for(queue_of(1, 0.05))
+    assert hosts.next_for(queue_of(1, 30.0)) is None
+    give(hosts["a"], 2)
+    assert hosts.next_for(queue_of(1, 0.05)) is None
 
 
 def test_a_batch_whose_task_waits_for_others_takes_no_place() -> None:
     """Those that it waits for may need it."""
-    sites = sites_of(a=1)
-    give(sites["a"]).tasks[0].calls.add(1)
+    hosts = hosts_of(a=1)
+    give(hosts["a"]).tasks[0].calls.add(1)
 
-    assert sites["a"] is sites.next_for(queue_of(1, inf))
+    assert hosts["a"] is hosts.next_for(queue_of(1, inf))
 
 
 @pytest.mark.parametrize(
@@ -85,43 +85,43 @@ def test_a_batch_keeps_a_place_busy_and_leaves_some_for_others(
     count: int, seconds: float, size: int
 ) -> None:
     """By measured run time."""
-    assert size == sites_of(a=1, b=1).batch_size(queue_of(count, seconds))
+    assert size == hosts_of(a=1, b=1).batch_size(queue_of(count, seconds))
 
 
 def test_what_a_machine_that_is_gone_had_is_given_up() -> None:
     """And the others keep theirs."""
-    sites = sites_of(a=1, b=1)
-    lost, kept = give(sites["a"], 1), give(sites["b"], 2)
+    hosts = hosts_of(a=1, b=1)
+    lost, kept = give(hosts["a"], 1), give(hosts["b"], 2)
 
-    assert [lost] == sites.lost({"b": 1}, 99.0)
-    assert kept in sites["b"].batches.values()
-    assert {"b"} == sites.keys()
+    assert [lost] == hosts.lost({"b": 1}, 99.0)
+    assert kept in hosts["b"].batches.values()
+    assert {"b"} == hosts.keys()
 
 
 def test_a_silent_machine_gets_nothing_until_it_is_heard_of() -> None:
     """It is asked again."""
-    sites = sites_of(a=1)
-    batch = give(sites["a"])
-    sites["a"].poll = Future()
+    hosts = hosts_of(a=1)
+    batch = give(hosts["a"])
+    hosts["a"].poll = Future()
 
-    assert [] == sites.lost({"a": 1}, 99.0)
-    assert [batch] == sites.lost({"a": 1}, 101.0)
-    assert sites.next_for(queue_of(1, inf)) is None
-    assert sites["a"].poll is None
+    assert [] == hosts.lost({"a": 1}, 99.0)
+    assert [batch] == hosts.lost({"a": 1}, 101.0)
+    assert hosts.next_for(queue_of(1, inf)) is None
+    assert hosts["a"].poll is None
 
 
 def test_what_the_engine_has_given_up_is_given_up() -> None:
     """That batch alone; the machine may go on with the others."""
-    sites = sites_of(a=1)
-    lost, _ = give(sites["a"], 1), give(sites["a"], 2)
+    hosts = hosts_of(a=1)
+    lost, _ = give(hosts["a"], 1), give(hosts["a"], 2)
     lost.failure = OSError()
 
-    assert [lost] == sites.lost({"a": 1}, 99.0)
+    assert [lost] == hosts.lost({"a": 1}, 99.0)
 
 
 def test_nothing_is_given_up_while_the_engine_cannot_be_asked() -> None:
     """The machines may be well."""
-    sites = sites_of(a=1)
-    give(sites["a"])
+    hosts = hosts_of(a=1)
+    give(hosts["a"])
 
-    assert [] == sites.lost(None, 1000.0)
+    assert [] == hosts.lost(None, 1000.0)

@@ -1,0 +1,213 @@
+"""The tasks of one coordinator on a machine of a cluster, and their mailbox."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from pickle import PickleBuffer
+from typing import Any, Final
+
+from flowpregel._core.ids import Span
+from flowpregel._core.records import Returned
+from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.executors.base import HOST
+from flowpregel.executors.processes import messages, protocol
+from flowpregel.executors.processes.assign import InFlight
+from flowpregel.executors.processes.io_loop import IOLoop
+from flowpregel.executors.processes.protocol import RAN
+from flowpregel.executors.processes.serialization import Frame
+from flowpregel.executors.processes.worker_process import WorkerProcess
+
+LONGEST_POLL: Final = 1.0
+"""Seconds after which a poll is answered, even if there are no frames."""
+_PAUSE: Final = 0.005
+"""Seconds between two answers with frames, so that small frames are sent together."""
+GONE: Final = ExecutorUnavailableError("its coordinator was not heard of")
+RELAYED: Final = Returned(())
+"""A stand-in for an outcome that is on its way to the coordinator."""
+
+
+class CoordinatorClient:
+    """The tasks of one coordinator on this machine, and their mailbox.
+
+    Args:
+        name: The coordinator's name.
+        loop: The loop of the pool, which calls all methods.
+    """
+
+    backlog = None
+
+    def __init__(
+        self,
+        name: str,
+        loop: IOLoop,
+    ) -> None:
+        self.name = name
+        self._loop = loop
+        self.epoch = time.monotonic_ns()
+        """A number that differs from that of an earlier client of this coordinator."""
+        self.last_poll = time.monotonic()
+        self.tasks: dict[str, InFlight] = {}
+        self.batches: dict[int, tuple[set[str], Future[None]]] = {}
+        """The unfinished tasks of each batch, and the future of the end."""
+        self.early_cancels: dict[str, bool] = {}
+        """Tasks that were cancelled before they arrived, and whether to kill them."""
+        self.paused: list[WorkerProcess] = []
+        """Workers whose links are left unread."""
+        self.outbox: deque[tuple[Any, ...]] = deque()
+        """Frames: batch, pid, large buffers, and the frame's own fields."""
+        self.size = 0
+        """Bytes in the outbox."""
+        self._acked = 0
+        """The number of frames that the coordinator has received."""
+        self._poll: Future[Sequence[Any]] | None = None
+        self._next_answer_at = 0.0
+        """The monotonic time from which on frames may be sent again."""
+        self.is_closed = False
+
+    def key(
+        self,
+        batch: int,
+        number: int,
+    ) -> str:
+        """Return the key of a task, which no other task of the machine has."""
+        return f"{self.name}/{batch}/{number}"
+
+    def relay(
+        self,
+        task: InFlight,
+        frame: Frame,
+        pid: int = 0,
+        buffers: Sequence[PickleBuffer] = (),
+    ) -> None:
+        """Send a frame of *task* with the next answer."""
+        _, batch, number = task.job.task.id.split("/")
+        kind, flags, _, body = frame
+        message = (int(batch), pid, buffers, kind, flags, int(number), body)
+        self.outbox.append(message)
+        self.size += len(body)
+        if len(self.outbox) == 1:
+            self._answer_soon()
+
+    def post(self, *events: Any) -> None:
+        """Note the ends of tasks."""
+        for end in events:
+            task_id, _ = end.task.job.key
+            task = self.tasks.pop(task_id, None)
+            if task is None:
+                continue
+            if end.outcome is not RELAYED:
+                self._relay_outcome(task, end)
+            self._end_in_batch(task_id)
+
+    def _relay_outcome(
+        self,
+        task: InFlight,
+        end: Any,
+    ) -> None:
+        """Send an outcome that was made here: a death, a timeout, a cancellation."""
+        span = end.span or Span(
+            0,
+            0.0,
+            "",
+        )
+        ran = RAN.pack(
+            span.seconds,
+            span.began,
+            span.cpu,
+            span.peak,
+            0,
+        )
+        outcome = messages.pack_outcome(end.read().outcome, task.job.task.name)
+        # With CAUGHT the coordinator does not take it for a measure of such tasks.
+        frame = Frame(
+            protocol.ENDED,
+            protocol.CAUGHT,
+            0,
+            ran + outcome,
+        )
+        self.relay(
+            task,
+            frame,
+            span.pid,
+        )
+
+    def _end_in_batch(self, task_id: str) -> None:
+        batch = int(task_id.split("/")[1])
+        unfinished, end_of_batch = self.batches[batch]
+        unfinished.discard(task_id)
+        if not unfinished:
+            del self.batches[batch]
+            end_of_batch.set_result(None)
+
+    def poll(
+        self,
+        answer: Future[Any],
+        epoch: int,
+        received: int,
+        wants_frames: bool,
+    ) -> None:
+        """Set *answer* as soon as there are frames, or after a while.
+
+        Args:
+            answer: The future to set.
+            epoch: The epoch in which the coordinator has counted frames.
+            received: The number of frames that it has received; they are dropped.
+            wants_frames: False if it polls only to show that it is alive.
+        """
+        self.last_poll = time.monotonic()
+        while epoch == self.epoch and self._acked < received and self.outbox:
+            body = self.outbox.popleft()[-1]
+            self.size -= len(body)
+            self._acked += 1
+        self.answer(self._poll, empty=True)
+        self._poll = answer
+        if self.is_closed or not wants_frames:
+            self.answer(answer, empty=True)
+            return
+        workers = self.paused
+        self.paused = []
+        for worker in workers:
+            worker.unhold()
+        if self.outbox:
+            self._answer_soon()
+        self._loop.call_at(self.last_poll + LONGEST_POLL, partial(self.answer, answer))
+
+    def _answer_soon(self) -> None:
+        if self._poll is not None:
+            self._loop.call_at(self._next_answer_at, partial(self.answer, self._poll))
+
+    def answer(
+        self,
+        poll: Future[Any] | None,
+        *,
+        empty: bool = False,
+    ) -> None:
+        """Answer *poll*, if it is the one that waits."""
+        if poll is None or poll is not self._poll:
+            return
+        self._poll = None
+        frames = [] if empty else list(self.outbox)
+        if frames:
+            self._next_answer_at = time.monotonic() + _PAUSE
+        buffers: list[PickleBuffer] = []
+        message = (HOST, self.epoch, self._acked, frames)
+        if poll.set_running_or_notify_cancel():
+            pickled = pickle.dumps(
+                message,
+                5,
+                buffer_callback=buffers.append,
+            )
+            poll.set_result((pickled, *buffers))
+
+    def close(self) -> None:
+        """Give up all batches."""
+        self.is_closed = True
+        self.tasks.clear()
+        for _, end_of_batch in self.batches.values():
+            end_of_batch.set_exception(GONE)
+        self.answer(self._poll, empty=True)

@@ -1,0 +1,261 @@
+"""The coordinator's records of remote machines: their batches and large buffers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from flowpregel.context import nothing
+from flowpregel.executors.processes.assign import InFlight, TaskQueue
+from flowpregel.executors.processes.serialization import BufferRef
+from flowpregel.executors.processes.shared_memory import Arena, origin_of
+from flowpregel.executors.processes.side_threads import Unwritten
+
+_BATCH_SECONDS: Final = 0.2
+"""Seconds for which a batch should keep a slot of a machine busy."""
+_LEAST_SECONDS: Final = 0.02
+"""Seconds of work that are too short to be shared out among machines."""
+_AHEAD: Final = 1.0
+"""Seconds that a task may take at most to be sent before a slot is free."""
+
+
+class Buffers(Arena):
+    """Large buffers of tasks; the engine moves each of them once for all tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._ids = count(1)
+        self._shared: dict[int, tuple[RemoteBuffer, memoryview]] = {}
+
+    def share(self, data: memoryview) -> BufferRef:
+        """Keep *data* until it is released."""
+        buffer = RemoteBuffer(next(self._ids))
+        if origin_of(data) is not None:
+            # The content of shared memory does not change: the engine needs it once.
+            holder: Any = data.obj
+            if not hasattr(holder, "remote_buffers"):
+                holder.remote_buffers = WeakKeyDictionary()
+            buffer = holder.remote_buffers.setdefault(self, buffer)
+        ref = BufferRef(
+            next(self._ids),
+            buffer.key,
+            data.nbytes,
+        )
+        self._shared[ref.id] = (buffer, data)
+        return ref
+
+    def handles(
+        self,
+        refs: Sequence[BufferRef],
+        put: Callable[[memoryview], Any],
+    ) -> dict[int, Any]:
+        """Return the engine's handles of buffers, by their keys.
+
+        Args:
+            refs: References to the buffers.
+            put: Hands the engine a buffer that has no handle yet; returns the handle.
+        """
+        handles = {}
+        for ref in refs:
+            buffer, data = self._shared[ref.id]
+            buffer.handle = buffer.handle or put(data)
+            handles[buffer.key] = buffer.handle
+        return handles
+
+    def release(self, ref_ids: Iterable[int]) -> None:
+        """Drop the references of one task."""
+        for ref_id in ref_ids:
+            self._shared.pop(ref_id, None)
+
+
+@dataclass(slots=True, eq=False)
+class RemoteBuffer:
+    """A large buffer that the engine moves to machines."""
+
+    key: int
+    handle: Any = None
+    """The engine's handle, once it has the buffer."""
+
+
+@dataclass(slots=True, eq=False)
+class RemoteHost:
+    """One machine, as the coordinator sees it."""
+
+    address: str
+    size: int
+    """The number of tasks that run on it at once."""
+    batches: dict[int, RemoteBatch] = field(default_factory=dict)
+    commands: list[tuple[Any, ...]] = field(default_factory=list)
+    """The commands to send at the end of this turn."""
+    is_used: bool = False
+    """True once it was sent a batch: before that it has no pool of worker processes."""
+    last_seen: float = field(default_factory=time.monotonic)
+    nodename: str = ""
+    """The machine's own name for itself."""
+    epoch: int = 0
+    """The epoch of the machine's mailbox; another epoch counts frames from zero."""
+    received: int = 0
+    """The number of frames that were received in that epoch."""
+    poll: Future[Any] | None = None
+    """The last poll, until it is answered."""
+    is_paused: bool = False
+    """True while it should send no frames, because their run is behind."""
+    is_silent: bool = False
+    """True if it, or a batch on it, was given up and it has not answered since."""
+
+    @property
+    def load(self) -> float:
+        """The number of batches for each slot, without those that wait for calls."""
+        working = 0
+        for batch in self.batches.values():
+            is_waiting = any(task.calls for task in batch.tasks.values())
+            working += not is_waiting
+        return working / self.size
+
+    def lost_batches(
+        self,
+        is_gone: bool,
+        since: float,
+    ) -> list[RemoteBatch]:
+        """Return the batches to give up: all if it is gone, or silent *since* then."""
+        batches = list(self.batches.values())
+        if is_gone:
+            return batches
+        if batches and self.last_seen < since:
+            # It gets no more tasks until it has answered a new poll.
+            self.last_seen = time.monotonic()
+            self.is_silent = True
+            self.poll = None
+            return batches
+        return [batch for batch in batches if batch.failure]
+
+
+class RemoteHosts(dict[str, RemoteHost]):
+    """The machines by address, and the decisions about them."""
+
+    def next_for(self, queue: TaskQueue) -> RemoteHost | None:
+        """Return the machine for the next tasks of *queue*; None if all are busy."""
+        candidates = [host for host in self.values() if not host.is_silent]
+        if not candidates:
+            return None
+        host = min(candidates, key=lambda host: host.load)
+        next_task = next(iter(queue))
+        limit = 2 if next_task.seconds <= _AHEAD else 1
+        return host if host.load < limit else None
+
+    def batch_size(self, queue: TaskQueue) -> int:
+        """Return the number of next tasks that keep one slot busy.
+
+        Some of the queue is left for the other slots.
+        """
+        slots = sum(host.size for host in self.values())
+        fair_share = queue.count // (2 * slots)
+        size = 0
+        seconds = 0.0
+        for task in queue:
+            seconds += task.seconds
+            limit = _BATCH_SECONDS if size < fair_share else _LEAST_SECONDS
+            if size and seconds > limit:
+                break
+            size += 1
+        return size
+
+    def lost(
+        self,
+        machines: Mapping[str, int] | None,
+        since: float,
+    ) -> list[RemoteBatch]:
+        """Update the machines from *machines*; return the batches to give up.
+
+        Args:
+            machines: The engine's machines and their sizes; None if the engine does
+                not answer, and no batch is given up.
+            since: The monotonic time since which a machine must have answered.
+        """
+        if machines is None:
+            return []
+        for address in machines.keys() - self.keys():
+            self[address] = RemoteHost(address, machines[address])
+        lost: list[RemoteBatch] = []
+        for host in list(self.values()):
+            is_gone = host.address not in machines
+            if is_gone:
+                del self[host.address]
+            lost += host.lost_batches(is_gone, since)
+        return lost
+
+
+class RemoteBatch:
+    """Tasks on a machine, in the role of the worker that has them."""
+
+    def __init__(
+        self,
+        id: int,
+        host: RemoteHost,
+        tasks: Sequence[InFlight],
+    ) -> None:
+        self.id = id
+        self.remote_host = host
+        self.tasks = dict(enumerate(tasks))
+        """The tasks that have not ended, by number."""
+        self.pid = 0
+        self.tail = ""
+        self.unwritten = Unwritten(nothing)
+        """The output of the tasks that has not been written yet."""
+        self.heard = 0.0
+        self.callers: set[int] = set()
+        """The numbers of tasks that made calls: they cannot start again elsewhere."""
+        self.failure: BaseException | None = None
+        """The error with which the engine has given it up."""
+        self.reader = self
+        self.buffers: Sequence[Any] = ()
+        """The large buffers of the frame that is being read."""
+
+    @property
+    def host(self) -> str:
+        """The machine's own name for itself."""
+        return self.remote_host.nodename
+
+    def open(self, ref: BufferRef) -> memoryview:
+        """Return a large buffer, to read and to write."""
+        view = memoryview(self.buffers[ref.segment]).cast("B")
+        if view.readonly:
+            return memoryview(bytearray(view))
+        return view
+
+    def sender_of(self, number: int) -> InFlight | None:
+        """Return the task that sent a frame with that *number*, if it still runs."""
+        return self.tasks.get(number)
+
+    def command(
+        self,
+        verb: str,
+        task: InFlight,
+        *arguments: Any,
+    ) -> None:
+        """Send the machine a command about *task* at the end of this turn."""
+        message = (verb, self.id, task.number, *arguments)
+        self.remote_host.commands.append(message)
+
+    def answer(
+        self,
+        task: InFlight,
+        request: int,
+        body: bytes,
+    ) -> None:
+        """Send *task* the answer to a request."""
+        self.command(
+            "answer",
+            task,
+            request,
+            body,
+        )
+
+    def unhold(self) -> None:
+        """Ask the machine for frames again, if it was paused."""
+        self.remote_host.is_paused = False
