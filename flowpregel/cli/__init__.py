@@ -1,8 +1,7 @@
-"""The command ``flowpregel``: runs flows, and looks after their stores, from a
-terminal.
+"""The command ``flowpregel``, which runs flows and maintains their stores.
 
-Imports of click and rich stay in this package; without them, or what the page needs,
-`main` says how to get them.
+Only this package imports click and rich. Without them, or without the packages that the
+page needs, `main` prints how to install them.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ import sys
 __all__ = ["main"]
 
 _EXTRAS = {"click": "cli", "rich": "cli", "starlette": "ui", "uvicorn": "ui"}
-"""What has to be installed for a command, and with which extra."""
+"""The packages that a command needs, and the extra that installs each."""
 
 
 def main() -> None:
     """Run the command with the arguments of this process, and exit with its code."""
     try:
-        from flowpregel.cli.app import app  # noqa: PLC0415 - an extra, perhaps not installed
+        from flowpregel.cli.app import app  # noqa: PLC0415 - needs the extra `cli`
 
         app(prog_name="flowpregel")
     except ModuleNotFoundError as error:

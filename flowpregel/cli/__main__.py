@@ -1,7 +1,7 @@
-"""``python -m flowpregel.cli``: the command, where its script is not on PATH."""
+"""The command as ``python -m flowpregel.cli``, for a script that is not on PATH."""
 
 from flowpregel.cli import main
 
-# worker processes import this file too, and are not to run it
+# Worker processes import this file too, and must not run the command.
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""What the commands take and print: common options, results, and exit codes.
+"""The common parts of commands: their options, their output, and their exit codes.
 
 Results go to stdout, everything else to stderr.
 """
@@ -24,52 +24,63 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COUNT = click.IntRange(min=1)
-_SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s?": 1}
-_DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
+_SECONDS = {
+    "w": 604_800,
+    "d": 86_400,
+    "h": 3_600,
+    "m": 60,
+    "s?": 1,
+}
+"""The seconds of each unit, by the pattern of the unit's name."""
+_UNIT_PATTERNS = [rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS]
+_DURATION = re.compile("".join(_UNIT_PATTERNS))
 _WIDEST = 1_000_000
-_USAGE = (
+"""The columns of an output that is no terminal: lines never break."""
+_USAGE_ERRORS = (
     errors.ConfigurationError,
     errors.EmptyInputError,
     errors.FlowMismatchError,
     errors.InputMismatchError,
     errors.UnknownInterruptError,
 )
-"""What is wrong with what was asked."""
+"""The errors of a request that cannot be met."""
 
 
-def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    """Return the seconds of an option's value, which is written as 3h50m, 7d, 90s or
-    90.
-    """
+def duration(
+    _: click.Context,
+    __: click.Parameter,
+    value: str | None,
+) -> float | None:
+    """Return the seconds of an option's value, such as 3h50m, 7d, 90s or 90."""
     if value is None:
         return None
-    found = _DURATION.fullmatch(value)
-    if not value or found is None:
+    match = _DURATION.fullmatch(value)
+    if not value or match is None:
         raise click.BadParameter(
             f"{value!r} is no duration: write 3h50m, 7d, 90s or 90"
         )
-    parts = zip(found.groups(), _SECONDS.values(), strict=True)
-    return sum(float(each or 0) * unit for each, unit in parts)
+    seconds = 0.0
+    for number, unit in zip(match.groups(), _SECONDS.values(), strict=True):
+        seconds += float(number or 0) * unit
+    return seconds
 
 
 class Code(IntEnum):
-    """How the command ended."""
+    """The exit code of the command."""
 
     OK = 0
     FAILED = 1
-    """The run failed, or a check did."""
+    """The run or a check failed."""
     USAGE = 2
-    """What was asked cannot be done: an unknown thread, a wrong input, no such flow."""
+    """The request cannot be met: an unknown thread, a wrong input, no such flow."""
     WAITING = 3
     """The run waits for an answer."""
     STORE = 4
     """The store cannot be used, is damaged, or its thread is in use."""
     AGAIN = 75
-    """It was told to end in time, and is to be run again; sysexits.h has it as
-    EX_TEMPFAIL.
-    """
+    """The command ended in time, and must be run again: EX_TEMPFAIL of sysexits.h."""
     STOPPED = 130
-    """Ctrl-C or ``cancel``; what had finished is kept."""
+    """Ctrl-C or ``cancel`` stopped the run; the results so far are stored."""
 
 
 STATUSES = {
@@ -79,16 +90,17 @@ STATUSES = {
     Code.STOPPED: "stopped",
     Code.AGAIN: "stopped",
 }
-"""How a run stands that ended with a code; of those of one status the last is for a run
-that was only looked at.
-"""
+"""The status of a run that ended with a code. Of codes with the same status, the last
+one is the code for a run that another process has."""
 
 
-def code_of(error: BaseException) -> Code:
+def exit_code_of(error: BaseException) -> Code:
     """Return the exit code for *error*."""
     if isinstance(error, errors.StoreError):
         return Code.STORE
-    return Code.USAGE if isinstance(error, _USAGE) else Code.FAILED
+    if isinstance(error, _USAGE_ERRORS):
+        return Code.USAGE
+    return Code.FAILED
 
 
 # ---------------------------------------------------------------- options
@@ -104,53 +116,67 @@ _STORE = click.Option(
 
 
 def _flag(name: str, text: str) -> click.Option:
-    """Make an option that is asked for with `is_asked`, wherever it matters."""
+    """Make an option that a function reads with `has_flag`, wherever it is needed."""
+
+    def record(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        """Record whether the command line has the flag."""
+        ctx.meta[f"flowpregel {name}"] = value
+
     return click.Option(
         [name],
         is_flag=True,
         expose_value=False,
-        callback=lambda ctx, _, value: ctx.meta.update({f"flowpregel {name}": value}),
+        callback=record,
         help=text,
     )
 
 
 INTERNALS = _flag(
-    "--internals", "Show the engine's own channels and steps too, by their names."
+    "--internals",
+    "Show the engine's own channels and steps too, by their names.",
 )
 TRUST = _flag(
-    "--trust", "Open a store that others own or may write, or that has another key."
+    "--trust",
+    "Open a store that others own or may write, or that has another key.",
 )
-AS_JSON = _flag("--json", "Print JSON, for programs.")
+AS_JSON = _flag(
+    "--json",
+    "Print JSON, for programs.",
+)
 
 
-def is_asked(name: str) -> bool:
-    """Return whether the command was called with a flag, such as ``--trust``."""
+def has_flag(name: str) -> bool:
+    """Return whether the command line has a flag, such as ``--trust``."""
     context = click.get_current_context(silent=True)
-    return context is not None and bool(context.meta.get(f"flowpregel {name}"))
+    if context is None:
+        return False
+    return bool(context.meta.get(f"flowpregel {name}"))
 
 
-def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command with *more* options and those of every command.
+CommandMaker = Callable[[Callable[..., Any]], click.Command]
+"""A decorator that makes a command of a function."""
 
-    These are ``--store``, ``--trust`` and ``--json``.
-    """
+
+def store_command(name: str, *options: click.Option) -> CommandMaker:
+    """Make a command with ``--store``, ``--trust``, ``--json`` and *options*."""
 
     def make(function: Callable[..., Any]) -> click.Command:
-        command = click.command(function)
-        command.params += [*more, _STORE, TRUST, AS_JSON]
+        """Make the command that calls *function*."""
+        command = click.command(name)(function)
+        command.params += [*options, _STORE, TRUST, AS_JSON]
         return command
 
     return make
 
 
-def thread_command(
-    *more: click.Option,
-) -> Callable[[Callable[..., Any]], click.Command]:
+def thread_command(name: str, *options: click.Option) -> CommandMaker:
     """Make a command as `store_command` does, whose first argument is a thread."""
 
     def make(function: Callable[..., Any]) -> click.Command:
-        command = store_command(*more)(function)
-        command.params.insert(0, click.Argument(["thread"]))
+        """Make the command that calls *function*."""
+        command = store_command(name, *options)(function)
+        thread = click.Argument(["thread"])
+        command.params.insert(0, thread)
         return command
 
     return make
@@ -160,85 +186,113 @@ def thread_command(
 
 
 def print_json(value: Any) -> None:
-    """Print *value*, which JSON has, in one line."""
-    click.echo(json.dumps(value, ensure_ascii=True))
+    """Print *value*, of types that JSON has, in one line."""
+    text = json.dumps(value, ensure_ascii=True)
+    click.echo(text)
 
 
 def note(text: str) -> None:
-    """Print a line that is no result."""
+    """Print a line to stderr."""
     click.echo(printable(text), err=True)
 
 
 def print_result(value: Any, *parts: str | Table) -> None:
-    """Print a result: *value* if JSON was asked for, otherwise *parts*, texts and
-    tables.
-    """
-    if is_asked("--json"):
+    """Print a result: *value* with ``--json``, otherwise *parts*, texts and tables."""
+    if has_flag("--json"):
         print_json(value)
         return
     for part in parts:
         if isinstance(part, str):
             click.echo(printable(part))
-            continue
-        terminal = rich_console()
-        with terminal.capture() as captured:
-            terminal.print(part)
-        for line in captured.get().splitlines():
-            click.echo(line.rstrip())
+        else:
+            _print_table(part)
+
+
+def _print_table(table: Table) -> None:
+    """Print a table without the spaces that rich leaves at the ends of lines."""
+    terminal = rich_console()
+    with terminal.capture() as captured:
+        terminal.print(table)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
-    """Print *rows* as JSON, or the *columns* of them that are for people."""
-    cells = [[row[key] for key in columns] for row in rows]
-    heads = [key.removesuffix("_id").upper() for key in columns]
-    print_result(rows, table(heads, cells))
+    """Print *rows* as JSON, or those of their *columns* that are for people."""
+    cells = [[row[column] for column in columns] for row in rows]
+    titles = [column.removesuffix("_id").upper() for column in columns]
+    print_result(rows, make_table(titles, cells))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Return *rows*: fitted to a terminal, or whole lines elsewhere; without *columns*
-    no heads.
+def make_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+) -> Table:
+    """Return a table of *rows*, fitted to a terminal; elsewhere its lines never break.
+
+    Args:
+        columns: The titles; if it is empty, the table has no line of titles.
+        rows: The cells of each row.
     """
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    shown = Table(*columns, box=None, pad_edge=False, show_header=bool(columns))
+    table = Table(
+        *columns,
+        box=None,
+        pad_edge=False,
+        show_header=bool(columns),
+    )
     for row in rows:
-        shown.add_row(*(Text(in_one_line(_cell(value))) for value in row))
-    return shown
+        texts = [in_one_line(_cell_text(value)) for value in row]
+        table.add_row(*map(Text, texts))
+    return table
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    return "" if value is None else str(value)
+    return str(value)
 
 
 def aligned(pairs: Mapping[str, Any]) -> Table:
-    """Return names and values, aligned, without those that are None."""
-    there = {name: value for name, value in pairs.items() if value is not None}
-    return table(
-        (), [(k, v if isinstance(v, str) else one_line(v)) for k, v in there.items()]
-    )
+    """Return names and values, aligned, without the values that are None."""
+    rows: list[tuple[str, str]] = []
+    for name, value in pairs.items():
+        if isinstance(value, str):
+            rows.append((name, value))
+        elif value is not None:
+            rows.append((name, one_line(value)))
+    return make_table((), rows)
 
 
 def rich_console(*, stderr: bool = False) -> Console:
-    """Return rich's console, which breaks lines on terminals only and takes texts as
-    they are.
+    """Return a console of rich that breaks lines only on a terminal.
+
+    It prints texts literally: without markup, highlighting or emoji.
     """
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
 
-    width = None if (sys.stderr if stderr else sys.stdout).isatty() else _WIDEST
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _WIDEST
     return Console(
-        stderr=stderr, width=width, markup=False, highlight=False, emoji=False
+        stderr=stderr,
+        width=width,
+        markup=False,
+        highlight=False,
+        emoji=False,
     )
 
 
-def time_of(nanoseconds: int) -> str:
+def utc_text(nanoseconds: int) -> str:
     """Return a moment as ISO 8601 text in UTC, to the second."""
-    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def size_of(count: int) -> str:
+def size_text(count: int) -> str:
     """Return a number of bytes for people."""
     from rich.filesize import decimal  # noqa: PLC0415 - keeps --help fast
 

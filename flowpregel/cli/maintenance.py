@@ -1,5 +1,6 @@
-"""The commands that look after a store: fork, rm, gc, rename, verify, backup, encrypt,
-doctor.
+"""The commands that maintain a store.
+
+These are: fork, rm, gc, rename, verify, backup, encrypt, doctor.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from flowpregel.policies import bytes_of
 from flowpregel.watching.inert import InertCodec
 
 _AGE = "Keep what is younger: 90s, 30m, 12h, 7d, 4w."
-_NEEDED = ("flowpregel", "cloudpickle", "lmdb", "loky", "structlog")
+_NEEDED = (
+    "flowpregel",
+    "cloudpickle",
+    "lmdb",
+    "loky",
+    "structlog",
+)
 _EXTRAS = (
     "click",
     "rich",
@@ -38,15 +45,20 @@ _LEAST_SHM = 64 << 20
 _LEAST_DISK = 256 << 20
 
 
-@console.thread_command()
+@console.thread_command("fork")
 @click.argument("new_thread")
 @click.option(
-    "--at", "checkpoint", metavar="CHECKPOINT", help="Go on from this checkpoint."
+    "--at",
+    "checkpoint",
+    metavar="CHECKPOINT",
+    help="Go on from this checkpoint.",
 )
 @click.option(
-    "--flow", metavar="MODULE:FLOW", help="With --at; by default the recorded one."
+    "--flow",
+    metavar="MODULE:FLOW",
+    help="With --at; by default the recorded one.",
 )
-def fork(
+def fork_command(
     thread: str,
     new_thread: str,
     checkpoint: str | None,
@@ -55,290 +67,357 @@ def fork(
 ) -> None:
     """Copy a thread, with its history, to NEW_THREAD.
 
-    With --at, what the copy does next is what came after that checkpoint.
+    With --at, the copy resumes after that checkpoint.
     """
-    app = None if checkpoint is None else targets.flow_of(thread, flow, store)
-    with targets.writing(store) as saver:
-        start = targets.find_checkpoint(saver, thread, checkpoint).checkpoint
-        labels = {k: v for k, v in start.metadata.items() if k in (FLOW, FOLDER)}
+    app = None
+    if checkpoint is not None:
+        app = targets.flow_of_thread(thread, flow, store)
+    with targets.open_to_write(store) as saver:
+        source = targets.find_checkpoint(saver, thread, checkpoint).checkpoint
         saver.copy_thread(thread, new_thread)
         if app is not None:
+            labels: dict[str, Any] = {}
+            for label in (FLOW, FOLDER):
+                if label in source.metadata:
+                    labels[label] = source.metadata[label]
             app.copy({"checkpointer": saver}).update_state(
                 thread_id=new_thread,
-                checkpoint_id=start.id,
+                checkpoint_id=source.id,
                 as_node="__copy__",
                 metadata=labels,
             )
-        made = targets.newest(saver, new_thread).checkpoint
-    where = f"step {made.step}" if made.step >= 0 else "its input"
+        newest = targets.newest_checkpoint(saver, new_thread).checkpoint
+    position = f"step {newest.step}" if newest.step >= 0 else "its input"
     console.print_result(
-        {"thread_id": new_thread, "checkpoint": made.id, "step": made.step},
-        f"thread {new_thread} stands at {where}, checkpoint {made.id}",
+        {
+            "thread_id": new_thread,
+            "checkpoint": newest.id,
+            "step": newest.step,
+        },
+        f"thread {new_thread} stands at {position}, checkpoint {newest.id}",
     )
 
 
-@console.store_command()
+@console.store_command("rm")
 @click.argument("threads", metavar="THREAD...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
+def rm_command(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
     """Delete threads, with all their history.
 
-    A thread that a run holds is refused; none is deleted if one is not there.
+    A thread that a run holds is refused. If one thread does not exist, none is deleted.
     """
     names = ", ".join(threads)
-    with targets.writing(store) as saver:
+    with targets.open_to_write(store) as saver:
         for thread in threads:
-            targets.newest(saver, thread)
+            targets.newest_checkpoint(saver, thread)
         if not yes:
             if not sys.stdin.isatty():
                 raise ConfigurationError(
                     "nobody can be asked here: pass --yes to delete"
                 )
-            click.confirm(f"Delete {names} from {saver.path}?", abort=True, err=True)
+            click.confirm(
+                f"Delete {names} from {saver.path}?",
+                abort=True,
+                err=True,
+            )
         for thread in threads:
             with held(), saver.lease(thread):
                 saver.delete_thread(thread)
-    console.print_result({"deleted": [*threads]}, f"deleted: {names}")
+    console.print_result({"deleted": list(threads)}, f"deleted: {names}")
 
 
-@console.store_command()
+@console.store_command("gc")
 @click.argument("threads", metavar="[THREAD]...", nargs=-1)
 @click.option(
-    "--keep-last", type=console.COUNT, metavar="N", help="Keep N checkpoints."
+    "--keep-last",
+    type=console.COUNT,
+    metavar="N",
+    help="Keep N checkpoints.",
 )
-@click.option("--max-age", metavar="AGE", callback=console.duration, help=_AGE)
 @click.option(
-    "--max-bytes", metavar="SIZE", help="Keep this much of a thread: 500k, 10M, 1G."
+    "--max-age",
+    metavar="AGE",
+    callback=console.duration,
+    help=_AGE,
 )
 @click.option(
-    "--compact", is_flag=True, help="Make the file smaller too; nobody may use it."
+    "--max-bytes",
+    metavar="SIZE",
+    help="Keep this much of a thread: 500k, 10M, 1G.",
 )
-def gc(
+@click.option(
+    "--compact",
+    is_flag=True,
+    help="Make the file smaller too; no other process may use it.",
+)
+def gc_command(
     threads: tuple[str, ...],
     compact: bool,
     store: str | None,
     max_bytes: str | None,
     **bounds: Any,
 ) -> None:
-    """Drop history that is not to be kept.
+    """Drop old history of the threads, or of all threads.
 
-    It is that of the threads named, or of all. A checkpoint that is over any of the
-    bounds is dropped. The newest of a thread, those that wait for an answer and those
-    that are pinned stay.
+    A checkpoint that is over any of the bounds is dropped. The newest of a thread,
+    those that wait for an answer and those that are pinned stay.
     """
-    from flowpregel.checkpoint.lmdb import Retention  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.checkpoint.lmdb import Retention  # noqa: PLC0415 - fast --help
 
-    retention = Retention(
-        max_bytes=None if max_bytes is None else bytes_of(max_bytes), **bounds
-    )
-    if retention == Retention() and not compact:
+    size = None if max_bytes is None else bytes_of(max_bytes)
+    retention = Retention(max_bytes=size, **bounds)
+    has_bounds = retention != Retention()
+    if not has_bounds and not compact:
         raise ConfigurationError(
-            "say what to keep: --keep-last, --max-age or --max-bytes; or --compact "
-            "alone"
+            "say what to keep: --keep-last, --max-age or --max-bytes; "
+            "or --compact alone"
         )
-    with targets.writing(store) as saver:
+    dropped = 0
+    with targets.open_to_write(store) as saver:
         for thread in threads:
-            targets.newest(saver, thread)
-        dropped = (
-            0 if retention == Retention() else saver.sweep(retention, threads or None)
-        )
+            targets.newest_checkpoint(saver, thread)
+        if has_bounds:
+            dropped = saver.sweep(retention, threads or None)
         if compact:
             saver.compact()
-        left = saver.size()
+        store_size = saver.size()
+    size_text = console.size_text(store_size)
     console.print_result(
-        {"dropped": dropped, "bytes": left},
-        f"dropped {dropped:,} checkpoints; the store takes up {console.size_of(left)}",
+        {"dropped": dropped, "bytes": store_size},
+        f"dropped {dropped:,} checkpoints; the store takes up {size_text}",
     )
 
 
-@click.command
+@click.command("rename")
 @click.argument("old")
 @click.argument("new")
 @click.argument("store", envvar="FLOWPREGEL_STORE")
 @click.option(
-    "--unchecked", is_flag=True, help="Do not import NEW and OLD to check them."
+    "--unchecked",
+    is_flag=True,
+    help="Do not import NEW and OLD to check them.",
 )
-def rename(old: str, new: str, store: str, unchecked: bool) -> None:
-    """Let recorded values find a class, a function or a module that was moved or
-    renamed.
+def rename_command(old: str, new: str, store: str, unchecked: bool) -> None:
+    """Let recorded values find a class, function or module that was moved or renamed.
 
-    OLD and NEW are full names, such as mypkg.old.C. The name is kept in the store; no
-    value is written anew. A program that has the store open sees it when it opens it
-    again.
+    OLD and NEW are full names, such as mypkg.old.C. The store records the new name; no
+    value is written again. A program that has the store open uses the new name when it
+    opens the store again.
     """
     if not unchecked:
         _check_names(old, new)
-    with targets.writing(store) as saver:
+    with targets.open_to_write(store) as saver:
         saver.rename(old, new)
     console.print_result({"old": old, "new": new}, f"renamed: {old} is {new}")
 
 
-rename.params += [console.TRUST, console.AS_JSON]
+rename_command.params += [console.TRUST, console.AS_JSON]
 
 
 def _check_names(old: str, new: str) -> None:
-    """Refuse a new name under which nothing is found, and an old one that is in use."""
-    if (folder := os.getcwd()) not in sys.path:
+    """Refuse a new name that cannot be imported, and an old one that is in use."""
+    folder = os.getcwd()
+    if folder not in sys.path:
         sys.path.insert(0, folder)
-    found, former = importable(new), importable(old)
-    if found is None:
+    new_value = importable(new)
+    old_value = importable(old)
+    if new_value is None:
         raise ConfigurationError(
             f"{new} cannot be imported here: check the name, or pass --unchecked"
         )
-    if former is not None and former is not found:
+    if old_value is not None and old_value is not new_value:
         raise ConfigurationError(
-            f"there is still a {old}, which is not {new}: what values mean by it could "
-            "not be "
-            "told; give it another name first, or pass StoreOptions(renamed=...) in "
-            "the program"
+            f"there is still a {old}, which is not {new}: "
+            "what values mean by it could not be told; "
+            "give it another name first, or pass StoreOptions(renamed=...) "
+            "in the program"
         )
 
 
-@console.store_command()
-def verify(store: str | None) -> console.Code:
+@console.store_command("verify")
+def verify_command(store: str | None) -> console.Code:
     """Read everything in a store, and list what is damaged.
 
-    Nothing is decoded. In a folder that can be written, the pages of the file
-    are checked too, and writers wait meanwhile.
+    Nothing is decoded. In a folder that can be written, the pages of the file are
+    checked too, and writers have to wait.
     """
-    # Nobody may write while the pages are checked, which only a writer can ensure.
-    can_write = os.access(targets.existing(store), os.W_OK)
-    with (
-        targets.writing(store, InertCodec())
-        if can_write
-        else targets.reading(store) as saver
-    ):
-        found = saver.verify()
-    what = "all is well" if found.ok else f"{len(found.problems)} problems"
+    # No process may write while the pages are checked, which only a writer can ensure.
+    can_write = os.access(targets.existing_store(store), os.W_OK)
+    if can_write:
+        opened_store = targets.open_to_write(store, InertCodec())
+    else:
+        opened_store = targets.open_to_read(store)
+    with opened_store as saver:
+        verification = saver.verify()
+    problems = list(verification.problems)
+    verdict = "all is well" if verification.ok else f"{len(problems)} problems"
+    lines = [*problems, f"{verification.records:,} records read: {verdict}"]
     console.print_result(
-        {"ok": found.ok, "records": found.records, "problems": [*found.problems]},
-        "\n".join([*found.problems, f"{found.records:,} records read: {what}"]),
+        {
+            "ok": verification.ok,
+            "records": verification.records,
+            "problems": problems,
+        },
+        "\n".join(lines),
     )
-    return console.Code.OK if found.ok else console.Code.STORE
+    return console.Code.OK if verification.ok else console.Code.STORE
 
 
-@console.store_command()
+@console.store_command("backup")
 @click.argument("path")
-def backup(path: str, store: str | None) -> None:
+def backup_command(path: str, store: str | None) -> None:
     """Copy a store, which may be in use, into the new folder PATH."""
-    with targets.reading(store) as saver:
+    with targets.open_to_read(store) as saver:
         saver.backup(path)
     console.print_result({"path": os.path.realpath(path)}, f"copied to {path}")
 
 
-@console.store_command()
+@console.store_command("encrypt")
 @click.argument("file", metavar="[KEYFILE]", required=False)
 @click.option("--off", is_flag=True, help="Decrypt it.")
-def encrypt(file: str | None, off: bool, store: str | None) -> None:
+def encrypt_command(file: str | None, off: bool, store: str | None) -> None:
     """Encrypt all of a store, change its key, or decrypt it.
 
     The key is that in KEYFILE; --off decrypts. The file holds 16, 24 or 32 random
     bytes. If the store is encrypted now, its key is in the file that
-    FLOWPREGEL_ENCRYPTION_KEY_FILE names. Nobody may use it meanwhile, and there must
-    be room for a second file.
+    FLOWPREGEL_ENCRYPTION_KEY_FILE names. No other process may use the store at the same
+    time, and there must be room for a second file.
     """
     if (file is None) is not off:
         raise ConfigurationError("give either the file of the new key, or --off")
-    key = None if file is None else targets.key_in(file)
-    with targets.writing(store) as saver:
+    key = None if file is None else targets.read_key(file)
+    with targets.open_to_write(store) as saver:
         saver.change_keys(encryption_key=key)
-    text = (
-        "decrypted" if off else f"encrypted; from now on set {targets.KEY_FILE}={file}"
-    )
+    if off:
+        text = "decrypted"
+    else:
+        text = f"encrypted; from now on set {targets.KEY_FILE}={file}"
     console.print_result({"encrypted": not off}, text)
 
 
-@console.store_command()
-def doctor(store: str | None) -> console.Code:
+# ---------------------------------------------------------------- doctor
+
+
+@console.store_command("doctor")
+def doctor_command(store: str | None) -> console.Code:
     """Check this machine, and a store's folder if one is named.
 
-    Exits with 0 if all is well, 4 if the store's folder is not, 1 if anything
-    else is not.
+    Exits with 0 if all is well, 4 if the store's folder is not, 1 if anything else is
+    not.
     """
-    of_machine = [*check_machine()]
-    of_store = [] if store is None else [*check_store(store)]
-    rows = [*of_machine, *of_store]
-    shown = [(row["check"], "ok" if row["ok"] else "BAD", row["found"]) for row in rows]
-    console.print_result(rows, console.table(("CHECK", "", "FOUND"), shown))
-    if not all(row["ok"] for row in of_store):
+    machine_checks = list(_checks_of_machine())
+    store_checks = [] if store is None else list(_checks_of_store(store))
+    checks = machine_checks + store_checks
+    rows: list[tuple[str, str, str]] = []
+    for check in checks:
+        verdict = "ok" if check["ok"] else "BAD"
+        rows.append((check["check"], verdict, check["found"]))
+    console.print_result(checks, console.make_table(("CHECK", "", "FOUND"), rows))
+    if not all(check["ok"] for check in store_checks):
         return console.Code.STORE
-    return (
-        console.Code.OK if all(row["ok"] for row in of_machine) else console.Code.FAILED
-    )
+    if not all(check["ok"] for check in machine_checks):
+        return console.Code.FAILED
+    return console.Code.OK
 
 
-def check_machine() -> Iterator[dict[str, Any]]:
+def _checks_of_machine() -> Iterator[dict[str, Any]]:
     """Check Python, the packages, the cores and the shared memory."""
+    implementation = platform.python_implementation()
+    version = platform.python_version()
+    yield _finding(
+        "python",
+        sys.version_info >= (3, 11),
+        f"{implementation} {version} on {sys.platform}",
+    )
+    yield from _checks_of_packages()
+    total = os.cpu_count() or 1
+    usable = total
+    if hasattr(os, "sched_getaffinity"):
+        usable = len(os.sched_getaffinity(0))
+    yield _finding("cores", True, f"{usable} of {total} usable by this process")
+    if sys.platform == "linux":
+        if os.access(_SHM, os.W_OK):
+            yield _check_free_space(_SHM, _SHM, _LEAST_SHM)
+        else:
+            yield _finding(
+                _SHM, False, "cannot be written: big arrays go through pipes"
+            )
+
+
+def _checks_of_packages() -> Iterator[dict[str, Any]]:
+    """Check the needed packages, and list the extra ones."""
     from importlib import metadata  # noqa: PLC0415 - keeps --help fast
 
-    python = (
-        f"{platform.python_implementation()} {platform.python_version()} on "
-        f"{sys.platform}"
-    )
-    yield _row("python", sys.version_info >= (3, 11), python)
-    there = {each.name: each.version for each in metadata.distributions()}
+    versions: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        versions[distribution.name] = distribution.version
     for name in _NEEDED:
-        found = there.get(name, "is not installed: pip install flowpregel")
-        yield _row(name, name in there, found)
-    extras = [f"{name} {there[name]}" for name in _EXTRAS if name in there]
-    yield _row("extras", True, ", ".join(extras) or "none")
-    total = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
-    yield _row("cores", True, f"{usable} of {total} usable by this process")
-    if sys.platform == "linux" and os.access(_SHM, os.W_OK):
-        yield _free(_SHM, _SHM, _LEAST_SHM)
-    elif sys.platform == "linux":
-        yield _row(_SHM, False, "cannot be written: big arrays go through pipes")
+        version = versions.get(name, "is not installed: pip install flowpregel")
+        yield _finding(name, name in versions, version)
+    extras = [f"{name} {versions[name]}" for name in _EXTRAS if name in versions]
+    yield _finding("extras", True, ", ".join(extras) or "none")
 
 
-def check_store(path: str) -> Iterator[dict[str, Any]]:
-    """Check the folder of a store, or the one it would be made in, and whether it
-    opens.
-    """
+def _checks_of_store(path: str) -> Iterator[dict[str, Any]]:
+    """Check a store, and its folder or the folder in which it would be made."""
     from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
     from flowpregel._lmdb.file_systems import file_system  # noqa: PLC0415 - as above
 
     if is_url(path):
-        yield _opening(path)
+        yield _check_opens(path)
         return
-    place = real = os.path.realpath(path)
-    while not os.path.isdir(place):
-        place = os.path.dirname(place)
-    yield _opening(real)
+    real_path = os.path.realpath(path)
+    yield _check_opens(real_path)
+    folder = real_path
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
     try:
-        files.refuse_network(place)
-        yield _row("store's file system", True, file_system(place) or "unknown")
+        files.refuse_network(folder)
+        name = file_system(folder) or "unknown"
+        yield _finding("store's file system", True, name)
     except StoreError as error:
-        yield _row("store's file system", False, str(error))
-    yield _free("store's disk", place, _LEAST_DISK)
-    writable = os.access(place, os.W_OK)
-    yield _row(
-        "store's rights", writable, "writable" if writable else f"{place} is read-only"
-    )
-    if place == real:
-        mode = os.stat(real).st_mode & 0o777
-        advice = ": others may look into it; chmod 700 it" if mode & 0o077 else ""
-        yield _row("store's mode", not advice, f"mode {mode:o}{advice}")
+        yield _finding("store's file system", False, str(error))
+    yield _check_free_space("store's disk", folder, _LEAST_DISK)
+    is_writable = os.access(folder, os.W_OK)
+    rights = "writable" if is_writable else f"{folder} is read-only"
+    yield _finding("store's rights", is_writable, rights)
+    if folder == real_path:
+        yield _check_mode(real_path)
 
 
-def _row(check: str, ok: bool, found: str) -> dict[str, Any]:
-    return {"check": check, "ok": ok, "found": found}
+def _finding(check: str, ok: bool, text: str) -> dict[str, Any]:
+    return {
+        "check": check,
+        "ok": ok,
+        "found": text,
+    }
 
 
-def _free(check: str, place: str, least: int) -> dict[str, Any]:
-    free = shutil.disk_usage(place).free
-    return _row(check, free >= least, f"{console.size_of(free)} free")
+def _check_free_space(check: str, folder: str, least: int) -> dict[str, Any]:
+    free = shutil.disk_usage(folder).free
+    return _finding(check, free >= least, f"{console.size_text(free)} free")
 
 
-def _opening(path: str) -> dict[str, Any]:
+def _check_mode(folder: str) -> dict[str, Any]:
+    """Check that no other user may read a store."""
+    mode = os.stat(folder).st_mode & 0o777
+    is_private = not mode & 0o077
+    finding = f"mode {mode:o}"
+    if not is_private:
+        finding += ": others may look into it; chmod 700 it"
+    return _finding("store's mode", is_private, finding)
+
+
+def _check_opens(path: str) -> dict[str, Any]:
+    """Check that a store can be opened, if it exists."""
     from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
 
     try:
         if not is_url(path) and not files.exists(files.real_path(path)):
-            return _row("store", True, f"none at {path} yet")
-        with targets.reading(path) as saver:
-            return _row(
-                "store", True, f"{saver.path} opens, {console.size_of(saver.size())}"
-            )
+            return _finding("store", True, f"none at {path} yet")
+        with targets.open_to_read(path) as saver:
+            size_text = console.size_text(saver.size())
+            finding = f"{saver.path} opens, {size_text}"
     except FlowPregelError as error:
-        return _row("store", False, str(error))
+        return _finding("store", False, str(error))
+    return _finding("store", True, finding)

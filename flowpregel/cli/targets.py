@@ -1,6 +1,4 @@
-"""The flow, the store, the checkpoint and the run that the arguments of a command
-name.
-"""
+"""The flow, store, checkpoint and run that the arguments of a command name."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from types import ModuleType
@@ -19,7 +17,7 @@ from flowpregel._lmdb.codec import Codec
 from flowpregel._urls import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.checkpoint.work import Work, work_of
-from flowpregel.cli.console import is_asked
+from flowpregel.cli.console import has_flag
 from flowpregel.errors import ConfigurationError, StoreError
 from flowpregel.watching.inert import InertCodec
 
@@ -40,168 +38,241 @@ def load_flow(name: str, folder: str = "") -> Pregel:
     """Import the flow named ``package.module:flow`` or ``path/to/file.py:flow``.
 
     Args:
-        name: Its name: of the variable, or of its function.
-        folder: Where its module is, if that is known; otherwise the working folder.
+        name: The module and the name of the variable, or of the flow's function.
+        folder: The folder of the module, if it is known; otherwise the working folder.
 
     Raises:
-        ConfigurationError: There is none; the message lists those that exist.
+        ConfigurationError: There is no such flow; the message lists those that exist.
     """
-    from flowpregel.pregel.naming import folder_of, labels_of  # noqa: PLC0415 - as above
+    from flowpregel.pregel.naming import folder_of, labels_of  # noqa: PLC0415
     from flowpregel.pregel.pregel import Pregel  # noqa: PLC0415 - keeps --help fast
 
-    where, _, attribute = name.rpartition(":")
-    if not where or not attribute:
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute:
         raise ConfigurationError(
-            f"{name!r} names no flow: write MODULE:FLOW, such as jobs.census:count, or "
-            "FILE.py:FLOW"
+            f"{name!r} names no flow: write MODULE:FLOW, such as jobs.census:count, "
+            "or FILE.py:FLOW"
         )
-    module = _module(where, folder)
-    found: Any = module
+    module = _import(module_name, folder)
+    value: Any = module
     for part in attribute.split("."):
-        found = getattr(found, part, None)
+        value = getattr(value, part, None)
     flows = {
-        key: value for key, value in vars(module).items() if isinstance(value, Pregel)
+        variable: candidate
+        for variable, candidate in vars(module).items()
+        if isinstance(candidate, Pregel)
     }
-    full = f"{module.__name__}:{attribute}"
-    if not isinstance(found, Pregel):
-        owners = [each for each in flows.values() if each.once and each.once.owns(full)]
-        found = owners[0] if owners else found
-    if isinstance(found, Pregel):
-        if found.once is not None:
-            return found
-        labels = labels_of(full, folder_of(module.__name__, module.__file__))
-        return found.with_config(metadata=labels)
-    kind = type(found).__name__
-    if found is not None and hasattr(found, "compile"):
-        raise ConfigurationError(
+    full_name = f"{module.__name__}:{attribute}"
+    if isinstance(value, Pregel):
+        flow: Pregel | None = value
+    else:
+        flow = _flow_of_function(full_name, flows.values())
+    if flow is None:
+        raise _not_a_flow(name, value, flows)
+    if flow.once is not None:
+        return flow
+    labels = labels_of(full_name, folder_of(module.__name__, module.__file__))
+    return flow.with_config(metadata=labels)
+
+
+def _flow_of_function(full_name: str, flows: Iterable[Pregel]) -> Pregel | None:
+    """Return the flow whose function has this full name, or None."""
+    for flow in flows:
+        if flow.once and flow.once.owns(full_name):
+            return flow
+    return None
+
+
+def _not_a_flow(
+    name: str,
+    value: Any,
+    flows: Mapping[str, Pregel],
+) -> ConfigurationError:
+    """Return the error for a name that stands for *value*, which is no flow.
+
+    Args:
+        name: The module and the name, as the command line has it.
+        value: The value with this name; None: there is none.
+        flows: The flows of the module, by the names of their variables.
+    """
+    kind = type(value).__name__
+    if value is not None and hasattr(value, "compile"):
+        return ConfigurationError(
             f"{name!r} is a {kind} that is not compiled: name what .compile() returns"
         )
-    what = "is not there" if found is None else f"is a {kind}, not a flow"
-    raise ConfigurationError(
-        f"{name!r} {what}; the flows of {where} are: {', '.join(flows) or '(none)'}"
+    problem = "is not there" if value is None else f"is a {kind}, not a flow"
+    module_name = name.rpartition(":")[0]
+    names = ", ".join(flows) or "(none)"
+    return ConfigurationError(
+        f"{name!r} {problem}; the flows of {module_name} are: {names}"
     )
 
 
-def _module(where: str, folder: str = "") -> ModuleType:
+def _import(name: str, folder: str = "") -> ModuleType:
     """Import a module, or raise `ConfigurationError`.
 
     Args:
-        where: Its name or its file.
-        folder: Where it is to be, if it is named by its name and that is known.
+        name: The name of the module, or its file.
+        folder: The folder of a module with this name, if it is known.
     """
-    name, place = where, folder if os.path.isdir(folder) else os.getcwd()
-    if where.endswith(".py") or os.sep in where:
-        path = os.path.realpath(where)
+    if name.endswith(".py") or os.sep in name:
+        path = os.path.realpath(name)
         if not os.path.isfile(path):
-            raise ConfigurationError(f"there is no file {where}")
-        place, file = os.path.split(path)
-        name = file.removesuffix(".py")
-    if place not in sys.path:
-        sys.path.insert(0, place)  # worker processes get the same path
+            raise ConfigurationError(f"there is no file {name}")
+        folder, file = os.path.split(path)
+        module_name = file.removesuffix(".py")
+    else:
+        module_name = name
+        if not os.path.isdir(folder):
+            folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # worker processes get the same path
     try:
-        module = importlib.import_module(name)
+        module = importlib.import_module(module_name)
     except Exception as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == name
-        why = (
-            "there is no such module" if missing else f"{type(error).__name__}: {error}"
-        )
-        raise ConfigurationError(f"{where} cannot be imported: {why}") from error
-    top = name.partition(".")[0]
-    meant = PathFinder.find_spec(top, [place])
-    loaded = getattr(sys.modules[top], "__file__", None) or "Python itself"
-    if (
-        meant
-        and meant.origin
-        and os.path.realpath(meant.origin) != os.path.realpath(loaded)
-    ):
-        raise ConfigurationError(
-            f"{meant.origin} cannot be imported: there is a module {top!r} already, of "
-            f"{loaded}"
-        )
+        problem = f"{type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and error.name == module_name:
+            problem = "there is no such module"
+        raise ConfigurationError(f"{name} cannot be imported: {problem}") from error
+    _refuse_other_module(module_name.partition(".")[0], folder)
     return module
+
+
+def _refuse_other_module(name: str, folder: str) -> None:
+    """Raise an error if the imported top-level module is not the one in *folder*."""
+    spec = PathFinder.find_spec(name, [folder])
+    if spec is None or not spec.origin:
+        return
+    loaded = getattr(sys.modules[name], "__file__", None) or "Python itself"
+    if os.path.realpath(spec.origin) != os.path.realpath(loaded):
+        raise ConfigurationError(
+            f"{spec.origin} cannot be imported: "
+            f"there is a module {name!r} already, of {loaded}"
+        )
 
 
 @contextmanager
 def flow_on(flow: Pregel, store: str | None) -> Iterator[Pregel]:
-    """Give a flow on the store at *store*, or on its own if that is None."""
+    """Give a flow on the store at *store*; None: on its own checkpointer."""
     if store is None:
         yield flow
         return
-    with opened(store) as saver:
+    with open_saver(store) as saver:
         yield flow.copy({"checkpointer": saver})
 
 
-def flow_of(thread_id: str, flow: str | None, store: str | None) -> Pregel:
-    """Import a thread's flow: *flow*, or the one that its run recorded.
+def flow_of_thread(
+    thread_id: str,
+    flow: str | None,
+    store: str | None,
+) -> Pregel:
+    """Import a thread's flow: *flow*, or the flow that the thread's run recorded.
 
     Raises:
-        ConfigurationError: Its run records none: it is of a graph that no module has.
+        ConfigurationError: The run recorded none: its graph is no variable of a module.
     """
     if flow is not None:
         if store is not None:
-            existing(store)
+            existing_store(store)
         return load_flow(flow)
-    with reading(store) as saver:
-        saved = newest(saver, thread_id)
-    # Closed again: the program may open the same store to write to it.
+    with open_to_read(store) as saver:
+        saved = newest_checkpoint(saver, thread_id)
+    # The store is closed: the program may open the same one to write to it.
     return recorded_flow(saved)
 
 
 def recorded_flow(saved: Saved) -> Pregel:
-    """Import the flow that a run recorded; raises as `flow_of` does."""
+    """Import the flow that a run recorded.
+
+    Raises:
+        ConfigurationError: The run recorded none, or it cannot be imported.
+    """
     metadata = saved.checkpoint.metadata
-    found = metadata.get(FLOW)
-    if not isinstance(found, str):
+    name = metadata.get(FLOW)
+    if not isinstance(name, str):
         raise ConfigurationError(
             f"thread {saved.address.thread_id!r} does not say which flow it is of: "
             "pass --flow MODULE:FLOW"
         )
-    return load_flow(found, str(metadata.get(FOLDER, "")))
+    folder = str(metadata.get(FOLDER, ""))
+    return load_flow(name, folder)
 
 
 # ---------------------------------------------------------------- stores
 
 
-def reading(path: str | None, *, flow: bool = False) -> LMDBSaver | PostgresSaver:
-    """Open a store that exists, to look at it; nothing in it is made or changed.
+def open_to_read(
+    path: str | None,
+    *,
+    flow: bool = False,
+) -> LMDBSaver | PostgresSaver:
+    """Open an existing store to read it, and change nothing in the store.
 
     Args:
-        path: The store's folder, or the URL of its database.
-        flow: The user's flow is to read it: values are decoded with their classes.
+        path: The store's folder, or the URL of a database.
+        flow: Whether the user's flow reads it: values are decoded with their classes.
             Otherwise nothing of the user's is imported or run.
 
     Raises:
-        ConfigurationError: No path was given.
+        ConfigurationError: There is no path.
         StoreError: There is no store, or it cannot be opened.
     """
-    real, codec = existing(path), None if flow else InertCodec()
-    return opened(real, readonly=True, lock=os.access(real, os.W_OK), codec=codec)
+    real_path = existing_store(path)
+    codec = None if flow else InertCodec()
+    return open_saver(
+        real_path,
+        readonly=True,
+        lock=os.access(real_path, os.W_OK),
+        codec=codec,
+    )
 
 
-def writing(path: str | None, codec: Codec | None = None) -> LMDBSaver | PostgresSaver:
-    """Open a store that exists, to change it; raises as `reading` does."""
-    return opened(existing(path), codec=codec)
+def open_to_write(
+    path: str | None,
+    codec: Codec | None = None,
+) -> LMDBSaver | PostgresSaver:
+    """Open an existing store to change it.
+
+    Raises:
+        ConfigurationError: There is no path.
+        StoreError: There is no store, or it cannot be opened.
+    """
+    return open_saver(existing_store(path), codec=codec)
 
 
-def opened(path: str, *, lock: bool = True, **asked: Any) -> LMDBSaver | PostgresSaver:
-    """Open a store, or make it, with the key in the file that a variable names."""
-    from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions  # noqa: PLC0415 - as above
+def open_saver(
+    path: str,
+    *,
+    lock: bool = True,
+    **keywords: Any,
+) -> LMDBSaver | PostgresSaver:
+    """Open or make a store, with the key in the file that a variable names.
 
-    file = os.environ.get(KEY_FILE)
-    key = key_in(file) if file else None
-    options = StoreOptions(encryption_key=key, trust=is_asked("--trust") or None)
+    Args:
+        path: The store's folder, or the URL of a database.
+        lock: The argument of `LMDBSaver`; a database has no such.
+        keywords: Other arguments of the saver.
+    """
+    from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions  # noqa: PLC0415
+
+    key_file = os.environ.get(KEY_FILE)
+    key = read_key(key_file) if key_file else None
+    options = StoreOptions(
+        encryption_key=key,
+        trust=has_flag("--trust") or None,
+    )
     if is_url(path):
-        from flowpregel.checkpoint.postgres import PostgresSaver  # noqa: PLC0415 - an extra
+        from flowpregel.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
 
-        return PostgresSaver(path, options=options, **asked)
-    return LMDBSaver(path, options=options, lock=lock, **asked)
+        return PostgresSaver(path, options=options, **keywords)
+    return LMDBSaver(path, options=options, lock=lock, **keywords)
 
 
-def key_in(file: str) -> bytes:
+def read_key(file: str) -> bytes:
     """Return the encryption key that a file holds.
 
     Raises:
-        ConfigurationError: It cannot be read.
+        ConfigurationError: The file cannot be read.
     """
     try:
         with open(file, "rb") as source:
@@ -212,8 +283,8 @@ def key_in(file: str) -> bytes:
         ) from error
 
 
-def existing(path: str | None) -> str:
-    """Return the real path of a store that exists; of a database, its URL."""
+def existing_store(path: str | None) -> str:
+    """Return the real path of an existing store, or the URL of a database."""
     if not path:
         raise ConfigurationError(
             "which store? pass --store PATH, or set FLOWPREGEL_STORE"
@@ -222,19 +293,21 @@ def existing(path: str | None) -> str:
         return path
     from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
 
-    real = files.real_path(path)
-    if not files.exists(real):
-        raise StoreError(f"there is no store at {real}")
-    return real
+    real_path = files.real_path(path)
+    if not files.exists(real_path):
+        raise StoreError(f"there is no store at {real_path}")
+    return real_path
 
 
 # ---------------------------------------------------------------- checkpoints
 
 
-def newest(
-    saver: DurableSaver, thread_id: str, checkpoint_id: str | None = None
+def newest_checkpoint(
+    saver: DurableSaver,
+    thread_id: str,
+    checkpoint_id: str | None = None,
 ) -> Saved:
-    """Return a thread's newest checkpoint, or the one of an id that it has.
+    """Return a thread's newest checkpoint, or the one with this id.
 
     Raises:
         ConfigurationError: The store has no such thread.
@@ -242,52 +315,69 @@ def newest(
     saved = saver.load(Address(thread_id, "", checkpoint_id))
     if saved is None:
         raise ConfigurationError(
-            f"the store at {saver.path} has no thread {thread_id!r}; `flowpregel ls` "
-            "lists them"
+            f"the store at {saver.path} has no thread {thread_id!r}; "
+            "`flowpregel ls` lists them"
         )
     return saved
 
 
-def find_checkpoint(saver: DurableSaver, thread_id: str, name: str | None) -> Saved:
+def find_checkpoint(
+    saver: DurableSaver,
+    thread_id: str,
+    name: str | None,
+) -> Saved:
     """Return a checkpoint of a thread: the newest if *name* is None.
 
     Args:
         saver: The open store.
-        thread_id: Whose.
+        thread_id: The id of the thread.
         name: A step (``3``; the newest checkpoint of that step), an id, or the
             beginning of an id that no other has.
 
     Raises:
         ConfigurationError: There is none, or more than one.
     """
-    latest = newest(saver, thread_id)
+    newest = newest_checkpoint(saver, thread_id)
     if name is None:
-        return latest
-    every = [each.checkpoint for each in saver.outline(Address(thread_id))]
-    if _STEP.fullmatch(name):
-        found = [each.id for each in every if each.step == int(name)][:1]
-    else:
-        found = [each.id for each in every if each.id.startswith(name)]
-    if not found:
+        return newest
+    ids: list[str] = []
+    for saved in saver.outline(Address(thread_id)):
+        checkpoint = saved.checkpoint
+        if _STEP.fullmatch(name):
+            # The first one of a step is the newest.
+            is_match = checkpoint.step == int(name) and not ids
+        else:
+            is_match = checkpoint.id.startswith(name)
+        if is_match:
+            ids.append(checkpoint.id)
+    if not ids:
         raise ConfigurationError(
-            f"thread {thread_id!r} has no checkpoint {name!r}; `flowpregel history` "
-            "lists them"
+            f"thread {thread_id!r} has no checkpoint {name!r}; "
+            "`flowpregel history` lists them"
         )
-    if len(found) > 1:
+    if len(ids) > 1:
         raise ConfigurationError(
-            f"several checkpoints of thread {thread_id!r} begin with {name!r}; give "
-            "more of the id"
+            f"several checkpoints of thread {thread_id!r} begin with {name!r}; "
+            "give more of the id"
         )
-    return newest(saver, thread_id, found[0])
+    return newest_checkpoint(saver, thread_id, ids[0])
 
 
 def work_of_last_run(
-    saver: DurableSaver, thread_id: str, limit: int | None = None
+    saver: DurableSaver,
+    thread_id: str,
+    limit: int | None = None,
 ) -> list[Work]:
-    """Return the tasks of a thread's last run, of the newest *limit* supersteps, in
-    order.
+    """Return the tasks of a thread's last run, in order.
+
+    Args:
+        saver: The open store.
+        thread_id: The id of the thread.
+        limit: The most supersteps; those before the newest ones are left out.
     """
     from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
 
-    history = last_run(saver, Address(thread_id), limit)
-    return [each for saved in history for each in work_of(saved)]
+    tasks: list[Work] = []
+    for saved in last_run(saver, Address(thread_id), limit):
+        tasks += work_of(saved)
+    return tasks

@@ -1,5 +1,7 @@
-"""Runs shown while they go on: by their own events, or by what their store and process
-tell.
+"""Views of runs in progress, in this process or in another one.
+
+A `RunView` reads the events of a run in this process. A `WatchView` reads the store,
+and the activity that the running process publishes.
 """
 
 from __future__ import annotations
@@ -7,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, nullcontext, redirect_stdout
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Self
@@ -32,41 +34,59 @@ if TYPE_CHECKING:
     from flowpregel.watching.tasks import CallChanges, CallRow, RunRow
 
 _PERIOD = 0.2
-_ANSWER = 2.0
-"""Seconds for which an answer of the running process is waited for."""
-_MOST = 10
-"""Of the calls that failed, and of the tasks that run, so many get a line each."""
+"""Seconds between two reads of a watched run."""
+_ANSWER_TIMEOUT = 2.0
+"""Seconds to wait for an answer of the running process."""
+_MOST_LINES = 10
+"""The most lines of failed calls, and of running tasks."""
+_ENDED = ("done", "failed", "asking")
+"""The categories of calls that ran and do not run now."""
 _CODES = {status: code for code, status in console.STATUSES.items()}
-_NOTHING: Mapping[str, Any] = {"running": [], "waiting": {}, "workers": []}
+_NO_ACTIVITY: Mapping[str, Any] = {
+    "running": [],
+    "waiting": {},
+    "workers": [],
+}
 
 
 def run_to_end(
-    flow: Pregel, given: Any, options: Mapping[str, Any], resume: Any, *, is_quiet: bool
+    flow: Pregel,
+    flow_input: Any,
+    options: Mapping[str, Any],
+    resume: Any,
+    *,
+    is_quiet: bool,
 ) -> tuple[Any, tuple[Any, ...]]:
-    """Run a flow and show it; return the output, and the questions that wait for an
-    answer.
+    """Run a flow and show its progress; return the output, and the open questions.
 
     Args:
-        flow: On its store.
-        given: The input.
-        options: Those of the run.
-        resume: What becomes of a run that is kept, as a `GraphRun` takes it.
+        flow: The flow, on its store.
+        flow_input: The input of the flow.
+        options: The options of the run.
+        resume: The treatment of a stored run, as a `GraphRun` takes it.
         is_quiet: Whether no progress is shown.
     """
-    view = None if is_quiet else RunView(flow.name)
-    output, interrupts = None, ()
-    asked = {
+    on_conflict = options["on_conflict"]
+    if not on_conflict and flow.once and resume:
+        on_conflict = "wait"
+    keywords = {
         **options,
         "stream_mode": [*MODES, "custom", "notices", "values"],
         "version": "v2",
         "output_keys": flow.output_channels,
-        "on_conflict": options["on_conflict"]
-        or ("wait" if flow.once and resume else None),
+        "on_conflict": on_conflict or None,
     }
-    run = GraphRun(flow, given, None, asked, streams=True)
+    run = GraphRun(
+        flow,
+        flow_input,
+        None,
+        keywords,
+        streams=True,
+    )
     run.resume = resume
+    view = None if is_quiet else RunView(flow.name)
     parts: Any = run.items()
-    # What tasks print is no result: stdout is for that alone.
+    # The output of tasks is no result: stdout is only for results.
     with (
         ending(run.end, dies=False),
         redirect_stdout(sys.stderr),
@@ -74,40 +94,59 @@ def run_to_end(
         closing(parts),
         catch_warnings(),
     ):
-        simplefilter("ignore", RunNotice)  # they are printed here
-        for part in parts:
-            if part["type"] == "values":
-                output, interrupts = part["data"], tuple(part["interrupts"])
-            elif part["type"] == "notices":
-                note(f"note: {part['data']}")
-            elif view is not None:
-                view.see((part["ns"], part["type"], part["data"]))
+        simplefilter("ignore", RunNotice)  # `_show_parts` prints them
+        return _show_parts(parts, view)
+
+
+def _show_parts(
+    parts: Iterable[Mapping[str, Any]],
+    view: RunView | None,
+) -> tuple[Any, tuple[Any, ...]]:
+    """Show the parts of a stream; return the last output and the open questions."""
+    output: Any = None
+    interrupts: tuple[Any, ...] = ()
+    for part in parts:
+        if part["type"] == "values":
+            output = part["data"]
+            interrupts = tuple(part["interrupts"])
+        elif part["type"] == "notices":
+            notice = part["data"]
+            note(f"note: {notice}")
+        elif view is not None:
+            item = (part["ns"], part["type"], part["data"])
+            view.see(item)
     return output, interrupts
 
 
 def watch_run(saver: DurableSaver, thread: str | None) -> Code:
-    """Show a run until it ends; return the code that says how it ended.
+    """Show a run until it ends; return the exit code for its status.
 
     Args:
-        saver: Keeps it.
-        thread: Whose run; None: the one that changed last.
+        saver: The open store.
+        thread: The id of the run; None for the run that changed last.
     """
     with closing(StoreReader(saver)) as reader:
         if thread is None:
-            if not (rows := reader.runs()):
+            rows = reader.runs()
+            if not rows:
                 raise ConfigurationError(
                     f"the store at {saver.path} has no threads yet"
                 )
-            thread = rows[0].thread_id
+            last_changed = rows[0]
+            thread = last_changed.thread_id
         view = WatchView(reader, thread)
-        while (row := view.look()).status == "running":
+        row = view.refresh()
+        while row.status == "running":
             time.sleep(_PERIOD)
+            row = view.refresh()
     if view.started:
         view.close()
+    status = row.status
     console.print_result(
-        {"thread_id": thread, "status": row.status}, f"{thread}: {row.status}"
+        {"thread_id": thread, "status": status},
+        f"{thread}: {status}",
     )
-    return _CODES[row.status]
+    return _CODES[status]
 
 
 class RunView:
@@ -118,7 +157,11 @@ class RunView:
         clock: Returns seconds that only grow.
     """
 
-    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._view = view_of(name, clock)
         self._console = rich_console(stderr=True)
 
@@ -129,42 +172,59 @@ class RunView:
         self._view.close()
 
     def see(self, item: Item) -> None:
-        """Take in an event of the run's stream."""
+        """Show an event of the run's stream."""
         _, mode, payload = item
         if mode == "custom":
-            self._print(f"  {one_line(payload)}")
-        elif mode == "tasks" and (error := payload.get("error")) is not None:
-            text = one_line(f"{type(error).__name__}: {error}")
-            self._print(f"  {printable(payload['name'])} failed: {text}", style="red")
+            text = one_line(payload)
+            self._print(f"  {text}")
+        elif mode == "tasks":
+            error = payload.get("error")
+            if error is not None:
+                self._print_failure(payload["name"], error)
         self._view.see(item)
 
-    def _print(self, line: str, style: str | None = None) -> None:
-        (SCREEN.console or self._console).print(line, style=style)
+    def _print_failure(self, name: str, error: BaseException) -> None:
+        kind = type(error).__name__
+        text = one_line(f"{kind}: {error}")
+        line = f"  {printable(name)} failed: {text}"
+        self._print(line, style="red")
+
+    def _print(
+        self,
+        line: str,
+        style: str | None = None,
+    ) -> None:
+        terminal = SCREEN.console or self._console
+        terminal.print(line, style=style)
 
 
 class WatchView(ProgressView):
-    """Shows a run by what its store keeps, and by what its process says that it does.
+    """The progress of a run in another process.
 
     Args:
         reader: Reads the store.
-        thread: The run's.
+        thread: The id of the run.
     """
 
     def __init__(self, reader: StoreReader, thread: str) -> None:
-        out = sys.stderr if console.is_asked("--json") else sys.stdout
-        super().__init__(thread, out, time.time, self._workers_text)
+        prints_json = console.has_flag("--json")
+        stream = sys.stderr if prints_json else sys.stdout
+        super().__init__(
+            thread,
+            stream,
+            time.time,
+            self._workers_text,
+        )
         self._reader = reader
-        self._live = _NOTHING
-        self._not_done: dict[str, CallRow] = {}
-        """Calls that left something, and have not ended well."""
+        self._live = _NO_ACTIVITY
+        self._open_calls: dict[str, CallRow] = {}
+        """The calls that left something and have not succeeded."""
         self._mark = 0
         self.started = 0
-        """Wall-clock nanoseconds since when the run goes on; 0: it was never seen
-        to.
-        """
+        """Wall-clock nanoseconds at which the run began or resumed; 0: not known."""
 
-    def look(self) -> RunRow:
-        """Read what changed, show it now and then, and return how the run stands.
+    def refresh(self) -> RunRow:
+        """Read the changes, show them now and then, and return the run.
 
         Raises:
             ConfigurationError: There is no such run.
@@ -174,95 +234,162 @@ class WatchView(ProgressView):
             raise ConfigurationError(
                 f"the store has no thread {self._name!r}; `flowpregel ls` lists them"
             )
-        self._live = self._reader.live(self._name) or _NOTHING
-        if (started := self._live.get("started", self.started)) != self.started:
-            # What was done before it went on is counted by itself.
-            self.started, self._began, self._mark = started, started / 1e9, 0
-        for changes in self._reader.changes(self._name, self._mark):
-            self._take_in(changes)
-        now = self._clock()
-        if row.status == "running" and now - self._shown >= self._every:
-            self._shown = now
-            self._show(self.lines(now))
+        live = self._reader.live(self._name)
+        self._live = live or _NO_ACTIVITY
+        started = self._live.get("started", self.started)
+        if started != self.started:
+            # The tasks that were done before are counted separately: read all again.
+            self.started = started
+            self._began = started / 1e9
+            self._mark = 0
+        all_changes = self._reader.changes(self._name, self._mark)
+        for changes in all_changes:
+            self._count(changes)
+        if row.status == "running":
+            self._show_if_due()
         return row
 
-    def _take_in(self, changes: CallChanges) -> None:
+    def _show_if_due(self) -> None:
+        """Show the present lines if the last ones are old enough."""
+        now = self._clock()
+        age = now - self._shown
+        if age >= self._every:
+            self._shown = now
+            lines = self.lines(now)
+            self._show(lines)
+
+    def _count(self, changes: CallChanges) -> None:
+        """Update the numbers of calls in each state."""
         if changes.is_whole:
-            self._not_done.clear()
+            self._open_calls.clear()
             self._counts.clear()
         for call in changes.rows:
-            if (before := self._not_done.pop(call.id, None)) is not None:
-                self._counts[before.name][self._became(before)] -= 1
-            self._counts[call.name][self._became(call)] += 1
+            before = self._open_calls.pop(call.id, None)
+            if before is not None:
+                self._add(before, -1)
+            self._add(call, 1)
             if call.state != "done":
-                self._not_done[call.id] = call
+                self._open_calls[call.id] = call
         self._mark = changes.mark
 
-    def _became(self, call: CallRow) -> str:
+    def _add(self, call: CallRow, number: int) -> None:
+        """Add *number* to the count for a call's name and category."""
+        category = self._category(call)
+        self._counts[call.name][category] += number
+
+    def _category(self, call: CallRow) -> str:
+        """Return the name under which a call is counted."""
         if call.state == "done" and call.began < self.started:
             return "before"
-        return "asking" if call.state == "waiting" else call.state
+        if call.state == "waiting":
+            return "asking"
+        return call.state
 
     def lines(self, now: float) -> list[str]:
-        """Return what there is to show at *now*: as much as fits on a terminal."""
-        tasks = [each for each in self._live["running"] if each["role"] == "leaf"]
-        self._reports = {
-            each["id"]: {**each, "name": self._name}
-            for each in self._live["running"]
-            if each["role"] == "body" and each["done"] is not None
-        }
-        todo = Counter(each["name"] for each in tasks) + Counter(self._live["waiting"])
-        for name in {*self._counts, *todo}:
-            count = self._counts[name]
-            count["started"] = (
-                count["done"] + count["failed"] + count["asking"] + todo[name]
-            )
+        """Return the lines to show at *now*, as many as fit on a terminal."""
+        activity = self._live["running"]
+        tasks = [task for task in activity if task["role"] == "leaf"]
+        self._reports = self._reports_of_bodies()
+        self._count_started(tasks)
         header, *counts = super().lines(now)
-        failed = [
-            f"  {call.text or call.name} failed: {call.error}"
-            for call in self._not_done.values()
-            if call.state == "failed"
+        tasks.sort(key=lambda task: task["began"])
+        running: list[str] = []
+        for task in tasks[:_MOST_LINES]:
+            text = task_line(task, now)
+            running.append(f"    {text}")
+        failed = self._failure_lines()
+        texts = [
+            header,
+            *failed[-_MOST_LINES:],
+            *counts,
+            *running,
         ]
-        tasks.sort(key=lambda each: each["began"])
-        running = [f"    {task_line(each, now)}" for each in tasks[:_MOST]]
-        lines = map(in_one_line, [header, *failed[-_MOST:], *counts, *running])
-        if not self._out.isatty():
-            return [*lines]
-        size = get_terminal_size()
-        return [line[: size.columns - 1] for line in lines][: size.lines - 1]
+        lines = [in_one_line(text) for text in texts]
+        if self._out.isatty():
+            return _fitted_to_terminal(lines)
+        return lines
+
+    def _reports_of_bodies(self) -> dict[str, dict[str, Any]]:
+        """Return the progress reports of the run's bodies, by id."""
+        reports: dict[str, dict[str, Any]] = {}
+        for task in self._live["running"]:
+            is_body = task["role"] == "body"
+            if is_body and task["done"] is not None:
+                report = dict(task)
+                report["name"] = self._name
+                reports[task["id"]] = report
+        return reports
+
+    def _count_started(self, tasks: Iterable[Mapping[str, Any]]) -> None:
+        """Update the numbers of started calls; calls that wait count as started."""
+        to_do = Counter(task["name"] for task in tasks)
+        to_do += Counter(self._live["waiting"])
+        names = self._counts.keys() | to_do.keys()
+        for name in names:
+            count = self._counts[name]
+            started = to_do[name]
+            for category in _ENDED:
+                started += count[category]
+            count["started"] = started
+
+    def _failure_lines(self) -> list[str]:
+        """Return a line for each failed call."""
+        lines: list[str] = []
+        for call in self._open_calls.values():
+            if call.state == "failed":
+                name = call.text or call.name
+                lines.append(f"  {name} failed: {call.error}")
+        return lines
 
     def _workers_text(self) -> str:
+        """Return the number of workers and their memory, as text."""
         workers = self._live["workers"]
-        size = sum(each.get("memory", 0) for each in workers)
-        return (
-            f"{len(workers)} worker{'s' * (len(workers) > 1)} with {size / 1e6:,.0f} MB"
-            if workers
-            else ""
-        )
+        if not workers:
+            return ""
+        size = 0
+        for worker in workers:
+            size += worker.get("memory", 0)
+        megabytes = size / 1e6
+        count = len(workers)
+        noun = "worker" if count == 1 else "workers"
+        return f"{count} {noun} with {megabytes:,.0f} MB"
+
+
+def _fitted_to_terminal(lines: list[str]) -> list[str]:
+    """Return the lines, and the parts of them, that fit on the terminal."""
+    size = get_terminal_size()
+    width = size.columns - 1
+    height = size.lines - 1
+    fitting = lines[:height]
+    return [line[:width] for line in fitting]
 
 
 def task_line(task: Mapping[str, Any], now: float) -> str:
-    """Return in words what a task that runs does: an item of what `StoreReader.live`
-    returns.
-    """
-    parts = [
-        f"{task['text'] or task['name']}: {max(0.0, now - task['began'] / 1e9):,.1f} s"
-    ]
-    if task["attempt"] > 1:
-        parts.append(f"attempt {task['attempt']}")
+    """Return the progress of a running task of `StoreReader.live` in words."""
+    name = task["text"] or task["name"]
+    began = task["began"] / 1e9
+    duration = max(0.0, now - began)
+    parts = [f"{name}: {duration:,.1f} s"]
+    attempt = task["attempt"]
+    if attempt > 1:
+        parts.append(f"attempt {attempt}")
     if task["done"] is not None:
         parts.append(how_far(task))
     return ", ".join(parts)
 
 
-def going_on(saver: DurableSaver, thread: str) -> Mapping[str, Any]:
-    """Return what a thread's run does now, if its process tells that within two
-    seconds.
+def live_activity(
+    saver: DurableSaver,
+    thread: str,
+) -> Mapping[str, Any]:
+    """Return the present activity of a run, as `StoreReader.live` does.
 
-    As `StoreReader.live` does.
+    Without an answer of the running process within two seconds it is empty.
     """
-    end = time.monotonic() + _ANSWER
+    deadline = time.monotonic() + _ANSWER_TIMEOUT
     with closing(StoreReader(saver)) as reader:
-        while (live := reader.live(thread)) is None and time.monotonic() < end:
+        live = reader.live(thread)
+        while live is None and time.monotonic() < deadline:
             time.sleep(_PERIOD / 4)
-    return live or _NOTHING
+            live = reader.live(thread)
+    return live or _NO_ACTIVITY

@@ -3,9 +3,9 @@
 ::
 
     browser --> guard --> app --> pages --> StoreReader
-                           |                (no user code is imported or unpickled)
+                           |          (imports and unpickles nothing of the user's)
                            +----> buttons --> the command, as a process of its own
 
-The page's own files are in ``static``: plain ES modules, no build step, nothing from
-elsewhere.
+The files of the page are in ``static``: plain ES modules without a build step or
+resources of other sites.
 """

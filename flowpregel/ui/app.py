@@ -1,5 +1,4 @@
-"""The page's server: its files, what it shows as JSON, news as they come, and the
-buttons.
+"""The page's server: its files, its data as JSON, the news of a run, and the buttons.
 
 Each button starts the command, as a process of its own. So no code of the user's runs
 in the server, and a run that a button started outlives it.
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import FileResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from flowpregel._text import printable
@@ -36,20 +35,28 @@ if TYPE_CHECKING:
 
 
 Words: TypeAlias = list[str]
-_MOST = 50
-"""Of the commands that have ended, the last ones are known."""
-_SHOWN = 4_000
-"""Bytes of what a command printed, from its end."""
-_ASKED = ("run", "calls", "call", "logs", "steps", "step")
-"""The methods of `Pages` that are asked for by their names."""
+_MOST_COMMANDS = 50
+"""The most commands that are remembered: the ones that were started last."""
+_OUTPUT_SIZE = 4_000
+"""Bytes of a command's output that are shown, from its end."""
+_QUERIES = ("run", "calls", "call", "logs", "steps", "step")
+"""The methods of `Pages` that have a path of the same name."""
 _PERIOD = 0.2
-"""Seconds between two looks at the store for a page that is open."""
+"""Seconds between two reads of the store for an open page."""
 _MOST_SENT = 64 << 10
-"""Bytes of a request's body."""
+"""The most bytes of a request's body."""
 
 
-def _answer_words(question: str, value: str, text: bool) -> tuple[Words, Words]:
-    return ["--quiet", f"--id={question}", *(["--text"] if text else [])], [value]
+def _answer_words(
+    question: str,
+    value: str,
+    text: bool,
+) -> tuple[Words, Words]:
+    """Return the options of ``answer``, and its arguments after the thread."""
+    options = ["--quiet", f"--id={question}"]
+    if text:
+        options.append("--text")
+    return options, [value]
 
 
 _COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
@@ -60,8 +67,9 @@ _COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
     "redo": lambda call: ([], [call]),
     "fork": lambda checkpoint, name: ([f"--at={checkpoint}"], [name]),
 }
-"""By name: makes the options of a command, and its arguments after the thread."""
-ACTIONS = (*_COMMANDS,)
+"""Functions, by the command's name, that make the options of a command, and its
+arguments after the thread."""
+ACTIONS = tuple(_COMMANDS)
 ACTION_PATHS = tuple(f"/api/actions/{name}" for name in ACTIONS)
 
 
@@ -72,26 +80,32 @@ class StartedCommand:
     number: int
     thread: str
     line: str
-    """As it would be written in a shell."""
+    """The command line, as a shell takes it."""
     process: subprocess.Popen[bytes]
     output: int
-    """The descriptor of a file that has no name."""
+    """The descriptor of a file without a name."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is known of it now."""
-        code = self.process.poll()
-        begin = max(os.fstat(self.output).st_size - _SHOWN, 0)
-        text = os.pread(self.output, _SHOWN, begin).decode(errors="replace").strip()
-        told = {"number": self.number, "thread": self.thread, "line": self.line}
-        return {**told, "code": code, "output": printable(text)}
+        """Return the exit code, if the command has ended, and the last output."""
+        exit_code = self.process.poll()
+        size = os.fstat(self.output).st_size
+        begin = max(size - _OUTPUT_SIZE, 0)
+        output = os.pread(self.output, _OUTPUT_SIZE, begin).decode(errors="replace")
+        return {
+            "number": self.number,
+            "thread": self.thread,
+            "line": self.line,
+            "code": exit_code,
+            "output": printable(output.strip()),
+        }
 
 
 class Actions:
-    """Starts commands on a store, and knows how they ended.
+    """Starts commands on a store, and tracks how they end.
 
     Args:
         store: The store's folder.
-        options: What every command is given, such as ``--trust``.
+        options: The options of each command, such as ``--trust``.
     """
 
     def __init__(self, store: str, options: Sequence[str] = ()) -> None:
@@ -99,112 +113,171 @@ class Actions:
         self._started: list[StartedCommand] = []
         self._numbers = count(1)
 
-    def start(self, action: str, thread: str, /, **asked: Any) -> int:
+    def start(
+        self,
+        action: str,
+        thread: str,
+        /,
+        **parameters: Any,
+    ) -> int:
         """Start a command, and return its number.
 
         Args:
             action: One of `ACTIONS`.
-            thread: Whose run.
-            asked: What else it needs: texts, and for ``answer`` whether it is one
-                (``text``).
+            thread: The id of the run.
+            parameters: The parameters of the action: texts, and for ``answer`` whether
+                the value is a text (``text``).
 
         Raises:
-            ConfigurationError: That is no request for this action.
+            ConfigurationError: The action does not have these parameters.
         """
         try:
-            options, arguments = _COMMANDS[action](**asked)
+            options, arguments = _COMMANDS[action](**parameters)
         except (KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"the request for {action!r} is not complete"
             ) from error
-        # What follows the two dashes is no option, however it begins.
+        # A word after the two dashes is no option, even if it begins like one.
         words = [action, *options, *self._options, "--", thread, *arguments]
         output, path = tempfile.mkstemp()
         os.unlink(path)
         try:
             line = shlex.join(["flowpregel", *words])
-            process = subprocess.Popen(
-                [sys.executable, "-m", "flowpregel.cli", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            process = _start_process(words, output)
         except (TypeError, ValueError) as error:
             os.close(output)
             raise ConfigurationError(
                 f"what {action!r} is given has to be text"
             ) from error
-        made = StartedCommand(next(self._numbers), thread, line, process, output)
-        self._started.append(made)
-        for forgotten in self._started[:-_MOST]:
-            os.close(forgotten.output)
-        del self._started[:-_MOST]
-        return made.number
+        command = StartedCommand(
+            number=next(self._numbers),
+            thread=thread,
+            line=line,
+            process=process,
+            output=output,
+        )
+        self._started.append(command)
+        self._forget_oldest()
+        return command.number
 
-    def told(self, thread: str) -> list[dict[str, Any]]:
-        """Return what is known of the commands for a thread, the last started first."""
+    def _forget_oldest(self) -> None:
+        """Forget the oldest commands if there are too many."""
+        for forgotten in self._started[:-_MOST_COMMANDS]:
+            os.close(forgotten.output)
+        del self._started[:-_MOST_COMMANDS]
+
+    def commands(self, thread: str) -> list[dict[str, Any]]:
+        """Return the states of a thread's commands, the last started one first."""
         return [
-            each.to_json() for each in reversed(self._started) if each.thread == thread
+            command.to_json()
+            for command in reversed(self._started)
+            if command.thread == thread
         ]
 
 
+def _start_process(
+    words: Sequence[str],
+    output: int,
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, which outlives the server."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "flowpregel.cli", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+
+
+# ---------------------------------------------------------------- the server
+
+
 def server_of(
-    pages: Pages, actions: Actions | None, guard: RequestGuard
+    pages: Pages,
+    actions: Actions | None,
+    guard: RequestGuard,
 ) -> uvicorn.Server:
-    """Return the server, which serves on the sockets that its `run` is given, until
-    Ctrl-C.
+    """Return the server: its `run` takes the sockets to serve on, until Ctrl-C.
 
     Args:
-        pages: What is shown.
-        actions: Starts what the buttons ask for; None: there are none.
-        guard: Looks at each request first.
+        pages: The data of the page.
+        actions: Starts the commands of the buttons; None: there are no buttons.
+        guard: Checks each request first.
     """
+    app = Starlette(
+        routes=_routes(pages, actions),
+        exception_handlers={FlowPregelError: _on_error},
+    )
+    config = uvicorn.Config(
+        guard.protect(app),
+        access_log=False,  # its lines would hold the token
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        ws="none",
+    )
+    server = uvicorn.Server(config)
+    app.state.server = server
+    return server
+
+
+def _routes(pages: Pages, actions: Actions | None) -> list[BaseRoute]:
+    """Return the paths of the server, and their handlers."""
+
+    def index(_: Request) -> Response:
+        """Return the page itself."""
+        return FileResponse(STATIC / "index.html")
 
     def follow(request: Request) -> Response:
+        """Return a stream of the news of a run."""
         news = _news(pages, actions, request)
         return StreamingResponse(news, media_type="text/event-stream")
 
     def runs() -> Json:
+        """Return the list of runs, and whether there are buttons."""
         return {**pages.runs(), "actions": actions is not None}
 
-    asked = {"runs": runs} | {name: getattr(pages, name) for name in _ASKED}
-    routes = [
-        Route("/", lambda _: FileResponse(STATIC / "index.html")),
+    routes: list[BaseRoute] = [
+        Route("/", index),
         Mount("/static", StaticFiles(directory=STATIC)),
-        *(Route(f"/api/{name}", _asked(answer)) for name, answer in asked.items()),
+        Route("/api/runs", _query_endpoint(runs)),
         Route("/api/news", follow),
     ]
+    for name in _QUERIES:
+        query = getattr(pages, name)
+        routes.append(Route(f"/api/{name}", _query_endpoint(query)))
     if actions is not None:
-        path, start = "/api/actions/{action}", partial(_started, actions)
-        routes.append(Route(path, start, methods=["POST"]))
-    app = Starlette(routes=routes, exception_handlers={FlowPregelError: _refused})
-    server = app.state.server = uvicorn.Server(
-        uvicorn.Config(
-            guard.around(app),
-            access_log=False,  # its lines would hold the token
-            log_level="warning",
-            server_header=False,
-            proxy_headers=False,
-            lifespan="off",
-            ws="none",
+        start = partial(_start_action, actions)
+        routes.append(
+            Route(
+                "/api/actions/{action}",
+                start,
+                methods=["POST"],
+            )
         )
+    return routes
+
+
+def _json_response(value: Json, status: int = 200) -> Response:
+    return Response(
+        json_text(value),
+        status,
+        media_type="application/json",
     )
-    return server
 
 
-def _answer(value: Json, status: int = 200) -> Response:
-    return Response(json_text(value), status, media_type="application/json")
+def _query_endpoint(
+    query: Callable[..., Json],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that passes a request's parameters to *query*."""
 
-
-def _asked(answer: Callable[..., Json]) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint that answers with what *answer* makes of the query."""
-
-    # On the event loop, and so one after the other: a `StoreReader` is for one OS
-    # thread.
+    # It runs on the event loop, one request after the other, since a `StoreReader` must
+    # not be used by several OS threads.
     async def endpoint(request: Request) -> Response:
+        """Return the result of the query."""
         try:
-            return _answer(answer(**request.query_params))
+            return _json_response(query(**request.query_params))
         except FlowPregelError:
             raise
         except (TypeError, ValueError) as error:
@@ -213,37 +286,47 @@ def _asked(answer: Callable[..., Json]) -> Callable[[Request], Awaitable[Respons
     return endpoint
 
 
-def _refused(_: Request, error: Exception) -> Response:
+def _on_error(_: Request, error: Exception) -> Response:
+    """Return the response for an error of ours."""
     status = 404 if isinstance(error, ConfigurationError) else 500
-    return _answer({"error": str(error)}, status)
+    return _json_response({"error": str(error)}, status)
 
 
-async def _started(actions: Actions, request: Request) -> Response:
+async def _start_action(actions: Actions, request: Request) -> Response:
     """Start a command, by the JSON that a button sends."""
-    if int(request.headers.get("content-length", _MOST_SENT + 1)) > _MOST_SENT:
-        return _answer({"error": "that is too much"}, 413)
+    size = int(request.headers.get("content-length", _MOST_SENT + 1))
+    if size > _MOST_SENT:
+        return _json_response({"error": "that is too much"}, 413)
     try:
-        asked = dict(await request.json())
-        thread = asked.pop("thread")
-        number = actions.start(request.path_params["action"], thread, **asked)
+        parameters = dict(await request.json())
+        thread = parameters.pop("thread")
+        action = request.path_params["action"]
+        number = actions.start(
+            action,
+            thread,
+            **parameters,
+        )
     except ConfigurationError as error:
-        return _answer({"error": str(error)}, 400)
+        return _json_response({"error": str(error)}, 400)
     except (ValueError, TypeError, KeyError, RecursionError):
-        return _answer({"error": "that is no request"}, 400)
-    return _answer({"number": number}, 202)
+        return _json_response({"error": "that is no request"}, 400)
+    return _json_response({"number": number}, 202)
 
 
 async def _news(
-    pages: Pages, actions: Actions | None, request: Request
+    pages: Pages,
+    actions: Actions | None,
+    request: Request,
 ) -> AsyncIterator[str]:
-    """Yield server-sent events: what a run is doing, and when its store has changed."""
-    before, thread = None, request.query_params.get("thread")
+    """Yield server-sent events: a run's activity, and the changes of the store."""
+    thread = request.query_params.get("thread")
+    last_news: dict[str, Json] | None = None
     while not request.app.state.server.should_exit:
         news: dict[str, Json] = {"mark": pages.reader.mark()}
         if thread is not None:
             news["live"] = pages.reader.live(thread)
-            news["commands"] = [] if actions is None else actions.told(thread)
-        if news != before:
-            before = news
+            news["commands"] = [] if actions is None else actions.commands(thread)
+        if news != last_news:
+            last_news = news
             yield f"data: {json_text(news)}\n\n"
         await asyncio.sleep(_PERIOD)

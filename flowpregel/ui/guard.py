@@ -1,9 +1,9 @@
-"""Who may ask the page's server for something, and how.
+"""The guard of the page's server, which refuses requests from elsewhere.
 
 Any program in the same browser can send requests to a server on this machine, and any
-site can have a name that leads to it (DNS rebinding). So each request has to name a
-host of ours, to come from a page of ours, and to hold the secret that the address
-printed at the start has.
+site can have a name that leads to the server (DNS rebinding). So each request has to
+name a host of ours, to come from a page of ours, and to hold the secret in the address
+that the server printed when it started.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hmac
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -37,92 +37,114 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Of each answer."""
+"""The headers of each response."""
 _READING = ("GET", "HEAD")
+
+
+def _new_token() -> str:
+    return secrets.token_urlsafe(32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestGuard:
-    """Refuses what does not come from the page itself.
+    """Refuses requests that do not come from the page itself.
 
     Args:
-        hosts: The names under which the server is asked.
-        writes: The paths that may be asked by POST; anything else is only read.
+        hosts: The names under which browsers reach the server.
+        writes: The paths that accept POST; all others are only read.
         cookie: The name of the cookie with the secret: one for each server, since a
-            browser gives the cookies of one port to all ports of a host.
+            browser sends the cookies of one port to all ports of a host.
         token: The secret.
     """
 
     hosts: Collection[str] = LOOPBACK
     writes: Collection[str] = ()
     cookie: str = "flowpregel"
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    token: str = field(default_factory=_new_token, repr=False)
 
-    def refusal(self, asked: Request) -> Response | None:
-        """Return why a request is refused, whatever secret it has; None: it is not."""
-        host, origin = asked.headers.get("host", ""), asked.headers.get("origin")
-        is_post = asked.method == "POST"
-        if _name_of(host) not in self.hosts:
-            return _refused(
-                421, "this host is not one of the server's names; see --host"
+    def refusal(self, request: Request) -> Response | None:
+        """Return the response that refuses a request, whatever its secret, or None."""
+        host = request.headers.get("host", "")
+        is_post = request.method == "POST"
+        if _host_name(host) not in self.hosts:
+            return _error_response(
+                421,
+                "this host is not one of the server's names; see --host",
             )
-        if not is_post and asked.method not in _READING:
-            return _refused(405, "only GET, HEAD and POST are known")
-        if is_post and asked.scope["path"] not in self.writes:
-            return _refused(405, "this is only read; actions need --actions")
-        if (origin is None and is_post) or origin not in (None, f"http://{host}"):
-            return _refused(403, "only the page itself may ask")
-        if is_post and asked.headers.get("content-type") != "application/json":
-            return _refused(415, "what is sent has to be JSON")
+        if not is_post and request.method not in _READING:
+            return _error_response(405, "only GET, HEAD and POST are known")
+        if is_post and request.scope["path"] not in self.writes:
+            return _error_response(405, "this is only read; actions need --actions")
+        if not _is_same_origin(request, host):
+            return _error_response(403, "only the page itself may ask")
+        if is_post and request.headers.get("content-type") != "application/json":
+            return _error_response(415, "what is sent has to be JSON")
         return None
 
-    def knows(self, token: str | None) -> bool:
+    def accepts(self, token: str | None) -> bool:
         """Return whether *token* is the secret."""
-        return hmac.compare_digest((token or "").encode(), self.token.encode())
+        candidate = (token or "").encode()
+        return hmac.compare_digest(candidate, self.token.encode())
 
-    def around(self, app: ASGIApp) -> ASGIApp:
-        """Return *app* with each request looked at first."""
+    def protect(self, app: ASGIApp) -> ASGIApp:
+        """Return an application that checks each request before *app* handles it."""
 
-        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        async def protected(scope: Scope, receive: Receive, send: Send) -> None:
+            """Handle a request, or refuse it."""
             if scope["type"] == "lifespan":
                 await app(scope, receive, send)
                 return
-            asked = Request(scope)
-            # The page drops the token from its address; the cookie is what is left of
-            # it.
-            is_new = self.knows(asked.query_params.get("token"))
-            refused = self.refusal(asked)
-            if (
-                refused is None
-                and not is_new
-                and not self.knows(asked.cookies.get(self.cookie))
-            ):
-                refused = _refused(
-                    401, "open the address that `flowpregel ui` has printed"
+            request = Request(scope)
+            # The page removes the token from its address, and then only has the cookie.
+            has_token = self.accepts(request.query_params.get("token"))
+            refusal = self.refusal(request)
+            if refusal is None and not has_token and not self._has_cookie(request):
+                refusal = _error_response(
+                    401,
+                    "open the address that `flowpregel ui` has printed",
                 )
+            sets_cookie = has_token and refusal is None
 
-            async def sent(message: Message) -> None:
+            async def send_with_headers(message: Message) -> None:
+                """Send a part of the response, with our headers at its start."""
                 if message["type"] == "http.response.start":
-                    headers = MutableHeaders(scope=message)
-                    headers.update(HEADERS)
-                    if is_new and refused is None:
-                        kept = (
-                            f"{self.cookie}={self.token}; Path=/; HttpOnly; "
-                            "SameSite=Strict"
-                        )
-                        headers.append("set-cookie", kept)
+                    self._add_headers(message, with_cookie=sets_cookie)
                 await send(message)
 
-            await (refused or app)(scope, receive, sent)
+            handler = refusal or app
+            await handler(scope, receive, send_with_headers)
 
-        return guarded
+        return protected
+
+    def _has_cookie(self, request: Request) -> bool:
+        """Return whether a request has the secret as a cookie."""
+        return self.accepts(request.cookies.get(self.cookie))
+
+    def _add_headers(self, message: Message, *, with_cookie: bool) -> None:
+        """Add the headers of each response, and the cookie with the secret."""
+        headers = MutableHeaders(scope=message)
+        headers.update(HEADERS)
+        if with_cookie:
+            cookie = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+            headers.append("set-cookie", cookie)
 
 
-def _refused(status: int, reason: str) -> Response:
+def _is_same_origin(request: Request, host: str) -> bool:
+    """Return whether a request comes from a page of this server.
+
+    A browser leaves the origin out of some requests that only read.
+    """
+    origin = request.headers.get("origin")
+    if origin is None:
+        return request.method != "POST"
+    return origin == f"http://{host}"
+
+
+def _error_response(status: int, reason: str) -> Response:
     return PlainTextResponse(f"{reason}\n", status)
 
 
-def _name_of(host: str) -> Any:
+def _host_name(host: str) -> str | None:
     """Return the name in a Host header, without the port; None: there is none."""
     try:
         return urlsplit(f"//{host}").hostname

@@ -1,5 +1,4 @@
-"""What the page shows of a store: as JSON for its server, or as one file that holds all
-of it.
+"""The data of the page: as JSON for its server, or within one file.
 
 Nothing of the user's is imported or unpickled.
 """
@@ -11,11 +10,12 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from flowpregel._core.records import Address
+from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import ConfigurationError
@@ -32,7 +32,7 @@ from flowpregel.watching.reader import StoreReader
 from flowpregel.watching.tasks import CallChanges, CallRow
 
 Json: TypeAlias = Any
-"""What `json.dumps` takes."""
+"""A value that `json.dumps` accepts."""
 
 STATIC = Path(__file__).with_name("static")
 MODULES = (
@@ -52,50 +52,65 @@ MODULES = (
 )
 """The page's modules, each after those that it imports."""
 MOST_CALLS = 20_000
-"""Of the calls, so many are listed, those that failed or wait first."""
+"""The most calls in a report: the ones that failed or wait come first."""
 MOST_DETAILS = 1_000
-"""Of so many all that is kept is shown."""
+"""The most calls with arguments, results and output in a report."""
 MOST_STEPS = 200
-"""Of the supersteps, the values of the newest ones are shown."""
+"""The most supersteps with values in a report: the newest ones."""
 _URGENCY = ("failed", "waiting", "unfinished", "done")
-_SHOWN = Limits(depth=8, count=200, size=20_000, total=5_000)
+_LIMITS = Limits(
+    depth=8,
+    count=200,
+    size=20_000,
+    total=5_000,
+)
 
 
 def json_text(value: Json) -> str:
-    """Return JSON that is ASCII, and that ends no element of a page that holds it."""
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+    """Return JSON in ASCII that cannot end an element of a page that contains it."""
+    text = json.dumps(
+        value,
+        ensure_ascii=True,
+        separators=(",", ":"),
+    )
+    for character, escape in (("<", r"\u003c"), (">", r"\u003e"), ("&", r"\u0026")):
+        text = text.replace(character, escape)
+    return text
 
 
-def tagged(shown: Any) -> Json:
-    """Return what `preview.to_json` made as JSON that tells texts, objects and dicts
-    apart.
+def tagged(preview: Any) -> Json:
+    """Return a preview of `to_json` as JSON that tells texts, objects and dicts apart.
 
     Example:
         >>> tagged({"a": [1, ReprText("… 3 more")]})
         {'items': [('a', [1, {'written': '… 3 more'}])]}
     """
-    match shown:
+    match preview:
+        case RecordView():
+            return {"items": _tagged_items(preview), "name": preview.name}
         case dict():
-            items = [(key, tagged(value)) for key, value in shown.items()]
-            return {
-                "items": items,
-                **({"name": shown.name} if isinstance(shown, RecordView) else {}),
-            }
+            return {"items": _tagged_items(preview)}
         case list():
-            return [tagged(each) for each in shown]
+            return [tagged(item) for item in preview]
         case ReprText():
-            return {"written": str(shown)}
-    return shown
+            return {"written": str(preview)}
+    return preview
 
 
-def calls_of(changes: CallChanges) -> Json:
-    """Return what changed of a run's calls, and the names of the columns."""
+def _tagged_items(preview: Mapping[str, Any]) -> list[tuple[str, Json]]:
+    """Return the keys of a dict, each with its tagged value."""
+    return [(key, tagged(value)) for key, value in preview.items()]
+
+
+def calls_to_json(changes: CallChanges) -> dict[str, Json]:
+    """Return changes of a run's calls, and the names of the columns."""
     return {"columns": CallRow._fields, **changes._asdict()}
 
 
 class Pages:
-    """Answers what the page asks of a store.
+    """Answers the queries of the page about a store.
+
+    The page passes the parameters of these methods by name.
 
     Args:
         saver: The store, opened to be read, with an `InertCodec`.
@@ -106,7 +121,7 @@ class Pages:
         self.reader = StoreReader(saver)
 
     def close(self) -> None:
-        """Give the store back."""
+        """Close the reader's view of the store."""
         self.reader.close()
 
     def runs(self) -> Json:
@@ -117,84 +132,109 @@ class Pages:
         }
 
     def run(self, thread: str) -> Json:
-        """Return how a run stands."""
+        """Return the row of a run."""
         row = self.reader.run(thread)
         if row is None:
             raise ConfigurationError(f"the store has no thread {thread!r}")
         return row._asdict()
 
     def calls(self, thread: str, since: int | str = 0) -> Json:
-        """Return calls of a run that changed since a mark, as `StoreReader.calls`
-        does.
-        """
-        return calls_of(self.reader.calls(thread, int(since)))
+        """Return the calls of a run that changed since a mark."""
+        changes = self.reader.calls(thread, int(since))
+        return calls_to_json(changes)
 
-    def call(self, thread: str, call: str, at: str | None = None) -> Json:
-        """Return all that is kept of a call; *at* is the checkpoint it started at, if
-        known.
+    def call(
+        self,
+        thread: str,
+        call: str,
+        at: str | None = None,
+    ) -> Json:
+        """Return all stored data of a call.
+
+        Args:
+            thread: The id of the thread.
+            call: The id of the call.
+            at: The checkpoint from which the call started, if it is known.
         """
-        detail = self.reader.call(thread, call, at)
-        if detail is None:
+        details = self.reader.call(thread, call, at)
+        if details is None:
             raise ConfigurationError(
                 f"the last run of thread {thread!r} has no call {call!r}"
             )
-        values = {
-            name: tagged(detail[name]) for name in ("arguments", "result", "error")
-        }
         questions = [
-            {**each, "value": tagged(each["value"])} for each in detail["questions"]
+            {**question, "value": tagged(question["value"])}
+            for question in details["questions"]
         ]
-        told = {"row": detail["row"]._asdict(), "attempts": detail["attempts"]}
-        return {**told, **values, "questions": questions}
+        return {
+            "row": details["row"]._asdict(),
+            "attempts": details["attempts"],
+            "arguments": tagged(details["arguments"]),
+            "result": tagged(details["result"]),
+            "error": tagged(details["error"]),
+            "questions": questions,
+        }
 
-    def logs(self, thread: str, call: str, at: str | None = None) -> str:
-        """Return what a call, given as for `call`, has printed and logged."""
+    def logs(
+        self,
+        thread: str,
+        call: str,
+        at: str | None = None,
+    ) -> str:
+        """Return the printed and logged text of a call.
+
+        The parameters are those of `call`.
+        """
         return self.reader.output(thread, call, at)
 
     def steps(self, thread: str, most: int | str = 200) -> Json:
         """Return the newest checkpoints of a thread, the newest first."""
-        return [
-            {
-                "id": id_,
+        steps: list[Json] = []
+        for checkpoint_id, record in self.reader.checkpoints(thread, int(most)):
+            changed = by_public_name(dict.fromkeys(record.changed))
+            step = {
+                "id": checkpoint_id,
                 "step": record.step,
                 "source": record.source,
                 "at": record.at,
-                "changed": [*by_public_name(dict.fromkeys(record.changed))],
+                "changed": list(changed),
             }
-            for id_, record in self.reader.checkpoints(thread, int(most))
-        ]
+            steps.append(step)
+        return steps
 
     def step(self, thread: str, checkpoint: str) -> Json:
-        """Return what the channels held at a checkpoint, and before it where that
-        changed.
+        """Return the values of the channels at a checkpoint.
+
+        A channel that changed also has its value before the checkpoint.
         """
         saved = self.saver.load_channels(Address(thread, "", checkpoint))
         if saved is None:
             raise ConfigurationError(
                 f"thread {thread!r} has no checkpoint {checkpoint!r}"
             )
-        parent = None
-        if saved.checkpoint.parent_id is not None:
-            address = Address(thread, "", saved.checkpoint.parent_id)
-            parent = self.saver.load_channels(address)
-        before = {} if parent is None else by_public_name(channel_values(parent))
-        after, changed = (
-            by_public_name(channel_values(saved)),
-            by_public_name(dict.fromkeys(saved.checkpoint.changed)),
-        )
-        channels = []
+        before = self._values_before(saved)
+        after = by_public_name(channel_values(saved))
+        changed = by_public_name(dict.fromkeys(saved.checkpoint.changed))
+        channels: list[Json] = []
         for name in sorted({*before, *after}):
             is_changed = name in changed or (name in before) != (name in after)
-            sides = (
-                {"before": before, "value": after} if is_changed else {"value": after}
-            )
-            held = {
-                key: tagged(to_json(side[name], _SHOWN))
-                for key, side in sides.items()
-                if name in side
-            }
-            channels.append({"name": name, "changed": is_changed, **held})
+            channel = {"name": name, "changed": is_changed}
+            if is_changed and name in before:
+                channel["before"] = tagged(to_json(before[name], _LIMITS))
+            if name in after:
+                channel["value"] = tagged(to_json(after[name], _LIMITS))
+            channels.append(channel)
         return {"id": checkpoint, "channels": channels}
+
+    def _values_before(self, saved: Saved) -> dict[str, Any]:
+        """Return the values of the channels at the parent of a checkpoint."""
+        parent_id = saved.checkpoint.parent_id
+        if parent_id is None:
+            return {}
+        address = Address(saved.address.thread_id, "", parent_id)
+        parent = self.saver.load_channels(address)
+        if parent is None:
+            return {}
+        return by_public_name(channel_values(parent))
 
 
 # ---------------------------------------------------------------- as one file
@@ -205,7 +245,7 @@ def report(saver: DurableSaver, thread: str) -> str:
 
     Args:
         saver: The store, opened to be read, with an `InertCodec`.
-        thread: Whose run.
+        thread: The id of the thread.
 
     Raises:
         ConfigurationError: The store has no such thread.
@@ -214,15 +254,17 @@ def report(saver: DurableSaver, thread: str) -> str:
     style = (STATIC / "style.css").read_text(encoding="utf-8")
     script = _script()
     policy = (
-        f"default-src 'none'; script-src {_hashed(script)}; style-src "
-        f"{_hashed(style)}; "
+        f"default-src 'none'; script-src {_hash_source(script)}; "
+        f"style-src {_hash_source(style)}; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     with closing(Pages(saver)) as pages:
         answers = json_text(_answers(pages, thread))
-    parts = {
-        '<meta charset="utf-8">': '<meta charset="utf-8">\n'
-        f'<meta http-equiv="content-security-policy" content="{policy}">',
+    replacements = {
+        '<meta charset="utf-8">': (
+            '<meta charset="utf-8">\n'
+            f'<meta http-equiv="content-security-policy" content="{policy}">'
+        ),
         '<link rel="icon" href="static/icon.svg" type="image/svg+xml">\n': "",
         '<link rel="stylesheet" href="static/style.css">': f"<style>{style}</style>",
         '<script type="module" src="static/main.js"></script>': (
@@ -230,23 +272,25 @@ def report(saver: DurableSaver, thread: str) -> str:
             f'<script type="module">{script}</script>'
         ),
     }
-    for mark, part in parts.items():
-        page = page.replace(mark, part, 1)
+    for element, replacement in replacements.items():
+        page = page.replace(element, replacement, 1)
     return page
 
 
 def notebook_report(saver: Any, thread: str | None) -> str | None:
-    """Return the page of a run in a frame that it cannot reach out of; None: it is not
-    kept.
-    """
+    """Return the page of a run in a sandboxed frame; None: the run is not stored."""
     if thread is None or not isinstance(saver, LMDBSaver):
         return None
-    codec, options = InertCodec(), saver.options
     with (
-        suppress(ConfigurationError),  # nothing is kept of it yet
-        LMDBSaver(saver.path, readonly=True, codec=codec, options=options) as inert,
+        suppress(ConfigurationError),  # nothing of the run is stored yet
+        LMDBSaver(
+            saver.path,
+            readonly=True,
+            codec=InertCodec(),
+            options=saver.options,
+        ) as inert_saver,
     ):
-        page = html.escape(report(inert, thread))
+        page = html.escape(report(inert_saver, thread))
         return (
             f'<iframe sandbox="allow-scripts" srcdoc="{page}" title="A run" '
             'style="width: 100%; '
@@ -256,45 +300,60 @@ def notebook_report(saver: Any, thread: str | None) -> str | None:
 
 
 def _script() -> str:
-    """Return the page's modules as one, which imports nothing."""
-    texts = ((STATIC / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
-    bare = (
-        re.sub(r"^import .*;\n|^export ", "", text, flags=re.MULTILINE)
-        for text in texts
-    )
-    return "\n".join(bare)
+    """Return the page's modules as one module without imports."""
+    scripts: list[str] = []
+    for name in MODULES:
+        text = (STATIC / f"{name}.js").read_text(encoding="utf-8")
+        script = re.sub(r"^import .*;\n|^export ", "", text, flags=re.MULTILINE)
+        scripts.append(script)
+    return "\n".join(scripts)
 
 
-def _hashed(text: str) -> str:
-    """Return the name by which a policy allows an element with this text."""
-    return (
-        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-    )
+def _hash_source(text: str) -> str:
+    """Return the source by which a content policy allows an element with this text."""
+    digest = hashlib.sha256(text.encode()).digest()
+    encoded = base64.b64encode(digest).decode()
+    return f"'sha256-{encoded}'"
 
 
-def _answers(pages: Pages, thread: str) -> Json:
-    """Return what the page asks for, by the names under which ``source.js`` looks it
-    up.
-    """
-    run, steps = pages.run(thread), pages.steps(thread, MOST_CALLS)
-    known: dict[str, CallRow] = {}
-    for changes in pages.reader.changes(thread):
-        known = ({} if changes.is_whole else known) | {
-            row.id: row for row in changes.rows
-        }
-    rows = sorted(known.values(), key=lambda row: _URGENCY.index(row.state))
-    run["calls"] = len(rows)
-    calls = {**calls_of(changes), "rows": rows[:MOST_CALLS], "limit": MOST_CALLS}
-    store = {"store": Path(pages.saver.path).name, "runs": [run], "actions": False}
-    # Each is looked up at its own checkpoint: the run may have very many.
-    ids = {row.id: row.checkpoint_id for row in rows[:MOST_DETAILS]}
-    newest = [step["id"] for step in steps[:MOST_STEPS]]
-    return {
-        "runs:": store,
+def _answers(pages: Pages, thread: str) -> dict[str, Json]:
+    """Return the answers to the page's queries, by the keys of ``source.js``."""
+    run = pages.run(thread)
+    steps = pages.steps(thread, MOST_CALLS)
+    calls = _most_urgent_calls(pages, thread)
+    run["calls"] = calls.pop("count")
+    answers = {
+        "runs:": {
+            "store": Path(pages.saver.path).name,
+            "runs": [run],
+            "actions": False,
+        },
         "run:": run,
         "calls:": calls,
         "steps:": steps,
-        **{f"call:{id_}": pages.call(thread, id_, at) for id_, at in ids.items()},
-        **{f"logs:{id_}": pages.logs(thread, id_, at) for id_, at in ids.items()},
-        **{f"step:{id_}": pages.step(thread, id_) for id_ in newest},
+    }
+    for row in calls["rows"][:MOST_DETAILS]:
+        # Each call is read at its own checkpoint: the run may have a great many.
+        location = (thread, row.id, row.checkpoint_id)
+        answers[f"call:{row.id}"] = pages.call(*location)
+        answers[f"logs:{row.id}"] = pages.logs(*location)
+    for step in steps[:MOST_STEPS]:
+        checkpoint_id = step["id"]
+        answers[f"step:{checkpoint_id}"] = pages.step(thread, checkpoint_id)
+    return answers
+
+
+def _most_urgent_calls(pages: Pages, thread: str) -> dict[str, Json]:
+    """Return the calls that a report of a run lists, and the ``count`` of all."""
+    rows: dict[str, CallRow] = {}
+    for changes in pages.reader.changes(thread):
+        if changes.is_whole:
+            rows.clear()
+        rows |= {row.id: row for row in changes.rows}
+    by_urgency = sorted(rows.values(), key=lambda row: _URGENCY.index(row.state))
+    return {
+        **calls_to_json(changes),
+        "rows": by_urgency[:MOST_CALLS],
+        "limit": MOST_CALLS,
+        "count": len(by_urgency),
     }

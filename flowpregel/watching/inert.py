@@ -56,7 +56,8 @@ class InertCodec(PythonCodec):
         try:
             return super().decode(data)
         except Exception as error:  # noqa: BLE001 - damaged data may raise anything
-            return f"<unreadable: {type(error).__name__}: {error}>"
+            kind = type(error).__name__
+            return f"<unreadable: {kind}: {error}>"
 
     def _load(
         self,
@@ -135,7 +136,8 @@ def is_small(value: Any, most: int = 100_000) -> bool:
     while pending:
         item = pending.pop()
         if isinstance(item, str | bytes | bytearray):
-            remaining -= len(item) // 1_000
+            thousands = len(item) // 1_000
+            remaining -= thousands
         parts = _parts_of_item(item)
         remaining -= 1
         if remaining < len(parts):
@@ -183,18 +185,21 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
         """Put an item into a dict."""
         value = self.stack.pop()
         key = self.stack.pop()
-        _set_items(self.stack[-1], (key, value))
+        target = self.stack[-1]
+        _set_items(target, (key, value))
 
     def load_setitems(self) -> None:
         """Put the items behind the mark into a dict."""
         items = self.pop_mark()
-        _set_items(self.stack[-1], items)
+        target = self.stack[-1]
+        _set_items(target, items)
 
     def load_memoize(self) -> None:
         """Remember an object that may be repeated; raise if there are too many."""
-        if len(self.memo) >= _MOST_OBJECTS:
+        count = len(self.memo)
+        if count >= _MOST_OBJECTS:
             raise pickle.UnpicklingError(f"it has over {_MOST_OBJECTS:,} objects")
-        self.memo[len(self.memo)] = self.stack[-1]
+        self.memo[count] = self.stack[-1]
 
     def load_empty_set(self) -> None:
         """Make a set without items."""
@@ -218,7 +223,8 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
         exception = _known_exception(package, name)
         if exception is not None:
             return exception
-        return opaque_class(name, _READABLE_TYPES.get(f"{package}.{name}"))
+        factory = _READABLE_TYPES.get(f"{package}.{name}")
+        return opaque_class(name, factory)
 
 
 def _known_exception(
@@ -246,7 +252,8 @@ def _set_items(target: Any, items: Sequence[Any]) -> Any:
         items: A key, its value, the next key, and so on.
     """
     if not isinstance(target, dict | OpaqueObject):
-        raise pickle.UnpicklingError(f"a {type(target).__name__} has no items by key")
+        kind = type(target).__name__
+        raise pickle.UnpicklingError(f"a {kind} has no items by key")
     keys = items[::2]
     values = items[1::2]
     for key, value in zip(keys, values, strict=True):
@@ -284,7 +291,9 @@ class OpaqueObject:
 
     def __call__(self, *args: Any) -> Any:
         """Return an opaque object that stands for the result of this function."""
-        name = repr(self) if is_small(self) else type(self).__name__
+        name = type(self).__name__
+        if is_small(self):
+            name = repr(self)
         result_class = opaque_class(name)
         return result_class(*args)
 
@@ -320,11 +329,12 @@ class OpaqueObject:
         self.args.append(item)
 
     def __repr__(self) -> str:
+        kind = type(self).__name__
         parts = [repr(argument) for argument in self.args]
         for name, value in self.fields.items():
             parts.append(f"{name}={value!r}")
         arguments = ", ".join(parts)
-        return f"{type(self).__name__}({arguments})"
+        return f"{kind}({arguments})"
 
 
 def _has_slots(state: Any) -> bool:
@@ -384,7 +394,10 @@ def _dict(items: Any = (), *_: Any) -> dict[Any, Any]:
     """Return the dict of a mapping or of pairs."""
     if isinstance(items, dict):
         return dict(items)
-    return {as_key(key): value for key, value in items}
+    entries: dict[Any, Any] = {}
+    for key, value in items:
+        entries[as_key(key)] = value
+    return entries
 
 
 def _new_dict(*_: Any) -> dict[Any, Any]:
@@ -437,7 +450,8 @@ def _error(
 ) -> BaseException:
     """Return an error; for a user's class, one with its name, arguments and notes."""
     if issubclass(kind, OpaqueObject):
-        kind = type(kind.__name__, (Exception,), {})
+        name = kind.__name__
+        kind = type(name, (Exception,), {})
         built_with = args
     return rebuild_error(kind, built_with, args, state, cause)
 

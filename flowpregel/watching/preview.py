@@ -73,7 +73,8 @@ def to_json(value: Any, limits: Limits = PREVIEW) -> Any:
     An object with named fields becomes a dict of the fields, any other object its
     ``repr``. Omitted items are counted in a text that begins with an ellipsis.
     """
-    return _Preview(limits).of(value, 0)
+    preview = _Preview(limits)
+    return preview.of(value, depth=0)
 
 
 def question_to_json(
@@ -92,7 +93,8 @@ def question_to_json(
 
 def one_line(value: Any, limits: Limits = PREVIEW) -> str:
     """Return *value* in one line for a terminal."""
-    return json_in_one_line(to_json(value, limits), limits)
+    preview = to_json(value, limits)
+    return json_in_one_line(preview, limits)
 
 
 def json_in_one_line(preview: Any, limits: Limits) -> str:
@@ -114,10 +116,10 @@ def _preview_text(preview: Any, write: Callable[[Any], str]) -> str:
         case RecordView():
             return _constructor_text(preview.name, (), preview)
         case dict():
-            items = [
-                f"{write(key)}: {_preview_text(value, write)}"
-                for key, value in preview.items()
-            ]
+            items: list[str] = []
+            for key, value in preview.items():
+                text = _preview_text(value, write)
+                items.append(f"{write(key)}: {text}")
             return f"{{{', '.join(items)}}}"
         case list():
             items = [_preview_text(item, write) for item in preview]
@@ -144,7 +146,8 @@ def clipped(text: str, size: int) -> str:
     """Return the first *size* characters of *text*, and the count of the others."""
     if len(text) <= size:
         return text
-    return f"{text[:size]}… ({len(text) - size:,} more)"
+    omitted = len(text) - size
+    return f"{text[:size]}… ({omitted:,} more)"
 
 
 class _Preview:
@@ -177,14 +180,18 @@ class _Preview:
         with suppress(Exception):  # a user's container may raise anything
             items = _container_parts(value, full=self._is_full)
         if items is None:
-            return ReprText(clipped(_text_of(value), self._limits.size))
+            text = _text_of(value)
+            return ReprText(clipped(text, self._limits.size))
         if self._is_too_deep(value, depth):
-            name = getattr(items, "name", type(value).__name__)
+            kind = type(value).__name__
+            name = getattr(items, "name", kind)
             return ReprText(f"… {name} of {len(items)}")
         self._open_containers.append(id(value))
         preview = self._of_parts(items, depth)
-        if isinstance(value, OpaqueObject) and (value.args or not items):
-            preview = self._of_opaque(value, preview, depth)
+        if isinstance(value, OpaqueObject):
+            has_arguments = bool(value.args) or not items
+            if has_arguments:
+                preview = self._of_opaque(value, preview, depth)
         self._open_containers.pop()
         return preview
 
@@ -207,9 +214,10 @@ class _Preview:
         depth: int,
     ) -> ReprText:
         """Return the call that made an opaque object, as a text."""
+        name = type(value).__name__
         arguments = self._of_parts(value.args, depth)
         text = _constructor_text(
-            type(value).__name__,
+            name,
             arguments,
             keywords,
         )
@@ -221,12 +229,14 @@ class _Preview:
         depth: int,
     ) -> Any:
         """Return the previews of the first parts, and the count of the others."""
-        limit = min(self._limits.count, self._items_left, len(items))
+        size = len(items)
+        limit = min(self._limits.count, self._items_left, size)
         count = max(0, limit)
-        omitted = len(items) - count
+        omitted = size - count
         if isinstance(items, list):
             elements: list[Any] = []
-            for item in items[:count]:
+            first_items = items[:count]
+            for item in first_items:
                 preview = self.of(item, depth + 1)
                 elements.append(preview)
             if omitted > 0:
@@ -236,8 +246,10 @@ class _Preview:
         if isinstance(items, RecordView):
             entries = RecordView(items.name, {})
         for key in islice(items, count):
-            name = clipped(_key_text(key), self._limits.size)
-            entries[name] = self.of(items[key], depth + 1)
+            text = _key_text(key)
+            name = clipped(text, self._limits.size)
+            value = items[key]
+            entries[name] = self.of(value, depth + 1)
         if omitted > 0:
             entries["…"] = ReprText(f"{omitted:,} more")
         return entries
@@ -246,7 +258,9 @@ class _Preview:
 def _of_float(value: float) -> float | str:
     """Return *value*, or a text for infinity and for what is no number."""
     number = float(value)
-    return number if math.isfinite(number) else str(number)
+    if math.isfinite(number):
+        return number
+    return str(number)
 
 
 def _of_int(value: int) -> int | ReprText:
@@ -270,12 +284,15 @@ def _container_parts(
         }
     if isinstance(value, Mapping):
         return dict(value)
+    name = type(value).__name__
     if isinstance(value, OpaqueObject):
-        data = value.data if full else {}
-        return RecordView(type(value).__name__, {**value.fields, **data})
-    field_values = _named_fields(value)
-    if field_values is not None:
-        return RecordView(type(value).__name__, field_values)
+        field_values = dict(value.fields)
+        if full:
+            field_values |= value.data
+        return RecordView(name, field_values)
+    named_fields = _named_fields(value)
+    if named_fields is not None:
+        return RecordView(name, named_fields)
     if isinstance(value, list | tuple | Set):
         return list(value)
     return None
@@ -292,14 +309,18 @@ def _named_fields(value: Any) -> dict[str, Any] | None:
     names = _field_names(value)
     if names is None:
         return None
-    return {name: getattr(value, name, None) for name in names}
+    field_values: dict[str, Any] = {}
+    for name in names:
+        field_values[name] = getattr(value, name, None)
+    return field_values
 
 
 def _field_names(value: Any) -> list[str] | None:
     """Return the names of the fields of a dataclass or a pydantic model, or None."""
     if is_dataclass(value) and not isinstance(value, type):
         return [field.name for field in fields(value)]
-    model_fields = getattr(type(value), "model_fields", None)
+    kind = type(value)
+    model_fields = getattr(kind, "model_fields", None)
     if isinstance(model_fields, Mapping):
         return list(model_fields)
     return None
@@ -319,12 +340,14 @@ def _text_of(
     convert: Callable[[Any], object] = repr,
 ) -> str:
     """Return the text that *convert* makes of *value*, or why there is none."""
+    name = type(value).__name__
     try:
         if not is_small(value):
-            return f"<{type(value).__name__}, too large to be shown>"
+            return f"<{name}, too large to be shown>"
         return str(convert(value))
     except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
-        return f"<{type(value).__name__}, whose text raises {type(error).__name__}>"
+        kind = type(error).__name__
+        return f"<{name}, whose text raises {kind}>"
 
 
 # ---------------------------------------------------------------- channels

@@ -95,12 +95,14 @@ class RunCursor:
     @property
     def mark(self) -> int:
         """The mark after the last change."""
-        return self.first + len(self.log) // _CHANGE
+        changes = len(self.log) // _CHANGE
+        return self.first + changes
 
     def add_changes(self, index: int, digests: bytes) -> None:
         """Add changes of tasks of a checkpoint to the log."""
+        size = len(digests)
         prefix = index.to_bytes(_INDEX, "big")
-        for start in range(0, len(digests), DIGEST):
+        for start in range(0, size, DIGEST):
             digest = digests[start : start + DIGEST]
             self.log += prefix
             self.log += digest
@@ -117,7 +119,9 @@ class RunCursor:
         end: int,
     ) -> Iterator[tuple[TaskLocation, bytes]]:
         """Yield the location and the key of each changed task in a part of the log."""
-        log = bytes(self.log[begin * _CHANGE : end * _CHANGE])
+        log_begin = begin * _CHANGE
+        log_end = end * _CHANGE
+        log = bytes(self.log[log_begin:log_end])
         for start in range(0, len(log), _CHANGE):
             change = log[start : start + _CHANGE]
             index = int.from_bytes(change[:_INDEX], "big")
@@ -196,7 +200,8 @@ class StoreReader:
         return {record.namespace: record for record in records}
 
     def _run_row(self, namespace: NamespaceRecord) -> RunRow:
-        owner = self._leases.owner(Address(namespace.thread_id))
+        address = Address(namespace.thread_id)
+        owner = self._leases.owner(address)
         newest = self._checkpoint(namespace, namespace.newest or "")
         states = self._states(
             newest,
@@ -301,7 +306,8 @@ class StoreReader:
         changed = run.changed(first - run.first, mark - run.first)
         rows = self._tasks.rows(changed)
         # A reader that was behind reads once more: calls may have changed since.
-        is_more = run.was_behind or bool(run.behind) or mark < run.mark
+        is_behind = run.was_behind or bool(run.behind)
+        is_more = is_behind or mark < run.mark
         return CallChanges(
             mark=mark,
             is_whole=is_whole,
@@ -327,7 +333,8 @@ class StoreReader:
         run = self._runs.pop(thread_id, None)
         if run is None or not self._update(run, thread_id):
             # A result was taken back, or another run has begun: read all again.
-            for namespace in self._namespaces(thread_id).values():
+            namespaces = self._namespaces(thread_id)
+            for namespace in namespaces.values():
                 self._newest.pop(namespace.prefix, None)
             run = RunCursor()
             self._update(run, thread_id)
@@ -356,9 +363,10 @@ class StoreReader:
                 run.store_mark = -1
             if tasks.is_taken_back:
                 return False
-            remaining -= len(tasks.changes) // DIGEST
-            run.add_changes(index, bytes(tasks.changes))
+            digests = bytes(tasks.changes)
             tasks.changes.clear()
+            remaining -= len(digests) // DIGEST
+            run.add_changes(index, digests)
             if not tasks.is_behind:
                 run.finish_first(is_last=is_last)
         return True
@@ -386,9 +394,11 @@ class StoreReader:
         store_mark = self.mark()
         if store_mark == run.store_mark:
             return True
-        run.is_held = self._leases.owner(Address(thread_id)) is not None
+        owner = self._leases.owner(Address(thread_id))
+        run.is_held = owner is not None
         namespaces = self._namespaces(thread_id)
-        for _, namespace in sorted(namespaces.items()):
+        for name in sorted(namespaces):
+            namespace = namespaces[name]
             if not self._find_checkpoints_of(run, namespace):
                 return False
         run.store_mark = store_mark
@@ -415,7 +425,8 @@ class StoreReader:
         if known_index is not None:
             if oldest is not None and not _continues(oldest, known_id):
                 return False
-            run.behind.append((known_index, known_id != namespace.newest))
+            is_last = known_id != namespace.newest
+            run.behind.append((known_index, is_last))
         if oldest is not None:
             run.newest[namespace.namespace] = newest_index
         return True
@@ -463,7 +474,8 @@ class StoreReader:
             call_id: The id of the call.
             at: The checkpoint from which the call started; None for any of the run.
         """
-        return self._tasks.call(self._locations(thread_id, at), call_id)
+        locations = self._locations(thread_id, at)
+        return self._tasks.call(locations, call_id)
 
     def output(
         self,
@@ -475,7 +487,8 @@ class StoreReader:
 
         The arguments are those of `call`.
         """
-        return self._tasks.output(self._locations(thread_id, at), call_id)
+        locations = self._locations(thread_id, at)
+        return self._tasks.output(locations, call_id)
 
     def _locations(
         self,
@@ -509,8 +522,9 @@ class StoreReader:
         here = Owner.me()
         if (owner.host, owner.namespace) == (here.host, here.namespace):
             for worker in state["workers"]:
-                worker["memory"] = memory_of(worker["pid"])
-                worker["cpu"] = cpu_of(worker["pid"])
+                pid = worker["pid"]
+                worker["memory"] = memory_of(pid)
+                worker["cpu"] = cpu_of(pid)
         return {
             "thread_id": thread_id,
             "host": owner.host,

@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> str:
 
 def ended(actions: Actions, thread: str) -> dict[str, Any]:
     """Return the last command of a thread once it has ended."""
-    while (last := actions.told(thread)[0])["code"] is None:
+    while (last := actions.commands(thread)[0])["code"] is None:
         time.sleep(0.01)
     return last
 
@@ -83,7 +83,7 @@ def test_a_fork_and_what_is_taken_back_are_commands(store: str) -> None:
     actions.start("resume", "adds")
     assert 0 == ended(actions, "adds")["code"]
     assert "done" == status_of(store, "adds")
-    assert [3, 2, 1] == [each["number"] for each in actions.told("adds")]
+    assert [3, 2, 1] == [each["number"] for each in actions.commands("adds")]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_failure_of_a_command_is_told(store: str) -> None:
     actions.start("cancel", "adds")
 
     assert "nothing runs on thread 'adds'" in ended(actions, "adds")["output"]
-    assert [] == actions.told("another")
+    assert [] == actions.commands("another")
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_a_request_that_is_not_complete_starts_nothing(
     with pytest.raises(ConfigurationError):
         actions.start(action, "adds", **asked)
 
-    assert [] == actions.told("adds")
+    assert [] == actions.commands("adds")

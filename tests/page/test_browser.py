@@ -446,7 +446,7 @@ def test_a_question_is_answered_in_the_page(
         tab.until("!document.querySelector('.question')")
         assert server.actions is not None
         tab.until("document.querySelector('summary code')")
-        while server.actions.told("asks")[0]["code"] is None:
+        while server.actions.commands("asks")[0]["code"] is None:
             time.sleep(0.01)
 
         assert "answer" in tab.run("document.querySelector('summary code').textContent")

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from flowpregel import _fault
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
-from flowpregel.cli.targets import opened
+from flowpregel.cli.targets import open_saver
 from flowpregel.errors import GraphRecursionError
 from flowpregel.watching.reader import StoreReader
 from tests.runs import stepping
@@ -82,7 +82,7 @@ def end_leases(store: str) -> None:
 def status(store: str, thread: str) -> str:
     """Return a thread's status, after seeing that all who look show the same."""
     listed = {each["thread_id"]: each["status"] for each in printed(store, "ls")}
-    with opened(store) as saver, closing(StoreReader(saver)) as reader:
+    with open_saver(store) as saver, closing(StoreReader(saver)) as reader:
         row = reader.run(thread)
     assert row is not None
     assert {listed[thread]} == {printed(store, "show", thread)["status"], row.status}
@@ -98,7 +98,7 @@ def printed(store: str, *words: str) -> Any:
 
 def walked(store: str, flow: str, thread: str) -> tuple[list[str], tuple[str, ...]]:
     """Return the nodes that ran, and those that are due."""
-    with opened(store) as saver:
+    with open_saver(store) as saver:
         state = (
             getattr(stepping, flow)
             .copy({"checkpointer": saver})
@@ -170,7 +170,7 @@ def test_a_run_at_a_breakpoint_waits_for_a_person(store: str, flow: str) -> None
 
 def test_a_breakpoint_that_only_one_run_has_is_kept(store: str) -> None:
     """Whatever its durability: with ``exit`` its one checkpoint says so."""
-    with opened(store) as saver:
+    with open_saver(store) as saver:
         graph = stepping.walk.copy({"checkpointer": saver})
         for durability in ("sync", "async", "exit"):
             graph.invoke(
@@ -186,7 +186,7 @@ def test_a_breakpoint_that_only_one_run_has_is_kept(store: str) -> None:
 
 def test_a_run_that_has_used_up_its_supersteps_has_failed(store: str) -> None:
     """A command that goes on with stopped runs would run it again and again."""
-    with opened(store) as saver:
+    with open_saver(store) as saver:
         graph = stepping.walk.copy({"checkpointer": saver})
         for durability in ("sync", "exit"):
             with pytest.raises(GraphRecursionError):
@@ -200,7 +200,7 @@ def test_a_run_that_has_used_up_its_supersteps_has_failed(store: str) -> None:
 
 
 def test_an_edited_thread_waits_for_a_person_to_go_on(store: str) -> None:
-    with opened(store) as saver:
+    with open_saver(store) as saver:
         graph = stepping.walk.copy({"checkpointer": saver})
         graph.update_state(
             {"configurable": {"thread_id": "a"}}, {"nodes": ["one"]}, as_node="one"

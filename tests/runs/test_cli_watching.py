@@ -160,7 +160,7 @@ def test_failures_come_first_and_escapes_are_shown(tmp_path: Path) -> None:
         flow.invoke("\x1b[2J", thread_id="t\x1b[1m")
         reader = StoreReader(saver)
         view = WatchView(reader, "t\x1b[1m")
-        view.look()
+        view.refresh()
         header, first, *_ = lines = view.lines(0.0)
         reader.close()
 

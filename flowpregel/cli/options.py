@@ -1,0 +1,191 @@
+"""The options of the commands that run something, and the values that they take."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flowpregel.cli import console
+from flowpregel.errors import ConfigurationError
+
+FLOW_OPTION = click.Option(
+    ["--flow"],
+    metavar="MODULE:FLOW",
+    help="The flow; by default the one that `flowpregel run` recorded.",
+)
+
+
+def parse_value(value: str, *, text: bool) -> Any:
+    """Return the value of a VALUE: JSON, or the text itself if it is no JSON.
+
+    Args:
+        value: The word of the command line.
+        text: Whether it is a text even if it looks like JSON.
+    """
+    if not text:
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
+
+
+def load_json(option: str, value: str) -> Any:
+    """Return the value of an option: JSON, a file with JSON in it, or stdin.
+
+    Raises:
+        ConfigurationError: It has no such value; the message names *option*.
+    """
+    try:
+        if value == "@-":
+            source = sys.stdin.read()
+        elif value.startswith("@"):
+            source = Path(value[1:]).read_text("utf-8")
+        else:
+            source = value
+        return json.loads(source)
+    except OSError as error:
+        raise ConfigurationError(f"{option}: {error}") from error
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{option} is not JSON: {error}; a text needs quotes of its own: '\"text\"'"
+        ) from error
+
+
+def load_input(value: str) -> Any:
+    """Return the value of ``--input``, which must not be null."""
+    flow_input = load_json("--input", value)
+    if flow_input is None:
+        raise ConfigurationError(
+            "--input is null, and a run needs input to start with; "
+            "`flowpregel resume` goes on"
+        )
+    return flow_input
+
+
+def _metadata(
+    _: click.Context,
+    __: click.Parameter,
+    pairs: tuple[str, ...],
+) -> dict[str, Any] | None:
+    """Return the dict of all ``--metadata NAME=VALUE``; None: there are none."""
+    metadata: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not name or not separator:
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE")
+        metadata[name] = parse_value(value, text=False)
+    return metadata or None
+
+
+def _context(
+    _: click.Context,
+    __: click.Parameter,
+    value: str | None,
+) -> Any:
+    """Return the value of ``--context``; None: there is no such option."""
+    if value is None:
+        return None
+    return load_json("--context", value)
+
+
+RUN_OPTIONS = (
+    click.Option(
+        ["--quiet"],
+        is_flag=True,
+        help="Show no progress.",
+    ),
+    click.Option(
+        ["--traceback"],
+        is_flag=True,
+        help="Show where a failed run failed.",
+    ),
+    click.Option(
+        ["--max-concurrency"],
+        type=console.COUNT,
+        metavar="N",
+        help="At most N tasks at a time.",
+    ),
+    click.Option(
+        ["--durability"],
+        type=click.Choice(["sync", "async", "exit"]),
+        help="When a result is on disk: sync, async (default) or exit.",
+    ),
+    click.Option(
+        ["--metadata"],
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_metadata,
+        help=(
+            "Kept with the run's checkpoints: NAME=VALUE, VALUE as JSON or text; "
+            "several times."
+        ),
+    ),
+    click.Option(
+        ["--tag", "tags"],
+        multiple=True,
+        metavar="TAG",
+        help="Kept with the run's checkpoints, and given to tasks; several times.",
+    ),
+    click.Option(
+        ["--context"],
+        metavar="JSON|@FILE",
+        callback=_context,
+        help="What tasks get as context: JSON, or @FILE with JSON in it.",
+    ),
+    click.Option(
+        ["--on-code-change"],
+        type=click.Choice(["keep", "rerun", "error"]),
+        default="keep",
+        help=(
+            "What to do with recorded results of other code: "
+            "keep (default), rerun, error."
+        ),
+    ),
+    click.Option(
+        ["--on-unreadable"],
+        type=click.Choice(["error", "rerun"]),
+        default="error",
+        help=(
+            "What to do with recorded results whose class is gone: "
+            "error (default), rerun."
+        ),
+    ),
+    click.Option(
+        ["--on-unmatched"],
+        type=click.Choice(["run", "error"]),
+        default="run",
+        help=(
+            "Before the first call that no recorded one of its task fits: "
+            "run it, or error."
+        ),
+    ),
+    click.Option(
+        ["--on-conflict"],
+        type=click.Choice(["wait", "raise", "takeover"]),
+        help=(
+            "If another process has the run: wait for its result, raise, or takeover."
+        ),
+    ),
+    click.Option(
+        ["--stop-after"],
+        metavar="TIME",
+        callback=console.duration,
+        help=(
+            "End in time after this long (3h50m), with exit code 75; "
+            "run again, it goes on."
+        ),
+    ),
+    click.Option(
+        ["--stop-grace"],
+        metavar="TIME",
+        callback=console.duration,
+        help=(
+            "How long running tasks have then, and after SIGTERM, "
+            "to save and end (20s)."
+        ),
+    ),
+)

@@ -1,0 +1,147 @@
+"""The commands that show the page: ui serves it, report writes it as one file."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import webbrowser
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from flowpregel.cli import console, targets
+from flowpregel.cli.console import note
+from flowpregel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flowpregel.ui.guard import RequestGuard
+
+_PORT = click.IntRange(0, 65_535)
+
+
+@click.command("ui")
+@click.argument("store", envvar="FLOWPREGEL_STORE")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on.",
+)
+@click.option(
+    "--port",
+    type=_PORT,
+    default=0,
+    help="The port to listen on; by default a free one.",
+)
+@click.option(
+    "--actions",
+    is_flag=True,
+    help="Allow to answer, cancel, retry, redo and fork.",
+)
+@click.option(
+    "--open",
+    "opens",
+    is_flag=True,
+    help="Open the page in the browser.",
+)
+def ui_command(
+    store: str,
+    host: str,
+    port: int,
+    actions: bool,
+    opens: bool,
+) -> None:
+    """Show the runs of a store in a browser, live, until Ctrl-C.
+
+    The printed address holds a secret: everyone who has it sees the runs. Only programs
+    of this machine can connect, unless --host names another address. None of the runs'
+    code is imported here; with --actions the buttons of the page start other commands.
+    """
+    from flowpregel.ui import app as page  # noqa: PLC0415 - an extra
+    from flowpregel.ui.guard import LOOPBACK  # noqa: PLC0415 - an extra
+    from flowpregel.ui.pages import Pages  # noqa: PLC0415 - keeps --help fast
+
+    with targets.open_to_read(store) as saver, closing(Pages(saver)) as pages:
+        listener = _listener(host, port)
+        port = listener.getsockname()[1]
+        guard = _guard(host, port, actions=actions)
+        launcher = None
+        if actions:
+            options = ["--trust"] if console.has_flag("--trust") else []
+            launcher = page.Actions(saver.location, options)
+        server = page.server_of(pages, launcher, guard)
+        authority = f"[{host}]" if ":" in host else host
+        address = f"http://{authority}:{port}/?token={guard.token}"
+        note(f"the runs of {saver.path}, until Ctrl-C:")
+        click.echo(address)
+        if host not in LOOPBACK:
+            note(
+                "other machines can reach this, and what they are sent is not encrypted"
+            )
+        if opens:
+            webbrowser.open(address)
+        server.run(sockets=[listener])
+
+
+ui_command.params.append(console.TRUST)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 stands for a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{host} port {port} cannot be listened on: {error}"
+        ) from error
+
+
+def _guard(host: str, port: int, *, actions: bool) -> RequestGuard:
+    """Return the guard of a server that listens on *host* and *port*."""
+    from flowpregel.ui.app import ACTION_PATHS  # noqa: PLC0415 - an extra
+    from flowpregel.ui.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
+
+    hosts: tuple[str, ...] = LOOPBACK
+    if host not in LOOPBACK:
+        hosts = (*LOOPBACK, host, socket.gethostname())
+    return RequestGuard(
+        hosts=hosts,
+        writes=ACTION_PATHS if actions else (),
+        cookie=f"flowpregel-{port}",
+    )
+
+
+@console.thread_command("report")
+@click.option(
+    "--output",
+    metavar="FILE",
+    default="run.html",
+    show_default=True,
+    help="Where to.",
+)
+def report_command(thread: str, output: str, store: str | None) -> None:
+    """Write the page of a thread's last run as one HTML file.
+
+    The file needs no server and no network, and runs nothing of the user's. Only you
+    may read it: it shows arguments and results.
+    """
+    from flowpregel.ui.pages import report  # noqa: PLC0415 - keeps --help fast
+
+    with targets.open_to_read(store) as saver:
+        page = report(saver, thread).encode()
+    try:
+        with open(output, "wb", opener=partial(os.open, mode=0o600)) as file:
+            descriptor = file.fileno()
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.fchmod(descriptor, 0o600)  # the file may have existed before
+            file.write(page)
+    except OSError as error:
+        raise ConfigurationError(f"--output: {error}") from error
+    console.print_result(
+        {"thread_id": thread, "output": output, "bytes": len(page)},
+        f"{output}: {console.size_text(len(page))}",
+    )

@@ -1,0 +1,147 @@
+"""Tasks, channels and steps as the commands show them: for people or for programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowpregel._core.ids import Ran
+from flowpregel._core.records import Address
+from flowpregel.checkpoint.work import Work
+from flowpregel.cli import console
+from flowpregel.watching.preview import (
+    PREVIEW,
+    Limits,
+    by_public_name,
+    json_in_one_line,
+    question_to_json,
+    to_json,
+)
+
+_RAN_FIELDS = ("seconds", "attempts", "executor", "pid")
+
+
+def task_record(
+    work: Work,
+    names: Mapping[str, str],
+    limits: Limits,
+) -> dict[str, Any]:
+    """Return a task as a record for programs.
+
+    Args:
+        work: The task.
+        names: The names of the nodes, by task id, if the flow was imported.
+        limits: The limits of previews.
+    """
+    result = work.result if work.writes is None else _node_output(work.writes)
+    questions = [question_to_json(interrupt, limits) for interrupt in work.interrupts]
+    record: dict[str, Any] = {
+        "id": work.id,
+        "name": work.name or names.get(work.id),
+        "step": work.step,
+        "state": work.state,
+        "began": None,
+    }
+    if work.ran is not None:
+        record["began"] = console.utc_text(work.ran.began)
+    ran = work.ran
+    for field in _RAN_FIELDS:
+        record[field] = getattr(ran, field, None)
+    record["result"] = to_json(result, limits)
+    record["error"] = to_json(work.error, limits)
+    record["interrupts"] = questions
+    return record
+
+
+def running_task_record(
+    task: Mapping[str, Any],
+    step: int,
+) -> dict[str, Any]:
+    """Return a running task, an item of `live_activity`, as `task_record` does."""
+    from flowpregel.pregel.progress import how_far  # noqa: PLC0415 - keeps --help fast
+
+    name = task["text"] or task["name"]
+    duration = max(0.0, time.time() - task["began"] / 1e9)
+    ran = Ran(
+        name=name,
+        began=task["began"],
+        seconds=duration,
+        attempts=task["attempt"],
+        executor="",
+        pid=task["pid"],
+    )
+    work = Work(
+        id=task["id"],
+        name=name,
+        address=Address(""),
+        step=step,
+        state="running",
+        ran=ran,
+    )
+    record = task_record(work, {}, PREVIEW)
+    record["executor"] = None
+    record["progress"] = None if task["done"] is None else how_far(task)
+    return record
+
+
+def task_cells(
+    task: Mapping[str, Any],
+    limits: Limits,
+) -> Sequence[Any]:
+    """Return the cells of a task in the table of `show`."""
+    short_id = task["id"][:8]
+    seconds = task["seconds"]
+    seconds_text = None if seconds is None else f"{seconds:.3f}"
+    return (
+        task["step"],
+        task["name"] or f"(node's task {short_id})",
+        task["state"],
+        seconds_text,
+        task["attempts"],
+        _outcome_text(task, limits),
+    )
+
+
+def _outcome_text(task: Mapping[str, Any], limits: Limits) -> str:
+    """Return the result, the error, the questions or the progress of a task."""
+    match task:
+        case {"state": "failed", "error": {"type": kind, "message": message}}:
+            text = f"{kind}: {message}"
+            return json_in_one_line(text, limits)
+        case {"state": "waiting", "interrupts": questions}:
+            texts: list[str] = []
+            for question in questions:
+                identifier = question["id"] or "?"
+                text = json_in_one_line(question["value"], limits)
+                texts.append(f"{identifier}: {text}")
+            return "; ".join(texts)
+        case {"state": "running", "progress": str(progress)}:
+            return progress
+        case {"state": "failed", "error": value} | {"state": "done", "result": value}:
+            return json_in_one_line(value, limits)
+    return ""
+
+
+def for_people(channels: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *channels* by their names for people, or with ``--internals`` all."""
+    internals = console.has_flag("--internals")
+    return by_public_name(channels, internals=internals)
+
+
+def _node_output(writes: Mapping[str, Any]) -> Any:
+    """Return the writes of a node; of an entrypoint's body only the returned value."""
+    channels = for_people(writes)
+    if "result" in channels and "__end__" in writes:
+        return writes["__end__"]
+    return channels
+
+
+def step_number(step: int) -> int | None:
+    """Return the number of a superstep for people.
+
+    The superstep that takes in the input has none.
+    """
+    if step >= 0 or console.has_flag("--internals"):
+        return step
+    return None

@@ -1,0 +1,199 @@
+"""Requests to run a flow, and their execution.
+
+`run_flow` shows the progress of a run, prints its end, and returns an exit code.
+"""
+
+from __future__ import annotations
+
+import shlex
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flowpregel import errors
+from flowpregel._core.commands import Interrupt
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.cli import console, targets
+from flowpregel.cli.console import Code, exit_code_of, note
+from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL
+from flowpregel.watching.preview import (
+    FULL,
+    Limits,
+    one_line,
+    question_to_json,
+    to_json,
+)
+
+if TYPE_CHECKING:
+    from flowpregel.pregel.pregel import Pregel
+
+_RESULT = Limits(
+    depth=6,
+    count=50,
+    size=2_000,
+    total=2_000,
+)
+"""The limits of a result that is printed for people."""
+_COMMAND_OPTIONS = ("store", "quiet", "traceback")
+"""The options that do not belong to the run."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A flow to run, and the options of the run."""
+
+    flow: Pregel
+    name: str | None
+    """``MODULE:FLOW`` of the command line; None: the flow that the run recorded."""
+    thread_id: str | None
+    """The id of the thread; None: nothing of the run is stored."""
+    options: Mapping[str, Any]
+    """The ``store``, and the values of `RUN_OPTIONS`."""
+
+    def command(self, name: str, *words: str) -> str:
+        """Return a command line that is about this run."""
+        # Without --store the flow must be named: its own checkpointer is the store.
+        store = self.options["store"]
+        location = ["--store", store]
+        if store is None:
+            location = ["--flow", str(self.name)]
+        return shlex.join(["flowpregel", name, str(self.thread_id), *words, *location])
+
+    @property
+    def advice(self) -> str:
+        """The way to resume a run that did not end."""
+        if self.thread_id is None:
+            return "nothing is kept"
+        return f"what finished is kept; go on with: {self.command('resume')}"
+
+    def print_end(self, code: Code, *texts: str, **more: Any) -> Code:
+        """Print the end of the run: with ``--json`` as JSON, otherwise *texts*."""
+        record = {
+            "status": console.STATUSES[code],
+            "thread_id": self.thread_id,
+            **more,
+        }
+        console.print_result(record, *texts)
+        return code
+
+
+def run_flow(
+    request: RunRequest,
+    flow_input: Any,
+    *,
+    resume: Any = None,
+) -> Code:
+    """Run a flow, print how it ended, and return the exit code.
+
+    Args:
+        request: The flow and the options.
+        flow_input: The input of the flow.
+        resume: The treatment of a stored run with this id, as a `GraphRun` takes it.
+
+    Raises:
+        click.exceptions.Exit: The command had to end: no other run may follow.
+    """
+    from flowpregel.cli.watching import run_to_end  # noqa: PLC0415 - keeps --help fast
+
+    try:
+        with targets.flow_on(request.flow, request.options["store"]) as flow:
+            if not isinstance(flow.checkpointer, BaseCheckpointSaver):
+                resume = None
+                request = replace(request, thread_id=None)
+                note(
+                    "no store: what this run does is not kept "
+                    "(pass --store PATH to keep it)"
+                )
+            output, interrupts = run_to_end(
+                flow,
+                flow_input,
+                _run_options(request),
+                resume,
+                is_quiet=request.options["quiet"],
+            )
+    except (KeyboardInterrupt, errors.TaskCancelled) as error:
+        return _print_stopped(request, error)
+    except Exception as error:
+        if exit_code_of(error) is not Code.FAILED:
+            raise
+        return _print_failed(request, error)
+    if interrupts:
+        return _print_waiting(request, interrupts)
+    return request.print_end(
+        Code.OK,
+        one_line(output, _RESULT),
+        output=to_json(output, FULL),
+    )
+
+
+def _run_options(request: RunRequest) -> dict[str, Any]:
+    """Return the options of the run that a request stands for."""
+    options = dict(request.options)
+    for name in _COMMAND_OPTIONS:
+        options.pop(name, None)
+    options["thread_id"] = request.thread_id
+    return options
+
+
+def _print_stopped(request: RunRequest, error: BaseException) -> Code:
+    """Print that a run was stopped; return the exit code, or exit with it."""
+    code = Code.STOPPED
+    if isinstance(error, errors.RunStopped):
+        code = Code.AGAIN
+    request.print_end(code)
+    text = f"stopped; {request.advice}"
+    reason = getattr(error, "reason", "")
+    if reason:
+        text = f"{reason}\n{text}"
+    note(text)
+    if type(error) is errors.TaskCancelled:
+        return code  # `flowpregel cancel` stopped this run alone
+    raise click.exceptions.Exit(code) from error
+
+
+def _print_failed(request: RunRequest, error: Exception) -> Code:
+    """Print that a run failed, and return the exit code."""
+    kind = type(error).__name__
+    notes = [str(line) for line in getattr(error, "__notes__", [])]
+    request.print_end(
+        Code.FAILED,
+        error={"type": kind, "message": str(error), "notes": notes},
+    )
+    if request.options["traceback"]:
+        text = "".join(traceback.format_exception(error)).rstrip()
+    else:
+        text = "\n".join([f"failed: {kind}: {error}", *notes])
+    note(text)
+    if request.thread_id is not None:
+        note(request.advice)
+    return Code.FAILED
+
+
+def _print_waiting(request: RunRequest, interrupts: Sequence[Interrupt]) -> Code:
+    """Print what a run waits for, and return the exit code."""
+    lines = [_waiting_text(interrupt, request) for interrupt in interrupts]
+    questions = [question_to_json(interrupt, FULL) for interrupt in interrupts]
+    request.print_end(Code.WAITING, *lines, interrupts=questions)
+    if not all(is_pause(interrupt.value) for interrupt in interrupts):
+        note(f"answer with: {request.command('answer', 'VALUE')}")
+    return Code.WAITING
+
+
+def _waiting_text(interrupt: Interrupt, request: RunRequest) -> str:
+    """Return in one line what a run waits for."""
+    if not is_pause(interrupt.value):
+        return f"waits for an answer to {interrupt.id}: {one_line(interrupt.value)}"
+    (kind, value) = next(iter(interrupt.value.items()))
+    if kind == SLEEPS_UNTIL:
+        return f"sleeps until {value}"
+    return f"waits for a signal: {request.command('signal', str(value), 'VALUE')}"
+
+
+def is_pause(value: Any) -> bool:
+    """Return whether an interrupt waits for a time or a signal: it is no question."""
+    if not isinstance(value, Mapping):
+        return False
+    return SLEEPS_UNTIL in value or AWAITS_SIGNAL in value
