@@ -219,10 +219,10 @@ class ForeignSaver(BaseCheckpointSaver):
             if channel != records.ASKED:
                 writes.append((channel, self._convert(value)))
         ran = task.ran
-        if ran is not None and self._convert is _to_foreign:
+        has_code = ran is not None and bool(ran.code or ran.used)
+        if ran is not None and has_code and self._convert is _to_foreign:
             # After the others, in the place of none; it is read back beside them.
-            if ran.code or ran.used:
-                writes.append((records.RAN, tuple(ran._replace(failed=()))))
+            writes.append((records.RAN, tuple(ran._replace(failed=()))))
         config = shapes.config_of(address, task.checkpoint_id)
         self._call(
             "put_writes",
