@@ -100,7 +100,7 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
     values = {
         place: context[variable]
         for variable in tuple(_declared)
-        if variable in context and (place := place_of(variable)) is not None
+        if variable in context and (place := variable_place(variable)) is not None
     }
     traced: Mapping[str, str] = {}
     fields: Mapping[str, Any] = {}
@@ -183,7 +183,7 @@ def _attach(headers: Mapping[str, str]) -> None:
 # ------------------------------------------------ where variables are found
 
 
-def place_of(variable: ContextVar[Any]) -> VariablePlace | None:
+def variable_place(variable: ContextVar[Any]) -> VariablePlace | None:
     """Return where another process finds *variable*; None: it was not declared."""
     if variable not in _declared:
         return None

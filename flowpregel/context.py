@@ -12,7 +12,7 @@ from typing import Any, Final
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import Notice, Report, StepContext
-from flowpregel._core.ids import digest
+from flowpregel._core.ids import text_digest
 from flowpregel._core.questions import NOTHING_KNOWN, AskedQuestions
 from flowpregel._core.records import Interrupted, Task, Write
 from flowpregel.carried import headers_in, trace_headers
@@ -191,7 +191,9 @@ class Scope:
         """Return random numbers of this call's own; see `Runtime.rng`."""
         job, used, self.streams = self.job, self.streams, self.streams + 1
         around = job.run.thread_id, job.place.namespace, job.place.step
-        seed = int(digest(*around, *(job.task.stream or (job.task.path,)), used), 16)
+        seed = int(
+            text_digest(*around, *(job.task.stream or (job.task.path,)), used), 16
+        )
         try:
             from numpy.random import default_rng  # noqa: PLC0415 - only where it is installed
         except ImportError:

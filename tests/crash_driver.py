@@ -55,7 +55,7 @@ from flowpregel._core.records import (
     Task,
     Withdrawn,
 )
-from flowpregel._core.run import run
+from flowpregel._core.run import run_program
 from flowpregel._core.run_state import Result
 from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.base import BaseCheckpointSaver
@@ -234,7 +234,7 @@ class CrashDriver:
         self._flying, self._wait, self._result = [], None, None
         self._dropped = False
         self.clock += 1_000_000
-        return run(self.program, replace(self.options, now=self.clock), given)
+        return run_program(self.program, replace(self.options, now=self.clock), given)
 
     def _to_next_wait(self, reply: Any) -> None:
         """Send *reply*, and perform effects up to the next `Wait`, or to the end."""

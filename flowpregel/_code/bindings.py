@@ -21,7 +21,7 @@ _PARTS = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _CONTENT = attrgetter("cell_contents")
 
 
-def reference_to(value: Any) -> Callable[[], Any]:
+def weak_reference_to(value: Any) -> Callable[[], Any]:
     """Return what returns *value*, and does not keep it alive if that can be."""
     try:
         return weakref.ref(value)

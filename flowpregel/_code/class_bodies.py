@@ -34,7 +34,7 @@ def bound_by(node: ast.AST) -> dict[str, Any]:
     if not isinstance(node, ast.ClassDef):
         return bound
     for statement in node.body:
-        value = _value_of(statement)
+        value = _attribute_value(statement)
         for name in _names_bound(statement):
             attribute = _mangled(name, node.name)
             is_bound_again = attribute in bound
@@ -44,7 +44,7 @@ def bound_by(node: ast.AST) -> dict[str, Any]:
     return bound
 
 
-def _value_of(statement: ast.stmt) -> Any:
+def _attribute_value(statement: ast.stmt) -> Any:
     """Return the value that a statement gives to the names that it binds."""
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         return _constant_of(statement.value)

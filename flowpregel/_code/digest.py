@@ -24,7 +24,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from flowpregel._code import values
-from flowpregel._code.bindings import Bindings, reference_to
+from flowpregel._code.bindings import Bindings, weak_reference_to
 from flowpregel._code.class_bodies import attributes_set
 from flowpregel._code.classes import class_content, is_importable
 from flowpregel._code.own_state import set_by_call
@@ -338,7 +338,7 @@ class _Reader:
         # What it refers to otherwise, such as a function in a table, has to be reached
         # again.
         if unit.source is None and "->" not in text and type(value) not in values.ATOMS:
-            self._constants[unit.name] = reference_to(value), text
+            self._constants[unit.name] = weak_reference_to(value), text
 
     def _fill_function(self, unit: _Unit, function: types.FunctionType) -> None:
         code, variables = function.__code__, function.__globals__

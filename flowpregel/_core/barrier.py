@@ -277,14 +277,14 @@ def plan(
     for node in _pulled(program, state, updated):
         given = _input_of(node, program, state, place)
         path = f"{PULLED}{node.name}"
-        tasks.append(_task(node, Kind.PULL, given, path, place, node.triggers))
+        tasks.append(_planned_task(node, Kind.PULL, given, path, place, node.triggers))
     topic = state.channels.get(TASKS)
     if topic is not None and topic.is_available():
         for index, send in enumerate(topic.get()):
             # A node may be gone since: `start` refuses to go on with the thread then.
             if send.node in program.nodes:
                 node, path = program.nodes[send.node], f"~__pregel_push, {index:010d}"
-                task = _task(node, Kind.PUSH, send.arg, path, place, PUSHED)
+                task = _planned_task(node, Kind.PUSH, send.arg, path, place, PUSHED)
                 task.timeout = send.timeout or task.timeout
                 tasks.append(task)
     return tasks
@@ -367,7 +367,7 @@ def _input_of(node: Node, program: Program, state: State, place: StepContext) ->
         raise
 
 
-def _task(
+def _planned_task(
     node: Node,
     kind: Kind,
     given: Any,
@@ -396,7 +396,7 @@ def handler_task(
     assert failed.node.handler is not None
     node = program.nodes[failed.node.handler]
     path = f"{failed.path}, node_error_handler"
-    task = _task(node, Kind.HANDLER, failed.input, path, place, failed.triggers)
+    task = _planned_task(node, Kind.HANDLER, failed.input, path, place, failed.triggers)
     task.error = NodeError(failed.name, error)
     task.parent = failed
     return task

@@ -49,7 +49,7 @@ def plan_call(
         body.caller = replay.digest_of_caller(caller)
     identity, record = identify_call(caller, call, place)
     if call.asked is not None:
-        _note_unseen(run, call.asked)
+        _note_unseen_code(run, call.asked)
     outcome: Outcome | None = None
     if record is not None and identity not in running:
         identity, outcome = _answered(run, place, caller, call, identity, record)
@@ -69,7 +69,7 @@ def plan_call(
     return None
 
 
-def _note_unseen(
+def _note_unseen_code(
     run: Run,
     call: ids.Asked,
 ) -> None:
@@ -164,9 +164,11 @@ def _answered(
     identity: str,
     record: CallRecord,
 ) -> tuple[str, Outcome | None]:
-    """Return `answer`, or how the call fails because of it."""
+    """Return `replay.answer_from_record`, or how the call fails because of it."""
     try:
-        identity, outcome = replay.answer(run, caller, call, identity, record)
+        identity, outcome = replay.answer_from_record(
+            run, caller, call, identity, record
+        )
     except replay.REFUSALS as error:
         return identity, Raised(error)  # what is recorded stays as it is
     if isinstance(outcome, Raised) and not isinstance(

@@ -48,7 +48,7 @@ def check_chance(run: Run, caller: Task, record: CallRecord) -> None:
         return
     changed = changed_files(was.files, record.files) if was.name == record.name else []
     if not changed:
-        raise ReplayMismatchError(*_shown(was, record))
+        raise ReplayMismatchError(*_call_texts(was, record))
     # What is in a file that the body was given is input, as its arguments are.
     run.going_on.is_changed = True
     if not (
@@ -110,7 +110,7 @@ def record_in(kept: Sequence[Write]) -> CallRecord | None:
     return None if value is None else CallRecord(*value)
 
 
-def _shown(recorded: CallRecord, now: CallRecord) -> list[str]:
+def _call_texts(recorded: CallRecord, now: CallRecord) -> list[str]:
     """Return two calls as a message shows them, with the digests that tell them from
     each other.
     """

@@ -157,7 +157,7 @@ def callee_of(target: Any, *, takes_input: bool = True) -> Callee:
     )
 
 
-def unwrapped(target: Any) -> Any:
+def target_of_partial(target: Any) -> Any:
     """Return what a `functools.partial`, or one of a partial, calls."""
     while isinstance(target, partial):
         target = target.func
@@ -166,14 +166,14 @@ def unwrapped(target: Any) -> Any:
 
 def is_coroutine_function(target: Any) -> bool:
     """Return whether calling *target* gives a coroutine."""
-    target = unwrapped(target)
+    target = target_of_partial(target)
     call = getattr(target, "__call__", None)  # noqa: B004 - the method itself is inspected
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
 
 
 def is_generator_function(target: Any) -> bool:
     """Return whether calling *target* gives a generator, sync or async."""
-    target = unwrapped(target)
+    target = target_of_partial(target)
     if not inspect.isroutine(target) and not isinstance(target, type):
         target = getattr(type(target), "__call__", target)  # noqa: B004 - it is inspected
     return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
@@ -181,7 +181,7 @@ def is_generator_function(target: Any) -> bool:
 
 def name_of(target: Any) -> str:
     """Return the name of a callable, as its author wrote it."""
-    target = unwrapped(target)
+    target = target_of_partial(target)
     names = (getattr(target, "__name__", None), getattr(target, "name", None))
     return next(
         (each for each in names if each and isinstance(each, str)),

@@ -21,7 +21,7 @@ from typing import Any
 from flowpregel._code.classes import is_importable
 from flowpregel._code.digest import CodeDigest, code_digest
 from flowpregel._code.values import cells_of, is_ours, is_outside, reduced
-from flowpregel._core.commands import unwrapped
+from flowpregel._core.commands import target_of_partial
 from flowpregel._core.gained_fields import LeftOutFields, choices
 from flowpregel._core.moved_classes import earlier_homes
 from flowpregel._core.records import Arguments
@@ -142,9 +142,9 @@ def _reduced(value: Any) -> str | tuple[Any, ...]:
     return reduced(value)
 
 
-def home_of(target: Any) -> tuple[str, str]:
+def definition_of(target: Any) -> tuple[str, str]:
     """Return the module and the qualified name of a callable."""
-    target = unwrapped(target)
+    target = target_of_partial(target)
     owner = target if hasattr(target, "__qualname__") else type(target)
     return getattr(owner, "__module__", None) or "__dynamic__", str(owner.__qualname__)
 
@@ -217,7 +217,7 @@ class SharedSpace:
         )
         parts = [self._name]
         for at, function in enumerate(self._functions):
-            home = home_of(function)
+            home = definition_of(function)
             parts.extend(home)
             if self._version is not None:
                 parts.append(self._version)
@@ -372,7 +372,7 @@ class _Feeder:
             # What it names may have changed: what `functools.cache` makes holds the
             # function.
             inner = getattr(value, "__wrapped__", None)
-            self.feed((*home_of(kind), getattr(value, "__module__", None), parts))
+            self.feed((*definition_of(kind), getattr(value, "__module__", None), parts))
             if isinstance(inner, FunctionType) and not is_ours(value):
                 self.feed(inner)
         else:
@@ -409,7 +409,7 @@ class _Feeder:
 
     def _home_of(self, target: Any) -> tuple[str, str]:
         """Return the home of a class or function, or the one that it had earlier."""
-        home = home_of(target)
+        home = definition_of(target)
         if self._fields is None:
             return home
         if not isinstance(target, type):
@@ -451,7 +451,7 @@ class _Feeder:
                 "task a version"
             ) from error
         self._update(b"?")
-        self.feed(home_of(type(value)))
+        self.feed(definition_of(type(value)))
 
 
 _WRITERS: dict[type, Callable[[_Feeder, Any], None]] = {

@@ -29,7 +29,7 @@ _VERSION_6 = re.compile(
 )
 
 
-def digest(*parts: object) -> str:
+def text_digest(*parts: object) -> str:
     """Return a digest of the text of *parts*: 32 hex digits."""
     text = "\0".join(map(str, parts))
     return hashlib.blake2b(
@@ -73,7 +73,7 @@ def interrupt_id(namespace: str, index: int) -> str:
     """Return the id of the *index*-th question of the task at *namespace*: 32 hex
     digits.
     """
-    return digest(namespace, index)
+    return text_digest(namespace, index)
 
 
 def is_interrupt_id(value: object) -> bool:
@@ -99,7 +99,7 @@ def checkpoint_id(now: int, step: int) -> str:
     )
 
 
-def time_of(checkpoint_id: str) -> int:
+def time_from_id(checkpoint_id: str) -> int:
     """Return the wall-clock nanoseconds that an id was made of; 0 if it is none of that
     kind.
 

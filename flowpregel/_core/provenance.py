@@ -63,7 +63,7 @@ def _read_code(node: Node) -> tuple[list[CodeDigest], str]:
         codes = [code_of(step.func or step.coroutine) for step in node.steps]
     if not codes:
         return codes, ""
-    code = ids.digest(*(each.digest for each in codes))[:CODE_DIGITS]
+    code = ids.text_digest(*(each.digest for each in codes))[:CODE_DIGITS]
     SOURCES[code] = "\n".join(each.source for each in codes)
     # The run of a graph gives the notices for its nodes.
     if node.role != "graph":

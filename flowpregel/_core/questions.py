@@ -100,8 +100,8 @@ class AskedQuestions:
         for index in self._unused:
             if self.is_answered(index):
                 self.notices.append(
-                    f"{self._name}: the answer to {_shown(self.records[index])} was "
-                    "not used, for "
+                    f"{self._name}: the answer to "
+                    f"{_question_text(self.records[index])} was not used, for "
                     "that was not asked again; it is kept"
                 )
 
@@ -114,8 +114,8 @@ class AskedQuestions:
             self.records[index] = asked._replace(id=known.id)
         elif known.content:
             self.notices.append(
-                f"{self._name}: the answer to {_shown(known)} is used for "
-                f"{_shown(asked)}, which "
+                f"{self._name}: the answer to {_question_text(known)} is used for "
+                f"{_question_text(asked)}, which "
                 "the same code asks in its place now; ask for the same each time, or "
                 "make what "
                 "is asked in a task"
@@ -126,11 +126,13 @@ class AskedQuestions:
         """Note that *asked* is new, if there are others that it might be taken for."""
         if not self._unused:
             return
-        before = ", ".join(_shown(self.records[index]) for index in self._unused)
+        before = ", ".join(
+            _question_text(self.records[index]) for index in self._unused
+        )
         self.notices.append(
             f"{self._name}: its code or its input has changed since it asked {before}; "
-            f"{_shown(asked)} is another question, and is asked; an answer to the "
-            "former is kept"
+            f"{_question_text(asked)} is another question, and is asked; "
+            "an answer to the former is kept"
         )
 
 
@@ -142,5 +144,5 @@ def _content_of(value: Any) -> str:
         return f"a nested {type(value).__qualname__}"
 
 
-def _shown(record: QuestionRecord) -> str:
+def _question_text(record: QuestionRecord) -> str:
     return record.text or f"interrupt {record.id}"

@@ -67,15 +67,15 @@ def digest_of_caller(caller: Task) -> str:
         given = digest_of(caller.input, "the input", strict=False)
     except ConfigurationError:  # nested too deeply to be looked at
         given = ""
-    return code_of_node(caller.node) + ids.digest(caller.path, given)[CODE_DIGITS:]
+    return code_of_node(caller.node) + ids.text_digest(caller.path, given)[CODE_DIGITS:]
 
 
 def digest_of_call(record: CallRecord) -> str:
     """Return `digest_of_caller` for a call that makes calls itself."""
-    return ids.digest(record.caller, record.name, record.arguments, record.code)
+    return ids.text_digest(record.caller, record.name, record.arguments, record.code)
 
 
-def answer(
+def answer_from_record(
     run: Run, caller: Task, call: Call, identity: str, record: CallRecord
 ) -> tuple[str, Outcome | None]:
     """Return the id of the call that *record* is kept of, and how it ended if that is

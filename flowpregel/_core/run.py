@@ -32,7 +32,7 @@ observer: Callable[[Steps, Program, Options], Steps] | None = None
 """What sees the effects of each run pass, and their replies; None: nothing does."""
 
 
-def run(
+def run_program(
     program: Program, options: Options, given: Any, *, observed: bool = False
 ) -> Steps:
     """Run *program* on *given* until no task is due; return its `Result`.
@@ -53,7 +53,7 @@ def run(
         Exception: What a task raised when it would not be tried again.
     """
     if observer is not None and not observed:
-        steps = run(program, options, given, observed=True)
+        steps = run_program(program, options, given, observed=True)
         return (yield from observer(steps, program, options))
     now = yield from start(program, options, given)
     try:
@@ -176,12 +176,14 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
         return
     if tasks is None:
         tasks = plan(run.program, run.state, run.updated, run.setting())
-    parent = run.parent_id and config_of(
+    parent = run.parent_id and checkpoint_config(
         address.thread_id, address.namespace, run.parent_id
     )
     metadata = {"parents": {}, **run.options.metadata}
     payload = {
-        "config": config_of(address.thread_id, address.namespace, run.checkpoint_id),
+        "config": checkpoint_config(
+            address.thread_id, address.namespace, run.checkpoint_id
+        ),
         "parent_config": parent,
         "values": read(run.state.channels, run.program.stream_channels),
         "metadata": {"source": run.source, "step": run.step - 1} | metadata,
@@ -199,7 +201,7 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
     yield from shown
 
 
-def config_of(
+def checkpoint_config(
     thread_id: str, namespace: str, checkpoint_id: str | None
 ) -> dict[str, Any]:
     """Return the config that addresses a checkpoint."""

@@ -51,7 +51,7 @@ def start(program: Program, options: Options, given: Any) -> Steps:
         saved = options.loaded[0]
     elif address is not None:
         saved = yield Load(address, None if nested is None else nested.before)
-    run = _loaded(program, options, saved)
+    run = _run_from(program, options, saved)
     _read_code_of_bodies(run)
     command = given if isinstance(given, Command) and nested is None else None
     if nested is not None:
@@ -99,7 +99,7 @@ def _read_code_of_bodies(run: Run) -> None:
             code_of_node(node)
 
 
-def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
+def _run_from(program: Program, options: Options, saved: Saved | None) -> Run:
     """Return the run that stands at *saved*.
 
     Raises:
@@ -150,7 +150,7 @@ def not_before(now: int, saved: Saved) -> int:
     A clock that was set back would put a fork's checkpoints before those of the branch
     that was there, or give them, and the versions of their channels, the very same ids.
     """
-    newest = 0 if saved.newest_id is None else ids.time_of(saved.newest_id)
+    newest = 0 if saved.newest_id is None else ids.time_from_id(saved.newest_id)
     return max(now, saved.checkpoint.at, newest)
 
 
@@ -239,7 +239,7 @@ def _check_next(run: Run, saved: Saved) -> None:
     is_ours = checkpoint.id.endswith(f"-{checkpoint.step + 2:012x}")
     if (
         not is_ours
-        and ids.time_of(checkpoint.id)
+        and ids.time_from_id(checkpoint.id)
         and run.hand_back
         and run.pending.keys() - {records.RUN_TASK_ID}
     ):

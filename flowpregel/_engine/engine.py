@@ -37,8 +37,8 @@ from flowpregel._engine.nested import (
     LoopInbox,
     RunContext,
     RunInbox,
+    nested_outcome,
     now,
-    outcome_of,
 )
 from flowpregel._engine.tasks import TaskStarter
 from flowpregel.cache.base import BaseCache
@@ -445,7 +445,7 @@ class Engine:
                 self._tasks.write(run, replace(command, graph=None))
             case _:
                 del self._tasks.nested[run.task.id]
-                run.parent.post(run.task, outcome_of(end), run.watch.stop("graph"))
+                run.parent.post(run.task, nested_outcome(end), run.watch.stop("graph"))
         return None
 
     def _contexts_of(self, run: ActiveRun) -> list[Context[Any]]:

@@ -133,7 +133,7 @@ class ActiveRun:
             self.inbox.append(stopped)
 
 
-def outcome_of(end: Result | BaseException) -> Outcome:
+def nested_outcome(end: Result | BaseException) -> Outcome:
     """Return what the end of a nested run means for the task that it is, which has no
     writers.
     """
@@ -412,7 +412,7 @@ def live_state(
     # Where there are too many, those that do the work are told.
     shown.sort(key=lambda each: each[0].node.role != "leaf")
     return {
-        "running": [_shown(*each) for each in shown[:MOST_TASKS]],
+        "running": [_running_task(*each) for each in shown[:MOST_TASKS]],
         "count": len(shown),
         "waiting": dict(
             Counter(job.task.name for job in jobs if job.key not in running)
@@ -421,7 +421,7 @@ def live_state(
     }
 
 
-def _shown(task: Task, pid: int, began: int) -> dict[str, Any]:
+def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
     """Return a task that runs in process *pid* since *began* (nanoseconds, 0: not
     known).
     """

@@ -181,7 +181,7 @@ class PythonCodec:
             data = file.getvalue()
         except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
             buffers.clear()
-            data = _dumps_by_value(value)
+            data = _encode_by_value(value)
         main = _describe_main() if b"__main__" in data else b""
         if not buffers and not main:
             return _PLAIN + data
@@ -280,7 +280,7 @@ class _Pickler(pickle.Pickler):
         )
 
 
-def _dumps_by_value(value: Any) -> bytes:
+def _encode_by_value(value: Any) -> bytes:
     class Pickler(by_value_pickler()):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, BaseException):

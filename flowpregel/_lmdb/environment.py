@@ -290,12 +290,12 @@ class Environment:
 
     def _map(self, *, pages: bool = False) -> None:
         """Check the file, with *pages* each page of it, and map it."""
-        files.check(self.path, pages=pages, readonly=self.readonly)
+        files.check_files(self.path, pages=pages, readonly=self.readonly)
         size = self._map_size
         try:
             while self._lmdb is None:
                 try:
-                    self._lmdb = files.connect(
+                    self._lmdb = files.open_lmdb(
                         self.path, size, readonly=self.readonly, lock=self._registers
                     )
                 except lmdb.MemoryError:

@@ -220,10 +220,10 @@ def put_in_place(draft: str, folder: str) -> None:
     sync(folder)
 
 
-def fill(draft: str, header: bytes) -> None:
+def fill_draft(draft: str, header: bytes) -> None:
     """Make a store with its databases and a *header* in the folder *draft*."""
     try:
-        with connect(draft, SMALLEST_MAP, readonly=False, lock=True) as env:
+        with open_lmdb(draft, SMALLEST_MAP, readonly=False, lock=True) as env:
             for name in DATABASES:
                 env.open_db(name)
             with env.begin(write=True, db=env.open_db(b"meta")) as transaction:
@@ -233,7 +233,7 @@ def fill(draft: str, header: bytes) -> None:
     close_to_others(draft)
 
 
-def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
+def open_lmdb(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
     """Return LMDB's own environment at *path*, opened as we open it everywhere.
 
     With LMDB's default flags: without ``sync`` or ``metasync`` a power cut loses
@@ -289,7 +289,7 @@ class _Meta(NamedTuple):
     transaction: int
 
 
-def check(folder: str, *, pages: bool = False, readonly: bool = False) -> None:
+def check_files(folder: str, *, pages: bool = False, readonly: bool = False) -> None:
     """Refuse a store that LMDB would misread, or die of.
 
     LMDB opens a file that was cut off, and the process gets SIGBUS at the

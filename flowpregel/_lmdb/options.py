@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from uuid import uuid4
 
 from flowpregel._lmdb.errors import DATA, named
-from flowpregel._lmdb.records import HEADER, SIZE, Seal, digest
+from flowpregel._lmdb.records import HEADER, SIZE, Seal, purpose_digest
 from flowpregel.errors import (
     ConfigurationError,
     StoreCorruptError,
@@ -142,7 +142,7 @@ class Header:
     def to_bytes(self, seal: Seal) -> bytes:
         """Return the record that `read` reads."""
         text = json.dumps(asdict(self)).encode()
-        return digest(text, b"sum") + seal.of(HEADER, text) + text
+        return purpose_digest(text, b"sum") + seal.of(HEADER, text) + text
 
     @classmethod
     def read(cls, record: bytes, path: str) -> Header:
@@ -153,7 +153,7 @@ class Header:
             StoreVersionError: Another release wrote the store.
         """
         total, text = record[:32], record[32 + SIZE :]
-        if digest(text, b"sum") != total:
+        if purpose_digest(text, b"sum") != total:
             raise _damaged(path)
         fields = json.loads(text)
         if (fields["format"], fields["engine"]) != (FORMAT, ENGINE_VERSION):

@@ -77,7 +77,7 @@ class Seal:
     def __init__(
         self, key: bytes, encryption_key: bytes | None = None, *, is_kept: bool = False
     ) -> None:
-        self._base = blake2b(key=digest(key, b"seal"), digest_size=SIZE)
+        self._base = blake2b(key=purpose_digest(key, b"seal"), digest_size=SIZE)
         self.key = key
         self.is_kept = is_kept
         self.id = _name(key)
@@ -472,12 +472,12 @@ def after(prefix: bytes) -> bytes:
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else b"\xff" * 500
 
 
-def digest(data: bytes, purpose: bytes) -> bytes:
+def purpose_digest(data: bytes, purpose: bytes) -> bytes:
     """Return 32 bytes that name *data* for one *purpose*."""
     return blake2b(data, digest_size=32, person=b"flowpregel" + purpose).digest()
 
 
-def digest_of(labels: Sequence[str]) -> bytes:
+def labels_digest(labels: Sequence[str]) -> bytes:
     """Return 16 bytes that stand for *labels*, which may be any texts."""
     summed = blake2b(digest_size=16)
     for label in labels:
@@ -487,4 +487,4 @@ def digest_of(labels: Sequence[str]) -> bytes:
 
 
 def _name(key: bytes) -> str:
-    return digest(key, b"name")[:8].hex()
+    return purpose_digest(key, b"name")[:8].hex()

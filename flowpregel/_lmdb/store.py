@@ -175,7 +175,9 @@ def open_store(
     if files.exists(real) and not (options.trust or options.trusts_all):
         refuse_others(real)
     while True:
-        environment = _shared(real, options, map_size, readonly=readonly, lock=lock)
+        environment = _shared_environment(
+            real, options, map_size, readonly=readonly, lock=lock
+        )
         try:
             record = environment.read(partial(_header_in, environment.databases))
             header, seal = _accepted(record, real, options, readonly=readonly)
@@ -207,7 +209,7 @@ def _accepted(
     return header, seal
 
 
-def _shared(
+def _shared_environment(
     path: str, options: StoreOptions, map_size: int, *, readonly: bool, lock: bool
 ) -> Environment:
     """Return the environment that all of this process share, opened or made if need
@@ -227,7 +229,7 @@ def _shared(
             else:
                 seal = seal_for(options)
                 header = Header.new(seal).to_bytes(seal)
-                files.create(path, partial(files.fill, header=header))
+                files.create(path, partial(files.fill_draft, header=header))
             found = OPEN[path] = Environment(
                 path, map_size=map_size, readonly=readonly, lock=lock, options=options
             )
@@ -259,7 +261,7 @@ def _look(path: str, options: StoreOptions, *, readonly: bool) -> None:
 
 
 @atexit.register
-def _close_all() -> None:
+def _close_environments() -> None:
     for environment in [*OPEN.values()]:
         environment.shut()
 
@@ -293,9 +295,9 @@ def _kept_closed(path: str, *, create: bool = True) -> Iterator[None]:
 def _opened(path: str, map_size: int = 0) -> Iterator[tuple[Any, dict[bytes, Any]]]:
     """Open a file that nobody else has open; without *map_size* only to be read."""
     readonly = not map_size
-    files.check(path, readonly=readonly)
+    files.check_files(path, readonly=readonly)
     size = max(map_size, files.SMALLEST_MAP)
-    with files.connect(path, size, readonly=readonly, lock=not readonly) as env:
+    with files.open_lmdb(path, size, readonly=readonly, lock=not readonly) as env:
         yield env, {name: env.open_db(name, create=False) for name in DATABASES}
 
 
@@ -328,7 +330,7 @@ def _seal_anew(path: str, header: Header, seal: Seal, old: Seal | None) -> None:
     room = 4 * os.path.getsize(os.path.join(path, errors.DATA)) + _LEAST_MAP
     try:
         with files.draft_in(path, files.DRAFT) as draft:
-            files.fill(draft, header.to_bytes(seal))
+            files.fill_draft(draft, header.to_bytes(seal))
             with (
                 _opened(path) as (source, databases),
                 _opened(draft, room) as (target, new_databases),

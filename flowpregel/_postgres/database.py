@@ -122,7 +122,7 @@ class Database:
         self._lock = threading.Lock()
         self._idle: list[psycopg.Connection[Any]] = []
         """Connections that nobody uses."""
-        self._close = weakref.finalize(self, _close_all, self._idle, self._pid)
+        self._close = weakref.finalize(self, _close_idle, self._idle, self._pid)
         self._known: dict[bytes, KnownScope] = {}
         self._slots: list[LandingSlot] = []
         """Those that no write has, and whose newest try is known to have landed or
@@ -300,7 +300,7 @@ class Database:
             except ConflictError:
                 pause = 0.001
             except psycopg.Error as error:
-                if not _may_go_on(error) or time.monotonic() > until:
+                if not _is_temporary(error) or time.monotonic() > until:
                     raise self._named(error) from error
             deliver()
             time.sleep(pause * random.random())
@@ -367,7 +367,7 @@ class Database:
             if not self._close.alive:
                 raise StoreError(f"{self.path} is closed; open it again")
             connection = self._idle.pop() if self._idle else None
-        connection = connection or connect(self.url)
+        connection = connection or connect_to_server(self.url)
         try:
             yield connection
         finally:
@@ -403,12 +403,12 @@ class Database:
         return StoreError(f"{self.path} cannot be used: {text}")
 
 
-def _close_all(idle: list[psycopg.Connection[Any]], pid: int) -> None:
+def _close_idle(idle: list[psycopg.Connection[Any]], pid: int) -> None:
     while idle and pid == os.getpid():
         idle.pop().close()
 
 
-def connect(url: str) -> psycopg.Connection[Any]:
+def connect_to_server(url: str) -> psycopg.Connection[Any]:
     """Return a new connection that leaves no state in the server's session."""
     options: Any = {"connect_timeout": 10, **_KEEPALIVES, **conninfo_to_dict(url)}
     # Numbered statements would be looked for in whatever session a pooler gives us.
@@ -433,7 +433,7 @@ def without_password(url: str) -> str:
     return f"postgresql://{place}/{parts.get('dbname', '')}"
 
 
-def _may_go_on(error: psycopg.Error) -> bool:
+def _is_temporary(error: psycopg.Error) -> bool:
     code = error.sqlstate
     if code is None:  # the connection is gone, or there never was one
         return isinstance(error, psycopg.OperationalError)

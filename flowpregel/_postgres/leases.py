@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import Owner
-from flowpregel._lmdb.records import digest_of
+from flowpregel._lmdb.records import labels_digest
 from flowpregel._postgres.database import Database
 from flowpregel.errors import StoreError, StoreReadOnlyError
 
@@ -135,7 +135,7 @@ class LeaseTable:
 
     def owner(self, address: Address) -> Owner | None:
         """Return who owns the lease of *address*; None: nobody does, or it is out."""
-        return _owner_in(
+        return _owner_from_rows(
             self._database.execute(_OWNER.format("NULL"), place_of(address))
         )
 
@@ -143,7 +143,7 @@ class LeaseTable:
         """Ask who owns the lease of *address* to stop; return who that is."""
         # Not repeated: it would reach the next run, which has the lease by then.
         rows = self._database.execute_once(_ASK, place_of(address))
-        return _owner_in([[row["owner"]] for row in rows])
+        return _owner_from_rows([[row["owner"]] for row in rows])
 
     def shown(
         self, address: Address, seconds: float
@@ -155,7 +155,7 @@ class LeaseTable:
         with suppress(StoreReadOnlyError):  # who may not write sees what others ask for
             self._database.execute(_WATCH, seconds, place, seconds / 2)
         rows = self._database.execute(_OWNER.format("shown"), place)
-        return _owner_in(rows), rows[0][1] if rows else None
+        return _owner_from_rows(rows), rows[0][1] if rows else None
 
     def abandoned(self) -> list[Address]:
         """Return where runs have died: their leases are out, and were not given
@@ -203,8 +203,8 @@ class LeaseTable:
 
 def place_of(address: Address) -> bytes:
     """Return what the lease of *address* is found by."""
-    return digest_of((address.thread_id, address.namespace))
+    return labels_digest((address.thread_id, address.namespace))
 
 
-def _owner_in(rows: Sequence[Sequence[Any]]) -> Owner | None:
+def _owner_from_rows(rows: Sequence[Sequence[Any]]) -> Owner | None:
     return Owner(**json.loads(rows[0][0])) if rows else None

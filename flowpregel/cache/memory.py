@@ -23,7 +23,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowpregel._lmdb.in_memory import MemoryStore
-from flowpregel._lmdb.records import KeptInStore, SealedStore, digest_of
+from flowpregel._lmdb.records import KeptInStore, SealedStore, labels_digest
 from flowpregel.cache.base import BaseCache, Entries, FullKey, Namespace
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 
@@ -174,7 +174,7 @@ class RecordCache(KeptInStore, BaseCache):
     ) -> int:
         """Delete the values of a namespace; return their number."""
         count = 0
-        prefix = b"v" + digest_of(namespace)
+        prefix = b"v" + labels_digest(namespace)
         for key in self._table.keys(transaction, prefix):
             if len(key) != 1 + _DIGEST_SIZE:
                 continue  # the key of a chunk of a large value
@@ -288,4 +288,4 @@ class InMemoryCache(RecordCache):
 def digest_of_key(key: FullKey) -> bytes:
     """Return the digest of *key*, which names its record."""
     namespace, name = key
-    return digest_of(namespace) + digest_of((name,))
+    return labels_digest(namespace) + labels_digest((name,))

@@ -91,7 +91,7 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
     return None
 
 
-def find(
+def stored_arguments(
     tables: Tables, transaction: Any, address: Address, task_id: str
 ) -> bytes | None:
     """Return what is kept of the arguments of a call that was made from *address*,

@@ -119,7 +119,12 @@ class DurableSaver(RecordSaver):
             ValueEncodingError: An argument cannot be read back.
         """
         data = self._read(
-            partial(arguments.find, self._tables, address=address, task_id=task_id)
+            partial(
+                arguments.stored_arguments,
+                self._tables,
+                address=address,
+                task_id=task_id,
+            )
         )
         return None if data is None else arguments.decoded(data, self._tables.codec)
 
@@ -127,7 +132,7 @@ class DurableSaver(RecordSaver):
         self._output.add(address, part)
 
     def kept_output(self, address: Address) -> list[CallOutput]:
-        return list(self._read(partial(output.outputs, self._tables, address)))
+        return list(self._read(partial(output.stored_outputs, self._tables, address)))
 
     def redo(self, address: Address, calls: Collection[str]) -> None:
         """Take results of calls back, so that the thread's next run makes them again.
@@ -218,7 +223,7 @@ class DurableSaver(RecordSaver):
         Checks every record's checksum, and whether every checkpoint's parts are there.
         Nothing is decoded.
         """
-        return maintenance.verify(self._tables, self._reader)
+        return maintenance.verify_records(self._tables, self._reader)
 
     def close(self) -> None:
         self._output.flush()

@@ -148,7 +148,7 @@ class LangGraphMethods:
         )
         place = Address(address.thread_id, address.namespace)
         self.commit([Batch(address=place, checkpoint=record)])
-        return config_of(place, record.id)
+        return langgraph_config(place, record.id)
 
     def put_writes(
         self,
@@ -176,7 +176,7 @@ class LangGraphMethods:
         """Return a version after *current* (None: the first) that no other branch
         has.
         """
-        return next_version(current)
+        return version_after(current)
 
     aget = async_form(get)
     aget_tuple = async_form(get_tuple)
@@ -234,10 +234,10 @@ def _tuple_of(saved: Saved) -> CheckpointTuple:
     checkpoint, address = saved.checkpoint, saved.address
     parent = checkpoint.parent_id
     return CheckpointTuple(
-        config=config_of(address, checkpoint.id),
+        config=langgraph_config(address, checkpoint.id),
         checkpoint=dict_of(checkpoint),
         metadata=metadata_of(checkpoint),
-        parent_config=config_of(address, parent) if parent else None,
+        parent_config=langgraph_config(address, parent) if parent else None,
         pending_writes=[
             (write.task_id, write.channel, write.value)
             for write in saved.writes
@@ -268,7 +268,9 @@ def address_of(config: Mapping[str, Any]) -> Address:
     )
 
 
-def config_of(address: Address, checkpoint_id: str | None = None) -> dict[str, Any]:
+def langgraph_config(
+    address: Address, checkpoint_id: str | None = None
+) -> dict[str, Any]:
     """Return the config that names *address*, or *checkpoint_id* at it."""
     named = checkpoint_id or address.checkpoint_id
     configurable = {"thread_id": address.thread_id, "checkpoint_ns": address.namespace}
@@ -289,7 +291,7 @@ def nanoseconds_of(text: str) -> int:
     return (when - _EPOCH) // _MICROSECOND * 1000
 
 
-def next_version(current: Version | None) -> int:
+def version_after(current: Version | None) -> int:
     """Return a version after *current*: the wall clock's nanoseconds, so that two
     branches of a thread do not give one version to two values.
 

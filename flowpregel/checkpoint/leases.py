@@ -171,7 +171,7 @@ class LeaseFiles:
         # Who may not write sees what others ask for.
         with suppress(PermissionError), closing(FileLock(path)) as file:
             file.write(WATCHED, time.time_ns() + WATCHED_FOR * 10**9)
-        state = opened(self._table, os.path.basename(path).encode(), shown)
+        state = live_state_in(self._table, os.path.basename(path).encode(), shown)
         return None if state is None else (owner, state)
 
     def file(self, address: Address) -> str:
@@ -307,7 +307,7 @@ class LiveState:
         return data
 
 
-def opened(table: Table, place: bytes, data: bytes) -> dict[str, Any] | None:
+def live_state_in(table: Table, place: bytes, data: bytes) -> dict[str, Any] | None:
     """Return what `LiveState.sealed` told; None: it is being written, or comes from
     elsewhere.
     """

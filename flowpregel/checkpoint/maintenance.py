@@ -127,7 +127,7 @@ def _sizes(
 # ---------------------------------------------------------------- verify
 
 
-def verify(tables: Tables, reader: Reader) -> Verification:
+def verify_records(tables: Tables, reader: Reader) -> Verification:
     """Read every record, and every checkpoint; return how many, and what does not
     hold.
     """

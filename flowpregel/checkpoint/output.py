@@ -170,7 +170,9 @@ class OutputBuffer:
         tables.writes.put(transaction, key, tables.record_of(tuple(output)))
 
 
-def outputs(tables: Tables, address: Address, transaction: Any) -> list[CallOutput]:
+def stored_outputs(
+    tables: Tables, address: Address, transaction: Any
+) -> list[CallOutput]:
     """Return what is kept of the tasks that started at *address*, the first to print
     first.
     """

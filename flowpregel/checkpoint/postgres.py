@@ -27,7 +27,7 @@ from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.layout import NamespaceRecord, Tables
-from flowpregel.checkpoint.leases import REASON, WATCHED_FOR, LiveState, opened
+from flowpregel.checkpoint.leases import REASON, WATCHED_FOR, LiveState, live_state_in
 from flowpregel.checkpoint.records import EncodedBatch
 from flowpregel.checkpoint.retention import Retention
 from flowpregel.errors import ConfigurationError, ThreadBusyError
@@ -103,7 +103,11 @@ class PostgresLeases(LeaseTable):
         nothing yet.
         """
         owner, shown = self.shown(address, WATCHED_FOR)
-        state = None if shown is None else opened(self._live, place_of(address), shown)
+        state = (
+            None
+            if shown is None
+            else live_state_in(self._live, place_of(address), shown)
+        )
         return None if owner is None or state is None else (owner, state)
 
 

@@ -367,7 +367,7 @@ class Reader:
         namespace, decode = copied.namespace, self.codec.decode
         maybe = self.maybe_decoded if copied.marks_unreadable else decode
         values = {
-            name: maybe(data, _result_of(namespace, name))
+            name: maybe(data, _channel_label(namespace, name))
             for name, data in copied.values.items()
         }
         pending = []
@@ -534,7 +534,7 @@ class _WriteText:
         return f"the write of {name} to {self._channel!r}"
 
 
-def _result_of(namespace: NamespaceRecord, channel: str) -> str:
+def _channel_label(namespace: NamespaceRecord, channel: str) -> str:
     """Return the text that names the value of a channel in a message."""
     if channel == RESULT:
         return f"the result of thread {namespace.thread_id!r}"

@@ -129,10 +129,10 @@ def report_command(thread: str, output: str, store: str | None) -> None:
     The file needs no server and no network, and runs nothing of the user's. Only you
     may read it: it shows arguments and results.
     """
-    from flowpregel.ui.pages import report  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.ui.pages import run_report  # noqa: PLC0415 - keeps --help fast
 
     with targets.open_to_read(store) as saver:
-        page = report(saver, thread).encode()
+        page = run_report(saver, thread).encode()
     try:
         with open(output, "wb", opener=partial(os.open, mode=0o600)) as file:
             descriptor = file.fileno()

@@ -44,7 +44,7 @@ def load_flow(name: str, folder: str = "") -> Pregel:
     Raises:
         ConfigurationError: There is no such flow; the message lists those that exist.
     """
-    from flowpregel.pregel.naming import folder_of, labels_of  # noqa: PLC0415
+    from flowpregel.pregel.naming import flow_labels, folder_of  # noqa: PLC0415
     from flowpregel.pregel.pregel import Pregel  # noqa: PLC0415 - keeps --help fast
 
     module_name, _, attribute = name.rpartition(":")
@@ -71,7 +71,7 @@ def load_flow(name: str, folder: str = "") -> Pregel:
         raise _not_a_flow(name, value, flows)
     if flow.once is not None:
         return flow
-    labels = labels_of(full_name, folder_of(module.__name__, module.__file__))
+    labels = flow_labels(full_name, folder_of(module.__name__, module.__file__))
     return flow.with_config(metadata=labels)
 
 

@@ -341,13 +341,13 @@ def with_results(value: Any) -> Any:
     done.
     """
     if type(value) is dict:
-        return {key: _value_of(each) for key, each in value.items()}
+        return {key: _result_or_value(each) for key, each in value.items()}
     if type(value) in (list, tuple) and futures_in(value):
-        return type(value)(map(_value_of, value))
-    return _value_of(value)
+        return type(value)(map(_result_or_value, value))
+    return _result_or_value(value)
 
 
-def _value_of(value: Any) -> Any:
+def _result_or_value(value: Any) -> Any:
     future: Any = value
     return future.value() if isinstance(value, Unresolved) else value
 

@@ -395,12 +395,12 @@ def _call(functions: Sequence[Callable[[], None]]) -> None:
 _all_limits: WeakSet[SharedLimits] = WeakSet()
 
 
-def _after_fork() -> None:
+def _reset_limits_after_fork() -> None:
     for limits in _all_limits:
         limits.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_reset_limits_after_fork)
 
 NO_LIMITS: Final = SharedLimits()
 """The rates of tasks whose run has no executor with limits of its own."""

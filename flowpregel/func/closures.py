@@ -17,7 +17,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from flowpregel._core.records import Node
-from flowpregel.executors.processes.references import content_of, is_empty
+from flowpregel.executors.processes.references import cell_content, is_empty
 
 
 class NodeSnapshots:
@@ -39,13 +39,13 @@ class NodeSnapshots:
         """
         if self._last is not None:
             node, contents = self._last
-            if all(content_of(cell) is content for cell, content in contents):
+            if all(cell_content(cell) is content for cell, content in contents):
                 return node
         functions = [*_closures_in(self._target)]
         cells = {
             id(cell): cell for each in functions for cell in each.__closure__ or ()
         }
-        contents = tuple((cell, content_of(cell)) for cell in cells.values())
+        contents = tuple((cell, cell_content(cell)) for cell in cells.values())
         (callee,) = self._node.steps
         function = snapshot(functions)
         func, coroutine = (None, function) if callee.func is None else (function, None)
@@ -69,7 +69,7 @@ def _closures_in(target: Any) -> Iterator[FunctionType]:
         ):
             seen[id(function)] = function
             yield function
-            pending += map(content_of, function.__closure__)
+            pending += map(cell_content, function.__closure__)
 
 
 def snapshot(functions: list[FunctionType]) -> FunctionType:

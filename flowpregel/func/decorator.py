@@ -20,7 +20,7 @@ from typing import (
     overload,
 )
 
-from flowpregel._core.digest import digest_of, home_of
+from flowpregel._core.digest import definition_of, digest_of
 from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import report_progress
@@ -250,7 +250,7 @@ def map(
         return entrypoint.final(value=[*track(results, total=len(given))], save=None)
 
     # Whose run it is: the function's, wherever this is called from.
-    body.__module__ = home_of(called.func)[0]
+    body.__module__ = definition_of(called.func)[0]
     body.__name__ = body.__qualname__ = f"map {called.name}"
     # The items themselves are kept with the calls that fail, and nowhere else.
     text = f"{len(given):,} items, {digest_of(given, 'the items', strict=False)}"

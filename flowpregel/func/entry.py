@@ -201,7 +201,7 @@ class entrypoint(EntrypointOptions):
             func, name, has_timeout=self.timeout is not None
         )
         writes = [
-            ChannelWriteEntry(END, mapper=_value_of),
+            ChannelWriteEntry(END, mapper=_final_value),
             ChannelWriteEntry(PREVIOUS, mapper=_save_of),
         ]
         node = PregelNode(
@@ -246,7 +246,7 @@ class entrypoint(EntrypointOptions):
         return graph
 
 
-def _value_of(returned: Any) -> Any:
+def _final_value(returned: Any) -> Any:
     value = returned.value if isinstance(returned, entrypoint.final) else returned
     refuse_futures(value)
     return value

@@ -35,7 +35,7 @@ from typing import (
     overload,
 )
 
-from flowpregel._core.digest import home_of
+from flowpregel._core.digest import definition_of
 from flowpregel._interrupts import ending, held
 from flowpregel._text import no_such_attribute
 from flowpregel._tracebacks import UsersFrames
@@ -602,7 +602,7 @@ def once_of(func: Callable[..., Any], name: str, adopts: Sequence[str]) -> Once:
         name: Its name.
         adopts: The names that it had before.
     """
-    module, qualified = home_of(func)
+    module, qualified = definition_of(func)
     module, file = imported_as(module)
     flow = f"{module}:{qualified.removesuffix(qualified.rpartition('.')[2])}{name}"
     return Once(flow=flow, folder=folder_of(module, file), adopts=tuple(adopts))

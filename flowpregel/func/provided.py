@@ -25,7 +25,7 @@ from signal import SIGKILL, SIGTERM
 from typing import IO, Any, Final, TypeAlias
 
 from flowpregel._core.files import note_file
-from flowpregel._core.ids import Asked, digest
+from flowpregel._core.ids import Asked, text_digest
 from flowpregel._core.records import Node
 from flowpregel._engine.nested import RunContext
 from flowpregel.context import current, current_scope, interrupt, nothing
@@ -289,7 +289,7 @@ class _SleepTask(TaskFunction[[float | None, End | None], float]):
         seconds, until = args
         shown = repr(seconds) if until is None else f"until={_shown_end(until)}"
         return Asked(
-            self.name, digest("any end"), self.code, f"sleep({shown})", is_placed
+            self.name, text_digest("any end"), self.code, f"sleep({shown})", is_placed
         )
 
 
@@ -454,11 +454,11 @@ class File(os.PathLike[str]):
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
             state = status.st_ino, status.st_size, status.st_mtime_ns
-            known, digest = _KNOWN.get(path, (None, ""))
+            known, text_digest = _KNOWN.get(path, (None, ""))
             # A file that was just written may be written again within a tick of its
             # clock.
             if known != state or time.time_ns() - status.st_mtime_ns < _TICK:
-                digest = hashlib.file_digest(file, "blake2b").hexdigest()
-                _KNOWN[path] = state, digest
-        note_file(self.path, digest, status.st_size)
-        return digest
+                text_digest = hashlib.file_digest(file, "blake2b").hexdigest()
+                _KNOWN[path] = state, text_digest
+        note_file(self.path, text_digest, status.st_size)
+        return text_digest

@@ -171,7 +171,7 @@ class _Lowering:
             triggers=[START],
             tags=[TAG_HIDDEN],
             writers=[*writers, *branches],
-            bound=_bound(None, branches),
+            bound=_node_target(None, branches),
             reads=_reads(branches, schema.keys if len(writers) > 1 else ()),
             executor="inline",
         )
@@ -186,7 +186,7 @@ class _Lowering:
                 NodeWriter(name, self._writable, tuple(self._edges[name])),
                 *branches,
             ],
-            bound=_bound(spec.bound, branches),
+            bound=_node_target(spec.bound, branches),
             reads=_reads(branches),
         )
 
@@ -255,19 +255,19 @@ class _WithAsyncForm:
         self.name = name_of(action)
 
 
-def _bound(action: Any, branches: list[BranchWriter]) -> Any:
+def _node_target(action: Any, branches: list[BranchWriter]) -> Any:
     """Return what a node calls, with an async form if one of its branches has no
     other.
     """
     if is_graph(action) or not any(branch.path.func is None for branch in branches):
         return action
-    callee = callee_of(_same if action is None else action)
+    callee = callee_of(_identity if action is None else action)
     if callee.func is None or callee.coroutine is not None:
         return action
     return _WithAsyncForm(callee.func)
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from types import GenericAlias, UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from flowpregel._core.commands import Command, unwrapped
+from flowpregel._core.commands import Command, target_of_partial
 from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
 from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError
@@ -69,7 +69,7 @@ class Schema:
         return getattr(self.typ, "__name__", str(self.typ))
 
 
-def _made(typ: Any, values: Mapping[str, Any]) -> Any:
+def _state_object(typ: Any, values: Mapping[str, Any]) -> Any:
     """Return an object of a dataclass or pydantic model."""
     return typ(**values)
 
@@ -103,7 +103,7 @@ def schema_of(typ: Any) -> Schema:
             managed[key] = value
         elif key != "__slots__":
             channels[key] = _channel_of(key, hints[key])
-    mapper = partial(_made, typ) if is_object else None
+    mapper = partial(_state_object, typ) if is_object else None
     return Schema(typ, channels, managed, (*channels, *managed), mapper)
 
 
@@ -172,9 +172,9 @@ def conflict(first: BaseChannel[Any, Any], second: BaseChannel[Any, Any]) -> boo
 # ---------------------------------------------------------------- of functions
 
 
-def _function_of(target: Any) -> Callable[..., Any] | None:
+def _annotated_function(target: Any) -> Callable[..., Any] | None:
     """Return the function or method whose annotations describe *target*, or None."""
-    target = unwrapped(target)
+    target = target_of_partial(target)
     if inspect.isfunction(target) or inspect.ismethod(target):
         return target
     call = getattr(target, "__call__", None)  # noqa: B004 - the method itself is looked at
@@ -183,7 +183,7 @@ def _function_of(target: Any) -> Callable[..., Any] | None:
 
 def input_schema_of(target: Any) -> type[Any] | None:
     """Return the annotated class of the first parameter, if it has keys of its own."""
-    function = _function_of(target)
+    function = _annotated_function(target)
     if function is None:
         return None
     first = next(iter(inspect.signature(function).parameters), "")
@@ -195,7 +195,7 @@ def destinations_of(action: Any) -> dict[str, str | None]:
     """Return the nodes of an annotation ``-> Command[Literal["a", "b"]]``, without
     labels.
     """
-    returned = hints_of(_function_of(action)).get("return")
+    returned = hints_of(_annotated_function(action)).get("return")
     is_union = typing.get_origin(returned) in (typing.Union, UnionType)
     for option in typing.get_args(returned) if is_union else (returned,):
         target = (
@@ -208,7 +208,7 @@ def destinations_of(action: Any) -> dict[str, str | None]:
 
 def literals_of(path: Any) -> tuple[Any, ...]:
     """Return the values of an annotation ``-> Literal["a", "b"]``."""
-    returned = hints_of(_function_of(path)).get("return")
+    returned = hints_of(_annotated_function(path)).get("return")
     return typing.get_args(returned) if typing.get_origin(returned) is Literal else ()
 
 

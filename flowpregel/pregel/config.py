@@ -153,18 +153,18 @@ def merged(*configs: Config | None, **settings: Any) -> dict[str, Any]:
     for key in settings:
         if key not in known:
             raise TypeError(no_such_option("a config", key, known))
-    configurable = dict(_checked(settings, "configurable", {}))
+    configurable = dict(_setting_of(settings, "configurable", {}))
     configurable |= {key: settings[key] for key in _CONFIGURABLE if key in settings}
     top_level = {key: settings[key] for key in _TOP_LEVEL if key in settings}
     result: dict[str, Any] = {}
     for config in (*configs, {**top_level, "configurable": configurable}):
-        for key, value in _checked({"config": config}, "config", {}).items():
+        for key, value in _setting_of({"config": config}, "config", {}).items():
             if value is None:
                 continue
             if key in ("configurable", "metadata"):
-                value = {**result.get(key, {}), **_checked({key: value}, key)}
+                value = {**result.get(key, {}), **_setting_of({key: value}, key)}
             elif key == "tags":
-                value = [*result.get(key, ()), *_checked({key: value}, key)]
+                value = [*result.get(key, ()), *_setting_of({key: value}, key)]
             elif key == "callbacks":
                 # What LangChain gives may be a manager of them.
                 value = [*result.get(key, ()), *getattr(value, "handlers", value)]
@@ -178,36 +178,39 @@ def parse(config: Config | None) -> ParsedConfig:
     Raises:
         ConfigurationError: A key nobody knows, or a value that cannot be.
     """
-    config = _checked({"config": config}, "config", {})
+    config = _setting_of({"config": config}, "config", {})
     unknown = [
         key for key in config if key not in (*_TOP_LEVEL, *_HOOKS, "configurable")
     ]
     if unknown:
         known = ", ".join((*_TOP_LEVEL, "configurable"))
         raise ConfigurationError(f"config has no key {unknown[0]!r}; it takes: {known}")
-    configurable = dict(_checked(config, "configurable", {}))
-    metadata = dict(_checked(config, "metadata", {}))
+    configurable = dict(_setting_of(config, "configurable", {}))
+    metadata = dict(_setting_of(config, "metadata", {}))
     thread_id = configurable.get("thread_id")
     places = (config, metadata, configurable)
     run_id = next(
-        (str(found) for place in places if (found := _checked(place, "run_id"))), None
+        (str(found) for place in places if (found := _setting_of(place, "run_id"))),
+        None,
     )
     checked = {
-        "recursion_limit": _checked(config, "recursion_limit", DEFAULT_RECURSION_LIMIT),
-        "max_concurrency": _checked(config, "max_concurrency"),
+        "recursion_limit": _setting_of(
+            config, "recursion_limit", DEFAULT_RECURSION_LIMIT
+        ),
+        "max_concurrency": _setting_of(config, "max_concurrency"),
         "metadata": metadata,
         "run_id": run_id,
     }
     return ParsedConfig(
         thread_id=None if thread_id is None else thread_name(thread_id),
-        checkpoint_id=_checked(configurable, "checkpoint_id"),
-        namespace=_checked(configurable, "checkpoint_ns", ""),
+        checkpoint_id=_setting_of(configurable, "checkpoint_id"),
+        namespace=_setting_of(configurable, "checkpoint_ns", ""),
         checkpoint_map=configurable.get("checkpoint_map") or {},
         run_name=config.get("run_name"),
         callbacks=config.get("callbacks") or (),
         shown={
             **checked,
-            "tags": [*_checked(config, "tags", ())],
+            "tags": [*_setting_of(config, "tags", ())],
             "configurable": configurable,
         },
         **checked,
@@ -260,7 +263,7 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 """What the parts of a config have to be."""
 
 
-def _checked(values: Mapping[str, Any], key: str, default: Any = None) -> Any:
+def _setting_of(values: Mapping[str, Any], key: str, default: Any = None) -> Any:
     """Return what *values* have under *key*; None counts as left out."""
     value = values.get(key)
     if value is None:

@@ -96,10 +96,12 @@ class DryRun:
             would_run = sum(self.would_run.values())
             lines = [
                 f"calls: {self.answered:,} answered, {would_run:,} would run"
-                f"{_counts(self.would_run)}, {self.not_asked:,} not asked for"
+                f"{_counts_text(self.would_run)}, {self.not_asked:,} not asked for"
             ]
         if self.other_code:
-            lines.append(f"answers of other code than now{_counts(self.other_code)}")
+            lines.append(
+                f"answers of other code than now{_counts_text(self.other_code)}"
+            )
         if self.is_changed:
             lines.append("its body has other code or another input now")
         lines += self.diff.splitlines()
@@ -108,7 +110,7 @@ class DryRun:
         return "\n".join(lines)
 
 
-def _counts(numbers: Mapping[str, int]) -> str:
+def _counts_text(numbers: Mapping[str, int]) -> str:
     """Return numbers by name as text in parentheses, if there are any."""
     text = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
     return text and f" ({text})"

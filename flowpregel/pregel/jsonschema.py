@@ -77,14 +77,14 @@ def model_of(typ: Any, name: str) -> Any:
         base = type("Root", (pydantic.RootModel,), {"model_config": config})
         return pydantic.create_model(name, __base__=base[typ])  # type: ignore[index]
     fields: dict[str, Any] = {
-        key: (without(_WRAPPERS, hint), _default_of(typ, key, hint))
+        key: (without(_WRAPPERS, hint), _field_default(typ, key, hint))
         for key, hint in hints_of(typ, extras=True).items()
         if typing.get_origin(hint) is not ClassVar
     }
     return pydantic.create_model(name, __config__=config, **fields)
 
 
-def _default_of(typ: Any, key: str, hint: Any) -> Any:
+def _field_default(typ: Any, key: str, hint: Any) -> Any:
     """Return what pydantic takes as the default of a field; ``...`` if it is
     required.
     """

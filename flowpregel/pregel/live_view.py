@@ -91,7 +91,7 @@ class TerminalScreen:
                     self._views.clear()
                 else:
                     self._views.remove(view)
-                    console.print(_as_text([view]))
+                    console.print(_lines_for_rich([view]))
 
     def _start(self) -> Live:
         """Return a display that is drawn now, and from now on by an OS thread of its
@@ -99,7 +99,7 @@ class TerminalScreen:
         """
         display = Live(
             console=SteadyConsole(),
-            get_renderable=lambda: _as_text([*self._views]),
+            get_renderable=lambda: _lines_for_rich([*self._views]),
             auto_refresh=False,  # rich's own thread takes its locks in another order
             # What is printed into a file, or a pipe, stays there.
             redirect_stdout=sys.stdout.isatty(),
@@ -153,7 +153,7 @@ class LiveView(ProgressView):
         return self.lines(self._clock())
 
 
-def _as_text(views: list[LiveView]) -> Text:
+def _lines_for_rich(views: list[LiveView]) -> Text:
     """Return the lines of *views* for rich, which cuts what is too long."""
     lines = [line for view in views for line in view.current_lines()]
     return Text(printable("\n".join(lines)), no_wrap=True, overflow="ellipsis")

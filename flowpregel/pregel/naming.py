@@ -120,7 +120,7 @@ class Once:
         return same or recorded in self.adopts or node_of(recorded) in self.adopts
 
 
-def labels_of(flow: str, folder: str) -> dict[str, str]:
+def flow_labels(flow: str, folder: str) -> dict[str, str]:
     """Return what metadata keep of whose run it is: how the flow is imported."""
     return {FLOW: flow, **({FOLDER: folder} if folder else {})}
 
@@ -164,7 +164,7 @@ def labels_of_graph(graph: Any) -> dict[str, str]:
     """
     once: Once | None = graph.once
     if once is not None:
-        return labels_of(once.flow, once.folder)
+        return flow_labels(once.flow, once.folder)
     frame, seen = inspect.currentframe(), set[str]()
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
@@ -175,7 +175,7 @@ def labels_of_graph(graph: Any) -> dict[str, str]:
                     known, file = imported_as(module)
                     # What a notebook or a prompt defines, no other program can import.
                     return (
-                        labels_of(f"{known}:{name}", folder_of(known, file))
+                        flow_labels(f"{known}:{name}", folder_of(known, file))
                         if file
                         else {}
                     )

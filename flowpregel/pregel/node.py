@@ -13,7 +13,7 @@ from datetime import timedelta
 from types import CodeType, ModuleType
 from typing import Any, Final, Literal, Self
 
-from flowpregel._core.commands import callee_of, unwrapped
+from flowpregel._core.commands import callee_of, target_of_partial
 from flowpregel._core.digest import SharedSpace
 from flowpregel._core.effects import StepContext
 from flowpregel._core.program import names
@@ -132,13 +132,13 @@ class PregelNode:
         """
         if is_graph(self.bound):
             return self.bound.invoke(input, config)
-        return _result_of(perform(self._job(input, config), RunClient()))
+        return _outcome_result(perform(self._job(input, config), RunClient()))
 
     async def ainvoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
         """`invoke`, with the async forms of what it calls."""
         if is_graph(self.bound):
             return await self.bound.ainvoke(input, config)
-        return _result_of(await aperform(self._job(input, config), RunClient()))
+        return _outcome_result(await aperform(self._job(input, config), RunClient()))
 
     def _job(self, given: Any, config: Mapping[str, Any] | None) -> Job:
         node = Node(name="node", steps=tuple(map(callee_of, self.steps)))
@@ -390,7 +390,7 @@ def graphs_named_by(target: Any) -> Iterator[Any]:
     Args:
         target: A function, perhaps wrapped; anything else names none.
     """
-    function = inspect.unwrap(unwrapped(target))
+    function = inspect.unwrap(target_of_partial(target))
     function = getattr(function, "__func__", function)
     code = getattr(function, "__code__", None)
     if isinstance(code, CodeType):
@@ -422,7 +422,7 @@ def _graphs_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[Any]:
             yield from _graphs_in(name, known)
 
 
-def _result_of(outcome: Outcome) -> Any:
+def _outcome_result(outcome: Outcome) -> Any:
     if isinstance(outcome, Returned):
         return outcome.writes[0][1]
     raise outcome.error if isinstance(outcome, Raised) else GraphInterrupt

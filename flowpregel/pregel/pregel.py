@@ -263,7 +263,7 @@ class Pregel(GraphDefinition):
         Raises:
             ConfigurationError: There is no checkpointer, or no thread_id.
         """
-        return threads.state(
+        return threads.thread_state(
             self, merged(self.config, config, **settings), deep=subgraphs
         )
 
@@ -285,7 +285,7 @@ class Pregel(GraphDefinition):
             limit: At most this many.
         """
         merged_config = merged(self.config, config, **settings)
-        found = threads.history(
+        found = threads.thread_history(
             self, merged_config, filter=filter, before=before, limit=limit
         )
         return held_steps(found)
@@ -404,7 +404,7 @@ class Pregel(GraphDefinition):
         """
         from flowpregel.pregel import runs  # noqa: PLC0415 - seldom needed
 
-        graph, saver, parsed = threads.opened(
+        graph, saver, parsed = threads.open_thread(
             self, merged(self.config, config, **settings)
         )
         assert isinstance(graph, Pregel)

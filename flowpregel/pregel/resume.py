@@ -52,7 +52,7 @@ from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
 from flowpregel.pregel.config import ParsedConfig
 from flowpregel.pregel.kept_results import KeptResults, kept_results
-from flowpregel.pregel.naming import Once, labels_of, node_of
+from flowpregel.pregel.naming import Once, flow_labels, node_of
 
 FILES = "input_files"
 """Under this name they keep the path, digest and size of each file in it, if there are
@@ -234,7 +234,7 @@ def _once(
 ) -> Start:
     """Return how a run starts that is to have been run once."""
     given, saved = start.given, start.loaded[0] if start.loaded else None
-    metadata = labels_of(once.flow, once.folder)
+    metadata = flow_labels(once.flow, once.folder)
     if given is not None:
         metadata |= _labels_of_input(given)
     if saved is None:
@@ -244,7 +244,10 @@ def _once(
         raise FlowMismatchError(address.thread_id, recorded, once.flow)
     if once.again:
         return _from_scratch(start, saved, metadata)
-    program, start = _named(start.program, node_of(recorded)), _as_before(start, saved)
+    program, start = (
+        _program_named(start.program, node_of(recorded)),
+        _as_before(start, saved),
+    )
     metadata = {**start.metadata, **metadata, FLOW: recorded}
     start = replace(start, metadata=metadata, program=program)
     saved_with_input = with_input(
@@ -359,7 +362,7 @@ def _without_end(first: OpenCheckpoint) -> Saved:
     return replace(first.saved, writes=writes)
 
 
-def _named(program: Program, name: str) -> Program:
+def _program_named(program: Program, name: str) -> Program:
     """Return the *program* of a workflow under another name, of which its calls' ids
     are made.
     """

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Literal, cast
 
 from flowpregel._core.effects import Emit, StepContext, Steps, Stopped
-from flowpregel._core.ids import time_of
+from flowpregel._core.ids import time_from_id
 from flowpregel._core.program import Nested, Options, names
 from flowpregel._core.provenance import OtherCodeNotice
 from flowpregel._core.records import (
@@ -32,7 +32,7 @@ from flowpregel._core.records import (
     Node,
     Task,
 )
-from flowpregel._core.run import run
+from flowpregel._core.run import run_program
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committers
 from flowpregel._engine.drivers import Item, adrive, drive
@@ -427,7 +427,7 @@ def _begun(
         adopts_input=isinstance(asked.resume, Once) and asked.resume.adopt,
         loaded=start.loaded,
         metadata=metadata,
-        now=now() if start.after is None else max(now(), time_of(start.after) + 1),
+        now=now() if start.after is None else max(now(), time_from_id(start.after) + 1),
     )
 
 
@@ -439,7 +439,7 @@ def _steps_of(
     if start.over is None:
         for notice in () if found is None else found.node_notices():
             yield Emit("notices", notice)
-        return (yield from run(start.program, options, start.given))
+        return (yield from run_program(start.program, options, start.given))
     if found is not None and found.changes and saver is not None:
         yield Emit("notices", found.notice(saver))
     return (yield from kept_result(start.program, start.over, options))
@@ -519,7 +519,7 @@ def nested_run(
     inside = replace(
         inside, committer=committer, has_saver=has_saver, config=config.shown
     )
-    inner = run(graph.program_now(), options, given)
+    inner = run_program(graph.program_now(), options, given)
     return inner, replace(inside, namespace=namespace, options=options)
 
 

@@ -152,7 +152,7 @@ def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[
                 )
                 story.insert(0, tried)
             told = printable(", ".join(filter(None, story)))
-            yield head, in_one_line(name), bar, _seconds(most), told
+            yield head, in_one_line(name), bar, _duration_text(most), told
             head = ""
             if first.inner:
                 yield from _rows(first.inner, f"{indent}  ", longest)
@@ -183,7 +183,7 @@ def _all(tasks: Iterable[TaskRecord]) -> Iterator[TaskRecord]:
         yield from _all(task.inner)
 
 
-def _seconds(time: float | None) -> str:
+def _duration_text(time: float | None) -> str:
     if time is None:
         return ""
     return f"{time:.3f} s" if time < 10 else f"{time:.1f} s"
@@ -281,11 +281,11 @@ class RunReader:
         def place_of(task: Work) -> str:
             """Return the namespace of a graph that *task* is, or calls first."""
             return "|".join(
-                filter(None, (saved.address.namespace, f"{_name(task)}:{task.id}"))
+                filter(None, (saved.address.namespace, f"{_work_name(task)}:{task.id}"))
             )
 
         def record(task: Work, prefix: str, caller: Work | None) -> TaskRecord:
-            name, graph, place = _name(task), None, None
+            name, graph, place = _work_name(task), None, None
             node = prefix + name
             inner = [record(each, f"{node}/", task) for each in below.get(task.id, ())]
             if caller is None and self.graph is not None and name in self.graph.nodes:
@@ -328,7 +328,7 @@ class RunReader:
         ]
 
 
-def _name(work: Work) -> str:
+def _work_name(work: Work) -> str:
     return (work.ran or work.asked or work).name or f"(task {work.id[:8]})"
 
 

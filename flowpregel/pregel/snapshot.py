@@ -120,7 +120,7 @@ def snapshot_of(
             next_version(opened.state.newest, 0),
         )
     tasks = tuple(
-        _shown(
+        _snapshot_task(
             program,
             task,
             opened.pending.get(task.id, ()),
@@ -147,7 +147,7 @@ def snapshot_of(
     )
 
 
-def _shown(
+def _snapshot_task(
     program: Program, task: Task, pending: Sequence[Write], *, live: bool, state: Any
 ) -> PregelTask:
     channels = program.stream_channels

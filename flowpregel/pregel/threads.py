@@ -61,7 +61,7 @@ class StateUpdate(NamedTuple):
     task_id: str | None = None
 
 
-def opened(
+def open_thread(
     graph: GraphDefinition, config: Config
 ) -> tuple[GraphDefinition, BaseCheckpointSaver, ParsedConfig]:
     """Return the graph whose namespace a config names, what keeps its states, and the
@@ -93,9 +93,11 @@ def opened(
 
 
 @held()
-def state(graph: GraphDefinition, config: Config, *, deep: bool) -> StateSnapshot:
+def thread_state(
+    graph: GraphDefinition, config: Config, *, deep: bool
+) -> StateSnapshot:
     """Return a thread's state; *deep*: with the states of nested graphs."""
-    graph, saver, parsed = opened(graph, config)
+    graph, saver, parsed = open_thread(graph, config)
     saved = saver.load(parsed.address)
     if saved is None:
         return snapshot.empty_snapshot(dict(config))
@@ -104,11 +106,11 @@ def state(graph: GraphDefinition, config: Config, *, deep: bool) -> StateSnapsho
     )
 
 
-def history(
+def thread_history(
     graph: GraphDefinition, config: Config, *, before: Config | None, **asked: Any
 ) -> Iterator[StateSnapshot]:
     """Yield a thread's states, newest first; *asked*: ``filter`` and ``limit``."""
-    graph, saver, parsed = opened(graph, config)
+    graph, saver, parsed = open_thread(graph, config)
     bound = None if before is None else parse(before).checkpoint_id
     address = replace(parsed.address, checkpoint_id=None)
     found = saver.history(address, before=bound, **asked)
@@ -126,7 +128,7 @@ def update(
         raise ConfigurationError(
             "No updates provided: each superstep needs at least one"
         )
-    graph, saver, parsed = opened(graph, config)
+    graph, saver, parsed = open_thread(graph, config)
     address = parsed.address
     with held(), saver.lease(address.thread_id, address.namespace) as lease:
         waiting = deque(

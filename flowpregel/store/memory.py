@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, assert_n
 
 from flowpregel._interrupts import held, interruptible
 from flowpregel._lmdb.in_memory import MemoryStore
-from flowpregel._lmdb.records import KeptInStore, SealedStore, digest_of
+from flowpregel._lmdb.records import KeptInStore, SealedStore, labels_digest
 from flowpregel.store.base import (
     BaseStore,
     GetOp,
@@ -308,7 +308,7 @@ class ItemStore(KeptInStore, BaseStore):
             case SearchOp():
                 prefix = b"i"
                 if op.namespace_prefix:
-                    prefix += digest_of(op.namespace_prefix[:1])
+                    prefix += labels_digest(op.namespace_prefix[:1])
             case ListNamespacesOp():
                 prefix = b"i"
             case _:
@@ -474,4 +474,6 @@ def _item_digest(
     key: str,
 ) -> bytes:
     """Return the part of a table key that names an item."""
-    return digest_of(namespace[:1]) + digest_of(namespace) + digest_of((key,))
+    return (
+        labels_digest(namespace[:1]) + labels_digest(namespace) + labels_digest((key,))
+    )

@@ -240,7 +240,7 @@ class Pages:
 # ---------------------------------------------------------------- as one file
 
 
-def report(saver: DurableSaver, thread: str) -> str:
+def run_report(saver: DurableSaver, thread: str) -> str:
     """Return the page of a thread's last run, as one HTML file.
 
     Args:
@@ -290,7 +290,7 @@ def notebook_report(saver: Any, thread: str | None) -> str | None:
             options=saver.options,
         ) as inert_saver,
     ):
-        page = html.escape(report(inert_saver, thread))
+        page = html.escape(run_report(inert_saver, thread))
         return (
             f'<iframe sandbox="allow-scripts" srcdoc="{page}" title="A run" '
             'style="width: 100%; '

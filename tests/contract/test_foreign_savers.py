@@ -13,7 +13,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, PendingWrite
 from flowpregel.channels import Overwrite
-from flowpregel.checkpoint.langgraph_methods import config_of
+from flowpregel.checkpoint.langgraph_methods import langgraph_config
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
@@ -212,7 +212,9 @@ def test_what_a_task_wrote_is_kept_in_langgraphs_types(saver):
 
     theirs = [
         value
-        for *_, value in saver.saver.get_tuple(config_of(Address("t"))).pending_writes
+        for *_, value in saver.saver.get_tuple(
+            langgraph_config(Address("t"))
+        ).pending_writes
     ]
 
     assert [types.Overwrite([1]), types.Interrupt("why?", "an id")] == [

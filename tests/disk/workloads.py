@@ -204,7 +204,7 @@ def weak(weakness: str) -> type[LMDBSaver]:
             **{weakness: False},
         )
 
-    files.connect = connect  # this process is a fork that ends with the workload
+    files.open_lmdb = connect  # this process is a fork that ends with the workload
     return LMDBSaver
 
 
@@ -272,7 +272,7 @@ def create_in_place(path: str) -> None:
 
     os.mkdir(path)
     seal = seal_for(StoreOptions())
-    files.fill(path, Header.new(seal).to_bytes(seal))
+    files.fill_draft(path, Header.new(seal).to_bytes(seal))
     mark("-1")
 
 

@@ -299,11 +299,11 @@ def breaches(source: Source) -> dict[str, list[str]]:
 
 def shared_function_names(files: list[Source]) -> Iterator[str]:
     """Yield the module functions of the package whose name several files use."""
-    owners: defaultdict[str, list[str]] = defaultdict(list)
+    owners: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for source in files:
         for node in source.tree.body:
             if isinstance(node, Function) and not node.name.startswith("__"):
-                owners[node.name].append(source.name)
+                owners[node.name][source.name] = None
     for name, modules in sorted(owners.items()):
         if len(modules) > 1:
             yield f"{name}: {', '.join(modules)}"

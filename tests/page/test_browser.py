@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from flowpregel import LMDBSaver
-from flowpregel.ui.pages import notebook_report, report
+from flowpregel.ui.pages import notebook_report, run_report
 from flowpregel.watching.inert import InertCodec
 from tests.page.browser import CHROMIUM, PICTURES, Tab, browser, keep_picture, open_run
 from tests.page.serving import Served, served
@@ -323,7 +323,7 @@ def test_markup_and_escapes_are_seen_and_not_obeyed(tab: Tab, tmp_path: Path) ->
     for thread in (f"asks {HOSTILE}", f"fails {HOSTILE}"):
         with LMDBSaver(store, readonly=True, codec=InertCodec()) as saver:
             page = tmp_path / "run.html"
-            page.write_text(report(saver, thread), encoding="utf-8")
+            page.write_text(run_report(saver, thread), encoding="utf-8")
         tab.open(f"file://{page}")
         tab.until("document.querySelector('.head .badge')")
         see_all_calls(tab)
@@ -357,7 +357,7 @@ def test_a_report_works_alone_and_in_the_frame_of_a_notebook(
 ) -> None:
     store = server.store
     with LMDBSaver(store, readonly=True, codec=InertCodec()) as saver:
-        text = report(saver, "divides")
+        text = run_report(saver, "divides")
     (tmp_path / "run.html").write_text(text, encoding="utf-8")
     tab.open(f"file://{tmp_path / 'run.html'}")
     tab.until("document.querySelector('.row a')")

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from flowpregel import LMDBSaver
 from flowpregel._lmdb.records import Table
 from flowpregel.cli.app import app
-from flowpregel.ui.pages import MODULES, STATIC, Pages, json_text, report
+from flowpregel.ui.pages import MODULES, STATIC, Pages, json_text, run_report
 from flowpregel.watching.inert import InertCodec
 from tests.page.serving import served
 from tests.page.stores import (
@@ -106,7 +106,7 @@ def test_a_report_holds_nothing_that_ends_an_element_or_asks_for_something(
     hostile: str, canary: Path
 ) -> None:
     with LMDBSaver(hostile, readonly=True, codec=InertCodec()) as saver:
-        page = report(saver, FAILS)
+        page = run_report(saver, FAILS)
 
     assert not canary.exists()
     assert MARKUP not in page
@@ -268,7 +268,7 @@ def test_a_report_looks_up_each_call_at_its_own_checkpoint(
         path = long_store(tmp_path / f"store{supersteps}", supersteps)
         with LMDBSaver(path, readonly=True, codec=InertCodec()) as saver:
             looked_up.clear()
-            report(saver, "long")
+            run_report(saver, "long")
         counts.append(len(looked_up))
 
     few, many = counts

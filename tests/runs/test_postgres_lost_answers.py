@@ -266,13 +266,16 @@ def test_a_statement_that_arrives_after_all_is_refused(postgres_url: str) -> Non
     """Once its client has been told that it has not landed."""
     import psycopg
 
-    from flowpregel._postgres.database import connect
+    from flowpregel._postgres.database import connect_to_server
     from flowpregel._postgres.once import LandingSlot
     from flowpregel.store.postgres import PostgresStore
 
     slot = LandingSlot()
     late = "SELECT flowpregel.land(%s::bytea, %s::bigint, NULL)"
-    with PostgresStore(postgres_url) as store, connect(postgres_url) as connection:
+    with (
+        PostgresStore(postgres_url) as store,
+        connect_to_server(postgres_url) as connection,
+    ):
         store.put(NAMESPACE, "k", {})
         number = slot.send()
         for _ in range(2):  # the answer to this may be lost too
@@ -294,11 +297,14 @@ def test_a_client_in_doubt_for_very_long_is_not_answered(postgres_url: str) -> N
     """Its row may have been removed; that must not be taken for a commit that has not
     landed.
     """
-    from flowpregel._postgres.database import connect
+    from flowpregel._postgres.database import connect_to_server
     from flowpregel._postgres.once import KEPT_FOR, LandingSlot
     from flowpregel.store.postgres import PostgresStore
 
-    with PostgresStore(postgres_url) as store, connect(postgres_url) as connection:
+    with (
+        PostgresStore(postgres_url) as store,
+        connect_to_server(postgres_url) as connection,
+    ):
         store.put(NAMESPACE, "k", {})
         stopped, removed = LandingSlot(), LandingSlot(has_landed=True)
         stopped.send()

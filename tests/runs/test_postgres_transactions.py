@@ -62,7 +62,7 @@ def wired(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     counts: list[str] = []
     cuts: list[str] = []
-    connect = database.connect
+    connect = database.connect_to_server
     monkeypatch.setattr(
         database, "connect", lambda url: Wire(connect(url), counts, cuts)
     )

@@ -563,7 +563,7 @@ def default_pool() -> ProcessExecutor:
         return _default
 
 
-def _after_fork() -> None:
+def _forget_pools_after_fork() -> None:
     global _default, _default_lock
     for pool in _pools:
         # The places of shared limits are the other process's.
@@ -571,4 +571,4 @@ def _after_fork() -> None:
     _default, _default_lock = None, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_forget_pools_after_fork)

@@ -27,7 +27,7 @@ from flowpregel._core.records import (
     failed_calls,
 )
 from flowpregel._tracebacks import WorkerTraceback, leave_out_ours
-from flowpregel.carried import brought, carried_by, place_of
+from flowpregel.carried import brought, carried_by, variable_place
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.base import Mailbox
@@ -118,7 +118,7 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
     except Exception as error:
         misplaced = _misplaced_future_of(job)
         raise misplaced or first_unpicklable(
-            job.task.name, _parts_of(job, *read), error
+            job.task.name, _job_parts(job, *read), error
         ) from error
 
 
@@ -174,7 +174,7 @@ def _misplaced_future_of(job: Job) -> TypeError | None:
     return misplaced_future(task.name, func, task.input.args, task.input.kwargs)
 
 
-def _parts_of(
+def _job_parts(
     job: Job, channels: object, managed: object
 ) -> Iterator[tuple[str, str, Any]]:
     """Yield what a job is made of: what that is, its name, and the part.
@@ -203,7 +203,7 @@ def _parts_of(
     }
     others |= {"managed": managed, "control": job.run.control, "saved": task.saved}
     for variable, value in job.variables.items():
-        if (place := place_of(variable)) is not None:
+        if (place := variable_place(variable)) is not None:
             others[f"context variable {place[1]!r}"] = value
     yield from ((name, name, part) for name, part in others.items())
     yield "input", "input", None
@@ -351,7 +351,7 @@ class PackedOutcome:
         self.is_of_cancelled = data[at] == _CANCELLED
         """Whether it is the end of a call that was cancelled."""
         self._kind = Raised if self.is_of_cancelled else _OUTCOMES[data[at]]
-        self._parts, self.is_plain = serialization.opened(data, open_ref, at + 1)
+        self._parts, self.is_plain = serialization.read_message(data, open_ref, at + 1)
 
     @property
     def is_failure(self) -> bool:

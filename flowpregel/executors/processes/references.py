@@ -158,7 +158,7 @@ class References:
         return True
 
 
-def content_of(cell: CellType) -> Any:
+def cell_content(cell: CellType) -> Any:
     """Return the value in *cell*, or something that nothing else is if there is
     none.
     """
@@ -170,11 +170,11 @@ def content_of(cell: CellType) -> Any:
 
 def is_empty(cell: CellType) -> bool:
     """Return whether there is no value in *cell*."""
-    return content_of(cell) is _MISSING
+    return cell_content(cell) is _MISSING
 
 
 def _contents_of(cells: Iterable[CellType]) -> Iterable[Any]:
-    return map(content_of, cells)
+    return map(cell_content, cells)
 
 
 def _parts_of_function(function: types.FunctionType) -> tuple[Any, ...]:

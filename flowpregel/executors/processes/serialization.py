@@ -30,7 +30,7 @@ from flowpregel._code.classes import class_of_main
 from flowpregel._core.copies import Resident, by_value_pickler, reference_to
 from flowpregel._lmdb.codec import stays_inside
 from flowpregel._lmdb.errors import class_name, culprit_in, why_refused
-from flowpregel.carried import default_of, place_of, variable_at
+from flowpregel.carried import default_of, variable_at, variable_place
 from flowpregel.errors import TaskSerializationError
 
 PROTOCOL: Final = 5
@@ -156,7 +156,10 @@ def _by_value_pickler() -> Any:
                     return unwrapped, wrapper
             elif isinstance(obj, Resident) and not _in_worker:
                 return reference_to(obj)
-            elif isinstance(obj, ContextVar) and (place := place_of(obj)) is not None:
+            elif (
+                isinstance(obj, ContextVar)
+                and (place := variable_place(obj)) is not None
+            ):
                 return variable_at, (place, *default_of(obj))
             elif _in_worker and isinstance(obj, type):
                 known = _known_there(obj)
@@ -303,11 +306,11 @@ def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) 
     (count,) = _COUNT.unpack_from(view, at)
     if not count:
         return pickle.loads(view[at + _COUNT.size :])
-    parts, _ = opened(data, open_ref, at)
+    parts, _ = read_message(data, open_ref, at)
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
-def opened(
+def read_message(
     data: bytes | memoryview, open_ref: Open | None = None, at: int = 0
 ) -> tuple[Sequence[Any], bool]:
     """Return the pickle in a message and its large buffers; no code of the user's is

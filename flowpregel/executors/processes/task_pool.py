@@ -409,7 +409,7 @@ class TaskPool(ABC):
         self._keep_output(
             task, frame.body, partial(str, encoding="utf-8", errors="replace")
         )
-        write = partial(_print, label, text, to_stderr=is_error)
+        write = partial(_print_lines, label, text, to_stderr=is_error)
         if self.output.add(worker.unwritten, len(frame.body), write):
             self.hold_output(worker)
 
@@ -467,7 +467,7 @@ def _decode_request(node: Node, task: InFlight, body: bytes) -> Call:
 # ------------------------------------------------ on the OS thread for output
 
 
-def _print(label: str, text: str, *, to_stderr: bool) -> None:
+def _print_lines(label: str, text: str, *, to_stderr: bool) -> None:
     """Print *text*, with *label* before each line."""
     stream = sys.stderr if to_stderr else sys.stdout
     # The program may have closed its streams.

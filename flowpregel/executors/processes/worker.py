@@ -71,7 +71,7 @@ _STOP_AGAIN: Final = 0.01
 _log: Final = logging.getLogger("flowpregel.worker")
 
 
-def main(setup: protocol.WorkerSetup) -> None:
+def worker_main(setup: protocol.WorkerSetup) -> None:
     """Live as a worker until the coordinator is gone or says stop."""
     arm("worker.")
     serialization.mark_as_worker()

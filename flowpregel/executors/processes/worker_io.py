@@ -66,7 +66,10 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     die_with_parent()
     os.register_at_fork(after_in_child=die_with_parent)
     threading.Thread(
-        target=watch, args=(coordinator,), name="flowpregel-watchdog", daemon=True
+        target=watch_coordinator,
+        args=(coordinator,),
+        name="flowpregel-watchdog",
+        daemon=True,
     ).start()
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (stdout, 1), (stderr, 2)):
@@ -91,7 +94,7 @@ def die_with_parent() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
-def watch(coordinator: int) -> None:
+def watch_coordinator(coordinator: int) -> None:
     """End this process and all of its group when the coordinator is gone."""
     with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
         ended = os.pidfd_open(coordinator)

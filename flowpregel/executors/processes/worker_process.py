@@ -43,7 +43,7 @@ from flowpregel.executors.processes.shared_memory import (
     new_shared_file,
 )
 from flowpregel.executors.processes.side_threads import Unwritten
-from flowpregel.executors.processes.worker import STOP_SIGNAL, main
+from flowpregel.executors.processes.worker import STOP_SIGNAL, worker_main
 from flowpregel.executors.processes.worker_io import log_levels
 
 _SLOW_AFTER: Final = 0.020
@@ -219,7 +219,9 @@ class WorkerProcess:
         """
         from loky.backend import get_context  # noqa: PLC0415 - 56 ms, only when needed
 
-        process: Any = get_context("loky").Process(target=main, args=(setup,), env=env)
+        process: Any = get_context("loky").Process(
+            target=worker_main, args=(setup,), env=env
+        )
         process.start()
         return process
 

@@ -161,7 +161,7 @@ class ForeignSaver(BaseCheckpointSaver):
                 limit=1,
             )
             return next(history, None)
-        item = self._call("get_tuple", shapes.config_of(address))
+        item = self._call("get_tuple", shapes.langgraph_config(address))
         if item is None:
             return None
         newest_id = item.checkpoint["id"]
@@ -184,8 +184,8 @@ class ForeignSaver(BaseCheckpointSaver):
         if filter is not None:
             options["filter"] = dict(filter)
         if before is not None:
-            options["before"] = shapes.config_of(address, before)
-        items = self.saver.list(shapes.config_of(address), **options)
+            options["before"] = shapes.langgraph_config(address, before)
+        items = self.saver.list(shapes.langgraph_config(address), **options)
         if self._loop is not None:
             # An async saver's iterator has to be read to its end: left half way, it
             # would be closed where there is no event loop.
@@ -223,7 +223,7 @@ class ForeignSaver(BaseCheckpointSaver):
         if ran is not None and has_code and self._convert is _to_foreign:
             # After the others, in the place of none; it is read back beside them.
             writes.append((records.RAN, tuple(ran._replace(failed=()))))
-        config = shapes.config_of(address, task.checkpoint_id)
+        config = shapes.langgraph_config(address, task.checkpoint_id)
         self._call(
             "put_writes",
             config,
@@ -241,7 +241,7 @@ class ForeignSaver(BaseCheckpointSaver):
             # An edit started again where the nodes of the parent had started.
             if not is_edit:
                 yield from _ends_on(saved, made_by)
-            made_by = _made_by(checkpoint)
+            made_by = _code_digests_in(checkpoint)
             is_first = checkpoint.source == "input" or made_by.is_whole
             if made_by.at_exit:
                 yield from zip(repeat(None), made_by.attempts())
@@ -317,7 +317,7 @@ class ForeignSaver(BaseCheckpointSaver):
 
     def _newest_id(self, address: Address) -> str | None:
         newest = Address(address.thread_id, address.namespace)
-        item = self._call("get_tuple", shapes.config_of(newest))
+        item = self._call("get_tuple", shapes.langgraph_config(newest))
         return None if item is None else item.checkpoint["id"]
 
     def _put(
@@ -325,7 +325,7 @@ class ForeignSaver(BaseCheckpointSaver):
         address: Address,
         checkpoint: Checkpoint,
     ) -> None:
-        parent = shapes.config_of(address, checkpoint.parent_id)
+        parent = shapes.langgraph_config(address, checkpoint.parent_id)
         values = dict(checkpoint.values)
         # The saver may store the values of all channels in one piece.
         unchanged = checkpoint.channel_versions.keys() - set(checkpoint.changed)
@@ -351,7 +351,7 @@ class ForeignSaver(BaseCheckpointSaver):
         )
 
 
-def _made_by(checkpoint: Checkpoint) -> MadeBy:
+def _code_digests_in(checkpoint: Checkpoint) -> MadeBy:
     """Return the code that made a checkpoint, if that is known."""
     fields = checkpoint.metadata.get(
         records.MADE_BY,

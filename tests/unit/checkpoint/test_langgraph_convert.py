@@ -28,7 +28,7 @@ def test_a_time_without_a_zone_is_utc(text):
 def test_an_address_survives_its_config(thread_id, namespace, checkpoint_id):
     address = Address(thread_id, namespace, checkpoint_id)
 
-    assert shapes.address_of(shapes.config_of(address)) == address
+    assert shapes.address_of(shapes.langgraph_config(address)) == address
 
 
 @pytest.mark.parametrize("config", [{}, {"configurable": {}}, {"configurable": None}])
@@ -79,12 +79,12 @@ def test_a_dict_of_an_older_format_stays_one():
 
 
 def test_the_next_version_is_later_than_any_of_the_past():
-    ahead = shapes.next_version(None) + 10**18
+    ahead = shapes.version_after(None) + 10**18
 
-    assert shapes.next_version(ahead) == ahead + 1
-    assert shapes.next_version(None) < shapes.next_version(1.5) + 1
+    assert shapes.version_after(ahead) == ahead + 1
+    assert shapes.version_after(None) < shapes.version_after(1.5) + 1
 
 
 def test_a_version_that_is_a_text_has_no_next_one():
     with pytest.raises(ConfigurationError, match=r"0001\.5"):
-        shapes.next_version("0001.5")
+        shapes.version_after("0001.5")

@@ -36,13 +36,13 @@ def test_an_error_goes_back_to_what_it_groups_follows_and_replaced() -> None:
 @pytest.mark.parametrize("text", ["", "17", "1f1e4fc8-6bee-4d33-8880-000000000003"])
 def test_what_is_no_version_6_uuid_tells_no_time(text: str) -> None:
     """Another saver's ids may be anything."""
-    assert 0 == ids.time_of(text)
+    assert 0 == ids.time_from_id(text)
 
 
 @pytest.mark.parametrize("now", [1, 99, 1_600_000_000_123_456_789])
 def test_an_id_tells_the_time_that_it_was_made_of(now: int) -> None:
     """To the nanosecond."""
-    assert now == ids.time_of(ids.checkpoint_id(now, 5))
+    assert now == ids.time_from_id(ids.checkpoint_id(now, 5))
 
 
 def test_equal_sends_are_one_in_a_set() -> None:

@@ -534,7 +534,7 @@ def be_worker(setup: protocol.WorkerSetup, env: Mapping[str, str]) -> None:
         os.environ.update(env)
         for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, True)
-        worker.main(setup)
+        worker.worker_main(setup)
         code = 0
     finally:
         os._exit(code)

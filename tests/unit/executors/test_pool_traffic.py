@@ -307,7 +307,9 @@ def test_large_inputs_are_in_shared_memory_until_nobody_reads_them(
     large = bytearray(b"large") + bytearray(2 * SHARE_FROM)
     worker, order = begun(pool, events, job := job_of(len, pickle.PickleBuffer(large)))
     refs = list[serialization.BufferRef]()
-    serialization.opened(order.body, lambda ref: refs.append(ref) or memoryview(b""))
+    serialization.read_message(
+        order.body, lambda ref: refs.append(ref) or memoryview(b"")
+    )
     (ref,) = refs
     (segment, (fd,), *_) = socket.recv_fds(worker.door, 8, 1)
     with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as mapped:
