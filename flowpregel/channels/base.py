@@ -185,7 +185,7 @@ class GuardedChannel(HoldingChannel[Value, Value]):
     """
 
     instead: ClassVar[str] = "use {}(typ, guard=False) to keep the last"
-    """What to do where several writes are to be taken."""
+    """The advice of the error for several writes; ``{}`` is the name of the class."""
 
     def __init__(self, typ: Any, guard: bool = True) -> None:
         super().__init__(typ)

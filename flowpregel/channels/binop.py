@@ -22,7 +22,7 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
 
     It starts with ``typ()``; where a type cannot be called without arguments
     the first write becomes the value. An `Overwrite` replaces the value, and
-    every other write of its superstep is dropped.
+    every other write of the same superstep is dropped.
 
     Args:
         typ: The type of the value; an abstract ``Sequence``, ``Set`` or

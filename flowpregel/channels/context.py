@@ -27,7 +27,7 @@ class Context(BaseChannel[Value, NoReturn]):
 
     The context is entered when it is first read, once a run in each process
     that reads it, and left by `close` when the run ends, however it ends. It is
-    never part of a checkpoint, and nobody can write it.
+    never part of a checkpoint, and it cannot be written.
 
     Who holds which context:
 
@@ -36,8 +36,8 @@ class Context(BaseChannel[Value, NoReturn]):
     * `copy` gives a channel with the same context, entered or not: a run's
       channels may be copied for reading.
     * Unpickled in another process it is a context of that process, made by the
-      same factory; the same one for every pickle of a run, as long as one of
-      them lives. Whoever unpickles it closes it: a worker process when the run
+      same factory; all pickles of a run share it, as long as one of
+      them lives. The process that unpickles it closes it: a worker process when the run
       ends, another executor's process after each task.
 
     It may be left from another OS thread than the one that entered it. An async
@@ -78,7 +78,7 @@ class Context(BaseChannel[Value, NoReturn]):
 
     @property
     def factory(self) -> Callable[[], ContextManager[Value]]:
-        """What makes the context manager."""
+        """The function that makes the context manager."""
         return self.held.factory
 
     def update(self, values: Sequence[NoReturn]) -> bool:
@@ -95,7 +95,7 @@ class Context(BaseChannel[Value, NoReturn]):
         return False
 
     def get(self) -> Value:
-        """Return the context's value; enter the context first, if nobody has.
+        """Return the context's value; enter the context if that is not done yet.
 
         Raises:
             EmptyChannelError: The context was closed.
@@ -210,12 +210,13 @@ class Context(BaseChannel[Value, NoReturn]):
         self.held = _shared(token, factory)
 
 
-def contexts_in(given: Any) -> list[Context[Any]]:
+def contexts_in(node_input: Any) -> list[Context[Any]]:
     """Return the `Context` channels in a node's input: it is one, or is a dict of
     values.
     """
-    values = given.values() if isinstance(given, dict) else (given,)
-    return [value for value in values if isinstance(value, Context)]
+    if not isinstance(node_input, dict):
+        return [node_input] if isinstance(node_input, Context) else []
+    return [value for value in node_input.values() if isinstance(value, Context)]
 
 
 @dataclass(eq=False)
@@ -232,7 +233,7 @@ class _SharedContext(Generic[Value]):
     value: Value | None = None
     closed: bool = False
     entering: Any = None
-    """Of an async one: the future of its value."""
+    """The future of the value of an async context."""
     on_loop: Any = None
     """Has a coroutine run on the event loop that it was entered on."""
     entered_by: int = 0
@@ -251,26 +252,26 @@ def _shared(token: bytes, factory: Callable[[], Any]) -> _SharedContext[Any]:
 
 
 def _made_by(factory: Callable[[], Any]) -> Any:
-    made = factory()
-    if _is_async(made):
+    manager = factory()
+    if _is_async(manager):
         raise ConfigurationError(
             f"{factory!r} makes an async context manager, and only async nodes of an "
-            "async run "
-            "can read that (give the Context the class, or the function that makes "
-            "it); use a "
-            "plain one, or enter it inside the node"
+            "async run can read that (give the Context the class, or the function "
+            "that makes it); use a plain one, or enter it inside the node"
         )
-    if not hasattr(made, "__enter__"):
+    if not hasattr(manager, "__enter__"):
         raise ConfigurationError(
-            f"{factory!r} returned {made!r}, which is not a context manager; "
+            f"{factory!r} returned {manager!r}, which is not a context manager; "
             "return an object with __enter__ and __exit__, or use "
             "contextlib.contextmanager"
         )
-    return made
+    return manager
 
 
-def _is_async(made: Any) -> bool:
-    return hasattr(made, "__aenter__") and not hasattr(made, "__enter__")
+def _is_async(manager: Any) -> bool:
+    if hasattr(manager, "__enter__"):
+        return False
+    return hasattr(manager, "__aenter__")
 
 
 async def _left(entering: Any, manager: Any, how: tuple[Any, ...]) -> None:

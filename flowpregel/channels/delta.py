@@ -26,7 +26,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
     the nearest snapshot and the writes since, in one call of the reducer. So
     the reducer has to be deterministic, and to give the same whether writes
     come in one batch or in several. An `Overwrite` replaces the value (None:
-    with ``typ()``), and every other write of its superstep is dropped.
+    with ``typ()``), and every other write of the same superstep is dropped.
 
     Args:
         reducer: Takes the value and a list of writes, returns the new value. It
@@ -94,7 +94,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         """Fold the writes of many supersteps, oldest first, in one call of the reducer.
 
         The result is that of one `update` after the other. A batch that holds
-        an `Overwrite` starts anew: what came before it does not count.
+        an `Overwrite` starts over: earlier writes do not count.
 
         Raises:
             InvalidUpdateError: One superstep has several `Overwrite`.

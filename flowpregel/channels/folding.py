@@ -1,5 +1,6 @@
-"""What channels with a reducer share: `Overwrite`, empty values, copies, and equal
-reducers.
+"""Parts of all channels with a reducer.
+
+These are `Overwrite`, empty values, copies, and the comparison of reducers.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Overwrite:
     """
 
     value: Any
-    """What the channel holds from now on."""
+    """The new value of the channel."""
     type: Literal["__overwrite__"] = _TAG
     """Lets it be recognised when a JSON codec made a dict of it."""
 
@@ -65,7 +66,7 @@ def replacement(write: Any) -> Any:
 
 
 def has_overwrite(values: Iterable[Any]) -> bool:
-    """Return whether any of these writes is an `Overwrite`, in any of its forms."""
+    """Return whether any of these writes is an `Overwrite` in some form."""
     return any(replacement(value) is not MISSING for value in values)
 
 
@@ -75,13 +76,14 @@ def only_replacement(values: Sequence[Any], key: str) -> Any:
     Raises:
         InvalidUpdateError: Several of them would.
     """
-    found = [by for value in values if (by := replacement(value)) is not MISSING]
-    if len(found) > 1:
+    replacements = [replacement(value) for value in values]
+    overwrites = [value for value in replacements if value is not MISSING]
+    if len(overwrites) > 1:
         raise InvalidUpdateError(
             f"channel {key!r} can receive only one Overwrite value per superstep, and "
             "was written several; let one node overwrite it"
         )
-    return found[0] if found else MISSING
+    return overwrites[0] if overwrites else MISSING
 
 
 _CONCRETE: dict[Any, type] = {

@@ -63,7 +63,8 @@ class LastValueAfterFinish(HoldingChannel[Value, Value]):
         """Keep the last write, out of sight until the next `finish`."""
         if not values:
             return False
-        self.value, self.finished = values[-1], False
+        self.value = values[-1]
+        self.finished = False
         return True
 
     def get(self) -> Value:
@@ -78,11 +79,16 @@ class LastValueAfterFinish(HoldingChannel[Value, Value]):
 
     def checkpoint(self) -> Any:
         """Return ``(value, finished)``."""
-        return MISSING if self.value is MISSING else (self.value, self.finished)
+        if self.value is MISSING:
+            return MISSING
+        return self.value, self.finished
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel from a ``(value, finished)`` pair."""
-        value, finished = (MISSING, False) if saved is MISSING else saved
+        value: Any = MISSING
+        finished = False
+        if saved is not MISSING:
+            value, finished = saved
         new = super().from_checkpoint(value)
         new.finished = finished
         return new

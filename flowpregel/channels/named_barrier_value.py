@@ -1,5 +1,5 @@
-"""`NamedBarrierValue`, which waits for all of its names, and its form that waits for
-the end.
+"""`NamedBarrierValue`, which waits for a set of names, and a form that waits for the
+end of the run.
 """
 
 from __future__ import annotations
@@ -138,14 +138,17 @@ class NamedBarrierValueAfterFinish(NamedBarrierValue[Name]):
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel from a ``(names, finished)`` pair."""
-        seen, finished = (MISSING, False) if saved is MISSING else saved
+        seen: Any = MISSING
+        finished = False
+        if saved is not MISSING:
+            seen, finished = saved
         new = super().from_checkpoint(seen)
         # Names that were added since have to be waited for.
         new.finished = finished and new.seen == new.names
         return new
 
     def consume(self) -> bool:
-        """Wait for everything again, if it was on show."""
+        """Wait for all names again, if it was on show."""
         consumed = super().consume()
         if consumed:
             self.finished = False

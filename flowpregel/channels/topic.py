@@ -56,11 +56,14 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
                 items.extend(value)
             else:
                 items.append(value)
-        held = [] if self.value is MISSING else self.value
-        kept = held if self.accumulate else []
-        added = _unseen(items, kept) if self.unique else items
-        self.value = [*kept, *added] or MISSING
-        return bool(added) or len(held) > len(kept)
+        earlier = [] if self.value is MISSING else self.value
+        remaining = earlier if self.accumulate else []
+        added = items
+        if self.unique:
+            added = _unseen(items, remaining)
+        self.value = [*remaining, *added] or MISSING
+        has_dropped = len(earlier) > len(remaining)
+        return has_dropped or bool(added)
 
     def get(self) -> list[Value]:
         """Return the items, in a list of its own."""
@@ -75,9 +78,9 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
         if isinstance(saved, tuple):
             # LangGraph once saved a pair: every item there ever was, and the items.
             _, saved = saved
-        return super().from_checkpoint(
-            MISSING if saved is MISSING else [*saved] or MISSING
-        )
+        if saved is not MISSING:
+            saved = [*saved] or MISSING
+        return super().from_checkpoint(saved)
 
     def identity(self) -> tuple[Any, ...]:
         """Return what makes two declarations the same, the type of the value first."""
@@ -86,25 +89,33 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
 
 def _unseen(items: list[Value], known: list[Value]) -> list[Value]:
     """Return those of *items* that are not *known*, each once."""
-    hashed, others, found = set[Any](), list[Any](), list[Value]()
+    hashed: set[Any] = set()
+    unhashable: list[Any] = []
+    unseen: list[Value] = []
     for number, item in enumerate((*known, *items)):
         is_known = number < len(known)
         try:
             is_new = item not in hashed
             hashed.add(item)
         except TypeError:  # not hashable
-            is_new = is_known or not any(_equal(item, other) for other in others)
-            others.append(item)
+            is_new = is_known or not _is_among(item, unhashable)
+            unhashable.append(item)
         if is_new and not is_known:
-            found.append(item)
-    return found
+            unseen.append(item)
+    return unseen
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if one is other:
+def _is_among(item: Any, others: list[Any]) -> bool:
+    return any(_is_equal(item, other) for other in others)
+
+
+def _is_equal(item: Any, other: Any) -> bool:
+    if item is other:
         return True
     try:
-        return bool(one == other)
+        return bool(item == other)
     except ValueError:
         # Arrays and frames have no truth value: they are equal if their content is.
-        return type(one) is type(other) and pickle.dumps(one) == pickle.dumps(other)
+        if type(item) is not type(other):
+            return False
+        return pickle.dumps(item) == pickle.dumps(other)
