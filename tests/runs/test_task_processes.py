@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import locale
 import os
 import resource
@@ -160,6 +161,26 @@ def redirect_descriptors() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+def exchange_descriptors() -> None:
+    third = os.dup(0)
+    os.dup2(1, 0)
+    os.dup2(2, 1)
+    os.dup2(third, 2)
+    os.close(third)
+
+
+def open_output_anew() -> None:
+    os.dup2(os.open("/proc/self/fd/1", os.O_WRONLY | os.O_NONBLOCK), 1)
+
+
+def output_flags() -> int:
+    return fcntl.fcntl(1, fcntl.F_GETFL)
+
+
+def forget_marks() -> None:
+    del fcntl.F_SETSIG
+
+
 def niceness() -> int:
     return os.getpriority(os.PRIO_PROCESS, 0)
 
@@ -207,6 +228,8 @@ CHANGES = [
     (detach_streams, streams),
     (close_descriptors, descriptors),
     (redirect_descriptors, descriptors),
+    (exchange_descriptors, descriptors),
+    (open_output_anew, output_flags),
     (change_language, language),
     (set_wakeup, wakeup),
     (stop_reports, reports),
@@ -271,6 +294,23 @@ def test_what_tasks_print_arrives_after_one_has_closed_its_streams(
 
     seen: list[str] = []
     wait_until(has_arrived, LONG)
+
+
+@pytest.mark.parametrize(
+    "change", [redirect_descriptors, exchange_descriptors, close_descriptors]
+)
+def test_descriptors_are_restored_where_open_files_cannot_be_marked(
+    change: Callable[[], None],
+) -> None:
+    """As on systems other than Linux: they are known by what they are open on."""
+    with ProcessExecutor(1, initializer=forget_marks) as pool:
+        before = call(pool, descriptors)
+        pids = pool.worker_pids()
+
+        call(pool, change)
+
+        assert before == call(pool, descriptors)
+        assert pids == pool.worker_pids()
 
 
 def test_the_initializer_says_what_tasks_find(tmp_path: Path) -> None:

@@ -101,7 +101,8 @@ class Worker:
         limit = setup.settings.shared_limit // writers
         self._arena = Arena(limit, segments=segments_for(writers), reader=door)
         self._streams = take_over(self._link, setup.log_levels)
-        self._blocking = {setup.link: True, setup.door: True, setup.tokens: False}
+        # The link sees for itself whether a task has changed it.
+        self._blocking = {setup.door: True, setup.tokens: False}
         self._is_spoiled = False
         self._contexts: dict[bytes, Context[Any]] = {}
         self._codes: dict[bytes, tuple[str, ReceivedCode]] = {}
