@@ -29,6 +29,7 @@ from typing import (
     NoReturn,
     ParamSpec,
     Protocol,
+    Self,
     TypedDict,
     TypeVar,
     Unpack,
@@ -37,7 +38,7 @@ from typing import (
 
 from flowpregel._core.digest import definition_of
 from flowpregel._interrupts import ending, held
-from flowpregel._text import no_such_attribute
+from flowpregel._text import no_such_attribute, no_such_option
 from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current, nothing
@@ -45,7 +46,7 @@ from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.events import Durability
 from flowpregel.func import signatures as types
 from flowpregel.func.parameters import FlowParameters
-from flowpregel.pregel.config import STOP_GRACE
+from flowpregel.pregel.config import STOP_GRACE, check_choices
 from flowpregel.pregel.dry_replay import DryRun, dry_replay
 from flowpregel.pregel.hints import add_hint
 from flowpregel.pregel.naming import Once, folder_of, imported_as
@@ -97,8 +98,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "remote": "write {name}.start(...): it returns a handle at once",
     "start_workflow": "write {name}.start(...): it returns a handle at once",
     "result": "write {name}.run(...), which returns the result",
-    "with_options": "options are given to {name}.run(...), or to @entrypoint(...)",
-    "options": "options are given to {name}.run(...), or to @entrypoint(...)",
+    "options": "write {name}.with_options(...).run(...), or @entrypoint(...)",
     "func": "a workflow has no plain function: write {name}.run(...)",
     "fn": "a workflow has no plain function: write {name}.run(...)",
     "serve": (
@@ -132,11 +132,18 @@ class RunOptions(TypedDict, total=False):
     context: Any
 
 
+class FlowOptions(RunOptions, total=False):
+    """The options of a run, for type checkers: see `Flow.with_options`."""
+
+    id: str | None
+
+
 class RunMethod(Protocol[P, R_co]):
-    """Takes the arguments of a workflow's function, and the options of its run.
+    """Takes the arguments of a workflow's function, and the options of a run.
 
     Without options all arguments are checked, with them those by position. Arguments by
-    name beside an ``id`` are not: nothing could tell them from misspelled options.
+    name beside an ``id`` are not: a ParamSpec cannot be joined with further keywords
+    (PEP 612). `Flow.with_options` takes the ``id`` apart from the arguments.
     """
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -148,7 +155,10 @@ class RunMethod(Protocol[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     @overload
     def __call__(
-        self: types.Takes0[R], *, id: str | None = ..., **options: Unpack[RunOptions]
+        self: types.Takes0[R],
+        *,
+        id: str | None = ...,
+        **options: Unpack[RunOptions],
     ) -> R: ...
     @overload
     def __call__(
@@ -194,7 +204,12 @@ class RunMethod(Protocol[P, R_co]):
     ) -> R: ...
     @overload
     def __call__(
-        self: types.TakesFirst[A, Q, R], a: A, /, *, id: str, **kwargs: Any
+        self: types.TakesFirst[A, Q, R],
+        a: A,
+        /,
+        *,
+        id: str,
+        **kwargs: Any,
     ) -> R: ...
     @overload
     def __call__(self, *, id: str, **kwargs: Any) -> R_co: ...
@@ -223,6 +238,7 @@ class Flow(Pregel, Generic[P, R]):
         }
         self.parameters = replace(parameters, options=tuple(options))
         self.once: Once = replace(once, completed=self.completed)
+        self.preset_options: Mapping[str, Any] = {}
         self._options = options
         self._signature = parameters.signature_with(options)
 
@@ -360,6 +376,35 @@ class Flow(Pregel, Generic[P, R]):
         signed: RunMethod[P, Any] = method
         return signed
 
+    def with_options(self, **options: Unpack[FlowOptions]) -> Self:
+        """Return the same workflow with options for the runs; this one is not changed.
+
+        Type checkers check all arguments of the function then, those by name too. An
+        option is an option here also where a parameter of the function has its name.
+
+        Args:
+            options: Those of `run`, ``id`` among them. They count for `run`, `arun`,
+                `start` and `plan`, unless these are given their own.
+
+        Raises:
+            TypeError: There is no such option.
+            ConfigurationError: An option has a value that it cannot have.
+
+        Example:
+            >>> flow = study.with_options(id="study-1")  # doctest: +SKIP
+            >>> flow.run(seeds=[1, 2, 3], scale=2.0)  # doctest: +SKIP
+            12.0
+        """
+        presets = dict(self.preset_options)
+        for name, value in options.items():
+            if name not in _OPTIONS:
+                message = no_such_option("a run", name, _OPTIONS)
+                raise TypeError(message)
+            if value is not None:
+                presets[name] = value
+        check_choices(presets)
+        return self.copy({"preset_options": presets})
+
     def plan(self, *args: Any, **kwargs: Any) -> DryRun:
         """Return what `run` with these arguments would do: what is known, and what
         would run.
@@ -418,7 +463,10 @@ class Flow(Pregel, Generic[P, R]):
             raise AttributeError(no_such_attribute(self, "workflow", name, _INSTEAD))
 
     def _planned(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], **asked: Any
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        **asked: Any,
     ) -> GraphRun:
         """Return the run that is asked for, its workflow's arguments and its own
         options apart.
@@ -436,16 +484,20 @@ class Flow(Pregel, Generic[P, R]):
         return run
 
     def _options_in(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a run among its keyword arguments."""
-        return {
-            key: kwargs[key] for key in self._options if kwargs.get(key) is not None
-        }
+        """Return the options of a run: those that were set before, and those among its
+        keyword arguments.
+        """
+        options = dict(self.preset_options)
+        for name in self._options:
+            if kwargs.get(name) is not None:
+                options[name] = kwargs[name]
+        return options
 
     def _is_step(self, kwargs: Mapping[str, Any]) -> bool:
         """Return whether a run is one step of the run around it, and has no id of its
         own.
         """
-        has_id = "id" in self._options and kwargs.get("id") is not None
+        has_id = "id" in self._options_in(kwargs)
         return current.get() is not None and not has_id
 
     def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -69,6 +69,11 @@ async def use() -> None:
     assert_type(study.start([1], id="1"), RunHandle[float])
     assert_type(study.start([1]).result(timeout=1), float)
     assert_type(study.plan([1], id="1"), DryRun)
+    named = study.with_options(id="1", durability="sync")
+    assert_type(named.run(seeds=[1], scale=2.0), float)
+    assert_type(await named.arun([1]), float)
+    assert_type(named.start([1], scale=2.0), RunHandle[float])
+    named.run(seeds=[1], scale="x")  # type: ignore[call-overload]
     study.run("a")  # type: ignore[call-overload]
     study.run([1], scales=2.0)  # type: ignore[call-overload]
 

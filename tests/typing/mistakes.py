@@ -6,8 +6,13 @@ mistakes that they accept: those are refused when the program runs.
 
 from __future__ import annotations
 
+from typing import ParamSpec, Protocol, TypeVar
+
 from flowpregel.func import entrypoint, task
 from flowpregel.runtime import Runtime
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
 
 
 @task
@@ -77,13 +82,35 @@ study.run([1], adoptt=True)  # mistake: no such option
 study.start("a", id="1")  # mistake: a wrong type
 study.invoke([1], durability="now")  # mistake: no such durability
 study.invoke([1], tread_id="1")  # mistake: no such option
-study([1])  # mistake: a workflow is run, not called
+named = study.with_options(id="1", durability="sync")
+named.run([1], scale="a")  # mistake: a wrong type by name, the id set before
+named.run([1], scales=2.0)  # mistake: no such parameter, the id set before
+named.run(scale=2.0)  # mistake: an argument is missing, the id set before
+named.start(seeds="a")  # mistake: a wrong type by name, of a handle
+study.with_options(id=1)  # mistake: an id is text
+study.with_options(idd="1")  # mistake: no such option
 
 fine: float = study.run([1], 2.0, id="1", adopt=True, durability="sync")
 by_name: float = study.run([1], scale=2.0, id="1")
 all_by_name: float = study.run(seeds=[1], scale=2.0)
+by_name_with_id: float = named.run(seeds=[1], scale=2.0)
 
-# Arguments by name beside an id are not told from options: both checkers accept these.
+
+class NamedRun(Protocol[P, R_co]):
+    """The smallest program that would check arguments by name beside an id.
+
+    PEP 612 does not allow it. If both checkers accept it one day, `RunMethod` needs
+    only this.
+    """
+
+    def call(self, *a: P.args, id: str, **k: P.kwargs) -> R_co: ...  # mistake: PEP 612
+
+
+# So arguments by name beside an id are not checked: both checkers accept these.
+# `with_options(id=...)` is the way that checks them.
 study.run([1], scales=2.0, id="1")
 study.run([1], scale="a", id="1")
 study.run(id="1")
+
+# Last: it never returns, so checkers do not look at what follows.
+study([1])  # mistake: a workflow is run, not called

@@ -217,3 +217,78 @@ def test_an_option_of_a_flow_that_is_a_step_is_refused(drive: Any) -> None:
         ConfigurationError, match="durability belongs to the outermost run"
     ):
         run(drive, outer, 1)
+
+
+# ---------------------------------------------------------------- set before
+
+
+def _counted(seen: list[int]) -> Any:
+    """Return a workflow that notes how often its body runs."""
+
+    @entrypoint(checkpointer=InMemorySaver(), executor="inline")
+    def flow(n: int, scale: int = 1) -> int:
+        seen.append(n)
+        return n * scale
+
+    return flow
+
+
+def test_options_can_be_set_before_the_arguments(drive: Any) -> None:
+    """An ``id`` too, with the arguments by name; the workflow itself stays as it is."""
+    seen: list[int] = []
+    flow = _counted(seen)
+    named = flow.with_options(id="a")
+
+    assert 6 == run(drive, named, n=2, scale=3)
+    assert 6 == run(drive, flow, 2, 3, id="a")
+    assert [2] == seen
+    assert named.plan(n=2, scale=3).is_done
+    assert 6 == named.start(n=2, scale=3).result(30)
+    assert [2] == seen
+    assert 6 == run(drive, flow, 2, 3)
+    assert [2, 2] == seen
+
+
+def test_an_option_of_the_call_comes_before_one_that_was_set(drive: Any) -> None:
+    """And one that is set later before one that was set earlier."""
+    seen: list[int] = []
+    named = _counted(seen).with_options(id="a", again=True)
+
+    assert [1, 1] == [run(drive, named, 1), run(drive, named, 1)]
+    assert 1 == run(drive, named.with_options(again=False), 1)
+    assert [1, 1] == seen
+    assert 2 == run(drive, named, 2, id="b")
+
+
+def test_an_option_can_be_set_that_a_parameter_is_named_like(drive: Any) -> None:
+    seen: list[str] = []
+
+    @entrypoint(checkpointer=InMemorySaver(), executor="inline")
+    def flow(id: str) -> str:
+        seen.append(id)
+        return id
+
+    named = flow.with_options(id="a")
+    assert ["b", "b"] == [run(drive, named, id="b"), run(drive, named, id="b")]
+    assert ["b"] == seen
+    assert "b" == flow.get_state(thread_id="a").values
+
+
+def test_a_step_with_an_id_that_was_set_is_a_run_of_its_own(drive: Any) -> None:
+    """As with an ``id`` in the call."""
+    seen: list[int] = []
+    inner = _counted(seen)
+
+    @entrypoint(executor="inline")
+    def outer(n: int) -> int:
+        return inner.with_options(id="inner").run(n)
+
+    assert [4, 4] == [run(drive, outer, 4), run(drive, outer, 4)]
+    assert [4] == seen
+
+
+def test_an_option_that_cannot_be_set_is_refused() -> None:
+    with pytest.raises(TypeError, match="Did you mean 'adopt'"):
+        _flow().with_options(adoptt=True)
+    with pytest.raises(ConfigurationError, match="durability='now'"):
+        _flow().with_options(durability="now")
