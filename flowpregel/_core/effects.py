@@ -222,7 +222,7 @@ class BodyCalls:
     """
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many results the present attempt was given, by the task's name and the code's
-    digest.
+    digest. And the sizes of the files that its calls took, by name and digest.
     """
 
 

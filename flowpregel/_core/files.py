@@ -2,7 +2,8 @@
 in them.
 
 A `File` notes itself while a digest of it is taken. What was noted is kept with the
-call, or with the input, so that a file which was corrected since can be named.
+call, or with the input, so that a file which was corrected since can be named. What a
+node wrote is kept with the files that its calls took, among the results that they used.
 """
 
 from __future__ import annotations
@@ -17,14 +18,38 @@ FileContent: TypeAlias = tuple[str, str, int]
 recorded.
 """
 _DIGITS = 16
+USED_FILE = "file "
+"""The beginning of the name of a file among used results. The name of a task has no
+space.
+"""
+MOST_FILES = 1_000
+"""The most files that are kept with what a node wrote: the first ones."""
 _NOTED: ContextVar[list[FileContent] | None] = ContextVar(
     "flowpregel_files", default=None
 )
 
 
+def file_content(
+    path: str,
+    digest: str,
+    size: int,
+) -> FileContent:
+    """Return a file in the form in which it is recorded."""
+    return (
+        path,
+        digest[:_DIGITS],
+        size,
+    )
+
+
 def note_file(path: str, digest: str, size: int) -> None:
     """Note a file of which a digest is taken."""
-    noted, content = _NOTED.get(), (path, digest[:_DIGITS], size)
+    noted = _NOTED.get()
+    content = file_content(
+        path,
+        digest,
+        size,
+    )
     if noted is not None and content not in noted:
         noted.append(content)
 

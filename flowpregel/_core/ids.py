@@ -230,7 +230,7 @@ be read by those who unpickle no class.
 
 UsedResults: TypeAlias = tuple[str, str, int]
 """The name of a task, a digest of code that it had, and the number of results that this
-made.
+made. Of a file: its name (see `USED_FILE`), a digest of its content, and its size.
 """
 
 
@@ -264,7 +264,7 @@ class Ran(NamedTuple):
     nothing.
     """
     used: tuple[UsedResults, ...] = ()
-    """The results of its calls that were used for that."""
+    """The results that its calls gave for that, and the files that these took."""
 
 
 class LeftResults(Protocol):

@@ -28,6 +28,7 @@ from flowpregel._code.digest import (
 )
 from flowpregel._core import code_around, ids, records
 from flowpregel._core.code_around import CodeAround
+from flowpregel._core.files import MOST_FILES, USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, Ran, Span, UsedResults
 from flowpregel._core.program import Program
 from flowpregel._core.records import Kind, Node, Task, Write
@@ -40,6 +41,8 @@ CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _LONGEST_LINE = 200
 _MOST_ATTEMPTS = 10
 """Of a task's attempts that failed, the last ones are kept, this many."""
+_NOT_TASKS = (*code_around.NAMES, USED_FILE)
+"""Beginnings of the names of used results that are no task's."""
 _VERSION = "version "
 """The beginning of the text that stands for the code of a task with a version."""
 
@@ -127,9 +130,12 @@ def _used_by(
 ) -> tuple[UsedResults, ...]:
     """Return the results that a task used, and the code that worked beside it."""
     results: list[UsedResults] = []
+    files: list[UsedResults] = []
     if task.body is not None:
         for (name, digest), count in task.body.used.items():
-            results.append((name, digest, count))
+            group = files if name.startswith(USED_FILE) else results
+            group.append((name, digest, count))
+    results.extend(files[:MOST_FILES])
     channels: dict[str, None] = {}
     for channel, _ in writes:
         channels[channel] = None
@@ -213,7 +219,7 @@ class CodeComparison:
             self._tasks[ran.name] = [*tasks_of(node)]
         self._add_around(node, ran)
         for name, code, count in ran.used:
-            if name.startswith(code_around.NAMES):
+            if name.startswith(_NOT_TASKS):
                 continue
             known = [task for task in self._tasks[ran.name] if is_named(task, name)]
             if not known and not code.startswith(_VERSION):

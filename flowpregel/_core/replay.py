@@ -26,6 +26,7 @@ from flowpregel._core.chance import check_chance, note_change, record_in
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import BodyCalls, Call
+from flowpregel._core.files import USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, CallRecord
 from flowpregel._core.lookup import find_recorded, recorded_of
 from flowpregel._core.provenance import code_of_node
@@ -134,6 +135,8 @@ def answer_from_record(
 def note_use(run: Run, body: BodyCalls, record: CallRecord, code: str) -> None:
     """Count a result for the call of *record* that *code* made, or is going to make."""
     name = record.name
+    for path, digest, size in record.files:
+        body.used[USED_FILE + path, digest] = size
     if code:  # questions of the library itself have none
         body.used[name, code] += 1
         run.going_on.used[name, code] += 1

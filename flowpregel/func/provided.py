@@ -10,7 +10,6 @@ process that drives the run.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import os
 import select
@@ -34,6 +33,7 @@ from flowpregel.executors.calls import CallFuture
 from flowpregel.func.decorator import task
 from flowpregel.func.options import TaskOptions
 from flowpregel.func.tasks import TaskFunction
+from flowpregel.pregel.file_digests import content_digest
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, StopSignal, pauses
 
 _LOOK_EVERY: Final = 0.05
@@ -49,13 +49,6 @@ _LONGEST: Final = 5.0
 """Seconds between two looks at the clock, which may be set meanwhile."""
 _SIGNAL_EVERY: Final = 0.2
 """Seconds between two looks for a signal."""
-_KNOWN: Final[dict[str, tuple[tuple[int, int, int], str]]] = {}
-"""By path: inode, size and time of a file that was read, and the digest of its
-content.
-"""
-
-_TICK: Final = 2_000_000_000
-"""Nanoseconds that a file system's clock may stand still."""
 
 
 # ---------------------------------------------------------------- commands
@@ -450,15 +443,6 @@ class File(os.PathLike[str]):
         Raises:
             OSError: There is no such file, or it cannot be read.
         """
-        path = os.path.abspath(self.path)
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            state = status.st_ino, status.st_size, status.st_mtime_ns
-            known, text_digest = _KNOWN.get(path, (None, ""))
-            # A file that was just written may be written again within a tick of its
-            # clock.
-            if known != state or time.time_ns() - status.st_mtime_ns < _TICK:
-                text_digest = hashlib.file_digest(file, "blake2b").hexdigest()
-                _KNOWN[path] = state, text_digest
-        note_file(self.path, text_digest, status.st_size)
-        return text_digest
+        digest, size = content_digest(self.path)
+        note_file(self.path, digest, size)
+        return digest

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from difflib import unified_diff
@@ -37,7 +37,6 @@ from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import FLOW, BaseCheckpointSaver
 from flowpregel.errors import FlowPregelError
 from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.naming import Once
 from flowpregel.pregel.outer_runs import is_dry
 from flowpregel.pregel.resume import Start, start_of
 from flowpregel.pregel.runner import GraphRun
@@ -84,11 +83,16 @@ class DryRun:
     """
     error: str | None = None
     """What it would fail with at once."""
+    changed_files: Sequence[str] = ()
+    """A text for each file that recorded calls of finished nodes took, and that has
+    other content now.
+    """
 
     @property
     def fits(self) -> bool:
         """Whether it goes on as if the code were what it was."""
-        return not (self.error or self.not_asked or self.other_code)
+        has_changed = bool(self.other_code or self.changed_files)
+        return not (self.error or self.not_asked or has_changed)
 
     def __str__(self) -> str:
         lines = ["done: its result is kept"]
@@ -102,6 +106,7 @@ class DryRun:
             lines.append(
                 f"answers of other code than now{_counts_text(self.other_code)}"
             )
+        lines += self.changed_files
         if self.is_changed:
             lines.append("its body has other code or another input now")
         lines += self.diff.splitlines()
@@ -133,12 +138,18 @@ def dry_replay(asked: GraphRun) -> DryRun:
         options=asked.options,
     )
     changes = () if begun.kept is None else begun.kept.changes
+    changed_files = () if begun.kept is None else begun.kept.changed_files
     earlier = {change.name: (change.recorded, change.now) for change in changes}
     results = Counter({change.name: change.results for change in changes})
     if begun.over is not None:
         diff = _diff(earlier, graph.saver) if graph.saver else ""
-        return DryRun(is_done=True, other_code=dict(results), diff=diff)
-    adopts = isinstance(asked.resume, Once) and asked.resume.adopt
+        return DryRun(
+            is_done=True,
+            other_code=dict(results),
+            diff=diff,
+            changed_files=changed_files,
+        )
+    adopts = begun.adopts_input
     loaded = begun.loaded or (None,)
     options = replace(
         asked.options, adopts_input=adopts, loaded=loaded, now=now(), on_unmatched=None
@@ -167,7 +178,7 @@ def dry_replay(asked: GraphRun) -> DryRun:
     finally:
         is_dry.reset(token)
     assert engine.result is not None
-    found: DryRun = engine.result.values
+    found: DryRun = replace(engine.result.values, changed_files=changed_files)
     if not changes or graph.saver is None:
         return found
     # Nodes of earlier supersteps, whose results are used.

@@ -89,6 +89,8 @@ class Start:
     """The id of a checkpoint of an earlier run: those of this one are greater."""
     kept: KeptResults | None = None
     """The recorded results of nodes that it uses, compared with the code of now."""
+    adopts_input: bool = False
+    """True if the run may continue with files whose content has changed."""
 
 
 def start_of(
@@ -162,13 +164,14 @@ def _compared(
         return _kept(saver, replace(start, over=None), opened, options)
     found = kept_results(start.program, saver, saved)
     what = f"the results of thread {address.thread_id!r}"
-    is_rerun = found.is_rerun(options.on_code_change, what)
+    is_rerun = found.is_rerun(options, what)
     # An answer has its question in what is there, and an earlier run is over for good.
     may_rerun = saved.is_latest and not isinstance(start.given, Command)
     if is_rerun and may_rerun and found.first_checkpoint is not None:
         one = replace(address, checkpoint_id=found.first_checkpoint)
         again = _replayed(saver, replace(_as_before(start, saved), over=None), one)
-        return replace(again, given=None, address=one)
+        adopts_input = bool(found.changed_files)
+        return replace(again, given=None, address=one, adopts_input=adopts_input)
     return replace(start, kept=found)
 
 
@@ -249,7 +252,7 @@ def _once(
         _as_before(start, saved),
     )
     metadata = {**start.metadata, **metadata, FLOW: recorded}
-    start = replace(start, metadata=metadata, program=program)
+    start = replace(start, metadata=metadata, program=program, adopts_input=once.adopt)
     saved_with_input = with_input(
         saved, program.input_channels, given, options.on_unreadable
     )
@@ -321,12 +324,14 @@ def _from_scratch(start: Start, saved: Saved, metadata: Mapping[str, Any]) -> St
 def _kept(
     saver: BaseCheckpointSaver, start: Start, opened: OpenCheckpoint, options: Options
 ) -> Start:
-    """Return how a run starts that is over: with its result, or anew where its code
-    changed.
+    """Return how a finished run starts: with its result, or from its input where code
+    or files have changed.
     """
     program, saved = start.program, opened.saved
     found, policy = kept_results(program, saver, saved), options.on_code_change
-    is_rerun = found.is_rerun(policy, f"the result of run {saved.address.thread_id!r}")
+    result_name = f"the result of run {saved.address.thread_id!r}"
+    options = replace(options, adopts_input=start.adopts_input)
+    is_rerun = found.is_rerun(options, result_name)
     lost = error_in(saved.checkpoint.values.values())
     if lost is not None:
         check_policy(options.on_unreadable, lost)
@@ -342,7 +347,10 @@ def _kept(
                 start.given,
                 options.on_unreadable,
             )
-            return replace(start, given=None, loaded=(begun,))
+            adopts_input = options.adopts_input or bool(found.changed_files)
+            return replace(
+                start, given=None, loaded=(begun,), adopts_input=adopts_input
+            )
         # with durability="exit" nothing but its end is kept
         if start.given is not None:
             return _from_scratch(start, saved, start.metadata)

@@ -424,7 +424,7 @@ def _begun(
     return replace(
         options,
         address=start.address or options.address,
-        adopts_input=isinstance(asked.resume, Once) and asked.resume.adopt,
+        adopts_input=start.adopts_input,
         loaded=start.loaded,
         metadata=metadata,
         now=now() if start.after is None else max(now(), time_from_id(start.after) + 1),
@@ -440,8 +440,8 @@ def _steps_of(
         for notice in () if found is None else found.node_notices():
             yield Emit("notices", notice)
         return (yield from run_program(start.program, options, start.given))
-    if found is not None and found.changes and saver is not None:
-        yield Emit("notices", found.notice(saver))
+    if found is not None and saver is not None and (notice := found.notice(saver)):
+        yield Emit("notices", notice)
     return (yield from kept_result(start.program, start.over, options))
 
 

@@ -1,0 +1,86 @@
+"""The content digests of files, and the changes of files since a run took them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from flowpregel._core.files import FileContent, changed_files, file_content
+
+
+class _State(NamedTuple):
+    """The state of a file: if it is the same, so is the content."""
+
+    inode: int
+    size: int
+    changed_at: int
+    """Wall-clock nanoseconds."""
+
+
+_KNOWN: Final[dict[str, tuple[_State, str]]] = {}
+"""The state of each file that was read, by path, and the digest of the content."""
+_TICK: Final = 2_000_000_000
+"""The nanoseconds that the clock of a file system may stand still."""
+
+
+def content_digest(path: str) -> tuple[str, int]:
+    """Return a digest of the content of a file, and its size.
+
+    A file that has not changed since it was last read is not read again.
+
+    Raises:
+        OSError: The file does not exist, or cannot be read.
+    """
+    path = os.path.abspath(path)
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        state = _State(
+            inode=status.st_ino,
+            size=status.st_size,
+            changed_at=status.st_mtime_ns,
+        )
+        known_state, digest = _KNOWN.get(path, (None, ""))
+        # A file that was just written may be written again before the clock of the
+        # file system moves.
+        age = time.time_ns() - state.changed_at
+        if known_state != state or age < _TICK:
+            content = hashlib.file_digest(file, "blake2b")
+            digest = content.hexdigest()
+            _KNOWN[path] = state, digest
+    return digest, state.size
+
+
+def changes_since(recorded: Iterable[FileContent]) -> list[str]:
+    """Return a text for each of these files that has other content now.
+
+    A file that cannot be read is left out: it has no content to compare, and no other
+    result could be made of it. A path that was recorded with several contents, because
+    the run itself wrote to it, is unchanged if it has one of them.
+    """
+    contents: dict[str, list[FileContent]] = {}
+    for content in recorded:
+        versions = contents.setdefault(content[0], [])
+        versions.append(content)
+    texts = []
+    for path, versions in contents.items():
+        try:
+            digest, size = content_digest(path)
+        except OSError:
+            continue
+        present = file_content(
+            path,
+            digest,
+            size,
+        )
+        if present in versions:
+            continue
+        changes = changed_files(
+            versions[-1:],
+            [present],
+        )
+        for _, text in changes:
+            texts.append(text)
+    return texts
