@@ -43,13 +43,19 @@ def store(
     return location
 
 
-def run(flow: str, thread: str, fault: str = "", trace: Path | None = None) -> int:
+def run(
+    flow: str,
+    thread: str,
+    fault: str = "",
+    trace: Path | None = None,
+    given: str = "{}",
+) -> int:
     """Run a graph in a process of its own, which may be killed; return its exit
     code.
     """
     code = (
         "from flowpregel.cli.targets import load_flow\n"
-        f"load_flow('{MODULE}:{flow}').invoke({{}}, thread_id={thread!r}, "
+        f"load_flow('{MODULE}:{flow}').invoke({given}, thread_id={thread!r}, "
         "durability='sync')"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), _fault.FAULT: fault}
@@ -166,6 +172,24 @@ def test_a_run_at_a_breakpoint_waits_for_a_person(store: str, flow: str) -> None
     assert Code.OK == CliRunner().invoke(app, words).exit_code
     assert (EVERY, ()) == walked(store, flow, paused[0])
     assert "done" == status(store, paused[0])
+
+
+def test_a_run_let_past_a_breakpoint_and_killed_at_once_waits_as_before(
+    store: str,
+) -> None:
+    """Nothing tells it from a run that was not let past, as no resume writes that it
+    begins; `resume` goes on.
+    """
+    assert 0 == run("look", "t")
+    assert "waiting" == status(store, "t")
+
+    assert 0 > run("look", "t", "run.start.after:1:kill", given="None")
+    end_leases(store)
+    assert "waiting" == status(store, "t")
+
+    resumed = CliRunner().invoke(app, ["resume", "t", "--store", store, "--quiet"])
+    assert Code.OK == resumed.exit_code, resumed.output
+    assert (EVERY, ()) == walked(store, "look", "t")
 
 
 def test_a_breakpoint_that_only_one_run_has_is_kept(store: str) -> None:
