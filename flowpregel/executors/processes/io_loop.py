@@ -18,7 +18,8 @@ needs a lock. **No code of the user's runs on it**: whatever blocked it would ho
 the timeouts, deaths and results of every run. Results, chunks and calls stay bytes here
 (`arrivals`), what is printed and logged is written on an OS thread of its own
 (`side_threads`), and a third one calls what users add to futures, and drops what they
-gave. What goes wrong here is reported, and the loop goes on.
+gave. Stores answer on a few OS threads for each run (`request_threads`). What goes
+wrong here is reported, and the loop goes on.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -45,6 +45,7 @@ from flowpregel.executors.processes.assign import InFlight, TaskQueue
 from flowpregel.executors.processes.crash_report import last_lines
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import RAN, REQUEST, PoolSettings
+from flowpregel.executors.processes.request_threads import RequestThreads
 from flowpregel.executors.processes.resources import ResourceBook
 from flowpregel.executors.processes.serialization import Frame
 from flowpregel.executors.processes.shared_memory import Arena
@@ -59,7 +60,6 @@ _CHUNK_COST: Final = 256
 """Bytes that a chunk takes beside its content."""
 _TRY_AGAIN: Final = 1 << 20
 """Bytes after which a worker that could not be held back is looked at again."""
-_STORE_THREADS: Final = 4
 _DROPPED_AFTER: Final = 0.05
 """Seconds after which tasks that ended are dropped, all together."""
 _REQUESTS: Final = {protocol.SAVED: SAVE, protocol.CANCELLED: CANCEL}
@@ -106,15 +106,12 @@ class TaskPool(ABC):
         self._is_closing = False
         """Whether it ends; what was taken before is withdrawn."""
         self.resources = ResourceBook(settings, self.loop, self.finish)
-        # A store may wait for a disk or another process.
-        self._store_threads = ThreadPoolExecutor(_STORE_THREADS, "flowpregel-store")
+        self._store_threads = RequestThreads()
         self._actions: dict[int, Callable[[InFlight, Frame], object]] = {
             protocol.EMITTED: self._on_emitted,
             protocol.BEAT: nothing,
             protocol.CALLED: self._on_called,
-            protocol.ASKED: lambda *asked: self._store_threads.submit(
-                self._ask_store, *asked
-            ),
+            protocol.ASKED: self._on_asked,
             **dict.fromkeys(_REQUESTS, self._on_request),
         }
         """What is done about what a running task has sent, by kind."""
@@ -286,7 +283,7 @@ class TaskPool(ABC):
 
     def release(self) -> None:
         """Give up what is left, after the I/O thread has ended."""
-        self._store_threads.shutdown(wait=False, cancel_futures=True)
+        self._store_threads.close()
         self.output.close()
         self.callbacks.close()
         self._dropping.close()
@@ -382,6 +379,10 @@ class TaskPool(ABC):
             task.calls.discard(request)
             task.worker.answer(task, request, body)
 
+    def _on_asked(self, task: InFlight, frame: Frame) -> None:
+        request = partial(self._ask_store, task, frame)
+        self._store_threads.submit(task.mailbox, request)
+
     def _ask_store(self, task: InFlight, frame: Frame) -> None:
         (request,) = REQUEST.unpack_from(frame.body)
         try:
@@ -390,7 +391,7 @@ class TaskPool(ABC):
                 raise AttributeError(method)  # noqa: TRY301 - told to the caller like any other
             value = getattr(task.job.run.store, method)(*args, **kwargs)
             outcome: Outcome = Returned(((RETURN, value),))
-        except Exception as error:  # noqa: BLE001 - the caller's to see
+        except BaseException as error:  # noqa: BLE001 - the caller's to see
             outcome = Raised(error)
         answer = messages.pack_outcome(outcome, task.job.task.name)
         self.loop.call(partial(self.answer, task, request, answer))

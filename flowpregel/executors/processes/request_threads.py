@@ -1,0 +1,121 @@
+"""OS threads for the store requests of tasks.
+
+A store may wait for a disk or another process, or never answer. So each run has a few
+OS threads at a time, and a request that is never answered holds up that run alone::
+
+    I/O thread                         OS threads
+    ----------                         ----------
+    ASKED -- submit --> line of run A  at most four at a time --> store of run A
+                    \\-> line of run B  at most four at a time --> store of run B
+
+A thread that has emptied its line serves another one; a few idle threads are kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Final, TypeAlias
+
+from flowpregel.executors.base import Mailbox
+
+_log: Final = logging.getLogger("flowpregel.worker")
+Request: TypeAlias = Callable[[], object]
+_MOST_OF_A_RUN: Final = 4
+"""Requests of one run that are answered at the same time."""
+_MOST_IDLE: Final = 4
+"""Threads that wait for the next request."""
+_AT_EXIT: Final = 1.0
+"""Seconds for which the end of a pool waits for requests that are being answered."""
+
+
+@dataclass(slots=True, eq=False)
+class RequestLine:
+    """Requests of one run."""
+
+    run: Mailbox
+    waiting: deque[Request] = field(default_factory=deque)
+    threads: int = 0
+    """Threads that serve the line."""
+
+
+class RequestThreads:
+    """OS threads that answer requests: a few for each run, started when needed."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._lines: dict[Mailbox, RequestLine] = {}
+        """Lines that a thread serves, by their runs."""
+        self._unserved: SimpleQueue[RequestLine] = SimpleQueue()
+        """Lines for idle threads to serve next."""
+        self._idle = 0
+        """Threads that wait for a line, less those that are about to get one."""
+
+    def submit(self, run: Mailbox, request: Request) -> None:
+        """Have *request* called in its turn among those of *run*.
+
+        Raises:
+            RuntimeError: The system gives no more threads.
+        """
+        with self._changed:
+            line = self._lines.get(run) or RequestLine(run)
+            if line.threads < _MOST_OF_A_RUN:
+                self._assign_thread(line)
+                line.threads += 1
+                self._lines[run] = line
+            line.waiting.append(request)
+
+    def _assign_thread(self, line: RequestLine) -> None:
+        """Have one more thread serve *line*: an idle one or a new one."""
+        if self._idle:
+            self._idle -= 1
+            self._unserved.put(line)
+            return
+        # A daemon: the end of the program does not wait for a store that never answers.
+        thread = threading.Thread(
+            target=self._run,
+            args=(line,),
+            name="flowpregel-store",
+            daemon=True,
+        )
+        thread.start()
+
+    def _run(self, line: RequestLine) -> None:
+        while self._serve(line):
+            line = self._unserved.get()
+
+    def _serve(self, line: RequestLine) -> bool:
+        """Answer the requests of *line*; return whether to wait for another line."""
+        while True:
+            with self._changed:
+                if not line.waiting:
+                    return self._leave(line)
+                request = line.waiting.popleft()
+            try:
+                request()
+            except BaseException:  # noqa: BLE001 - whatever it is, the line goes on
+                _log.exception("an error in a store request of a task")
+            # The thread keeps nothing of the request while it waits.
+            del request
+
+    def _leave(self, line: RequestLine) -> bool:
+        """Serve *line* no longer; return whether the thread is kept."""
+        line.threads -= 1
+        if not line.threads:
+            del self._lines[line.run]
+            self._changed.notify_all()
+        if self._idle == _MOST_IDLE:
+            return False
+        self._idle += 1
+        return True
+
+    def close(self) -> None:
+        """Drop what waits; wait a moment for what is being answered."""
+        with self._changed:
+            for line in self._lines.values():
+                line.waiting.clear()
+            self._changed.wait_for(lambda: not self._lines, _AT_EXIT)
