@@ -51,6 +51,8 @@ _MARKS: Final = (int(signal.SIGURG), int(signal.SIGWINCH), int(signal.SIGCONT))
 """The marks of the open files of the standard descriptors: the signal that each would
 send if it were asynchronous, which none is. All three signals are ignored by default.
 """
+_GET_MARK: Final = (getattr(fcntl, "F_GETSIG", 0),) * len(_STANDARD)
+"""The command that reads the mark, for each of the standard descriptors."""
 _OFF: Final = (0.0, 0.0)
 _PRIVATE: Final = 0o077
 _HAS_AFFINITY: Final = hasattr(os, "sched_getaffinity")
@@ -94,7 +96,12 @@ class ProcessState:
         self._timers = [timer for timer in _TIMERS if signal.getitimer(timer) == _OFF]
         self._environment: Any = os.environ
         self._folder = os.getcwd()
-        self._identity = _identify_by_mark if _has_marks() else _identify
+        self._identify: Callable[[int, int], Any] = (
+            fcntl.fcntl if _has_marks() else _identify_by_status
+        )
+        """Returns the mark of a descriptor's open file, in a fifth of the time of
+        fstat, or what stands for the mark.
+        """
         self._copies = [
             fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY)
             for number in _STANDARD
@@ -191,7 +198,7 @@ class ProcessState:
             (root.st_dev, root.st_ino),
             mask,
             [*map(resource.getrlimit, _LIMITS)],
-            [*map(self._identity, _STANDARD)],
+            [*map(self._identify, _STANDARD, _GET_MARK)],
             [*map(os.get_blocking, self._blocking)],
             _signal.pthread_sigmask(signal.SIG_BLOCK, ()),
             os.getpriority(os.PRIO_PROCESS, 0),
@@ -221,7 +228,7 @@ class ProcessState:
     def _duplicate(self, before: list[Any]) -> None:
         for copy, number, identity in zip(self._copies, _STANDARD, before, strict=True):
             # else a task has closed the copy
-            if self._identity(copy) == identity:
+            if self._identify(copy, _GET_MARK[number]) == identity:
                 os.dup2(copy, number)
 
     def _set_modes(self, _: Any) -> None:
@@ -243,17 +250,12 @@ def _has_marks() -> bool:
     try:
         for number, mark in zip(_STANDARD, _MARKS, strict=True):
             fcntl.fcntl(number, fcntl.F_SETSIG, mark)
-        return tuple(map(_identify_by_mark, _STANDARD)) == _MARKS
+        return tuple(map(fcntl.fcntl, _STANDARD, _GET_MARK)) == _MARKS
     except (OSError, AttributeError):  # not every system has marks
         return False
 
 
-def _identify_by_mark(number: int) -> int:
-    """Return the mark of a descriptor's open file, in a fifth of the time of fstat."""
-    return fcntl.fcntl(number, fcntl.F_GETSIG)
-
-
-def _identify(number: int) -> tuple[int, int]:
+def _identify_by_status(number: int, _: int) -> tuple[int, int]:
     status = os.fstat(number)
     return status.st_dev, status.st_ino
 
