@@ -18,9 +18,9 @@ FileContent: TypeAlias = tuple[str, str, int]
 recorded.
 """
 _DIGITS = 16
-USED_FILE = "file "
-"""The beginning of the name of a file among used results. The name of a task has no
-space.
+USED_FILE = "\nfile "
+"""The beginning of the name of a file among used results. The name of a task may have
+spaces, but does not begin with a new line.
 """
 MOST_FILES = 1_000
 """The most files that are kept with what a node wrote: the first ones."""

@@ -313,3 +313,24 @@ def test_the_number_of_files_that_are_compared_is_bounded(
     assert [] == run_with_notices(total, 1, id="1")[1]
     paths[-2].write_text("22")
     assert 1 == len(run_with_notices(total, 1, id="1")[1])
+
+
+def test_a_task_may_be_named_like_a_file(saver: Any) -> None:
+    """Its code is compared as that of any other task."""
+
+    def total_with(factor: int) -> Any:
+        @task(executor="inline", name="file reader", version=str(factor))
+        def read(n: int) -> int:
+            return factor * n
+
+        @entrypoint(checkpointer=saver)
+        def total(n: int) -> int:
+            return read(n).result()
+
+        return total
+
+    assert 2 == total_with(2).run(1, id="1")
+
+    result, (notice,) = run_with_notices(total_with(3), 1, id="1")
+    assert 2 == result
+    assert "the code of `file reader` changed since" in notice
