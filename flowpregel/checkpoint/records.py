@@ -326,11 +326,18 @@ class EncodedBatch(Batch):
     """
 
 
-def _write_text(task: TaskWrites, name: str) -> str:
-    """Return what a write is, for the error that it cannot be kept."""
-    call = dict(task.writes).get(CALLED)
+def _call_in(task: TaskWrites) -> CallRecord | None:
+    """Return the call that a task's writes record, if they record one."""
+    for name, value in task.writes:
+        if name == CALLED and value is not None:
+            return CallRecord(*value)
+    return None
+
+
+def _write_text(task: TaskWrites, call: CallRecord | None, name: str) -> str:
+    """Return a description of a write, for the error that it cannot be kept."""
     if call is not None and name == RETURN:
-        return f"the result of {CallRecord(*call).text}"
+        return f"the result of {call.text}"
     if name in _PUBLIC_NAMES:
         return f"the {_PUBLIC_NAMES[name]}"
     return f"the write of task {task.task_id!r} to {name!r}"
@@ -373,8 +380,10 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
 
     tasks = []
     for task in batch.writes:
+        call = _call_in(task)
         writes = tuple(
-            (name, kept(value, _write_text(task, name))) for name, value in task.writes
+            (name, kept(value, _write_text(task, call, name)))
+            for name, value in task.writes
         )
         if writes:
             tasks.append(replace(task, writes=writes))

@@ -207,7 +207,7 @@ if __name__ == "__main__":
 UNGUARDED = "from flowpregel.executors.processes import guard, worker_io\n"
 WITHOUT = {
     "signal": "worker_io.die_with_parent = lambda: None\n",
-    "watch": "worker_io.watch = lambda coordinator: None\n",
+    "watch": "worker_io.watch_coordinator = lambda coordinator: None\n",
     "guard": "guard.Guard.add = lambda self, pid, mark: None\n",
 }
 """How the kernel's signal, the OS thread that waits for the coordinator's end, and the

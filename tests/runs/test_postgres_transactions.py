@@ -64,7 +64,7 @@ def wired(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     cuts: list[str] = []
     connect = database.connect_to_server
     monkeypatch.setattr(
-        database, "connect", lambda url: Wire(connect(url), counts, cuts)
+        database, "connect_to_server", lambda url: Wire(connect(url), counts, cuts)
     )
     with PostgresSaver(postgres_url) as saver:
         assert [] == [*saver.threads()]

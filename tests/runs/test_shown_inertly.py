@@ -424,9 +424,9 @@ def test_a_value_whose_hash_never_ends_keeps_nobody_waiting(tmp_path: Path) -> N
     code = (
         "import sys; from flowpregel import LMDBSaver\n"
         "from flowpregel.watching.inert import InertCodec\n"
-        "from flowpregel.ui.pages import report\n"
+        "from flowpregel.ui.pages import run_report\n"
         "saver = LMDBSaver(sys.argv[1], readonly=True, codec=InertCodec())\n"
-        "print(len(report(saver, 't')))"
+        "print(len(run_report(saver, 't')))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)],
