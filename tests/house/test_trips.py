@@ -21,13 +21,14 @@ from tests.house import trips
         # its code is compared at both ends, what it sends is read by its run, and its
         # worker restores its process, and the one scheduler of tasks with and without
         # needs decides where it runs.
-        (trips.task_call, 124, 34),
+        (trips.task_call, 130, 35),
         # The same and what it commits, before its result is seen.
         (trips.durable_task_call, 186, 56),
         # What a node wrote has the digest of its code beside it.
-        (trips.superstep_commit, 115, 29),
+        # The conditions and reducers that it used have digests too.
+        (trips.superstep_commit, 122, 30),
         # A question is known by a digest of what it asks and of the code that asks it.
-        (trips.interrupt_and_resume, 238, 48),
+        (trips.interrupt_and_resume, 250, 52),
     ],
 )
 def test_a_trip_is_short(
