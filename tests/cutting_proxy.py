@@ -60,7 +60,8 @@ class CuttingProxy:
         folder: Where the proxy's socket is made.
         decide: Returns how the next commit of a client is cut off, or None: it is not.
             Called from OS threads.
-        connected: Called when a client connects.
+        arrived: Called when a client connects, and before each message that it sends
+            is passed on.
     """
 
     def __init__(
@@ -68,13 +69,13 @@ class CuttingProxy:
         server: Server,
         folder: Path,
         decide: Decide,
-        connected: Callable[[], object] = lambda: None,
+        arrived: Callable[[], object] = lambda: None,
     ) -> None:
         self.url = f"postgresql://postgres@/postgres?host={folder}"
         self.is_open = True
         """Whether it takes connections; one that it does not take is closed at once."""
         self._target = str(server.folder / PORT_FILE)
-        self._decide, self._connected = decide, connected
+        self._decide, self._arrived = decide, arrived
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / PORT_FILE))
         self._listener.listen(64)
@@ -108,7 +109,7 @@ class CuttingProxy:
 
     def _forward(self, client: socket.socket) -> None:
         """Pass on what both ends send until one closes, or the connection is cut."""
-        self._connected()
+        self._arrived()
         status = b"I"
         with (
             suppress(OSError),
@@ -129,6 +130,8 @@ class CuttingProxy:
                         status = data[-1:] if data[-6:-1] == _READY else status
                         client.sendall(data)
                         continue
+                    # The client may go on with a connection that it has already.
+                    self._arrived()
                     cut = self._decide() if _commits(data, status) else None
                     if cut is not None:
                         _cut_off(server, data, cut)
@@ -156,13 +159,13 @@ def _cut_off(server: socket.socket, message: bytes, cut: Cut) -> None:
 
 @contextmanager
 def cutting(
-    server: Server, decide: Decide, connected: Callable[[], object] = lambda: None
+    server: Server, decide: Decide, arrived: Callable[[], object] = lambda: None
 ) -> Iterator[CuttingProxy]:
     """Run a proxy while the context is open; the arguments are those of
     `CuttingProxy`.
     """
     with tempfile.TemporaryDirectory(prefix="flowpregel-proxy-") as folder:
-        proxy = CuttingProxy(server, Path(folder), decide, connected)
+        proxy = CuttingProxy(server, Path(folder), decide, arrived)
         try:
             yield proxy
         finally:

@@ -43,7 +43,7 @@ class LostAnswer:
     def __init__(self, cut: Cut) -> None:
         self.cut = cut
         self.meanwhile: Callable[[], object] | None = None
-        """Called by the first client that connects again."""
+        """Called when the client goes on after a cut."""
         self.closing: CuttingProxy | None = None
         """A proxy that takes no connection any more once one was cut."""
         self.is_armed = False
@@ -58,8 +58,8 @@ class LostAnswer:
             self.closing.is_open = False
         return self.cut
 
-    def connected(self) -> None:
-        """Let others in, as the client connects again."""
+    def arrived(self) -> None:
+        """Let others in, as the client goes on."""
         if self.was_cut and self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             meanwhile()
@@ -86,7 +86,7 @@ def proxy(
     postgres_server: Server, postgres_url: str, lost: LostAnswer
 ) -> Iterator[CuttingProxy]:
     """A proxy before the server."""
-    with cutting(postgres_server, lost.decide, lost.connected) as proxy:
+    with cutting(postgres_server, lost.decide, lost.arrived) as proxy:
         yield proxy
 
 
