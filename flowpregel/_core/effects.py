@@ -10,6 +10,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from flowpregel._core.equal_calls import ReorderedCalls
 from flowpregel._core.ids import Asked, CallRecord, Span
 from flowpregel._core.records import (
     Address,
@@ -197,6 +198,8 @@ class BodyCalls:
     """How many of these asked for the same, by the name and the digest of the
     arguments.
     """
+    reordered: ReorderedCalls = field(default_factory=ReorderedCalls)
+    """Equal calls of these that records of other numbers answered."""
     placed: int = 0
     """How many of these have their place in the body by themselves."""
     graphs: int = 0
@@ -224,6 +227,15 @@ class BodyCalls:
     """How many results the present attempt was given, by the task's name and the code's
     digest. And the sizes of the files that its calls took, by name and digest.
     """
+
+    def restart(self) -> None:
+        """Forget the order of the calls of the attempt that ended."""
+        self.made = 0
+        self.placed = 0
+        self.graphs = 0
+        self.equal.clear()
+        self.reordered.clear()
+        self.used.clear()
 
 
 SAVE: Final = Node(name="runtime.save")

@@ -3,7 +3,8 @@
 ==========================================  ===========================================
 what is looked up                           finds a call
 ==========================================  ===========================================
-what the call asks for                      that asked for just that
+what the call asks for                      that asked for just that; of equal calls one
+                                            of the same code, if there is one
 under the names that the task has adopted   of the task before it was renamed, became a
                                             method, or was wrapped
 without fields that have their defaults     from before classes of its arguments gained
@@ -37,11 +38,55 @@ def find_recorded(
     run: Run, caller: Task, call: Call, identity: str, record: CallRecord
 ) -> Sequence[Write]:
     """Return what is recorded of a call of *caller*; empty: nothing."""
-    return (
-        recorded_of(run, caller.body, identity)
-        or _adopted(run, caller, call, record)
-        or _with_fewer_fields(run, caller, call, record)
+    own_writes = recorded_of(run, caller.body, identity)
+    if own_writes:
+        return _of_same_code(run, caller, record, own_writes)
+    return _adopted(run, caller, call, record) or _with_fewer_fields(
+        run, caller, call, record
     )
+
+
+def _of_same_code(
+    run: Run, caller: Task, record: CallRecord, own_writes: Sequence[Write]
+) -> Sequence[Write]:
+    """Return what is recorded of a call that is equal to *record*.
+
+    Equal calls are known by their order. One that waits for a value has its number when
+    that is there, which may be sooner at a resume; then its code finds its record.
+
+    Args:
+        run: The run.
+        caller: The task of the body.
+        record: The call, which is the last one that the body has made.
+        own_writes: What is recorded under the number of the call.
+    """
+    body = caller.body
+    question = record[:2]
+    number = body.equal[question] - 1
+    reordered = body.reordered
+    is_taken = reordered.is_taken(question, number)
+    if not is_taken and not _has_other_code(own_writes, record):
+        return own_writes
+    step = run.checkpoint_id, run.options.namespace, run.step, caller.id
+    for other in reordered.candidates(question, number):
+        writes = recorded_of(run, body, ids.task_id(*step, *question, other))
+        if not writes:
+            break
+        if outputs(writes) and not _has_other_code(writes, record):
+            reordered.note(question, number, other)
+            return writes
+    if not is_taken:
+        return own_writes
+    other = reordered.take_skipped(question)
+    return recorded_of(run, body, ids.task_id(*step, *question, other))
+
+
+def _has_other_code(writes: Sequence[Write], record: CallRecord) -> bool:
+    """Return whether a call that has finished is recorded with other code."""
+    recorded = record_in(writes)
+    if recorded is None or recorded.code == record.code:
+        return False
+    return bool(outputs(writes))
 
 
 def recorded_of(run: Run, body: BodyCalls, task_id: str) -> Sequence[Write]:

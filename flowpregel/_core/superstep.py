@@ -436,9 +436,7 @@ class Superstep:
         ):
             task.attempt += 1
             if body is not None:
-                body.made = body.placed = body.graphs = 0
-                body.equal.clear()
-                body.used.clear()
+                body.restart()
             heapq.heappush(
                 self._retries, (wakeup.monotonic + int(delay * 1e9), task.id)
             )

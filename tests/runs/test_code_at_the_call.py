@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -246,6 +247,47 @@ def test_a_task_gets_the_value_that_a_name_has_at_the_call(
 
     expected = [10, 20, 30, 20, 20, 40, 60, 40, 30, 60, 90, 60]
     assert expected == drive.invoke(flow, None, thread_id="1")
+
+
+def test_equal_calls_of_other_code_have_their_own_results_in_any_order(
+    drive: Any,
+) -> None:
+    """One that waits for a value can start sooner when the run resumes."""
+    fails = [True]
+    is_second_made = threading.Event()
+
+    @entrypoint(executor="threads", checkpointer=InMemorySaver())
+    def flow(_: int) -> list[int]:
+        factor = 0
+
+        @task
+        def first() -> int:
+            is_second_made.wait(30)
+            return 10
+
+        @task
+        def late(x: int, y: int) -> int:
+            if factor == 2:
+                is_second_made.set()
+            return factor * x + y
+
+        value = first()
+        if not fails:
+            value.result()
+        factor = 1
+        waiting = late(10, value)
+        factor = 2
+        direct = late(10, 10)
+        found = [waiting.result(), direct.result()]
+        if fails:
+            fails.clear()
+            raise RuntimeError("once")
+        return found
+
+    with pytest.raises(RuntimeError, match="once"):
+        drive.invoke(flow, 0, thread_id="1")
+
+    assert [20, 30] == drive.invoke(flow, None, thread_id="1")
 
 
 @pytest.mark.slow
