@@ -32,12 +32,6 @@ from flowpregel._code.source import Found, rebound_by, source_file
 from flowpregel._code.tree import constant_text
 
 _MISSING = object()
-SOURCES: dict[str, str] = {}
-"""By the digests of the tasks and bodies of this process, their source."""
-UNSEEN: dict[str, str] = {}
-"""By the same digests, the values that each does not see the content of, if there are
-any.
-"""
 
 
 @dataclasses.dataclass(frozen=True)

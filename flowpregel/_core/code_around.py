@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from types import BuiltinFunctionType
 from typing import Any
 
-from flowpregel._code.digest import SOURCES, UNSEEN, code_of
+from flowpregel._code.digest import code_of
+from flowpregel._code.sources import note_code
 from flowpregel._code.values import home_of, is_outside
 from flowpregel._core.ids import UsedResults
 from flowpregel._core.program import Program
@@ -74,7 +75,5 @@ def _digest_of_users(function: Any) -> str:
     if is_outside(home_of(function)):
         return ""
     code = code_of(function)
-    SOURCES[code.digest] = code.source
-    if code.unseen:
-        UNSEEN[code.digest] = " and ".join(code.unseen)
+    note_code(code.digest, [code])
     return code.digest

@@ -67,9 +67,8 @@ def _of_same_code(
     is_taken = reordered.is_taken(question, number)
     if not is_taken and not _has_other_code(own_writes, record):
         return own_writes
-    step = run.checkpoint_id, run.options.namespace, run.step, caller.id
     for other in reordered.candidates(question, number):
-        writes = recorded_of(run, body, ids.task_id(*step, *question, other))
+        writes = recorded_of(run, body, _id_of_equal(run, caller, question, other))
         if not writes:
             break
         if outputs(writes) and not _has_other_code(writes, record):
@@ -78,7 +77,13 @@ def _of_same_code(
     if not is_taken:
         return own_writes
     other = reordered.take_skipped(question)
-    return recorded_of(run, body, ids.task_id(*step, *question, other))
+    return recorded_of(run, body, _id_of_equal(run, caller, question, other))
+
+
+def _id_of_equal(run: Run, caller: Task, question: tuple[str, str], number: int) -> str:
+    """Return the id of the call of *caller* with a *number* among equal ones."""
+    step = run.checkpoint_id, run.options.namespace, run.step, caller.id
+    return ids.task_id(*step, *question, number)
 
 
 def _has_other_code(writes: Sequence[Write], record: CallRecord) -> bool:
@@ -102,12 +107,12 @@ def recorded_of(run: Run, body: BodyCalls, task_id: str) -> Sequence[Write]:
 def _adopted(run: Run, caller: Task, call: Call, record: CallRecord) -> Sequence[Write]:
     """Return what is recorded of a call under a name that its task had before."""
     equal = caller.body.equal[record[:2]] - 1
-    around = run.checkpoint_id, run.options.namespace, run.step, caller.id
     for name in call.node.adopts:
         assert call.asked is not None
         for arguments in (record.arguments, *call.asked.earlier):
+            question = name, arguments
             kept = recorded_of(
-                run, caller.body, ids.task_id(*around, name, arguments, equal)
+                run, caller.body, _id_of_equal(run, caller, question, equal)
             )
             if outputs(kept):
                 return kept
@@ -127,9 +132,8 @@ def _with_fewer_fields(
     if vain[record.name] >= MOST_VAIN or not _may_have_gained_fields(run, caller, call):
         return ()
     equal = caller.body.equal[record[:2]] - 1
-    around = run.checkpoint_id, run.options.namespace, run.step, caller.id
     for arguments in _digests_with_fewer_fields(call):
-        task_id = ids.task_id(*around, record.name, arguments, equal)
+        task_id = _id_of_equal(run, caller, (record.name, arguments), equal)
         kept = recorded_of(run, caller.body, task_id)
         was = record_in(kept)
         if (

@@ -12,20 +12,19 @@ among it, is compared by what its `Ran` says: nothing has to run for that.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from flowpregel._code.digest import (
-    SOURCES,
-    UNSEEN,
     CodeDigest,
     code_digest,
     code_of,
     tasks_named_by,
 )
+from flowpregel._code.sources import note_code
 from flowpregel._core import code_around, ids, records
 from flowpregel._core.code_around import CodeAround
 from flowpregel._core.files import MOST_FILES, USED_FILE
@@ -67,20 +66,14 @@ def _read_code(node: Node) -> tuple[list[CodeDigest], str]:
     if not codes:
         return codes, ""
     code = ids.text_digest(*(each.digest for each in codes))[:CODE_DIGITS]
-    SOURCES[code] = "\n".join(each.source for each in codes)
     # The run of a graph gives the notices for its nodes.
-    if node.role != "graph":
-        _note_unseen(code, codes)
+    has_notices = node.role != "graph"
+    note_code(
+        code,
+        codes,
+        has_notices=has_notices,
+    )
     return codes, code
-
-
-def _note_unseen(code: str, digests: Iterable[CodeDigest]) -> None:
-    """Note the values that *digests*, which are those of *code*, do not see."""
-    values: list[str] = []
-    for digest in digests:
-        values.extend(digest.unseen)
-    if values:
-        UNSEEN[code] = " and ".join(values)
 
 
 def ran_of(

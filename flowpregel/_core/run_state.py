@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpregel import errors
-from flowpregel._code.digest import UNSEEN
+from flowpregel._code.sources import UNSEEN
 from flowpregel._core import ids, records
 from flowpregel._core.barrier import Applied, Writes, apply, breaks_before, due_nodes
 from flowpregel._core.code_around import CodeAround

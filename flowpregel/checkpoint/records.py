@@ -14,7 +14,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from flowpregel._code.digest import SOURCES
+from flowpregel._code.sources import SOURCES
 from flowpregel._core.ids import CODE_DIGITS, CallRecord, FailedCall, Ran
 from flowpregel._core.records import (
     CALLED,

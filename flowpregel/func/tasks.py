@@ -28,7 +28,8 @@ from typing import (
     overload,
 )
 
-from flowpregel._code.digest import SOURCES, UNSEEN, CodeDigest, KeptDigest
+from flowpregel._code.digest import CodeDigest, KeptDigest
+from flowpregel._code.sources import UNSEEN, note_code
 from flowpregel._code.values import cells_of
 from flowpregel._core.commands import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
@@ -547,10 +548,7 @@ class TaskFunction(Generic[P, R]):
 
 
 def _note_digest(found: CodeDigest) -> None:
-    """Keep the source of code to be shown, and what its digest does not see."""
-    SOURCES[found.digest] = found.source
-    if found.unseen:
-        UNSEEN[found.digest] = " and ".join(found.unseen)
+    note_code(found.digest, [found])
 
 
 def _called_by(node: Node) -> Any:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from typing import TYPE_CHECKING
 
-from flowpregel._code.digest import SOURCES
+from flowpregel._code.sources import SOURCES
 from flowpregel._core import effects
 from flowpregel._core.barrier import plan
 from flowpregel._core.effects import Steps

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from flowpregel._code.digest import SOURCES
+from flowpregel._code.sources import SOURCES
 from flowpregel._core.files import USED_FILE, FileContent
 from flowpregel._core.program import Options, Program
 from flowpregel._core.provenance import (
