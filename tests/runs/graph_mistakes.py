@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from flowpregel import END, START, Command, InMemorySaver, Send, StateGraph
 from flowpregel.errors import EmptyInputError, InvalidUpdateError
-
-Mistake: TypeAlias = tuple[Callable[[], object], type[BaseException], str]
-"""A program, the type of its error, and a part of the message, `...` for any text."""
-
-
-def one(n: Any) -> Any:
-    """Return *n*: a node."""
-    return n
+from tests.runs.mistakes import Mistake, one
 
 
 class State(TypedDict, total=False):

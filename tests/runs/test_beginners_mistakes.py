@@ -8,11 +8,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
-from flowpregel import func
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import get_stream_writer, interrupt
 from flowpregel.errors import (
@@ -27,30 +26,9 @@ from flowpregel.errors import (
     UnknownInterruptError,
 )
 from flowpregel.types import Command
+from tests.runs.mistakes import Mistake, double, entrypoint, inside, task
 
-# Untyped: a type checker would find many of the mistakes.
-task: Any = func.task
-entrypoint: Any = func.entrypoint
-
-Mistake: TypeAlias = tuple[Callable[[], object], type[BaseException], str]
-"""What somebody writes; what is raised; and what the message says to write instead."""
 RESULT = "write future.result()"
-
-
-@task
-def double(n: Any) -> Any:
-    """Return twice *n*."""
-    return 2 * n
-
-
-def inside(use: Callable[[], Any], **options: Any) -> Any:
-    """Run *use* as the body of a workflow; its tasks run in this process."""
-
-    @entrypoint(**{"executor": "inline", **options})
-    def flow(n: int) -> Any:
-        return use()
-
-    return flow.run(1)
 
 
 def inside_async(use: Callable[[], Any]) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from flowpregel import (
     LMDBSaver,
     RetryPolicy,
     TimeoutPolicy,
-    func,
     get_runtime,
     interrupt,
     report_progress,
@@ -40,27 +38,8 @@ from flowpregel.errors import (
     UnknownInterruptError,
 )
 from flowpregel.executors import ProcessExecutor
-from tests.runs.graph_mistakes import GRAPHS, Mistake, one
-
-# Untyped: a type checker would find many of the mistakes.
-task: Any = func.task
-entrypoint: Any = func.entrypoint
-
-
-@task
-def double(n: Any) -> Any:
-    """Return twice *n*."""
-    return 2 * n
-
-
-def inside(use: Callable[[], Any], **options: Any) -> Any:
-    """Run *use* as the body of a workflow; its tasks run in this process."""
-
-    @entrypoint(**{"executor": "inline", **options})
-    def flow(n: int) -> Any:
-        return use()
-
-    return flow.run(1)
+from tests.runs.graph_mistakes import GRAPHS
+from tests.runs.mistakes import Mistake, double, entrypoint, inside, one, task
 
 
 def kept(saver: Any = None, body: Any = one) -> Any:
