@@ -20,7 +20,7 @@ from flowpregel.errors import CodeChangedError
 from flowpregel.func import entrypoint, task
 from flowpregel.graph import END, START, StateGraph
 from flowpregel.policies import CachePolicy
-from tests.runs.functional.test_finished_runs import told
+from tests.runs.replay.test_finished_runs import told
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
 

@@ -18,7 +18,7 @@ from tests.runs.crash_flows import HUNDRED
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FLOWS = "tests.runs.crash_flows"
 KEY = "the tests' key"
 EXPECTED = sum(n * n for n in range(HUNDRED))

@@ -23,7 +23,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.checkpoint.work import status_of
 from flowpregel.integrations.langgraph import SaverAdapter
-from tests.runs.test_between_supersteps import ROOT, printed
+from tests.runs.recovery.test_between_supersteps import ROOT, printed
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 

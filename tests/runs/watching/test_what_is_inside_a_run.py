@@ -13,7 +13,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.func import entrypoint, task
 from tests.runs.conftest import Drive
-from tests.runs.test_what_a_run_did import ask, line, node, told
+from tests.runs.watching.test_what_a_run_did import ask, line, node, told
 
 
 def test_calls_are_told_inside_the_body_that_made_them(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 HEAD = """
 from flowpregel import entrypoint, task
-from tests.runs.functional.working_days import is_first, kill, note, power_cut
+from tests.runs.replay.working_days import is_first, kill, note, power_cut
 """
 
 BILL = (

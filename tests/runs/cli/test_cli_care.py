@@ -176,7 +176,7 @@ def test_a_store_is_not_encrypted_without_a_key(
 
 def test_the_manual_has_every_command_and_no_other() -> None:
     """Each has a row in a table of its page."""
-    page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text(
+    page = (Path(__file__).parents[3] / "docs/reference/command-line.md").read_text(
         "utf-8"
     )
     rows = re.findall(r"^\| `([a-z]+)\b", page, re.MULTILINE)

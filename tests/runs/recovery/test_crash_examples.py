@@ -1,7 +1,8 @@
 """The five examples are killed everywhere: nothing is lost, nothing done twice.
 
-``pytest --crash-everywhere tests/runs/test_crash_examples.py`` kills them at every
-point, in every durability mode and on every executor (``tox -e crash``; minutes).
+``pytest --crash-everywhere tests/runs/recovery/test_crash_examples.py`` kills them
+at every point, in every durability mode and on every executor (``tox -e crash``;
+minutes).
 The daily run does each of them undisturbed, and kills it at a few points.
 """
 

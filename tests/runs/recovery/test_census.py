@@ -20,7 +20,7 @@ from flowpregel._core.records import RETURN, Address
 from flowpregel._engine.commits import MOST_BEHIND
 from flowpregel.checkpoint.lmdb import LMDBSaver
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
 SOME = [str(STDLIB / name) for name in ("asyncio", "email", "importlib", "xml", "json")]

@@ -12,7 +12,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError, ExecutorUnavailableError
 from flowpregel.func import entrypoint, task
 from tests.dask_cluster import local_cluster
-from tests.runs.test_carried_context import tenant
+from tests.runs.workers.test_carried_context import tenant
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,7 @@
 """Two days of a program: what its tasks report, and a process that runs many programs
 at once.
 
-``python -m tests.runs.functional.working_days JOBS`` imports the library once, and
+``python -m tests.runs.replay.working_days JOBS`` imports the library once, and
 forks for each job, so that a program has a process of its own for some hundredths of a
 second.
 """

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.functional.programs_of_a_working_day import PROGRAMS
-from tests.runs.functional.working_days import (
+from tests.runs.replay.programs_of_a_working_day import PROGRAMS
+from tests.runs.replay.working_days import (
     AGAIN,
     EVENTS,
     FAILED,
@@ -138,7 +138,7 @@ class Day:
 def run(jobs: Mapping[Path, str]) -> None:
     """Run programs on a day."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.runs.functional.working_days"],
+        [sys.executable, "-m", "tests.runs.replay.working_days"],
         input=json.dumps([Job(str(folder), day) for folder, day in jobs.items()]),
         cwd=ROOT,
         text=True,

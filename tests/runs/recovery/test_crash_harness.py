@@ -26,7 +26,7 @@ from flowpregel.testing.crash import (
 )
 from tests.runs import crash_flows
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FLOWS = "tests.runs.crash_flows"
 ALL = bool(os.environ.get("FLOWPREGEL_CRASH_ALL"))
 """Whether runs are killed at all of their points; the daily run kills a few at some."""

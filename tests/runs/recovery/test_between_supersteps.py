@@ -23,7 +23,7 @@ from tests.runs import stepping
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MODULE = "tests.runs.stepping"
 EVERY = ["one", "two", "three"]
 
