@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from flowpregel._inspection.preview import FULL, to_json
 from flowpregel.cli import calls, looking, maintenance, page, running
 from flowpregel.cli.console import (
     Code,
@@ -17,7 +18,6 @@ from flowpregel.cli.console import (
     print_json,
 )
 from flowpregel.errors import FlowPregelError
-from flowpregel.watching.preview import FULL, to_json
 
 _MODULES = (running, calls, looking, page, maintenance)
 """The modules with commands, in the order of the help."""

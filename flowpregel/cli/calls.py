@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flowpregel._core.records import Address, Saved
+from flowpregel._inspection.preview import FULL, one_line, to_json
 from flowpregel._text import in_one_line, printable
 from flowpregel._tracebacks import whole_text
 from flowpregel.checkpoint.work import Work
@@ -24,7 +25,6 @@ from flowpregel.cli import console, running, targets
 from flowpregel.cli.console import Code, note
 from flowpregel.cli.options import FLOW_OPTION
 from flowpregel.errors import ConfigurationError
-from flowpregel.watching.preview import FULL, one_line, to_json
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.arguments import KeptArguments

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flowpregel import errors
+from flowpregel._inspection.preview import one_line
 from flowpregel._text import in_one_line, printable
-from flowpregel.watching.preview import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

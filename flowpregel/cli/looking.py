@@ -13,6 +13,15 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from flowpregel._core.records import Address, Saved
+from flowpregel._inspection.preview import (
+    FULL,
+    PREVIEW,
+    Limits,
+    channel_values,
+    json_in_one_line,
+    one_line,
+    to_json,
+)
 from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.work import Status, Work, status_of, work_of
@@ -25,15 +34,6 @@ from flowpregel.cli.rows import (
     task_record,
 )
 from flowpregel.errors import ConfigurationError
-from flowpregel.watching.preview import (
-    FULL,
-    PREVIEW,
-    Limits,
-    channel_values,
-    json_in_one_line,
-    one_line,
-    to_json,
-)
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver

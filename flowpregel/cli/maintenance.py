@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from flowpregel._inspection.inert import InertCodec
 from flowpregel._interrupts import held
 from flowpregel._lmdb.renames import importable
 from flowpregel._urls import is_url
@@ -21,7 +22,6 @@ from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError, FlowPregelError, StoreError
 from flowpregel.policies import bytes_of
-from flowpregel.watching.inert import InertCodec
 
 _AGE = "Keep what is younger: 90s, 30m, 12h, 7d, 4w."
 _NEEDED = (

@@ -8,9 +8,7 @@ from typing import Any
 
 from flowpregel._core.ids import Ran
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.work import Work
-from flowpregel.cli import console
-from flowpregel.watching.preview import (
+from flowpregel._inspection.preview import (
     PREVIEW,
     Limits,
     by_public_name,
@@ -18,6 +16,8 @@ from flowpregel.watching.preview import (
     question_to_json,
     to_json,
 )
+from flowpregel.checkpoint.work import Work
+from flowpregel.cli import console
 
 _RAN_FIELDS = ("seconds", "attempts", "executor", "pid")
 

@@ -15,17 +15,17 @@ import click
 
 from flowpregel import errors
 from flowpregel._core.commands import Interrupt
-from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.cli import console, targets
-from flowpregel.cli.console import Code, exit_code_of, note
-from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL
-from flowpregel.watching.preview import (
+from flowpregel._inspection.preview import (
     FULL,
     Limits,
     one_line,
     question_to_json,
     to_json,
 )
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.cli import console, targets
+from flowpregel.cli.console import Code, exit_code_of, note
+from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel

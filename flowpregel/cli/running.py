@@ -16,6 +16,7 @@ import click
 from flowpregel import errors
 from flowpregel._core.commands import Command
 from flowpregel._core.records import Address, Saved
+from flowpregel._inspection.preview import one_line
 from flowpregel.checkpoint.work import is_paused, work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, note
@@ -28,7 +29,6 @@ from flowpregel.cli.options import (
 from flowpregel.cli.run_requests import RunRequest, is_pause, run_flow
 from flowpregel.errors import ConfigurationError
 from flowpregel.runtime import SLEEPS_UNTIL, pauses
-from flowpregel.watching.preview import one_line
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver

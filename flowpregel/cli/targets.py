@@ -13,13 +13,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
+from flowpregel._inspection.inert import InertCodec
 from flowpregel._lmdb.codec import Codec
 from flowpregel._urls import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.checkpoint.work import Work, work_of
 from flowpregel.cli.console import has_flag
 from flowpregel.errors import ConfigurationError, StoreError
-from flowpregel.watching.inert import InertCodec
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver

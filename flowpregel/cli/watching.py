@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 from warnings import catch_warnings, simplefilter
 
 from flowpregel._engine.drivers import Item
+from flowpregel._inspection.preview import one_line
+from flowpregel._inspection.reader import StoreReader
 from flowpregel._interrupts import ending
 from flowpregel._text import in_one_line, printable
 from flowpregel.cli import console
@@ -26,12 +28,10 @@ from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.progress import MODES, ProgressView, how_far
 from flowpregel.pregel.runner import GraphRun
 from flowpregel.pregel.views import view_of
-from flowpregel.watching.preview import one_line
-from flowpregel.watching.reader import StoreReader
 
 if TYPE_CHECKING:
+    from flowpregel._inspection.tasks import CallChanges, CallRow, RunRow
     from flowpregel.checkpoint.durable import DurableSaver
-    from flowpregel.watching.tasks import CallChanges, CallRow, RunRow
 
 _PERIOD = 0.2
 """Seconds between two reads of a watched run."""

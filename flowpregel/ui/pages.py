@@ -16,11 +16,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flowpregel._core.records import Address, Saved
-from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.errors import ConfigurationError
-from flowpregel.watching.inert import InertCodec
-from flowpregel.watching.preview import (
+from flowpregel._inspection.inert import InertCodec
+from flowpregel._inspection.preview import (
     Limits,
     RecordView,
     ReprText,
@@ -28,8 +25,11 @@ from flowpregel.watching.preview import (
     channel_values,
     to_json,
 )
-from flowpregel.watching.reader import StoreReader
-from flowpregel.watching.tasks import CallChanges, CallRow
+from flowpregel._inspection.reader import StoreReader
+from flowpregel._inspection.tasks import CallChanges, CallRow
+from flowpregel.checkpoint.durable import DurableSaver
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.errors import ConfigurationError
 
 Json: TypeAlias = Any
 """A value that `json.dumps` accepts."""

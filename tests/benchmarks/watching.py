@@ -21,12 +21,12 @@ from contextlib import closing
 from typing import Any
 
 from flowpregel import entrypoint, task
+from flowpregel._inspection.reader import StoreReader
 from flowpregel._lmdb.codec import PythonCodec
 from flowpregel._lmdb.locks import FileLock
 from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.leases import LeaseWatch, LiveState
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.watching.reader import StoreReader
 from tests.benchmarks.work import folder
 from tests.runs.watched import job, until
 

@@ -41,6 +41,7 @@ PUBLIC = [
     "flowpregel.testing",
     "flowpregel.testing.crash",
     "flowpregel.types",
+    "flowpregel.watching",
 ]
 BUILT = [module for module in PUBLIC if importlib.util.find_spec(module) is not None]
 

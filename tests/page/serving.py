@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flowpregel import LMDBSaver
+from flowpregel._inspection.inert import InertCodec
 from flowpregel.ui.app import ACTION_PATHS, Actions, server_of
 from flowpregel.ui.guard import RequestGuard
 from flowpregel.ui.pages import Pages
-from flowpregel.watching.inert import InertCodec
 
 
 class Answer(NamedTuple):

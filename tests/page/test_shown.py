@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel import LMDBSaver
+from flowpregel._inspection.inert import InertCodec
 from flowpregel._lmdb.records import Table
 from flowpregel.cli.app import app
 from flowpregel.ui.pages import MODULES, STATIC, Pages, json_text, run_report
-from flowpregel.watching.inert import InertCodec
 from tests.page.serving import served
 from tests.page.stores import (
     HOSTILE,

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from flowpregel._inspection.reader import StoreReader
 from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.watching.reader import StoreReader
 
 Found = TypeVar("Found")
 _LONG = 60.0

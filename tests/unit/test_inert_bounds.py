@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from flowpregel._inspection.inert import InertCodec, is_small
+from flowpregel._inspection.preview import FULL, one_line, to_json
 from flowpregel._lmdb.codec import PythonCodec
 from flowpregel._lmdb.records import fields_of
-from flowpregel.watching.inert import InertCodec, is_small
-from flowpregel.watching.preview import FULL, one_line, to_json
 
 ROOT = Path(__file__).parents[2]
 DEEP = b")" + b"2\x86" * 60
@@ -79,8 +79,8 @@ def test_a_value_whose_hash_never_ends_is_shown(kind: str) -> None:
     """In another process, which can be ended though it is in C."""
     program = b"p\x80\x04" + PROGRAMS[kind] + b"."
     code = (
-        "import sys; from flowpregel.watching.inert import InertCodec\n"
-        "from flowpregel.watching.preview import one_line, question_to_json\n"
+        "import sys; from flowpregel._inspection.inert import InertCodec\n"
+        "from flowpregel._inspection.preview import one_line, question_to_json\n"
         "value = InertCodec().decode(bytes.fromhex(sys.argv[1]))\n"
         "print(one_line(value), question_to_json(value))"
     )

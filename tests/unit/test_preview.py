@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from flowpregel._inspection.preview import FULL, Limits, one_line, to_json
 from flowpregel._text import printable
-from flowpregel.watching.preview import FULL, Limits, one_line, to_json
 
 
 @dataclass

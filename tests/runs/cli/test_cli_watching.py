@@ -15,12 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel import entrypoint, task
+from flowpregel._inspection.reader import StoreReader
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app as command
 from flowpregel.cli.console import Code
 from flowpregel.cli.watching import WatchView, task_line
 from flowpregel.types import interrupt
-from flowpregel.watching.reader import StoreReader
 from tests.runs.cli_jobs import COMMAND, environment
 from tests.runs.watched import job, reading, until
 

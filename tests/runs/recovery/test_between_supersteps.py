@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel import _fault
+from flowpregel._inspection.reader import StoreReader
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.cli.targets import open_saver
 from flowpregel.errors import GraphRecursionError
-from flowpregel.watching.reader import StoreReader
 from tests.runs import stepping
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]

@@ -12,11 +12,11 @@ import pytest
 
 from flowpregel import entrypoint, task
 from flowpregel._core.records import Address
+from flowpregel._inspection.reader import StoreReader
+from flowpregel._inspection.tasks import CallRow
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.graph import StateGraph
 from flowpregel.types import Command, RetryPolicy, interrupt
-from flowpregel.watching.reader import StoreReader
-from flowpregel.watching.tasks import CallRow
 from tests.runs.watched import reading, until
 
 

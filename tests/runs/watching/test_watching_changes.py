@@ -15,13 +15,13 @@ import pytest
 from flowpregel import entrypoint, task
 from flowpregel._core.ids import Ran
 from flowpregel._core.records import ERROR, Address, Batch, Checkpoint, TaskWrites
+from flowpregel._inspection.cursors import CheckpointView
+from flowpregel._inspection.reader import StoreReader
+from flowpregel._inspection.tasks import CallRow
 from flowpregel.checkpoint.layout import digest
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.ui.pages import Pages
-from flowpregel.watching.cursors import CheckpointView
-from flowpregel.watching.reader import StoreReader
-from flowpregel.watching.tasks import CallRow
 from tests.runs.watched import reading, until
 
 

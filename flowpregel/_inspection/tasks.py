@@ -12,6 +12,7 @@ from flowpregel._core import records
 from flowpregel._core.ids import Ran, caller_of
 from flowpregel._core.provenance import line_of
 from flowpregel._core.records import Address
+from flowpregel._inspection.preview import question_to_json, to_json
 from flowpregel.checkpoint.arguments import KeptArguments, decoded
 from flowpregel.checkpoint.layout import (
     ARGUMENTS,
@@ -23,7 +24,6 @@ from flowpregel.checkpoint.layout import (
 )
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.work import Status, Work, work_from
-from flowpregel.watching.preview import question_to_json, to_json
 
 if TYPE_CHECKING:
     from flowpregel._lmdb.records import StoreOnDisk

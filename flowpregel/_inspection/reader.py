@@ -34,20 +34,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.locks import Owner
-from flowpregel.checkpoint.base import FLOW
-from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord
-from flowpregel.checkpoint.work import status_from
-from flowpregel.executors.processes.crash_report import cpu_of, memory_of
-from flowpregel.watching.cursors import DIGEST, CheckpointView, TaskCursor
-from flowpregel.watching.inert import InertCodec
-from flowpregel.watching.tasks import (
+from flowpregel._inspection.cursors import DIGEST, CheckpointView, TaskCursor
+from flowpregel._inspection.inert import InertCodec
+from flowpregel._inspection.tasks import (
     CallChanges,
     CallState,
     RunRow,
     TaskLocation,
     TaskRecords,
 )
+from flowpregel._lmdb.locks import Owner
+from flowpregel.checkpoint.base import FLOW
+from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord
+from flowpregel.checkpoint.work import status_from
+from flowpregel.executors.processes.crash_report import cpu_of, memory_of
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver

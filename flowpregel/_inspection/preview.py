@@ -15,8 +15,8 @@ from itertools import islice
 from typing import Any
 
 from flowpregel._core.records import TASKS, Saved
+from flowpregel._inspection.inert import OpaqueKey, OpaqueObject, is_small
 from flowpregel._text import in_one_line
-from flowpregel.watching.inert import OpaqueKey, OpaqueObject, is_small
 
 
 @dataclass(frozen=True, kw_only=True)
