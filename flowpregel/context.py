@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.copies import own_copy
+from flowpregel._core.copies import private_copy
 from flowpregel._core.effects import Notice, Report, StepContext
 from flowpregel._core.ids import text_digest
 from flowpregel._core.questions import NOTHING_KNOWN, AskedQuestions
@@ -404,14 +404,14 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     adapter: Any = None if response_schema is None else _adapter_of(response_schema)
     # A copy: the answers may be recorded again, with one that is refused.
     if asked.is_answered(index) and adapter is None:
-        return own_copy(task.answers[index])
+        return private_copy(task.answers[index])
     schema = response_schema if adapter is None else adapter.json_schema()
     question = Interrupt(value, asked.records[index].id, schema)
     if not asked.is_answered(index):
         scope.question = GraphInterrupt((question,))
         raise scope.question
     try:
-        return adapter.validate_python(own_copy(task.answers[index]))
+        return adapter.validate_python(private_copy(task.answers[index]))
     except Exception as error:
         setattr(error, INVALID_RESUME, question.id)
         others = task.answers[:index] + task.answers[index + 1 :]

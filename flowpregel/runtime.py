@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
-from flowpregel._core.copies import own_copy
+from flowpregel._core.copies import private_copy
 from flowpregel.context import Scope, current_scope, nothing, report_progress
 
 __all__ = [
@@ -269,7 +269,7 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
         progress=scope.progress,
         save=scope.ends.save,
         stopping=StopSignal(scope.ends.is_ending),
-        saved=None if task.saved is None else own_copy(task.saved),
+        saved=None if task.saved is None else private_copy(task.saved),
         rng=scope.rng,
         previous=job.place.previous,
         execution_info=ExecutionInfo(

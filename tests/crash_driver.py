@@ -28,6 +28,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpregel._core.effects import (
+    CacheLookup,
+    CacheStore,
     Call,
     Cancel,
     Commit,
@@ -36,9 +38,7 @@ from flowpregel._core.effects import (
     Ended,
     Event,
     Load,
-    Look,
     Resolve,
-    Share,
     StepContext,
     Steps,
     Submit,
@@ -312,11 +312,11 @@ class CrashDriver:
                 self.resolved.append((call, outcome))
                 if call.reply is not None:
                     call.reply.settle(outcome)
-            case Look():
+            case CacheLookup():
                 return {
                     key: self.cache[key] for key in effect.keys if key in self.cache
                 }
-            case Share():
+            case CacheStore():
                 self.cache.update(
                     {key: writes for key, (writes, _) in effect.entries.items()}
                 )

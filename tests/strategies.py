@@ -16,8 +16,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from flowpregel import channels as ours
-from flowpregel._core.commands import Send, callee_of
-from flowpregel._core.ids import Asked
+from flowpregel._core.commands import Send, call_target_of
+from flowpregel._core.ids import CallKey
 from flowpregel._core.records import TASKS, Arguments, Node
 from flowpregel.context import current_scope, interrupt
 from flowpregel.policies import RetryPolicy
@@ -209,9 +209,9 @@ def called(recipe: NodeRecipe, faults: Faults) -> list[int]:
 def call(function: Callable[[Any], Any], argument: Any) -> Any:
     """Call *function* as a task of its own, and return the future of its result."""
     name = function.__name__
-    node = Node(name=name, steps=(callee_of(function),), is_task=True)
+    node = Node(name=name, steps=(call_target_of(function),), is_task=True)
     arguments = Arguments((argument,), {})
-    asked = Asked(name, repr(argument), name, f"{name}({argument})")
+    asked = CallKey(name, repr(argument), name, f"{name}({argument})")
     return current_scope(name).ends.call(node, arguments, asked)
 
 

@@ -36,7 +36,7 @@ PUSHED = ("__pregel_push",)
 
 
 @dataclass(slots=True)
-class Writes:
+class TaskOutput:
     """What one task brings to the barrier."""
 
     writes: Sequence[Write]
@@ -46,7 +46,7 @@ class Writes:
 
 
 @dataclass(slots=True)
-class Applied:
+class Update:
     """What a barrier did."""
 
     version: Version
@@ -59,7 +59,7 @@ class Applied:
     """The channels that were written, changed or not."""
     deltas: dict[str, Delta] = field(default_factory=dict)
 
-    def then(self, later: Applied) -> Applied:
+    def then(self, later: Update) -> Update:
         """Return what this barrier and *later* did, as if it were one.
 
         A DeltaChannel that changed in both and whose earlier change was kept in
@@ -76,7 +76,7 @@ class Applied:
             elif before := self.deltas.get(name):
                 deltas[name] = Delta(before.previous, (*before.writes, *delta.writes))
         changed = list(dict.fromkeys((*self.changed, *later.changed)))
-        return Applied(later.version, changed, later.updated, later.written, deltas)
+        return Update(later.version, changed, later.updated, later.written, deltas)
 
 
 def check_writes(program: Program, author: str | Node, writes: Iterable[Write]) -> None:
@@ -125,7 +125,7 @@ def _check_send(program: Program, author: str | Node, value: Any) -> None:
             )
 
 
-def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
+def barrier_of(tasks: Iterable[Task]) -> list[TaskOutput]:
     """Return what *tasks* bring, in the order in which it is applied."""
     placed = []
     for task in tasks:
@@ -134,14 +134,14 @@ def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
         handled = task.parent if task.kind is Kind.HANDLER else None
         triggers = task.triggers if handled is None else ()
         place = (handled or task).kind, task.path
-        placed.append((place, Writes(task.writes, task.node.name, triggers)))
-    return [brought for _, brought in sorted(placed, key=itemgetter(0))]
+        placed.append((place, TaskOutput(task.writes, task.node.name, triggers)))
+    return [outputs for _, outputs in sorted(placed, key=itemgetter(0))]
 
 
 def apply(
-    program: Program, state: State, brought: Sequence[Writes], version: Version
-) -> Applied:
-    """Fold what tasks brought into the channels of *state*.
+    program: Program, state: State, outputs: Sequence[TaskOutput], version: Version
+) -> Update:
+    """Fold the outputs of tasks into the channels of *state*.
 
     A barrier where some task was triggered is a superstep: channels that react to
     it are updated without a write too, and if nothing could run next, all finish.
@@ -149,8 +149,8 @@ def apply(
     Raises:
         InvalidUpdateError: A channel cannot take its writes.
     """
-    applied = Applied(version)
-    triggers, written = _gathered(state, brought)
+    applied = Update(version)
+    triggers, written = _gathered(state, outputs)
     for name in triggers & state.channels.keys():
         if state.channels[name].consume():
             _note_change(state, name, applied)
@@ -160,7 +160,7 @@ def apply(
             changed = channel.update(values)
         except Exception as error:
             error.add_note(
-                f"channel {name!r} was written by {_writers_of(name, brought)}"
+                f"channel {name!r} was written by {_writers_of(name, outputs)}"
             )
             raise
         applied.written.add(name)
@@ -174,14 +174,14 @@ def apply(
 
 
 def _gathered(
-    state: State, brought: Sequence[Writes]
+    state: State, outputs: Sequence[TaskOutput]
 ) -> tuple[set[str], dict[str, list[Any]]]:
     """Note what the tasks have seen; return what triggered them, and their writes by
     channel.
     """
     triggers: set[str] = set()
     written: dict[str, list[Any]] = {}
-    for item in brought:
+    for item in outputs:
         if item.triggers:
             triggers.update(item.triggers)
             # A channel that held a value from the start has no version, and was seen
@@ -198,7 +198,7 @@ def _gathered(
     return triggers, written
 
 
-def _end_superstep(program: Program, state: State, applied: Applied) -> None:
+def _end_superstep(program: Program, state: State, applied: Update) -> None:
     """Update the channels that react to silence; if no node can run next, let channels
     finish.
     """
@@ -211,25 +211,25 @@ def _end_superstep(program: Program, state: State, applied: Applied) -> None:
                 _note_change(state, name, applied)
 
 
-def changing(program: Program, state: State, brought: Sequence[Writes]) -> set[str]:
+def changing(program: Program, state: State, outputs: Sequence[TaskOutput]) -> set[str]:
     """Return the channels that `apply` may change."""
-    names = {name for item in brought for name in item.triggers}
-    names.update(name for item in brought for name, _ in item.writes)
+    names = {name for item in outputs for name in item.triggers}
+    names.update(name for item in outputs for name, _ in item.writes)
     names.update(state.tick_channels, program.finishing)
     return names & state.channels.keys()
 
 
-def _writers_of(channel: str, brought: Sequence[Writes]) -> str:
+def _writers_of(channel: str, outputs: Sequence[TaskOutput]) -> str:
     """Return who wrote to *channel*, for a message."""
     return ", ".join(
         repr(item.reader) if item.reader else "the run's own command"
-        for item in brought
+        for item in outputs
         if any(key == channel for key, _ in item.writes)
     )
 
 
 def _note_delta(
-    state: State, channel: DeltaChannel[Any, Any], delta: Delta, applied: Applied
+    state: State, channel: DeltaChannel[Any, Any], delta: Delta, applied: Update
 ) -> None:
     """Record what was added, unless the channel's full value is to be kept instead."""
     name = channel.key
@@ -244,7 +244,7 @@ def _note_delta(
         applied.deltas[name] = delta
 
 
-def _note_change(state: State, name: str, applied: Applied) -> None:
+def _note_change(state: State, name: str, applied: Update) -> None:
     """Move a changed channel to the barrier's version."""
     channel = state.channels[name]
     if state.versions.get(name) != applied.version:

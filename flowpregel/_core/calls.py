@@ -61,7 +61,7 @@ def plan_call(
             same.waiting.append(call)
             return None
         if task.depth <= DEEPEST:
-            run.going_on.anew += not task.node.hidden
+            run.replay_report.executed += not task.node.hidden
             body.running += 1
             return task
         outcome = fail_call(task, too_deep(task.name))
@@ -71,13 +71,13 @@ def plan_call(
 
 def _note_unseen_code(
     run: Run,
-    call: ids.Asked,
+    call: ids.CallKey,
 ) -> None:
     """Note the values that the digest of the code of a call does not see."""
     values = call.unseen
     if not values:
         return
-    unseen = run.going_on.unseen
+    unseen = run.replay_report.unseen
     name = call.name
     unseen[name] = values
 
@@ -96,14 +96,14 @@ def identify_call(
         (place.checkpoint_id, place.namespace, place.step, caller.id),
         call.asked,
     )
-    body.made += 1
+    body.call_count += 1
     if asked is None:
-        return ids.task_id(*around, body.made - 1), None
+        return ids.task_id(*around, body.call_count - 1), None
     question = asked[:2]
-    equal = body.equal.get(question, 0)
-    body.equal[question] = equal + 1
-    at = body.placed if asked.is_placed else NOWHERE
-    body.placed += asked.is_placed
+    equal = body.occurrences.get(question, 0)
+    body.occurrences[question] = equal + 1
+    at = body.position if asked.is_placed else NOWHERE
+    body.position += asked.is_placed
     return ids.task_id(*around, *question, equal), CallRecord(
         *asked[:4], at, body.caller, asked.files
     )
@@ -118,10 +118,10 @@ def call_task(
 ) -> Task:
     """Return the task of the call that *caller* made last: see `identify_call`."""
     body: BodyCalls = caller.body
-    node, index = call.node, body.made - 1
+    node, index = call.node, body.call_count - 1
     known_by: tuple[object, ...] = (index,)
     if record is not None:
-        known_by = (*record[:2], body.equal[record[:2]] - 1)
+        known_by = (*record[:2], body.occurrences[record[:2]] - 1)
     if node.role == "graph":
         namespace = (
             f"{caller.namespace}|{body.graphs}" if body.graphs else caller.namespace
@@ -275,7 +275,8 @@ def uncaught(run: Run, task: Task, error: BaseException) -> None:
 
 def _is_unseen(body: BodyCalls, failure: CallFailure) -> bool:
     return failure.is_late or (
-        body.caught is not None and failure.task.id not in body.caught
+        body.observed_failures is not None
+        and failure.task.id not in body.observed_failures
     )
 
 

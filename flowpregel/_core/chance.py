@@ -40,7 +40,7 @@ def check_chance(run: Run, caller: Task, record: CallRecord) -> None:
         was is None
         or record.place == NOWHERE
         or was[:2] == record[:2]
-        or was[:2] in body.equal
+        or was[:2] in body.occurrences
         or body.is_remade
         # Coroutines that run side by side may take turns in another order.
         or any(step.func is None for step in caller.node.steps)
@@ -50,7 +50,7 @@ def check_chance(run: Run, caller: Task, record: CallRecord) -> None:
     if not changed:
         raise ReplayMismatchError(*_call_texts(was, record))
     # What is in a file that the body was given is input, as its arguments are.
-    run.going_on.is_changed = True
+    run.replay_report.is_changed = True
     if not (
         run.options.adopts_input or _has_adopted(run, [file for file, _ in changed])
     ):
@@ -69,10 +69,12 @@ def _thread_of(run: Run) -> str:
 
 def _has_adopted(run: Run, files: Sequence[FileContent]) -> bool:
     """Return whether a call with each of these files, as they are now, is recorded."""
-    known = run.going_on.known_files
+    known = run.replay_report.known_files
     if known is None:
-        known = run.going_on.known_files = set()
-        for kept in chain(run.pending.values(), run.left.records() if run.left else ()):
+        known = run.replay_report.known_files = set()
+        for kept in chain(
+            run.pending.values(), run.lazy_results.records() if run.lazy_results else ()
+        ):
             record = record_in(kept)
             known.update(map(tuple, record.files) if record else ())
     return known.issuperset(files)
@@ -86,9 +88,11 @@ def _recorded_at(run: Run, caller: Task, record: CallRecord) -> CallRecord | Non
         found = filter(None, map(record_in, run.pending.values()))
         run.placed = {(each.caller, each.place): each for each in found}
     was = run.placed.get((record.caller, record.place))
-    if was is None and run.left is not None:
+    if was is None and run.lazy_results is not None:
         was = record_in(
-            run.left.record_at(ids.call_path(caller.path, caller.body.made - 1))
+            run.lazy_results.record_at(
+                ids.call_path(caller.path, caller.body.call_count - 1)
+            )
         )
     if was is None or (was.caller, was.place) == (record.caller, record.place):
         return was
@@ -99,9 +103,9 @@ def _recorded_at(run: Run, caller: Task, record: CallRecord) -> CallRecord | Non
 def note_change(run: Run, caller: Task, was: CallRecord, now: CallRecord) -> None:
     """Note if *caller* has other code or another input than it had."""
     if was.caller != now.caller:
-        run.going_on.is_changed = True
+        run.replay_report.is_changed = True
         codes = was.caller[:CODE_DIGITS], now.caller[:CODE_DIGITS]
-        run.going_on.codes.setdefault(caller.name, codes)
+        run.replay_report.codes.setdefault(caller.name, codes)
 
 
 def record_in(kept: Sequence[Write]) -> CallRecord | None:

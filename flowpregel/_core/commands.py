@@ -111,7 +111,7 @@ class Injection:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Callee:
+class CallTarget:
     """Something to call, and how.
 
     Args:
@@ -127,7 +127,7 @@ class Callee:
     name: str
 
 
-def callee_of(target: Any, *, takes_input: bool = True) -> Callee:
+def call_target_of(target: Any, *, takes_input: bool = True) -> CallTarget:
     """Inspect *target*: a callable, or anything with ``invoke`` or ``ainvoke``.
 
     Args:
@@ -152,7 +152,7 @@ def callee_of(target: Any, *, takes_input: bool = True) -> Callee:
         func, coroutine = (
             (None, target) if is_coroutine_function(target) else (target, None)
         )
-    return Callee(
+    return CallTarget(
         func, coroutine, injections_of(func or coroutine, takes_input), name_of(target)
     )
 

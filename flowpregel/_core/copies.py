@@ -21,17 +21,19 @@ from typing import Any, NoReturn, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from flowpregel._code.classes import class_of_main, is_importable
-from flowpregel._core.ids import Ran
+from flowpregel._core.ids import AttemptRecord
 from flowpregel.errors import ConfigurationError, RecordedError, ValueEncodingError
 
-IMMUTABLE: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, Ran})
+IMMUTABLE: frozenset[type] = frozenset(
+    {int, str, bytes, type(None), float, bool, AttemptRecord}
+)
 """The exact types that are kept as they are."""
 
 _PROTOCOL = 5
 
 
-def keep(value: Any, what: str) -> Any:
-    """Return a copy of *value* for `bring_back`.
+def snapshot_value(value: Any, what: str) -> Any:
+    """Return a copy of *value* for `restore_value`.
 
     Args:
         value: Anything that pickle or cloudpickle can write.
@@ -41,8 +43,8 @@ def keep(value: Any, what: str) -> Any:
         ValueEncodingError: Neither can write it.
 
     Example:
-        >>> kept = keep([1, 2], "an example")
-        >>> bring_back(kept, "an example")
+        >>> kept = snapshot_value([1, 2], "an example")
+        >>> restore_value(kept, "an example")
         [1, 2]
     """
     if type(value) in IMMUTABLE:
@@ -57,10 +59,10 @@ def keep(value: Any, what: str) -> Any:
     return (data,)
 
 
-def keepable(error: BaseException) -> BaseException:
+def as_storable(error: BaseException) -> BaseException:
     """Return *error* if it can be kept, or what is to be kept in its place."""
     try:
-        keep(error, "an error")
+        snapshot_value(error, "an error")
     except ValueEncodingError:
         stand_in = RecordedError(type(error).__qualname__, str(error))
         for note in getattr(error, "__notes__", ()):
@@ -69,8 +71,8 @@ def keepable(error: BaseException) -> BaseException:
     return error
 
 
-def bring_back(kept: Any, what: object) -> Any:
-    """Return a new copy of the value that `keep` was given.
+def restore_value(kept: Any, what: object) -> Any:
+    """Return a new copy of the value that `snapshot_value` was given.
 
     Raises:
         ValueEncodingError: The value's class cannot be read back.
@@ -87,19 +89,19 @@ def bring_back(kept: Any, what: object) -> Any:
         ) from error
 
 
-def own_copy(value: Any) -> Any:
+def private_copy(value: Any) -> Any:
     """Return a copy of *value* that no change of it reaches; *value* itself if it
     cannot be kept.
 
     Example:
         >>> given = [1]
-        >>> own_copy(given) == given, own_copy(given) is given
+        >>> private_copy(given) == given, private_copy(given) is given
         (True, False)
     """
     if type(value) in IMMUTABLE:
         return value
     try:
-        return bring_back(keep(value, "a value"), "a value")
+        return restore_value(snapshot_value(value, "a value"), "a value")
     except ValueEncodingError:
         return value
 
@@ -174,7 +176,7 @@ Decode: TypeAlias = Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Replayed(Sequence[tuple[Any, ...]]):
+class ReplayedWrites(Sequence[tuple[Any, ...]]):
     """The writes of a channel's supersteps, oldest first: a tuple for each.
 
     The states of one history have most of them in common. They share what was
@@ -198,7 +200,7 @@ class Replayed(Sequence[tuple[Any, ...]]):
         return iter(self.decode(self.kept[self.start : self.stop]))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, tuple | Replayed):
+        if not isinstance(other, tuple | ReplayedWrites):
             return NotImplemented
         return tuple(self) == tuple(other)
 
@@ -217,15 +219,15 @@ class Replayed(Sequence[tuple[Any, ...]]):
 #     a graph with its saver  <------- a call of that graph, which the coordinator runs
 
 
-class Resident:
+class ProcessBound:
     """What is not copied to a worker: it would be another one there."""
 
 
-_names: WeakKeyDictionary[Resident, str] = WeakKeyDictionary()
-_made_here: WeakValueDictionary[str, Resident] = WeakValueDictionary()
+_names: WeakKeyDictionary[ProcessBound, str] = WeakKeyDictionary()
+_made_here: WeakValueDictionary[str, ProcessBound] = WeakValueDictionary()
 
 
-class StandIn:
+class Placeholder:
     """Stands for an object of another process, and becomes that again when it is sent
     there.
 
@@ -254,16 +256,16 @@ class StandIn:
         return find, (self._name, self._kind)
 
 
-def reference_to(resident: Resident) -> tuple[Any, ...]:
+def reference_to(resident: ProcessBound) -> tuple[Any, ...]:
     """Return *resident* as a pickle has it: by its name in this process."""
     name = _names.setdefault(resident, uuid.uuid4().hex)
     _made_here[name] = resident
     return find, (name, type(resident).__qualname__)
 
 
-def find(name: str, kind: str) -> Resident | StandIn:
+def find(name: str, kind: str) -> ProcessBound | Placeholder:
     """Return the object of this process that has *name*, or a stand-in for that of
     another.
     """
     found = _made_here.get(name)
-    return StandIn(name, kind) if found is None else found
+    return Placeholder(name, kind) if found is None else found

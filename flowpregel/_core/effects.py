@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from flowpregel._core.equal_calls import ReorderedCalls
-from flowpregel._core.ids import Asked, CallRecord, Span
+from flowpregel._core.ids import CallKey, CallRecord, Span
 from flowpregel._core.records import (
     Address,
     Arguments,
@@ -114,7 +114,7 @@ that do.
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CacheLookup:
     """Ask the cache for tasks; the reply maps these keys to their writes, or to `BUSY`.
 
     What it does not have is this run's to compute, until it shares it or gives it up.
@@ -124,7 +124,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class CacheStore:
     """Put finished tasks' writes into the cache; the reply is None."""
 
     entries: Mapping[CacheKey, tuple[Any, float | None] | None]
@@ -142,7 +142,7 @@ class Emit:
 
 
 Effect: TypeAlias = (
-    Load | Submit | Cancel | Resolve | Wait | Commit | Look | Share | Emit
+    Load | Submit | Cancel | Resolve | Wait | Commit | CacheLookup | CacheStore | Emit
 )
 
 Steps: TypeAlias = Generator[Effect, Any, Any]
@@ -162,7 +162,7 @@ class Call:
     """The attempt of the caller that makes it; a later one numbers its calls anew."""
     node: Node
     arguments: Arguments
-    asked: Asked | None = None
+    asked: CallKey | None = None
     """What it asks for, if it is to be recorded; a graph's calls are known by their
     order.
     """
@@ -192,22 +192,22 @@ class BodyCalls:
     """Whether another attempt of the body may be given their results again."""
     caller: str = ""
     """A digest of what they depend on, once there is one that is recorded."""
-    made: int = 0
+    call_count: int = 0
     """How many the present attempt has made."""
-    equal: dict[tuple[str, str], int] = field(default_factory=dict)
+    occurrences: dict[tuple[str, str], int] = field(default_factory=dict)
     """How many of these asked for the same, by the name and the digest of the
     arguments.
     """
     reordered: ReorderedCalls = field(default_factory=ReorderedCalls)
     """Equal calls of these that records of other numbers answered."""
-    placed: int = 0
+    position: int = 0
     """How many of these have their place in the body by themselves."""
     graphs: int = 0
     """How many of these were of graphs."""
     running: int = 0
     failures: dict[str, CallFailure] = field(default_factory=dict)
     """Those that failed, by task id."""
-    caught: Collection[str] | None = None
+    observed_failures: Collection[str] | None = None
     """Those whose failures the body has seen; None: its executor does not report
     them.
     """
@@ -230,10 +230,10 @@ class BodyCalls:
 
     def restart(self) -> None:
         """Forget the order of the calls of the attempt that ended."""
-        self.made = 0
-        self.placed = 0
+        self.call_count = 0
+        self.position = 0
         self.graphs = 0
-        self.equal.clear()
+        self.occurrences.clear()
         self.reordered.clear()
         self.used.clear()
 
@@ -257,7 +257,7 @@ class Ended:
     outcome: Outcome
     span: Span | None = None
     """When it ran, if its executor reports it."""
-    caught: Collection[str] | None = None
+    observed_failures: Collection[str] | None = None
     """The calls whose failures it has seen; None: not reported."""
 
 
@@ -272,7 +272,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ModelMessage:
     """What a language model says in a task: what it emits for the stream of mode
     ``messages``.
     """
@@ -293,7 +293,7 @@ class Notice:
 @dataclass(frozen=True, slots=True)
 class Emitted:
     """A running task emitted a chunk, a `Report`, a `Notice`, or what a model
-    `Said`.
+    `ModelMessage`.
     """
 
     task_id: str

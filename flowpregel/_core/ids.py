@@ -125,7 +125,7 @@ def timestamp(now: int) -> str:
 # ---------------------------------------------------------------- what is kept of calls
 
 
-class Asked(NamedTuple):
+class CallKey(NamedTuple):
     """What a call asks for. By it a call is known again when its body runs once
     more.
     """
@@ -234,7 +234,7 @@ made. Of a file: its name (see `USED_FILE`), a digest of its content, and its si
 """
 
 
-class Ran(NamedTuple):
+class AttemptRecord(NamedTuple):
     """How a task ran: when, for how long, where, and how often it was tried."""
 
     name: str
@@ -267,7 +267,7 @@ class Ran(NamedTuple):
     """The results that its calls gave for that, and the files that these took."""
 
 
-class LeftResults(Protocol):
+class LazyResults(Protocol):
     """The calls that finished and that a `Saved` leaves where they are kept."""
 
     def result(self, task_id: str) -> Sequence[tuple[str, Any]]:

@@ -62,7 +62,7 @@ def _of_same_code(
     """
     body = caller.body
     question = record[:2]
-    number = body.equal[question] - 1
+    number = body.occurrences[question] - 1
     reordered = body.reordered
     is_taken = reordered.is_taken(question, number)
     if not is_taken and not _has_other_code(own_writes, record):
@@ -99,14 +99,14 @@ def recorded_of(run: Run, body: BodyCalls, task_id: str) -> Sequence[Write]:
     kept = body.recorded.get(task_id, ())
     if not kept and run.hand_back:
         kept = run.pending.get(task_id) or (
-            run.left.result(task_id) if run.left else ()
+            run.lazy_results.result(task_id) if run.lazy_results else ()
         )
     return kept
 
 
 def _adopted(run: Run, caller: Task, call: Call, record: CallRecord) -> Sequence[Write]:
     """Return what is recorded of a call under a name that its task had before."""
-    equal = caller.body.equal[record[:2]] - 1
+    equal = caller.body.occurrences[record[:2]] - 1
     for name in call.node.adopts:
         assert call.asked is not None
         for arguments in (record.arguments, *call.asked.earlier):
@@ -128,10 +128,10 @@ def _with_fewer_fields(
     The record then takes the present digest: where a default is edited later, it fits
     no more.
     """
-    vain = run.going_on.vain_lookups
+    vain = run.replay_report.vain_lookups
     if vain[record.name] >= MOST_VAIN or not _may_have_gained_fields(run, caller, call):
         return ()
-    equal = caller.body.equal[record[:2]] - 1
+    equal = caller.body.occurrences[record[:2]] - 1
     for arguments in _digests_with_fewer_fields(call):
         task_id = _id_of_equal(run, caller, (record.name, arguments), equal)
         kept = recorded_of(run, caller.body, task_id)
@@ -143,7 +143,7 @@ def _with_fewer_fields(
         ):
             continue
         if was.arguments == arguments:
-            path = ids.call_path(caller.path, caller.body.made - 1)
+            path = ids.call_path(caller.path, caller.body.call_count - 1)
             now = was._replace(arguments=record.arguments)
             run.keep(task_id, path, ((CALLED, tuple(now)),))
         vain[record.name] = 0
@@ -156,18 +156,18 @@ def _may_have_gained_fields(run: Run, caller: Task, call: Call) -> bool:
     """Return whether *call*, of which nothing is recorded, may be one that is
     recorded.
     """
-    if not run.hand_back or (run.left is None and not run.pending):
+    if not run.hand_back or (run.lazy_results is None and not run.pending):
         return False
     # captured arguments are unpickled: their classes may raise
     with suppress(Exception):
         if not has_plain_arguments(call.arguments):
             # Where nothing has changed so far, another call has to be recorded in its
             # place.
-            path = ids.call_path(caller.path, caller.body.made - 1)
+            path = ids.call_path(caller.path, caller.body.call_count - 1)
             return (
-                run.going_on.is_changed
-                or run.left is None
-                or bool(run.left.record_at(path))
+                run.replay_report.is_changed
+                or run.lazy_results is None
+                or bool(run.lazy_results.record_at(path))
             )
     return False
 

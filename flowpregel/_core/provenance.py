@@ -2,11 +2,11 @@
 
 ::
 
-    a node ends ──► its code, and the code behind the results that it used ──► `Ran`
-    the run goes on, or is asked for again ──► `CodeComparison`
+    a node ends ──► its code, and that behind the results it used ──► `AttemptRecord`
+    the run resumes, or is called again ──► `CodeComparison`
 
 A call has the digest of its code in its own record. What a node wrote, a body's result
-among it, is compared by what its `Ran` says: nothing has to run for that.
+among it, is compared by what its `AttemptRecord` says: nothing has to run for that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from flowpregel._code.sources import note_code
 from flowpregel._core import code_around, ids, records
 from flowpregel._core.code_around import CodeAround
 from flowpregel._core.files import MOST_FILES, USED_FILE
-from flowpregel._core.ids import CODE_DIGITS, Ran, Span, UsedResults
+from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, Span, UsedResults
 from flowpregel._core.program import Program
 from flowpregel._core.records import Kind, Node, Task, Write
 from flowpregel._core.stream_events import outputs
@@ -76,11 +76,11 @@ def _read_code(node: Node) -> tuple[list[CodeDigest], str]:
     return codes, code
 
 
-def ran_of(
+def attempt_record_of(
     task: Task,
     writes: Sequence[Write],
     parts: CodeAround,
-) -> Ran | None:
+) -> AttemptRecord | None:
     """Return how *task* ran; None: that is not known.
 
     Args:
@@ -97,7 +97,7 @@ def ran_of(
     elif task.kind is not Kind.CALL and outputs(writes):
         code = code_of_node(task.node)
         used = _used_by(task, writes, parts)
-    return Ran(
+    return AttemptRecord(
         name=task.node.name,
         began=span.began,
         seconds=span.seconds,
@@ -195,7 +195,7 @@ class CodeComparison:
         compared.
         """
 
-    def add(self, ran: Ran) -> bool:
+    def add(self, ran: AttemptRecord) -> bool:
         """Compare the code behind one result; return whether some of it is another one
         now.
 
@@ -222,7 +222,7 @@ class CodeComparison:
                 self._policies[name] = known[0].options.on_code_change
         return self._counts.total() > before
 
-    def _add_around(self, node: Node, ran: Ran) -> None:
+    def _add_around(self, node: Node, ran: AttemptRecord) -> None:
         """Compare the code that worked beside a node."""
         reducers = self._around.program.reducers
         results = self._around.used_by(node, reducers)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from flowpregel._core.commands import Callee
+from flowpregel._core.commands import CallTarget
 from flowpregel._core.ids import (
+    AttemptRecord,
     CallRecord,
     FailedAttempt,
     FailedCall,
     KnownQuestions,
-    LeftResults,
+    LazyResults,
     QuestionRecord,
-    Ran,
     Span,
     UsedResults,
 )
@@ -45,10 +45,10 @@ RETURN = "__return__"
 TASKS = "__pregel_tasks"
 PREVIOUS = "__previous__"
 CALLED = "__call__"
-"""What a call asked for (the fields of an `Asked`), and where: see `CallRecord`."""
-RAN = "__ran__"
-"""When and where a task ran (a `Ran`): beside its writes in a saver of ours, and never
-shown.
+"""What a call asked for (the fields of a `CallKey`), and where: see `CallRecord`."""
+ATTEMPT = "__ran__"
+"""The fields of the `AttemptRecord` of a task: stored beside its writes by our
+savers, and never shown.
 """
 SAVED = "__saved__"
 """What a task has saved for its next attempt: kept until it has finished."""
@@ -58,7 +58,7 @@ first, in the order of these, so that each question has the answer that was mean
 it.
 """
 CONTROL_WRITES = frozenset(
-    {ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN, SAVED, ASKED}
+    {ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, ATTEMPT, SAVED, ASKED}
 )
 SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
@@ -111,7 +111,7 @@ class Node:
     """A function, the channels that trigger it, those it reads, and its writers."""
 
     name: str
-    steps: tuple[Callee, ...] = ()
+    steps: tuple[CallTarget, ...] = ()
     """What to call, each with the output of the one before; none passes the input
     on.
     """
@@ -398,7 +398,7 @@ class TaskWrites:
     task_id: str
     path: str
     writes: tuple[Write, ...]
-    ran: Ran | None = None
+    ran: AttemptRecord | None = None
     """How it ran, if these are the writes it ended with."""
     failed: FailedCall | bytes | None = None
     """The call that it is, if it failed; or what a saver keeps of the arguments."""
@@ -434,11 +434,11 @@ class MadeBy(NamedTuple):
     nodes: tuple[tuple[str, str, tuple[UsedResults, ...]], ...]
     """The name, the digest of the code, and the used results of each node."""
 
-    def attempts(self) -> list[Ran]:
+    def attempts(self) -> list[AttemptRecord]:
         """Return how the nodes ran: nothing of that is known but their code."""
         attempts = []
         for name, code, used in self.nodes:
-            attempt = Ran(
+            attempt = AttemptRecord(
                 name=name,
                 began=0,
                 seconds=0.0,
@@ -454,20 +454,20 @@ class MadeBy(NamedTuple):
 
 UNKNOWN_CODE = MadeBy(at_exit=False, is_whole=False, nodes=())
 
-KeptRan: TypeAlias = tuple[str, str, Ran]
+TaskAttempt: TypeAlias = tuple[str, str, AttemptRecord]
 """(task id, task path, how it ran)."""
 
 
-def parted(
+def split_writes_and_attempts(
     kept: Iterable[tuple[str, PendingWrite]],
-) -> tuple[tuple[PendingWrite, ...], tuple[KeptRan, ...]]:
+) -> tuple[tuple[PendingWrite, ...], tuple[TaskAttempt, ...]]:
     """Return the pending writes among what was kept, each with its path, and how tasks
     ran.
     """
     writes, ran = [], []
     for path, write in kept:
-        if write.channel == RAN:
-            ran.append((write.task_id, path, Ran(*write.value)))
+        if write.channel == ATTEMPT:
+            ran.append((write.task_id, path, AttemptRecord(*write.value)))
         else:
             writes.append(write)
     return tuple(writes), tuple(ran)
@@ -486,9 +486,9 @@ class Saved:
     """Whether it is the newest of its thread and namespace."""
     newest_id: str | None = field(default=None, compare=False)
     """The id of that one, which the ids of what follows are to be greater than."""
-    ran: tuple[KeptRan, ...] = ()
+    ran: tuple[TaskAttempt, ...] = ()
     """How the tasks ran that left something on it, in the same order."""
-    left: LeftResults | None = field(default=None, compare=False)
+    lazy_results: LazyResults | None = field(default=None, compare=False)
     """Reads what *writes* leaves out: results of calls that finished. None: all is
     there.
     """

@@ -23,7 +23,7 @@ from itertools import chain
 from flowpregel import errors
 from flowpregel._core import ids
 from flowpregel._core.chance import check_chance, note_change, record_in
-from flowpregel._core.copies import own_copy
+from flowpregel._core.copies import private_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import BodyCalls, Call
 from flowpregel._core.files import USED_FILE
@@ -97,8 +97,8 @@ def answer_from_record(
         return identity, None
     # Of the calls that calls make none is counted: they are not asked for if those are
     # answered.
-    run.going_on.asked += caller.record is None and record.code != ""
-    run.going_on.fitted.add(record.name)
+    run.replay_report.asked += caller.record is None and record.code != ""
+    run.replay_report.fitted.add(record.name)
     note_change(run, caller, was, record)
     made_by = was
     if was.code != record.code:
@@ -110,7 +110,7 @@ def answer_from_record(
             recorded = recorded_of(run, body, identity)
         elif not outputs(recorded):
             # It failed: perhaps that is why the code is another one.
-            forget(run, body, identity, ids.call_path(caller.path, body.made - 1))
+            forget(run, body, identity, ids.call_path(caller.path, body.call_count - 1))
             recorded = ()
     if (lost := lost_result(recorded)) is not None:
         # What is recorded stays. The call that is made in its place has an id of its
@@ -121,9 +121,9 @@ def answer_from_record(
         check_policy("rerun" if recorded else run.options.on_unreadable, lost)
     body.is_remade |= made_by is not was
     if body.may_repeat:
-        recorded = own_copy(tuple(recorded))
+        recorded = private_copy(tuple(recorded))
     if done := tuple(outputs(recorded)):
-        run.going_on.answered += not node.hidden
+        run.replay_report.answered += not node.hidden
         note_use(run, body, record, made_by.code)
         return identity, Returned(done)
     error = dict(recorded).get(ERROR)
@@ -139,10 +139,10 @@ def note_use(run: Run, body: BodyCalls, record: CallRecord, code: str) -> None:
         body.used[USED_FILE + path, digest] = size
     if code:  # questions of the library itself have none
         body.used[name, code] += 1
-        run.going_on.used[name, code] += 1
+        run.replay_report.used[name, code] += 1
     if code != record.code:
-        run.going_on.of_other_code[name] += 1
-        run.going_on.codes[name] = code, record.code
+        run.replay_report.of_other_code[name] += 1
+        run.replay_report.codes[name] = code, record.code
 
 
 def forget(run: Run, body: BodyCalls, task_id: str, path: str) -> None:
@@ -156,12 +156,14 @@ def forget(run: Run, body: BodyCalls, task_id: str, path: str) -> None:
 # ---------------------------------------------------------------- records
 
 
-def count_not_asked(run: Run) -> None:
+def count_unreplayed(run: Run) -> None:
     """Count the recorded calls that bodies which have changed did not ask for again."""
-    kept = chain(run.pending.values(), run.left.records() if run.left else ())
+    kept = chain(
+        run.pending.values(), run.lazy_results.records() if run.lazy_results else ()
+    )
     found = [record for each in kept if (record := record_in(each)) is not None]
     # What a recorded call called itself is not asked for where that is answered.
     callers = {digest_of_call(record) for record in found}
     # Without code are questions of the library itself, as those of `imap`.
     asked = sum(each.code != "" and each.caller not in callers for each in found)
-    run.going_on.not_asked += asked - run.going_on.asked
+    run.replay_report.unreplayed += asked - run.replay_report.asked

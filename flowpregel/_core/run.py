@@ -11,10 +11,10 @@ from operator import attrgetter
 from typing import Any
 
 from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
-from flowpregel._core.effects import Share, Steps
+from flowpregel._core.effects import CacheStore, Steps
 from flowpregel._core.program import Options, Program
 from flowpregel._core.records import LIMIT_REACHED, NOTHING_DUE, PAUSED, TASKS_DUE, Task
-from flowpregel._core.replay import count_not_asked
+from flowpregel._core.replay import count_unreplayed
 from flowpregel._core.run_state import Result, Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
@@ -66,17 +66,17 @@ def run_program(
         if now.claimed:
             # The outermost run may go on, and try again: nobody may wait for this one's
             # results.
-            yield Share(dict.fromkeys(now.claimed))
+            yield CacheStore(dict.fromkeys(now.claimed))
         is_over = isinstance(error, GraphRecursionError)
         yield from now.leave(LIMIT_REACHED if is_over else TASKS_DUE)
-        yield from now.going_on.notices()
+        yield from now.replay_report.notices()
         if isinstance(error, ParentCommand) and options.nested is None:
             raise InvalidUpdateError(
                 "There is no parent graph: a node of the outermost graph returned "
                 f"{error.command}"
             ) from None
         raise
-    yield from now.going_on.notices()
+    yield from now.replay_report.notices()
     return result
 
 
@@ -121,16 +121,16 @@ def _end(run: Run, tasks: list[Task]) -> Steps:
     """Apply what the tasks wrote, or leave the state as it was; show it, and keep
     it.
     """
-    if run.going_on.is_changed:
-        count_not_asked(run)
-    brought = barrier_of(tasks)
+    if run.replay_report.is_changed:
+        count_unreplayed(run)
+    outputs = barrier_of(tasks)
     before = run.state
     if run.at_exit:
         # Its one checkpoint is made at the end, and a barrier that fails is no part of
         # it.
-        before = run.state.copy(changing(run.program, run.state, brought))
+        before = run.state.copy(changing(run.program, run.state, outputs))
     try:
-        applied = run.apply(brought)
+        applied = run.apply(outputs)
     except BaseException:
         # The tasks are done all the same, and what they wrote is kept.
         run.state = before
@@ -154,14 +154,14 @@ def _pause(run: Run) -> Steps:
 
 def _ask(run: Run, tasks: list[Task]) -> Steps:
     """Stop at interrupts, and show what the tasks that are done wrote."""
-    brought = barrier_of(task for task in tasks if task.writes)
-    if brought:
+    outputs = barrier_of(task for task in tasks if task.writes)
+    if outputs:
         before, unsaved = (
-            run.state.copy(changing(run.program, run.state, brought)),
+            run.state.copy(changing(run.program, run.state, outputs)),
             run.unsaved,
         )
         try:
-            run.show(run.apply(brought))
+            run.show(run.apply(outputs))
         finally:
             run.state, run.unsaved = before, unsaved
     return (yield from _pause(run))

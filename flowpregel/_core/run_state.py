@@ -10,10 +10,10 @@ from typing import Any
 from flowpregel import errors
 from flowpregel._code.sources import UNSEEN
 from flowpregel._core import ids, records
-from flowpregel._core.barrier import Applied, Writes, apply, breaks_before, due_nodes
+from flowpregel._core.barrier import TaskOutput, Update, apply, breaks_before, due_nodes
 from flowpregel._core.code_around import CodeAround
 from flowpregel._core.commands import Interrupt, Send
-from flowpregel._core.copies import own_copy
+from flowpregel._core.copies import private_copy
 from flowpregel._core.effects import (
     CacheKey,
     Commit,
@@ -23,17 +23,17 @@ from flowpregel._core.effects import (
     Stopped,
 )
 from flowpregel._core.ids import (
+    AttemptRecord,
     CallRecord,
     FailedCall,
-    LeftResults,
+    LazyResults,
     QuestionRecord,
-    Ran,
 )
 from flowpregel._core.program import Options, Program, State
 from flowpregel._core.provenance import (
     OtherCodeNotice,
+    attempt_record_of,
     note_failed,
-    ran_of,
     unseen_notice,
 )
 from flowpregel._core.records import (
@@ -69,7 +69,7 @@ class Result:
 
 
 @dataclass(slots=True)
-class GoingOn:
+class ReplayReport:
     """What a run that goes on found of its calls, for the notices at its end."""
 
     is_changed: bool = False
@@ -78,13 +78,13 @@ class GoingOn:
     """
     answered: int = 0
     """How many calls were answered by their records."""
-    anew: int = 0
+    executed: int = 0
     """How many calls ran."""
     asked: int = 0
     """How many recorded calls of planned tasks were asked for again in this
     superstep.
     """
-    not_asked: int = 0
+    unreplayed: int = 0
     """How many recorded calls no body asked for again."""
     known_files: set[tuple[Any, ...]] | None = None
     """The files of recorded calls, as they were then: read when one of them has
@@ -124,11 +124,11 @@ class GoingOn:
             lines.append(
                 OtherCodeNotice(name, recorded, now, count, self.used[name, now])
             )
-        if self.is_changed and (self.answered or self.anew or self.not_asked):
+        if self.is_changed and (self.answered or self.executed or self.unreplayed):
             lines.append(
                 f"code or input has changed; calls: {self.answered:,} answered from "
                 "the record, "
-                f"{self.anew:,} run anew, {self.not_asked:,} not asked for"
+                f"{self.executed:,} run anew, {self.unreplayed:,} not asked for"
             )
         for name, values in self.unseen.items():
             lines.append(unseen_notice(name, values))
@@ -159,7 +159,7 @@ class Run:
     """The channels that may trigger tasks; None: any."""
     pending: dict[str, list[Write]] = field(default_factory=dict)
     """Writes kept on the checkpoint before this run, by task id."""
-    left: LeftResults | None = None
+    lazy_results: LazyResults | None = None
     """Reads the results of calls that *pending* leaves out, each when it is asked
     for.
     """
@@ -178,13 +178,13 @@ class Run:
     """
     gathered: list[TaskWrites] = field(default_factory=list)
     """The pending writes to keep with the next batch."""
-    unkept: list[Ran] = field(default_factory=list)
+    unkept: list[AttemptRecord] = field(default_factory=list)
     """The attempts of nodes since the newest checkpoint that no writes keep."""
-    ended: list[Ran] = field(default_factory=list)
+    ended: list[AttemptRecord] = field(default_factory=list)
     """The same of this superstep."""
     has_unkept_input: bool = False
     """Whether the input of this run is not kept either."""
-    unsaved: Applied | None = None
+    unsaved: Update | None = None
     """What changed since the newest checkpoint that is kept."""
     output: Any = None
     """What the output channels last showed."""
@@ -195,7 +195,7 @@ class Run:
     """Those that wait for answers, whether they are asked now or not, by interrupt
     id.
     """
-    going_on: GoingOn = field(default_factory=GoingOn)
+    replay_report: ReplayReport = field(default_factory=ReplayReport)
     code_around: CodeAround = field(init=False)
     """The code that works beside the nodes."""
     claimed: set[CacheKey] = field(default_factory=set)
@@ -231,17 +231,17 @@ class Run:
             answers=self.answers,
         )
 
-    def apply(self, brought: Sequence[Writes]) -> Applied:
-        """Apply what tasks brought, as a new version, and remember it for the next
+    def apply(self, outputs: Sequence[TaskOutput]) -> Update:
+        """Apply the outputs of tasks as a new version, and remember it for the next
         checkpoint.
         """
         self.now += 1
         version = self.options.next_version(self.state.newest, self.now)
-        applied = apply(self.program, self.state, brought, version)
+        applied = apply(self.program, self.state, outputs, version)
         self.unsaved = applied if self.unsaved is None else self.unsaved.then(applied)
         return applied
 
-    def show(self, applied: Applied | None = None) -> None:
+    def show(self, applied: Update | None = None) -> None:
         """Show what the output channels hold, unless *applied* neither wrote nor
         changed any.
         """
@@ -261,7 +261,7 @@ class Run:
         task_id: str,
         path: str,
         writes: Sequence[Write],
-        ran: Ran | None = None,
+        ran: AttemptRecord | None = None,
         failed: FailedCall | None = None,
     ) -> None:
         """Keep pending writes of a task, and how it ran if they end it, with the next
@@ -297,14 +297,14 @@ class Run:
             assert task.parent is not None
             if self.at_exit:
                 # It is recorded after its body got it.
-                writes = own_copy(tuple(writes))
+                writes = private_copy(tuple(writes))
             if task.parent.body.may_repeat:
-                task.parent.body.recorded[task.id] = own_copy(tuple(writes))
+                task.parent.body.recorded[task.id] = private_copy(tuple(writes))
         if is_failure and task.span is not None:
             note_failed(task, writes[0][1])
         ran = None
         if self.options.address is not None:
-            ran = ran_of(task, writes, self.code_around)
+            ran = attempt_record_of(task, writes, self.code_around)
         if ran is not None and UNSEEN:
             self._note_unseen(ran)
         failed = None
@@ -313,14 +313,14 @@ class Run:
             failed = FailedCall(task.node.home, task.input, task.node.redacted)
         self.keep(task.id, task.path, writes, ran, failed)
 
-    def _note_unseen(self, ran: Ran) -> None:
+    def _note_unseen(self, ran: AttemptRecord) -> None:
         """Note the values that the digests of the code behind a result do not see."""
         codes = {name: code for name, code, _ in ran.used}
         codes[ran.name] = ran.code
         for name, code in codes.items():
             values = UNSEEN.get(code)
             if values is not None:
-                self.going_on.unseen[name] = values
+                self.replay_report.unseen[name] = values
 
     def drop_saved(self, task: Task) -> None:
         """Forget what *task* has saved, which is not needed any more."""
@@ -357,8 +357,8 @@ class Run:
         """Give the user a notice, once what it is about is kept; the same one only
         once.
         """
-        if text not in self.going_on.noted:
-            self.going_on.noted.add(text)
+        if text not in self.replay_report.noted:
+            self.replay_report.noted.add(text)
             self.after.append(Emit("notices", text))
 
     def tracked(self, value: Any) -> Any:
@@ -423,7 +423,12 @@ class Run:
         """
         checkpoint = None
         self.source = source
-        self.pending, self.left, self.placed, self.going_on.asked = {}, None, None, 0
+        self.pending, self.lazy_results, self.placed, self.replay_report.asked = (
+            {},
+            None,
+            None,
+            0,
+        )
         self.unkept += self.ended
         self.ended = []
         if self.options.address is None:
@@ -445,7 +450,7 @@ class Run:
         """Return the state as the checkpoint of *step*, which is now going to be
         kept.
         """
-        applied = self.unsaved or Applied(0)
+        applied = self.unsaved or Update(0)
         self.unsaved = None
         self.kept_id = self.checkpoint_id
         values: dict[str, Any] = {}

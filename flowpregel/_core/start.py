@@ -22,7 +22,7 @@ from flowpregel import errors
 from flowpregel._core import ids, records
 from flowpregel._core.barrier import (
     TO_NODE,
-    Writes,
+    TaskOutput,
     apply,
     barrier_of,
     changing,
@@ -73,7 +73,7 @@ def start(program: Program, options: Options, given: Any) -> Steps:
     if command is not None:
         yield from _obey(run, command, keep=not forks)
     if writes := _own_writes(run):
-        applied = run.apply([Writes(writes)])
+        applied = run.apply([TaskOutput(writes)])
         if run.updated is not None:
             run.updated |= applied.updated
     if run.resuming:
@@ -136,7 +136,7 @@ def _run_from(program: Program, options: Options, saved: Saved | None) -> Run:
         run.updated = set(checkpoint.updated_channels or ()) or None
         for item in saved.writes:
             run.pending.setdefault(item.task_id, []).append((item.channel, item.value))
-        run.left = saved.left
+        run.lazy_results = saved.lazy_results
     if records.PREVIOUS in run.state.channels:
         run.previous = read(run.state.channels, records.PREVIOUS)
     run.stop = run.step + options.recursion_limit + 1
@@ -184,7 +184,7 @@ def _choose_branch(
         return False
     # What an edit made is a branch already, until tasks have kept something on it:
     # first results stay, so those of another try need a checkpoint of their own.
-    has_results = run.left is not None or any(
+    has_results = run.lazy_results is not None or any(
         channel not in (records.INTERRUPT, records.ASKED)
         for task_id, writes in run.pending.items()
         if task_id != records.RUN_TASK_ID
@@ -386,7 +386,7 @@ def _replaced_tasks(run: Run, writes: Sequence[Write]) -> set[str]:
 
     A `Send` of a command takes the place of those that the last superstep has sent.
     """
-    own = [Writes([*_own_writes(run), *writes])]
+    own = [TaskOutput([*_own_writes(run), *writes])]
     if not any(channel == records.TASKS for channel, _ in own[0].writes):
         return set()
     setting = run.setting()
@@ -486,9 +486,9 @@ def _start_anew(run: Run, given: Any) -> Steps:
             run.after.extend(_left_behind(run))
         for task in dropped:
             task.writes = ()
-        applied = run.apply([Writes(writes, records.INPUT), *barrier_of(dropped)])
+        applied = run.apply([TaskOutput(writes, records.INPUT), *barrier_of(dropped)])
         run.updated = applied.updated
-        run.pending, run.left = {}, None
+        run.pending, run.lazy_results = {}, None
     elif run.unsaved is None or not isinstance(given, Command):
         raise errors.EmptyInputError(
             f"Received no input for {', '.join(names(run.program.input_channels))}: "
@@ -503,7 +503,7 @@ def _left_behind(run: Run) -> list[Emit]:
     does.
     """
     assert run.options.address is not None
-    calls = 0 if run.left is None else run.left.count()
+    calls = 0 if run.lazy_results is None else run.lazy_results.count()
     for writes in run.pending.values():
         calls += any(name == records.RETURN for name, _ in writes)
     if not calls:

@@ -9,7 +9,7 @@ from typing import Any
 
 from flowpregel._core import ids, records
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Emit, Emitted, Report, Said
+from flowpregel._core.effects import Emit, Emitted, ModelMessage, Report
 from flowpregel._core.program import Keys, names
 from flowpregel._core.records import Arguments, Node, Task, Write
 
@@ -78,8 +78,8 @@ class StreamEvents:
         """Yield the event of what *task* gives the stream while it runs."""
         report = event.payload
         if not isinstance(report, Report):
-            if isinstance(report, Said):
-                yield from self._said(report, event.namespace)
+            if isinstance(report, ModelMessage):
+                yield from self._model_message(report, event.namespace)
             elif "custom" in self._modes:
                 yield Emit("custom", report, event.namespace)
             return
@@ -87,7 +87,7 @@ class StreamEvents:
         if "progress" in self._modes:
             yield Emit("progress", {"id": task.id, "name": task.name, **asdict(report)})
 
-    def _said(
+    def _model_message(
         self, event: Any, namespace: tuple[str, ...] | None = None
     ) -> Iterable[Emit]:
         if "messages" in self._modes:
@@ -147,7 +147,7 @@ class StreamEvents:
         """
         is_shared = task.span is not None and task.span.executor == "cache"
         if not (is_shared or task.node.hidden):
-            yield from self._said((task, step))
+            yield from self._model_message((task, step))
         yield from self.updates(task.node, task.writes, cached=is_shared)
         if not is_shared:
             yield from self.ended(task, step, at)

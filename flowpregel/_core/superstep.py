@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from flowpregel import errors
 from flowpregel._core import answers, cache_keys, calls, effects, records
 from flowpregel._core.barrier import check_writes, handler_task
-from flowpregel._core.copies import keepable
+from flowpregel._core.copies import as_storable
 from flowpregel._core.effects import (
     BUSY,
     CacheKey,
@@ -259,7 +259,7 @@ class Superstep:
         for late, leave in self._failed_bodies.stop_late(self._open, wakeup.monotonic):
             self._cancel_all(kill=True, leave=leave, only=late)
         if self._shared:
-            run.after.append(effects.Share(self._shared))
+            run.after.append(effects.CacheStore(self._shared))
             self._shared = {}
         at_once, self._effects = self._effects, []
         return at_once
@@ -348,7 +348,7 @@ class Superstep:
                 self._refuse(held, error)
             return
         if error is not None:
-            run.going_on.unmatched[name] = None  # the user is told once
+            run.replay_report.unmatched[name] = None  # the user is told once
             self._effects.append(effects.Emit("notices", notice_of(error, name)))
         self._start_call(task)
 
@@ -366,7 +366,7 @@ class Superstep:
         """Fail a call that was not made; what is recorded stays as it is."""
         run = self.run
         del self._open[task.id]
-        run.going_on.anew -= not task.node.hidden
+        run.replay_report.executed -= not task.node.hidden
         # Nothing is kept of this call.
         failed = Raised(error)
         run.after.extend(effects.Resolve(call, failed) for call in task.waiting)
@@ -382,7 +382,7 @@ class Superstep:
             task.cache_key[:2]: None for task in tasks if task.cache_key is not None
         }
         try:
-            found |= yield effects.Look(tuple(keys))
+            found |= yield effects.CacheLookup(tuple(keys))
             self.run.claimed |= keys.keys() - found.keys()
         except Exception as error:
             if any(task.kind is not Kind.CALL for task in tasks):
@@ -426,7 +426,8 @@ class Superstep:
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 outcome = Raised(error)
         if body is not None:
-            body.caught = body.caught if event.caught is None else event.caught
+            if event.observed_failures is not None:
+                body.observed_failures = event.observed_failures
             outcome = calls.final_outcome(body, outcome)
         may_repeat = isinstance(outcome, Raised) or run.has_free_answer
         may_repeat = may_repeat and self._failure is None and run.stopped is None
@@ -509,7 +510,7 @@ class Superstep:
             return
         error.add_note(calls.note_of(task))
         run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
-        writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
+        writes: tuple[Write, ...] = ((records.ERROR, as_storable(error)),)
         refused, is_call = run.refuse_answer(error), task.kind is Kind.CALL
         if task.node.handler is not None and not (is_call or run.stopped or refused):
             run.keep_end(task, (*writes, (records.ERROR_SOURCE, task.name)))
@@ -539,7 +540,7 @@ class Superstep:
         if error is not None:
             # The run fails, but the other tasks go on: their answers were taken.
             failure = (
-                () if task.kind is Kind.CALL else ((records.ERROR, keepable(error)),)
+                () if task.kind is Kind.CALL else ((records.ERROR, as_storable(error)),)
             )
             writes = ((records.RESUME, outcome.answers), *failure, *writes)
             setattr(error, errors.INVALID_RESUME, outcome.interrupts[0].id)

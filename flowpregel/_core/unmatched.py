@@ -40,12 +40,16 @@ def unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCallsError
     """Return what the user must know before the call of *record* is made; None:
     nothing.
     """
-    goes_on = run.hand_back and (run.pending or run.left is not None)
+    goes_on = run.hand_back and (run.pending or run.lazy_results is not None)
     if not goes_on or run.options.on_unmatched is None or caller.record is not None:
         return None
-    if record.place == NOWHERE or not record.code or record.name in run.going_on.fitted:
+    if (
+        record.place == NOWHERE
+        or not record.code
+        or record.name in run.replay_report.fitted
+    ):
         return None
-    known = run.going_on.unmatched
+    known = run.replay_report.unmatched
     if record.name not in known:
         known[record.name] = _first_unmatched(run, caller, record)
     return known[record.name]
@@ -55,8 +59,8 @@ def still_unmatched(run: Run, name: str) -> UnmatchedCallsError | None:
     """Return what `unmatched` found of calls of the task *name*, unless a recorded one
     fits now.
     """
-    error = run.going_on.unmatched.get(name)
-    if error is None or {name, error.task} & run.going_on.fitted:
+    error = run.replay_report.unmatched.get(name)
+    if error is None or {name, error.task} & run.replay_report.fitted:
         return None
     return error
 
@@ -99,7 +103,8 @@ def _first_unmatched(
     elif not _is_replaced(run, caller, was, record):
         return None
     kept = chain(
-        filter(outputs, run.pending.values()), run.left.records() if run.left else ()
+        filter(outputs, run.pending.values()),
+        run.lazy_results.records() if run.lazy_results else (),
     )
     count = sum(
         each is not None and each.name == was.name for each in map(record_in, kept)
@@ -111,7 +116,7 @@ def _is_replaced(run: Run, caller: Task, was: CallRecord, record: CallRecord) ->
     """Return whether the call of *record* is what became of a recorded call of another
     task.
     """
-    if was.name in run.going_on.fitted:
+    if was.name in run.replay_report.fitted:
         return False
     # single calls have become chunks, or the reverse
     if _task_name(was) == _task_name(record):
@@ -130,9 +135,9 @@ def _other_at(run: Run, caller: Task, record: CallRecord) -> CallRecord | None:
     """Return the finished call that is recorded at this place of a body of any code and
     input.
     """
-    if run.left is not None:
-        path = ids.call_path(caller.path, caller.body.made - 1)
-        if (was := record_in(run.left.record_at(path))) is not None:
+    if run.lazy_results is not None:
+        path = ids.call_path(caller.path, caller.body.call_count - 1)
+        if (was := record_in(run.lazy_results.record_at(path))) is not None:
             return was
     for kept in run.pending.values():
         was = record_in(kept)

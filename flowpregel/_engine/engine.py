@@ -85,7 +85,13 @@ class IORequest:
     """What one of the runs needs that may take time."""
 
     run: ActiveRun
-    effect: effects.Commit | effects.Load | effects.Look | effects.Share | LeaveContexts
+    effect: (
+        effects.Commit
+        | effects.Load
+        | effects.CacheLookup
+        | effects.CacheStore
+        | LeaveContexts
+    )
 
 
 EngineRequest: TypeAlias = Wait | IORequest
@@ -312,9 +318,9 @@ class Engine:
             case effects.Load() as load:
                 committer = request.run.around.committer
                 return committer and committer.load(load)
-            case effects.Look(keys):
+            case effects.CacheLookup(keys):
                 return self._shared_results.look(keys)
-            case effects.Share(entries):
+            case effects.CacheStore(entries):
                 self._shared_results.share(entries)
             case LeaveContexts(contexts, end):
                 self._leave(contexts, end)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from flowpregel._core import records
-from flowpregel._core.ids import Ran, caller_of
+from flowpregel._core.ids import AttemptRecord, caller_of
 from flowpregel._core.provenance import line_of
 from flowpregel._core.records import Address
 from flowpregel._inspection.preview import question_to_json, to_json
@@ -112,7 +112,7 @@ class CallChanges(NamedTuple):
 
 _DISPLAYED_WRITES = (records.CALLED, records.ERROR, records.INTERRUPT)
 """The writes whose values a row needs; of other writes it needs only the names."""
-_NEVER_RUN = Ran("", 0, 0.0, 0, "", 0)
+_NEVER_RUN = AttemptRecord("", 0, 0.0, 0, "", 0)
 _INPUT = "__start__"
 """The name of the node that takes in the input."""
 _ATTEMPT_FIELDS = ("began", "seconds", "pid", "error", "traceback")
@@ -155,7 +155,7 @@ class TaskRecords:
 
         None: it is no node of the user's, or its writes were taken back.
         """
-        ran = _NEVER_RUN if record.ran is None else Ran(*record.ran)
+        ran = _NEVER_RUN if record.ran is None else AttemptRecord(*record.ran)
         work = self._work(location, record)
         name = ran.name
         if not name and work.asked is not None:
@@ -297,7 +297,7 @@ class TaskRecords:
         whole: bool = False,
     ) -> Work:
         """Return a task by its writes; only the *whole* one contains its result."""
-        ran = None if record.ran is None else Ran(*record.ran)
+        ran = None if record.ran is None else AttemptRecord(*record.ran)
         values: dict[str, Any] = {}
         for _, (name, data) in sorted(record.writes.items()):
             values[name] = None

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from typing import Any, TypeAlias
 
-from flowpregel._core.copies import bring_back, keep
+from flowpregel._core.copies import restore_value, snapshot_value
 from flowpregel._interrupts import held
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel._lmdb.records import Seal, Table, after
@@ -81,10 +81,10 @@ class CopyingCodec(ValueCodec):
 
     def encode(self, value: Any, what: str) -> Any:
         # A table without a record gives None.
-        return _NONE if value is None else keep(value, what)
+        return _NONE if value is None else snapshot_value(value, what)
 
     def decode(self, data: Any, what: object) -> Any:
-        return bring_back(data, what)
+        return restore_value(data, what)
 
 
 class MemoryTable(Table):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from flowpregel._core.copies import Resident
+from flowpregel._core.copies import ProcessBound
 
 __all__ = ["BaseCache", "FullKey", "Namespace"]
 
@@ -19,7 +19,7 @@ Entries: TypeAlias = Mapping[FullKey, tuple[Any, float | None]]
 Answer = TypeVar("Answer")
 
 
-class BaseCache(Resident, ABC):
+class BaseCache(ProcessBound, ABC):
     """A store of values for a limited time; it may delete any of them earlier.
 
     A subclass defines `get`, `set` and `clear`; the ``a...`` methods call these.

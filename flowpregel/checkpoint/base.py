@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
-from flowpregel._core.copies import Resident
-from flowpregel._core.ids import Ran
+from flowpregel._core.copies import ProcessBound
+from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import Address, Batch, Saved
 from flowpregel.checkpoint.langgraph_methods import (
     CheckpointTuple,
@@ -96,7 +96,7 @@ class Leases(Protocol):
         """Hold the right to write at *address* while the context is open."""
 
 
-class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
+class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     """Keeps the checkpoints and pending writes of threads.
 
     A subclass gives `load`, `history`, `commit`, `namespaces` and `delete_thread`,
@@ -138,7 +138,7 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
             before: Only a checkpoint with a smaller id than this.
             lazy_results: A run goes on from it. The saver may leave the results of
                 finished calls where they are, and give the run the means to read each
-                when the call is replayed (`Saved.left`).
+                when the call is replayed (`Saved.lazy_results`).
         """
 
     @abstractmethod
@@ -259,7 +259,9 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
         """
         return ""
 
-    def node_results(self, address: Address) -> Iterator[tuple[str | None, Ran]]:
+    def node_results(
+        self, address: Address
+    ) -> Iterator[tuple[str | None, AttemptRecord]]:
         """Yield how each node ran whose writes led to a checkpoint, or are kept on it.
 
         They are those of its run, the last one first, each with the id of the

@@ -209,7 +209,7 @@ class WritesRecord(NamedTuple):
     writes: dict[int, tuple[str, bytes]]
     """By position: channel and encoded value."""
     ran: tuple[Any, ...] | None
-    """When and where it ran (a `Ran`), if these are the writes it ended with."""
+    """The fields of an `AttemptRecord`, if these are the writes it ended with."""
 
 
 # ---------------------------------------------------------------- tables

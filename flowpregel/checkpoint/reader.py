@@ -13,13 +13,13 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from flowpregel._core.copies import Replayed
-from flowpregel._core.ids import Ran, caller_of
+from flowpregel._core.copies import ReplayedWrites
+from flowpregel._core.ids import AttemptRecord, caller_of
 from flowpregel._core.records import (
+    ATTEMPT,
     CALLED,
     CONTROL_WRITES,
     MADE_BY,
-    RAN,
     RETURN,
     UNKNOWN_CODE,
     Address,
@@ -30,7 +30,7 @@ from flowpregel._core.records import (
     Saved,
     Version,
     Write,
-    parted,
+    split_writes_and_attempts,
 )
 from flowpregel._core.unreadable import Unreadable
 from flowpregel._lmdb.codec import ValueCodec
@@ -191,7 +191,9 @@ class Reader:
         saved = self.decoded(replace(copied, values={}, deltas={}))
         return Glance(saved, has_begun or saved.checkpoint.source == "input")
 
-    def node_results(self, address: Address) -> Iterator[tuple[str | None, Ran]]:
+    def node_results(
+        self, address: Address
+    ) -> Iterator[tuple[str | None, AttemptRecord]]:
         """Yield how the nodes of a run ran, back from one of its checkpoints to its
         input.
         """
@@ -214,7 +216,7 @@ class Reader:
 
     def _ends(
         self, address: Address, identifier: str, transaction: Any
-    ) -> tuple[list[Ran], str, str | None, MadeBy]:
+    ) -> tuple[list[AttemptRecord], str, str | None, MadeBy]:
         """Return how nodes ran that wrote something on a checkpoint, its source and its
         parent.
 
@@ -236,7 +238,7 @@ class Reader:
                 name for name, _ in task.writes.values()
             )
             if task.ran is not None and is_done and not caller_of(task.path):
-                ends.append(Ran(*task.ran))
+                ends.append(AttemptRecord(*task.ran))
         record = CheckpointRecord(*self.tables.fields_of(data))
         made_by = UNKNOWN_CODE
         data = record.metadata.get(MADE_BY)
@@ -374,11 +376,11 @@ class Reader:
         for task in sorted(copied.tasks, key=attrgetter("path", "task_id")):
             task_id, path, written, how = task
             if how is not None:
-                pending.append((path, PendingWrite(task_id, RAN, how)))
+                pending.append((path, PendingWrite(task_id, ATTEMPT, how)))
             for _, (channel, data) in sorted(written.items()):
                 value = maybe(data, _WriteText(self.codec, task, channel))
                 pending.append((path, PendingWrite(task_id, channel, value)))
-        writes, ran = parted(pending)
+        writes, ran = split_writes_and_attempts(pending)
         kept = copied.record._asdict()
         del kept["places"]
         # Copies: in memory the record is what is kept.
@@ -402,7 +404,7 @@ class Reader:
             },
             is_latest=copied.id == namespace.newest,
             newest_id=namespace.newest,
-            left=LeftCalls(self, prefix, copied.left, copied.held)
+            lazy_results=LeftCalls(self, prefix, copied.left, copied.held)
             if copied.left
             else None,
         )
@@ -431,12 +433,12 @@ class Reader:
         seed = MISSING
         if chain.seed is not None:
             seed = decode(chain.seed, f"a value of channel {channel!r}")
-        return DeltaHistory(seed, Replayed(chain.oldest_first, end, decoded))
+        return DeltaHistory(seed, ReplayedWrites(chain.oldest_first, end, decoded))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeftCalls:
-    """The calls of one checkpoint that finished, as `LeftResults`.
+    """The calls of one checkpoint that finished, as `LazyResults`.
 
     A run that goes on may have a hundred thousand of them. Its body asks for one
     after the other, and drops it again.
@@ -530,7 +532,7 @@ class _WriteText:
         if called is not None:
             name = called[3]
         elif record.ran is not None:
-            name = f"node {Ran(*record.ran).name!r}"
+            name = f"node {AttemptRecord(*record.ran).name!r}"
         return f"the write of {name} to {self._channel!r}"
 
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from flowpregel._code.sources import SOURCES
-from flowpregel._core.ids import CODE_DIGITS, CallRecord, FailedCall, Ran
+from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, CallRecord, FailedCall
 from flowpregel._core.records import (
     CALLED,
     CONTROL_WRITES,
@@ -221,7 +221,9 @@ class RecordSaver(BaseCheckpointSaver):
     def source_of(self, code: str) -> str:
         return str(self._read(partial(self._tables.source, code=code)))
 
-    def node_results(self, address: Address) -> Iterator[tuple[str | None, Ran]]:
+    def node_results(
+        self, address: Address
+    ) -> Iterator[tuple[str | None, AttemptRecord]]:
         return self._reader.node_results(address)
 
     def send_signal(self, thread_id: str, name: str, value: Any) -> None:
@@ -303,7 +305,7 @@ class RecordSaver(BaseCheckpointSaver):
 # ---------------------------------------------------------------- encoded
 
 
-def _codes_behind(ran: Ran) -> list[str]:
+def _codes_behind(ran: AttemptRecord) -> list[str]:
     """Return the digests of the code behind a result."""
     codes = [code for _, code, _ in ran.used]
     codes.append(ran.code)
@@ -452,13 +454,15 @@ def _put_task(
         )
 
 
-def _newer(old: tuple[Any, ...] | None, new: Ran | None) -> tuple[Any, ...] | None:
+def _newer(
+    old: tuple[Any, ...] | None, new: AttemptRecord | None
+) -> tuple[Any, ...] | None:
     """Return how a task ran last; the code is that of the attempt which wrote
     something.
     """
     if old is None or new is None:
         return old if new is None else tuple(new)
-    before = Ran(*old)
+    before = AttemptRecord(*old)
     return tuple(new if new.code else new._replace(code=before.code, used=before.used))
 
 

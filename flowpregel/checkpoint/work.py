@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core import records
-from flowpregel._core.ids import Asked, Ran
+from flowpregel._core.ids import AttemptRecord, CallKey
 from flowpregel._core.records import Address, Saved
 
 Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
@@ -41,11 +41,11 @@ class Work:
     """Of a call."""
     writes: Mapping[str, Any] | None = None
     """What a node wrote, by channel."""
-    ran: Ran | None = None
+    ran: AttemptRecord | None = None
     """When, where and how often it ran, if that was kept."""
     is_call: bool = False
     """Whether it is a recorded call of a task."""
-    asked: Asked | None = None
+    asked: CallKey | None = None
     """What it asks for, if that is kept: not of a call that is to be tried again."""
 
 
@@ -66,7 +66,11 @@ def work_of(saved: Saved) -> list[Work]:
 
 
 def work_from(
-    address: Address, step: int, task_id: str, kept: Mapping[str, Any], ran: Ran | None
+    address: Address,
+    step: int,
+    task_id: str,
+    kept: Mapping[str, Any],
+    ran: AttemptRecord | None,
 ) -> Work:
     """Return a task by what it has left: its newest write to each name in *kept*."""
     called = kept.get(records.CALLED)
@@ -74,7 +78,7 @@ def work_from(
     # bound.
     asked = None
     if isinstance(called, tuple) and all(isinstance(part, str) for part in called[:4]):
-        asked = Asked(*called[:4])
+        asked = CallKey(*called[:4])
     call = asked.text if asked else ran.call if ran else ""
     ended: dict[str, Any] = {}
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowpregel._core.ids import Ran
+from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import Address
 from flowpregel._inspection.preview import (
     PREVIEW,
@@ -63,7 +63,7 @@ def running_task_record(
 
     name = task["text"] or task["name"]
     duration = max(0.0, time.time() - task["began"] / 1e9)
-    ran = Ran(
+    ran = AttemptRecord(
         name=name,
         began=task["began"],
         seconds=duration,

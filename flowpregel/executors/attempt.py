@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from flowpregel import errors
 from flowpregel._core import records
-from flowpregel._core.commands import Callee, Injection
-from flowpregel._core.copies import own_copy
+from flowpregel._core.commands import CallTarget, Injection
+from flowpregel._core.copies import private_copy
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned
 from flowpregel._fault import fault
@@ -214,7 +214,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
         value = with_values(value)
     elif node.role == "body" and scope.job.compares:
         # It may be recorded later (`durability="exit"`), or given to another attempt.
-        value = own_copy(value)
+        value = private_copy(value)
     fault("task.before", task.id)
     if node.contexts:
         value = yield from _entered(node.contexts, value, on_loop=prefer_async)
@@ -257,7 +257,7 @@ def _entered(
 
 
 def call(
-    callee: Callee, value: Any, scope: Scope, *, prefer_async: bool = False
+    callee: CallTarget, value: Any, scope: Scope, *, prefer_async: bool = False
 ) -> Any:
     """Call *callee* with *value* and what it asks for by name."""
     target = callee.func
@@ -282,7 +282,7 @@ def call(
 
 
 def _inject(
-    wanted: Injection, callee: Callee, scope: Scope, kwargs: dict[str, Any]
+    wanted: Injection, callee: CallTarget, scope: Scope, kwargs: dict[str, Any]
 ) -> None:
     """Add what *wanted* names to *kwargs*, unless its default serves."""
     value: Any

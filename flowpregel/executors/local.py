@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 from weakref import ref
 
-from flowpregel._core.copies import IMMUTABLE, bring_back, keep
+from flowpregel._core.copies import IMMUTABLE, restore_value, snapshot_value
 from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted, Ended
-from flowpregel._core.ids import Asked
+from flowpregel._core.ids import CallKey
 from flowpregel._core.records import (
     Arguments,
     Node,
@@ -101,7 +101,7 @@ class LocalRunClient(RunClient):
         self._mailbox.post(Emitted(self._job.task.id, payload))
 
     def call(
-        self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any
+        self, node: Node, arguments: Arguments, asked: CallKey | None, *reply: Any
     ) -> Any:
         """Make a call, and return its future: *reply*, if its caller has that
         already.
@@ -168,7 +168,9 @@ class LocalRunClient(RunClient):
         self.made.check_process()
         # One of its calls: a run that is stopped tells it so.
         self.made.add(reply)
-        given = Arguments((bring_back(keep(state, "the saved state"), "it"),), {})
+        given = Arguments(
+            (restore_value(snapshot_value(state, "the saved state"), "it"),), {}
+        )
         self._mailbox.post(Call(*job.key, SAVE, given, None, reply))
         reply.add_done_callback(self.made.discard)
         if self._turn is not None or not on_event_loop():

@@ -22,7 +22,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import Durability
 from flowpregel.executors.calls import refuse_futures
-from flowpregel.func.flow import Flow, once_of
+from flowpregel.func.flow import Flow, run_identity_of
 from flowpregel.func.options import check_names
 from flowpregel.func.parameters import FlowParameters, parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
@@ -221,7 +221,7 @@ class entrypoint(EntrypointOptions):
         given, returned, saved = _types_of(func, first)
         graph: Flow[Any, Any] = Flow(
             parameters,
-            once_of(func, name, names(self.adopts)),
+            run_identity_of(func, name, names(self.adopts)),
             nodes={name: node},
             channels={
                 # Not guarded: an adopted input takes the place of the one before.

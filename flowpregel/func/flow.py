@@ -49,7 +49,7 @@ from flowpregel.func.parameters import FlowParameters
 from flowpregel.pregel.config import STOP_GRACE, check_choices
 from flowpregel.pregel.dry_replay import DryRun, dry_replay
 from flowpregel.pregel.hints import add_hint
-from flowpregel.pregel.naming import Once, folder_of, imported_as
+from flowpregel.pregel.naming import RunIdentity, folder_of, imported_as
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
 
@@ -228,7 +228,9 @@ class Flow(Pregel, Generic[P, R]):
         parts: What a `Pregel` consists of.
     """
 
-    def __init__(self, parameters: FlowParameters, once: Once, **parts: Any) -> None:
+    def __init__(
+        self, parameters: FlowParameters, once: RunIdentity, **parts: Any
+    ) -> None:
         super().__init__(**parts)
         # A parameter of the function is no option of its runs, whatever its name.
         options = {
@@ -237,7 +239,7 @@ class Flow(Pregel, Generic[P, R]):
             if k not in parameters.signature.parameters
         }
         self.parameters = replace(parameters, options=tuple(options))
-        self.once: Once = replace(once, completed=self.completed)
+        self.once: RunIdentity = replace(once, completed=self.completed)
         self.preset_options: Mapping[str, Any] = {}
         self._options = options
         self._signature = parameters.signature_with(options)
@@ -646,7 +648,9 @@ def _result_of(run: GraphRun) -> Any:
     return result.values
 
 
-def once_of(func: Callable[..., Any], name: str, adopts: Sequence[str]) -> Once:
+def run_identity_of(
+    func: Callable[..., Any], name: str, adopts: Sequence[str]
+) -> RunIdentity:
     """Return whose runs are those of a workflow: the same as script or as module.
 
     Args:
@@ -657,4 +661,4 @@ def once_of(func: Callable[..., Any], name: str, adopts: Sequence[str]) -> Once:
     module, qualified = definition_of(func)
     module, file = imported_as(module)
     flow = f"{module}:{qualified.removesuffix(qualified.rpartition('.')[2])}{name}"
-    return Once(flow=flow, folder=folder_of(module, file), adopts=tuple(adopts))
+    return RunIdentity(flow=flow, folder=folder_of(module, file), adopts=tuple(adopts))

@@ -27,9 +27,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
-from flowpregel._core.commands import Callee, callee_of
+from flowpregel._core.commands import CallTarget, call_target_of
 from flowpregel._core.digest import arguments_digest
-from flowpregel._core.ids import Asked
+from flowpregel._core.ids import CallKey
 from flowpregel._core.records import Arguments, Node, Raised
 from flowpregel._text import described
 from flowpregel.context import Scope, current_scope
@@ -193,7 +193,7 @@ class ResultStream(Generic[R]):
                 f"{name}.imap: which ended first, of {len(under_way)} from "
                 f"{under_way[0]}"
             )
-            asked = Asked(f"{name}.imap", arguments, "", text, is_placed=False)
+            asked = CallKey(f"{name}.imap", arguments, "", text, is_placed=False)
             recorded = self._scope.ends.call(_ARRIVALS, Arguments((ended,), {}), asked)
             yield recorded, 0
             ended = recorded.value()
@@ -217,7 +217,11 @@ def _results(result: Any, size: int | None) -> Iterable[Any]:
 
 
 _ARRIVALS: Final = Node(
-    name="imap", steps=(callee_of(tuple),), executor="inline", is_task=True, hidden=True
+    name="imap",
+    steps=(call_target_of(tuple),),
+    executor="inline",
+    is_task=True,
+    hidden=True,
 )
 
 
@@ -378,7 +382,7 @@ class ChunkedCall:
         redacted: The positions of arguments that no message shows.
     """
 
-    def __init__(self, callee: Callee, redacted: Collection[int | str]) -> None:
+    def __init__(self, callee: CallTarget, redacted: Collection[int | str]) -> None:
         self._callee = callee
         self._redacted = redacted
 

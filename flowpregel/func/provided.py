@@ -24,7 +24,7 @@ from signal import SIGKILL, SIGTERM
 from typing import IO, Any, Final, TypeAlias
 
 from flowpregel._core.files import note_file
-from flowpregel._core.ids import Asked, text_digest
+from flowpregel._core.ids import CallKey, text_digest
 from flowpregel._core.records import Node
 from flowpregel._engine.nested import RunContext
 from flowpregel.context import current, current_scope, interrupt, nothing
@@ -275,13 +275,13 @@ class _SleepTask(TaskFunction[[float | None, End | None], float]):
 
     def _asked(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
-    ) -> Asked:
+    ) -> CallKey:
         """Return what is compared with the record: which time it computes is no part of
         it.
         """
         seconds, until = args
         shown = repr(seconds) if until is None else f"until={_shown_end(until)}"
-        return Asked(
+        return CallKey(
             self.name, text_digest("any end"), self.code, f"sleep({shown})", is_placed
         )
 
@@ -291,7 +291,7 @@ class _WaitTask(TaskFunction[[float], None]):
 
     def _asked(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
-    ) -> Asked:
+    ) -> CallKey:
         """Return what is compared with the record; its text is a time that people
         read.
         """

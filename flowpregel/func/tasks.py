@@ -31,10 +31,15 @@ from typing import (
 from flowpregel._code.digest import CodeDigest, KeptDigest
 from flowpregel._code.sources import UNSEEN, note_code
 from flowpregel._code.values import cells_of
-from flowpregel._core.commands import Callee, callee_of, is_generator_function, name_of
+from flowpregel._core.commands import (
+    CallTarget,
+    call_target_of,
+    is_generator_function,
+    name_of,
+)
 from flowpregel._core.digest import arguments_digest, space_of
 from flowpregel._core.files import with_files
-from flowpregel._core.ids import Asked
+from flowpregel._core.ids import CallKey
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
 from flowpregel._core.spelling import Spelled, Spelling, spelling_of
@@ -47,7 +52,7 @@ from flowpregel.executors.misplaced import misplaced_future
 from flowpregel.func import mapping
 from flowpregel.func.closures import NodeSnapshots
 from flowpregel.func.entry import entrypoint
-from flowpregel.func.flow import once_of
+from flowpregel.func.flow import run_identity_of
 from flowpregel.func.mapping import ItemFuture, MadeCall, ResultStream
 from flowpregel.func.options import (
     NO_RESOURCES,
@@ -143,7 +148,7 @@ class TaskFunction(Generic[P, R]):
 
     def _asked(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
-    ) -> Asked:
+    ) -> CallKey:
         """Return what is compared with the record of a call."""
         text = described(self.name, args, kwargs, self.node.redacted)
         digest, files = with_files(
@@ -152,7 +157,7 @@ class TaskFunction(Generic[P, R]):
         earlier = self._earlier_digests(args, kwargs) if node.adopts else ()
         code = self._code_of(node)
         unseen = UNSEEN.get(code, "")
-        return Asked(self.name, digest, code, text, is_placed, files, earlier, unseen)
+        return CallKey(self.name, digest, code, text, is_placed, files, earlier, unseen)
 
     def _earlier_digests(self, args: Any, kwargs: Any) -> tuple[str, ...]:
         """Return the digests that the arguments of a call may have had before the task
@@ -343,7 +348,7 @@ class TaskFunction(Generic[P, R]):
             columns = tuple(zip(*items, strict=True))
             digest, files = with_files(lambda: self._digest(columns, {}))
             code = self._code_of(node)
-            asked = Asked(
+            asked = CallKey(
                 name, digest, code, text, files=files, unseen=UNSEEN.get(code, "")
             )
         made: TaskFuture[list[R]]
@@ -388,14 +393,14 @@ class TaskFunction(Generic[P, R]):
 
         Where results are shared, the node of each call says.
         """
-        callee = callee_of(self.func, takes_input=False)
+        callee = call_target_of(self.func, takes_input=False)
         if self._home is not None:
             form = "coroutine" if callee.func is None else "func"
             callee = replace(callee, **{form: _ByName(self)})  # type: ignore[arg-type]
         return self.options.node(
             name=self.name,
             steps=(callee,),
-            home=once_of(self.func, name_of(self.func), ()).flow,
+            home=run_identity_of(self.func, name_of(self.func), ()).flow,
             redacted=self._redacted,
         )
 
@@ -431,7 +436,7 @@ class TaskFunction(Generic[P, R]):
         func, coroutine = (
             (chunked, None) if callee.func else (None, chunked.in_coroutine)
         )
-        step = Callee(func, coroutine, (), callee.name)
+        step = CallTarget(func, coroutine, (), callee.name)
         # Its arguments are the index of the first item, and the items.
         redacted = frozenset({1} if self._redacted else ())
         return replace(node, steps=(step,), home=f"{node.home}.map", redacted=redacted)

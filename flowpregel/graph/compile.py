@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, TypeAlias
 
-from flowpregel._core.commands import callee_of, name_of
+from flowpregel._core.commands import call_target_of, name_of
 from flowpregel._core.program import names
 from flowpregel._core.records import Write
 from flowpregel._engine.drivers import elsewhere
@@ -198,7 +198,7 @@ class _Lowering:
             BranchWriter(
                 node=node,
                 name=name,
-                path=callee_of(branch.path),
+                path=call_target_of(branch.path),
                 ends=branch.ends,
                 selection=(branch.schema or own).selection,
                 mapper=(branch.schema or own).mapper,
@@ -261,7 +261,7 @@ def _node_target(action: Any, branches: list[BranchWriter]) -> Any:
     """
     if is_graph(action) or not any(branch.path.func is None for branch in branches):
         return action
-    callee = callee_of(_identity if action is None else action)
+    callee = call_target_of(_identity if action is None else action)
     if callee.func is None or callee.coroutine is not None:
         return action
     return _WithAsyncForm(callee.func)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self
 
-from flowpregel._core.commands import callee_of, name_of
+from flowpregel._core.commands import call_target_of, name_of
 from flowpregel._text import no_such_option
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.compile import CompiledStateGraph
@@ -243,7 +243,7 @@ class StateGraph(GraphSpec):
             ConfigurationError: *source* has a branch of that name already, or
                 *path* cannot be called.
         """
-        callee_of(path)
+        call_target_of(path)
         name = name_of(path)
         branches = self.branches.setdefault(source, {})
         if name == "<lambda>":
@@ -367,7 +367,7 @@ def _callable(name: str, action: Any) -> Any:
     """Return *action* if a node can call it."""
     if not is_graph(action):
         try:
-            callee_of(action)
+            call_target_of(action)
         except ConfigurationError as error:
             raise ConfigurationError(f"node {name!r}: {error}") from error
     return action

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
-from flowpregel._core.commands import Callee, Command, Send
+from flowpregel._core.commands import CallTarget, Command, Send
 from flowpregel._core.records import TASKS, Write
 from flowpregel.channels.base import MISSING
 from flowpregel.context import Scope
@@ -158,7 +158,7 @@ class BranchWriter:
 
     node: str
     name: str
-    path: Callee
+    path: CallTarget
     ends: Mapping[Any, str] | None
     selection: str | tuple[str, ...]
     mapper: Any = None

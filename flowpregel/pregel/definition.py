@@ -28,7 +28,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
 from flowpregel.pregel.jsonschema import json_schema_of, model_of
-from flowpregel.pregel.naming import Once, as_cache, as_checkpointer, cache_at
+from flowpregel.pregel.naming import RunIdentity, as_cache, as_checkpointer, cache_at
 from flowpregel.pregel.node import (
     NodeBuilder,
     PregelNode,
@@ -75,7 +75,7 @@ class GraphDefinition:
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
     run_options: Mapping[str, Any] = field(default_factory=dict, init=False)
     """The options that a run has which is not given its own, such as ``durability``."""
-    once: Once | None = field(default=None, init=False)
+    once: RunIdentity | None = field(default=None, init=False)
     """What the command asks for when it runs a workflow; None: it is a graph."""
 
     def __post_init__(self, auto_validate: bool) -> None:

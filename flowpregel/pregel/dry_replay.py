@@ -26,7 +26,7 @@ from flowpregel._core.barrier import plan
 from flowpregel._core.effects import Steps
 from flowpregel._core.program import Options
 from flowpregel._core.records import Interrupted, Saved
-from flowpregel._core.replay import count_not_asked
+from flowpregel._core.replay import count_unreplayed
 from flowpregel._core.run_state import Result
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
@@ -200,11 +200,11 @@ def _superstep(
     for task in tasks:
         task.node = replace(task.node, retry=())  # what fails here is not waited for
     superstep, withheld, error = Superstep(run, tasks, setting), Counter[str](), None
-    known = run.going_on
+    known = run.replay_report
     try:
         yield from _withheld(superstep.go(), withheld)
-        count_not_asked(run)
-        known.is_changed |= known.not_asked > 0
+        count_unreplayed(run)
+        known.is_changed |= known.unreplayed > 0
     except Exception as problem:  # noqa: BLE001 - what the run would fail with is the answer
         error = f"{type(problem).__name__}: {problem}"
     nodes = sum(bool(task.writes) for task in tasks if task.node.role != "body")
@@ -213,7 +213,7 @@ def _superstep(
             is_done=not tasks,
             answered=known.answered + nodes,
             would_run=dict(withheld),
-            not_asked=known.not_asked,
+            not_asked=known.unreplayed,
             other_code=dict(known.of_other_code),
             diff=_diff(known.codes, saver) if saver else "",
             is_changed=known.is_changed,
@@ -256,7 +256,7 @@ def _withheld(steps: Steps, names: Counter[str]) -> Steps:
                     for task in others
                 ]
                 reply = (yield effects.Submit(bodies, setting)) if bodies else None
-            case effects.Look():
+            case effects.CacheLookup():
                 reply = {}  # what other runs share may be gone by then
             case effects.Wait() if ends:
                 reply = yield effects.Wait(time.monotonic_ns() + _PATIENCE)

@@ -10,7 +10,7 @@ from flowpregel._core.records import RETURN, Saved
 from flowpregel._interrupts import held
 from flowpregel._tracebacks import is_stop
 from flowpregel.errors import FlowPregelError
-from flowpregel.pregel.naming import Once
+from flowpregel.pregel.naming import RunIdentity
 
 
 def add_hint(run: Any, error: BaseException) -> None:
@@ -33,7 +33,7 @@ def add_hint(run: Any, error: BaseException) -> None:
             )
     elif is_stop(error):
         how = f"run it again with id={thread_id!r}"
-        if not isinstance(run.resume, Once):
+        if not isinstance(run.resume, RunIdentity):
             how = f"invoke(None, thread_id={thread_id!r})"
         note = f"what has finished is kept: {how}, and it resumes"
     if note and note not in getattr(error, "__notes__", ()):
@@ -55,5 +55,5 @@ def _finished_calls(run: Any) -> int:
 
 def _calls_on(saved: Saved) -> int:
     """Return how many calls have returned on a checkpoint."""
-    calls = 0 if saved.left is None else saved.left.count()
+    calls = 0 if saved.lazy_results is None else saved.lazy_results.count()
     return calls + sum(write.channel == RETURN for write in saved.writes)

@@ -80,7 +80,7 @@ def cache_at(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Once:
+class RunIdentity:
     """What `Flow.run` asks for: that a run of this input has been run once.
 
     Example:
@@ -162,7 +162,7 @@ def labels_of_graph(graph: Any) -> dict[str, str]:
     The variable is looked for in the modules of the functions that have led here: the
     one that runs a graph has made it, or has imported it. Other graphs have no labels.
     """
-    once: Once | None = graph.once
+    once: RunIdentity | None = graph.once
     if once is not None:
         return flow_labels(once.flow, once.folder)
     frame, seen = inspect.currentframe(), set[str]()

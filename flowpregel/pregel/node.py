@@ -13,7 +13,7 @@ from datetime import timedelta
 from types import CodeType, ModuleType
 from typing import Any, Final, Literal, Self
 
-from flowpregel._core.commands import callee_of, target_of_partial
+from flowpregel._core.commands import call_target_of, target_of_partial
 from flowpregel._core.digest import SharedSpace
 from flowpregel._core.effects import StepContext
 from flowpregel._core.program import names
@@ -141,14 +141,14 @@ class PregelNode:
         return _outcome_result(await aperform(self._job(input, config), RunClient()))
 
     def _job(self, given: Any, config: Mapping[str, Any] | None) -> Job:
-        node = Node(name="node", steps=tuple(map(callee_of, self.steps)))
+        node = Node(name="node", steps=tuple(map(call_target_of, self.steps)))
         place = StepContext("", "", step=0, stop=1)
         return Job(
             Task("", node, Kind.CALL, given, ""), place, RunInfo(config=config or {})
         )
 
     def _with_step(self, step: Any) -> dict[str, Any]:
-        callee_of(step)  # raises if it cannot be called
+        call_target_of(step)  # raises if it cannot be called
         return {"bound": step} if self.bound is None else {"then": [*self.then, step]}
 
     def changed(self, **changes: Any) -> PregelNode:
@@ -180,7 +180,7 @@ class PregelNode:
         cache = self.cache_policy or cache
         return Node(
             name=name,
-            steps=() if graph is not None else tuple(map(callee_of, self.steps)),
+            steps=() if graph is not None else tuple(map(call_target_of, self.steps)),
             graph=graph,
             subgraph=self.subgraph,
             role=self.role or ("leaf" if graph is None else "graph"),

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from flowpregel._core import records
-from flowpregel._core.barrier import Applied, Writes, apply, plan
+from flowpregel._core.barrier import TaskOutput, Update, apply, plan
 from flowpregel._core.commands import Command
 from flowpregel._core.digest import digest_of, earlier_digests
 from flowpregel._core.effects import Emit, StepContext, Steps
@@ -52,7 +52,7 @@ from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
 from flowpregel.pregel.config import ParsedConfig
 from flowpregel.pregel.kept_results import KeptResults, kept_results
-from flowpregel.pregel.naming import Once, flow_labels, node_of
+from flowpregel.pregel.naming import RunIdentity, flow_labels, node_of
 
 FILES = "input_files"
 """Under this name they keep the path, digest and size of each file in it, if there are
@@ -99,7 +99,7 @@ def start_of(
     given: Any,
     config: ParsedConfig,
     *,
-    resume: Literal["auto"] | Once | None,
+    resume: Literal["auto"] | RunIdentity | None,
     options: Options,
 ) -> Start:
     """Return how the run starts that a user asked for; its thread is read only if that
@@ -133,7 +133,7 @@ def start_of(
         )
     saved = saver.load(config.address, lazy_results=True)
     start = replace(start, loaded=(saved,))
-    if isinstance(resume, Once):
+    if isinstance(resume, RunIdentity):
         return _once(saver, start, config.address, resume, options)
     if is_new:
         start = _started_again(program, saver, config.address, start)
@@ -232,7 +232,7 @@ def _once(
     saver: BaseCheckpointSaver,
     start: Start,
     address: Address,
-    once: Once,
+    once: RunIdentity,
     options: Options,
 ) -> Start:
     """Return how a run starts that is to have been run once."""
@@ -274,7 +274,7 @@ def _input_difference(
     saver: BaseCheckpointSaver,
     start: Start,
     opened: OpenCheckpoint,
-    once: Once,
+    once: RunIdentity,
 ) -> str | None:
     """Return why the input is not the recorded one; None: it is the same."""
     program = start.program
@@ -424,7 +424,7 @@ def _is_respelled(
     program: Program,
     saver: BaseCheckpointSaver,
     opened: OpenCheckpoint,
-    once: Once,
+    once: RunIdentity,
     labels: Mapping[str, Any],
 ) -> bool:
     """Return whether the recorded input is the given one, but for parameters with
@@ -517,7 +517,7 @@ class OpenCheckpoint:
     state: State
     tasks: list[Task]
     pending: Mapping[str, list[Write]]
-    applied: Applied | None
+    applied: Update | None
     """What the run's own writes changed in the state; no checkpoint holds it yet."""
 
 
@@ -551,7 +551,7 @@ def open_checkpoint(
     sends = any(channel == records.TASKS for channel, _ in own)
     tasks = [] if sends else plan(program, state, None, place)
     applied = (
-        apply(program, state, [Writes(own)], next_version(state.newest, now))
+        apply(program, state, [TaskOutput(own)], next_version(state.newest, now))
         if own
         else None
     )

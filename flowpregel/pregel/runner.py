@@ -61,7 +61,7 @@ from flowpregel.pregel.config import (
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.hints import add_hint
 from flowpregel.pregel.kept_results import difference_in
-from flowpregel.pregel.naming import Once, labels_of_graph
+from flowpregel.pregel.naming import RunIdentity, labels_of_graph
 from flowpregel.pregel.outer_runs import enter_run, is_dry, refuse_inside_itself
 from flowpregel.pregel.progress import MODES, message_stream, run_hooks
 from flowpregel.pregel.resume import Start, for_saver, kept_result, start_of
@@ -126,7 +126,7 @@ class GraphRun:
         schema, context = graph.context_schema, wanted["context"]
         self.context = context if schema is None else context_of(schema, context)
         self.control: RunControl | None = wanted["control"]
-        self.resume: Literal["auto"] | Once | None = wanted["resume"]
+        self.resume: Literal["auto"] | RunIdentity | None = wanted["resume"]
         self.on_conflict: OnConflict = wanted["on_conflict"]
         self.version: Literal["v1", "v2"] = wanted["version"]
         self.stop_after, self.stop_grace = wanted["stop_after"], wanted["stop_grace"]

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from flowpregel._core import copies, ids, records
 from flowpregel._core.barrier import apply, barrier_of
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.copies import Replayed
+from flowpregel._core.copies import ReplayedWrites
 from flowpregel._core.ids import next_version
 from flowpregel._core.program import Program
 from flowpregel._core.records import Address, DeltaHistory, Saved, Task, Write
@@ -209,7 +209,7 @@ _FEWEST: Final = 4 * _STEP
 class _DeltaSeed(NamedTuple):
     """The value that a channel had after some of its supersteps, to be copied."""
 
-    writes: Replayed
+    writes: ReplayedWrites
     """Those that are in it."""
     kept: Any
 
@@ -244,7 +244,7 @@ def _nearer(
         seeds: By channel: what is at hand.
     """
     writes = found.writes
-    if not isinstance(writes, Replayed) or not isinstance(declared, DeltaChannel):
+    if not isinstance(writes, ReplayedWrites) or not isinstance(declared, DeltaChannel):
         return found
     seed = seeds.get(name)
     if (
@@ -258,7 +258,9 @@ def _nearer(
         channel = declared.from_checkpoint(found.seed)
         channel.key = name
         channel.replay(start)
-        seed = _DeltaSeed(start, copies.keep(channel.value, f"channel {name!r}"))
-    value = copies.bring_back(seed.kept, f"channel {name!r}")
+        seed = _DeltaSeed(
+            start, copies.snapshot_value(channel.value, f"channel {name!r}")
+        )
+    value = copies.restore_value(seed.kept, f"channel {name!r}")
     seeds[name] = seed
     return DeltaHistory(value, replace(writes, start=len(seed.writes)))

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from flowpregel._core import ids, records
 from flowpregel._core.barrier import (
-    Applied,
-    Writes,
+    TaskOutput,
+    Update,
     barrier_of,
     check_writes,
     due_nodes,
@@ -197,7 +197,7 @@ def edited(
             raise InvalidUpdateError(
                 f"the update as input has nothing for {program.input_channels}"
             )
-        run.apply([Writes(writes, INPUT)])
+        run.apply([TaskOutput(writes, INPUT)])
         source = "input"
     elif not special:
         run.apply(_written(run, opened, updates))
@@ -241,17 +241,17 @@ def _copy(run: Run, saved: Saved | None) -> None:
     if not run.options.keeps_deltas:
         # The saver may take what did not change from the parent, which is older.
         kept = run.state.channels.keys() & saved.checkpoint.channel_versions.keys()
-        run.unsaved = Applied(0, sorted(kept))
+        run.unsaved = Update(0, sorted(kept))
 
 
 def _written(
     run: Run, opened: OpenCheckpoint | None, updates: Sequence[StateUpdate]
-) -> list[Writes]:
+) -> list[TaskOutput]:
     """Return what nodes bring that *updates* act as, kept as writes of the tasks they
     are.
     """
     task_ids = _ids_by_node(opened)
-    brought = []
+    task_outputs = []
     for index, update in enumerate(updates):
         if update.as_node is None and len(updates) > 1:
             raise InvalidUpdateError(
@@ -260,14 +260,14 @@ def _written(
         node = _node_of(run.program, run.state, update.as_node)
         writes = tuple(_run_writers(run.program, node, update.values, run.state))
         check_writes(run.program, f"the update as {node.name!r}", writes)
-        brought.append(Writes(writes, node.name, (INTERRUPT,)))
+        task_outputs.append(TaskOutput(writes, node.name, (INTERRUPT,)))
         if opened is not None and opened.saved.is_latest:
             known = task_ids[node.name]
             own = ids.task_id(run.checkpoint_id, INTERRUPT, index)
             task_id = update.task_id or (known.popleft() if known else own)
             kept = [write for write in writes if write[0] != TASKS]
             run.keep(task_id, f"~{INTERRUPT}, {index:010d}", kept)
-    return brought
+    return task_outputs
 
 
 def _node_of(program: Program, state: State, as_node: str | None) -> Node:

@@ -22,7 +22,7 @@ from typing import (
     cast,
 )
 
-from flowpregel._core.copies import Resident
+from flowpregel._core.copies import ProcessBound
 from flowpregel.errors import ConfigurationError, InvalidNamespaceError
 
 __all__ = [
@@ -185,7 +185,7 @@ def _async_form(
     return call
 
 
-class BaseStore(Resident, ABC):
+class BaseStore(ProcessBound, ABC):
     """A store of dicts under a namespace (a tuple of labels) and a key.
 
     A subclass defines `batch`; all other methods call it. The ``a...`` methods do the

@@ -111,7 +111,7 @@ class TwiceSaver(LMDBSaver):
     ) -> Saved | None:
         """Return the checkpoint without its pending writes."""
         saved = super().load(address, before=before, lazy_results=lazy_results)
-        return None if saved is None else replace(saved, writes=(), left=None)
+        return None if saved is None else replace(saved, writes=(), lazy_results=None)
 
 
 def forgetful(folder: Path) -> int:

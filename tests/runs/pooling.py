@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from flowpregel._core.commands import Callee, callee_of
+from flowpregel._core.commands import CallTarget, call_target_of
 from flowpregel._core.effects import Call, Emitted, Ended, StepContext
 from flowpregel._core.records import (
     RETURN,
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 def node_of(function: Callable[..., Any]) -> Node:
     """Return a node that calls *function*."""
-    return Node(name=function.__name__, steps=(callee_of(function),))
+    return Node(name=function.__name__, steps=(call_target_of(function),))
 
 
 def job_of(
@@ -138,7 +138,8 @@ def call_task(function: Callable[..., Any], *args: Any) -> Any:
     scope = current.get()
     assert scope is not None
     node = Node(
-        name=function.__name__, steps=(Callee(function, None, (), function.__name__),)
+        name=function.__name__,
+        steps=(CallTarget(function, None, (), function.__name__),),
     )
     return scope.ends.call(node, Arguments(args, {}), None)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.copies import Replayed, bring_back, keep
+from flowpregel._core.copies import ReplayedWrites, restore_value, snapshot_value
 from flowpregel.errors import ValueEncodingError
 
 LEAVES = (
@@ -25,7 +25,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_what_is_kept_comes_back_equal_and_of_its_type(value):
-    back = bring_back(keep(value, "it"), "it")
+    back = restore_value(snapshot_value(value, "it"), "it")
 
     assert back == value
     assert type(back) is type(value)
@@ -33,16 +33,16 @@ def test_what_is_kept_comes_back_equal_and_of_its_type(value):
 
 def test_a_value_that_can_change_comes_back_as_another():
     value = [[1]]
-    kept = keep(value, "it")
+    kept = snapshot_value(value, "it")
 
-    assert bring_back(kept, "it")[0] is not value[0]
-    assert bring_back(kept, "it") is not bring_back(kept, "it")
+    assert restore_value(kept, "it")[0] is not value[0]
+    assert restore_value(kept, "it") is not restore_value(kept, "it")
 
 
 def test_a_function_inside_a_function_can_be_kept():
     base = 40
 
-    assert bring_back(keep(lambda n: n + base, "it"), "it")(2) == 42
+    assert restore_value(snapshot_value(lambda n: n + base, "it"), "it")(2) == 42
 
 
 class KeywordsOnly(Exception):
@@ -61,7 +61,7 @@ def test_what_cannot_be_kept_is_refused_with_its_name(value, monkeypatch):
     monkeypatch.delitem(copyreg.dispatch_table, type(value), raising=False)
 
     with pytest.raises(ValueEncodingError, match=rf"my value .*{type(value).__name__}"):
-        keep(value, "my value")
+        snapshot_value(value, "my value")
 
 
 class Forgetful:
@@ -76,16 +76,16 @@ def _refuse():
 
 
 def test_what_cannot_be_read_back_is_named():
-    kept = keep(Forgetful(), "my value")
+    kept = snapshot_value(Forgetful(), "my value")
 
     with pytest.raises(ValueEncodingError, match=r"my value .*not again"):
-        bring_back(kept, "my value")
+        restore_value(kept, "my value")
 
 
 def test_the_writes_of_supersteps_are_a_sequence_of_tuples():
     """They compare, and are pickled, as the tuple that they stand for."""
     kept = [(1,), (2, 3), (4,)]
-    every = Replayed(kept, 3, tuple)
+    every = ReplayedWrites(kept, 3, tuple)
     part = replace(every, start=1, stop=3)
 
     assert ((2, 3), (4,)) == part

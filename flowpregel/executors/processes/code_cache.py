@@ -35,7 +35,7 @@ from types import FunctionType, MethodType
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from flowpregel._core.commands import Callee, name_of
+from flowpregel._core.commands import CallTarget, name_of
 from flowpregel._core.records import Node
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.processes.assign import NodeCode
@@ -203,7 +203,7 @@ class PackedCodes:
             key = id(function.__func__), id(function.__self__)
         packing = self._packings.get(key)
         if packing is None:
-            callee = Callee(function, None, (), name_of(function))
+            callee = CallTarget(function, None, (), name_of(function))
             node = Node(name=callee.name, steps=(callee,))
         else:
             node = packing.node

@@ -38,7 +38,7 @@ from types import CellType
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from flowpregel._core.copies import Resident, StandIn
+from flowpregel._core.copies import Placeholder, ProcessBound
 from flowpregel.executors.processes.serialization import wrapper_of
 from flowpregel.executors.shared import Shared
 
@@ -94,8 +94,8 @@ _BY_NAME: Final = (
     types.ModuleType,
     Logger,
     ContextVar,
-    Resident,
-    StandIn,
+    ProcessBound,
+    Placeholder,
     Shared,
     PurePath,
 )

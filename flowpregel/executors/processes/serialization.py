@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
 
 from flowpregel._code.classes import class_of_main
-from flowpregel._core.copies import Resident, by_value_pickler, reference_to
+from flowpregel._core.copies import ProcessBound, by_value_pickler, reference_to
 from flowpregel._lmdb.codec import stays_inside
 from flowpregel._lmdb.errors import class_name, culprit_in, why_refused
 from flowpregel.carried import default_of, variable_at, variable_place
@@ -154,7 +154,7 @@ def _by_value_pickler() -> Any:
                 wrapper = wrapper_of(obj)
                 if wrapper is not None:
                     return unwrapped, wrapper
-            elif isinstance(obj, Resident) and not _in_worker:
+            elif isinstance(obj, ProcessBound) and not _in_worker:
                 return reference_to(obj)
             elif (
                 isinstance(obj, ContextVar)

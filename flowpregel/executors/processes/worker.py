@@ -28,7 +28,7 @@ from functools import partial
 from resource import RUSAGE_SELF, getrusage
 from typing import TYPE_CHECKING, Any, Final
 
-from flowpregel._core.ids import Asked
+from flowpregel._core.ids import CallKey
 from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
 from flowpregel.carried import carried_by
@@ -370,7 +370,7 @@ class WorkerRunClient(RunClient):
         self._link.send(protocol.BEAT, self._number)
 
     def call(
-        self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any
+        self, node: Node, arguments: Arguments, asked: CallKey | None, *reply: Any
     ) -> Any:
         """Make a call; return its future: *reply*, if its caller has that already."""
         self.made.check_process()

@@ -26,7 +26,7 @@ from langchain_core.tracers.context import register_configure_hook
 # Before Python 3.12 pydantic accepts no other TypedDict in a tool.
 from typing_extensions import TypedDict
 
-from flowpregel._core.effects import Said
+from flowpregel._core.effects import ModelMessage
 from flowpregel._core.records import RETURN, Task
 from flowpregel.carried import carry
 from flowpregel.context import config_of, current, labels_of
@@ -144,7 +144,7 @@ class ModelListener(BaseCallbackHandler):
         if isinstance(chunk, ChatGenerationChunk) and run_id in self._open:
             emit, metadata = self._open[run_id]
             emit(
-                Said(
+                ModelMessage(
                     chunk.message,
                     metadata,
                     is_part=True,
@@ -165,7 +165,7 @@ class ModelListener(BaseCallbackHandler):
         generations = chain.from_iterable(response.generations)
         generation = next(generations, None)
         if isinstance(generation, ChatGeneration):
-            emit(Said(_with_id(generation.message), metadata))
+            emit(ModelMessage(_with_id(generation.message), metadata))
 
     def on_llm_error(
         self,
@@ -201,7 +201,7 @@ class MessageStream:
         return context
 
     def items(
-        self, event: Said | tuple[Task, int]
+        self, event: ModelMessage | tuple[Task, int]
     ) -> Iterator[tuple[Any, Mapping[str, Any]]]:
         """Yield parts of messages, and each whole message once, with metadata.
 
@@ -209,7 +209,7 @@ class MessageStream:
             event: The output of a model, or a task that has ended and the index of the
                 superstep.
         """
-        if isinstance(event, Said):
+        if isinstance(event, ModelMessage):
             if event.is_part:
                 self._seen.add(event.message.id)
                 yield event.message, event.metadata

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from flowpregel._core import records
 from flowpregel._core.commands import Interrupt, Send
-from flowpregel._core.ids import Ran
+from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import (
     UNKNOWN_CODE,
     Address,
@@ -27,7 +27,7 @@ from flowpregel._core.records import (
     Saved,
     TaskWrites,
     Version,
-    parted,
+    split_writes_and_attempts,
 )
 from flowpregel.channels.folding import Overwrite
 from flowpregel.checkpoint import base
@@ -222,7 +222,7 @@ class ForeignSaver(BaseCheckpointSaver):
         has_code = ran is not None and bool(ran.code or ran.used)
         if ran is not None and has_code and self._convert is _to_foreign:
             # After the others, in the place of none; it is read back beside them.
-            writes.append((records.RAN, tuple(ran._replace(failed=()))))
+            writes.append((records.ATTEMPT, tuple(ran._replace(failed=()))))
         config = shapes.langgraph_config(address, task.checkpoint_id)
         self._call(
             "put_writes",
@@ -232,7 +232,9 @@ class ForeignSaver(BaseCheckpointSaver):
             task.path,
         )
 
-    def node_results(self, address: Address) -> Iterator[tuple[str | None, Ran]]:
+    def node_results(
+        self, address: Address
+    ) -> Iterator[tuple[str | None, AttemptRecord]]:
         saved = self.load(address)
         made_by = UNKNOWN_CODE
         is_edit = False
@@ -363,7 +365,7 @@ def _code_digests_in(checkpoint: Checkpoint) -> MadeBy:
 def _ends_on(
     saved: Saved,
     made_by: MadeBy,
-) -> Iterator[tuple[str, Ran]]:
+) -> Iterator[tuple[str, AttemptRecord]]:
     """Yield how the nodes ran that started from a checkpoint, each with its id.
 
     Args:
@@ -407,7 +409,7 @@ def _saved_of(
             _from_foreign(value),
         )
         pending_writes.append(("", write))
-    writes, ran = parted(pending_writes)
+    writes, ran = split_writes_and_attempts(pending_writes)
     return Saved(
         address=Address(
             address.thread_id,

@@ -22,7 +22,7 @@ from flowpregel.errors import (
     UnansweredError,
 )
 from flowpregel.func import entrypoint, task
-from flowpregel.pregel.naming import Once
+from flowpregel.pregel.naming import RunIdentity
 from tests.runs.functional.flows import run
 from tests.runs.notes import Notes
 
@@ -230,7 +230,7 @@ def test_a_workflow_is_known_however_it_was_started(
     recorded: str, is_ours: bool
 ) -> None:
     """As a script, or as a module of a package."""
-    assert is_ours == Once(flow="study:flow").owns(recorded)
+    assert is_ours == RunIdentity(flow="study:flow").owns(recorded)
 
 
 @pytest.mark.parametrize("adopts", ["study", ["other", "study"]])

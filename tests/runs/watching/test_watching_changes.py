@@ -13,7 +13,7 @@ from itertools import chain, count
 import pytest
 
 from flowpregel import entrypoint, task
-from flowpregel._core.ids import Ran
+from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import ERROR, Address, Batch, Checkpoint, TaskWrites
 from flowpregel._inspection.cursors import CheckpointView
 from flowpregel._inspection.reader import StoreReader
@@ -48,7 +48,7 @@ def end(store: LMDBSaver, ids: Iterable[str], *, channel: str = "n") -> None:
     """Keep what tasks have left: done, or, if *channel* is a control write's, as that
     says.
     """
-    ran = Ran("node", 1, 0.5, 1, "inline", 1)
+    ran = AttemptRecord("node", 1, 0.5, 1, "inline", 1)
     tasks = [
         TaskWrites("1", id_, f"path of {id_}", ((channel, 1),), ran) for id_ in ids
     ]
@@ -219,7 +219,7 @@ def test_what_the_channels_held_is_read_without_what_tasks_have_left(
 
         assert channels is not None
         assert saved.checkpoint == channels.checkpoint
-        assert ((), (), None) == (channels.writes, channels.ran, channels.left)
+        assert ((), (), None) == (channels.writes, channels.ran, channels.lazy_results)
     assert saved.writes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flowpregel._core.commands import callee_of
+from flowpregel._core.commands import call_target_of
 from flowpregel._core.effects import Call, Submit, Wait, Wakeup
 from flowpregel._core.program import Program, compile_program
 from flowpregel._core.records import TASKS, Arguments, Node, Outcome, Task
@@ -18,7 +18,7 @@ def node(name: str, call: Callable[[Any], Any] = str, **fields: Any) -> Node:
     ``out``.
     """
     defaults: dict[str, Any] = {
-        "steps": (callee_of(call),),
+        "steps": (call_target_of(call),),
         "triggers": ("a",),
         "channels": "a",
         "writers": (lambda output, _: [("out", output)],),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel._core.barrier import Applied, Writes, apply, check_writes, plan
+from flowpregel._core.barrier import TaskOutput, Update, apply, check_writes, plan
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import StepContext
 from flowpregel._core.program import Program, State, new_state
@@ -30,21 +30,21 @@ PLACE = StepContext("checkpoint", "", 0, 10)
 
 def written(
     made: Program, version: int = 1, state: State | None = None, **writes: Any
-) -> tuple[State, Applied]:
+) -> tuple[State, Update]:
     """Return the state after input that writes *writes*, and what the barrier did."""
     state = state or new_state(made)
-    return state, apply(made, state, [Writes(list(writes.items()))], version)
+    return state, apply(made, state, [TaskOutput(list(writes.items()))], version)
 
 
-def due(made: Program, state: State, applied: Applied | None) -> list[str]:
+def due(made: Program, state: State, applied: Update | None) -> list[str]:
     """Return the names of the tasks that are due."""
     return [t.name for t in plan(made, state, applied and applied.updated, PLACE)]
 
 
-def ran(made: Program, state: State, name: str, version: int, *writes: Any) -> Applied:
+def ran(made: Program, state: State, name: str, version: int, *writes: Any) -> Update:
     """Apply what a task of node *name* wrote."""
     return apply(
-        made, state, [Writes(writes, name, made.nodes[name].triggers)], version
+        made, state, [TaskOutput(writes, name, made.nodes[name].triggers)], version
     )
 
 
@@ -170,7 +170,10 @@ def test_channels_that_hold_one_write_are_updated_together_with_the_others() -> 
         total=BinaryOperatorAggregate(int, operator.add),
     )
     state = new_state(made)
-    writes = [Writes([("a", 1), ("total", 2)]), Writes([("total", 3), ("b", 4)])]
+    writes = [
+        TaskOutput([("a", 1), ("total", 2)]),
+        TaskOutput([("total", 3), ("b", 4)]),
+    ]
 
     applied = apply(made, state, writes, 7)
 
@@ -188,7 +191,7 @@ def test_two_writes_to_a_channel_that_takes_one_are_refused_with_their_authors()
     None
 ):
     made = program(node("n", triggers=("b",)), a=LastValue(int), b=LastValue(int))
-    writes = [Writes([("a", 1), ("b", 1)], "n"), Writes([("a", 2)], "m")]
+    writes = [TaskOutput([("a", 1), ("b", 1)], "n"), TaskOutput([("a", 2)], "m")]
 
     with pytest.raises(InvalidUpdateError, match="'a' can receive only one") as raised:
         apply(made, new_state(made), writes, 1)

@@ -12,8 +12,8 @@ from typing import Any, Optional
 import pytest
 
 from flowpregel._core.barrier import PUSHED
-from flowpregel._core.commands import Command, Send, callee_of
-from flowpregel._core.copies import StandIn, keepable, own_copy
+from flowpregel._core.commands import Command, Send, call_target_of
+from flowpregel._core.copies import Placeholder, as_storable, private_copy
 from flowpregel._core.ids import next_version
 from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
 from flowpregel._core.start import command_writes, update_writes
@@ -149,7 +149,7 @@ def test_an_error_that_can_be_kept_is_kept_itself() -> None:
     """Not a copy: whoever caught it may compare."""
     error = OSError("x")
 
-    assert error is keepable(error)
+    assert error is as_storable(error)
 
 
 def test_an_error_that_cannot_be_kept_leaves_its_name_text_and_notes() -> None:
@@ -157,7 +157,7 @@ def test_an_error_that_cannot_be_kept_leaves_its_name_text_and_notes() -> None:
     error = Locked(why="closed")
     error.add_note("on Sunday")
 
-    kept = keepable(error)
+    kept = as_storable(error)
 
     assert isinstance(kept, RecordedError)
     assert ("Locked", "closed", ["on Sunday"]) == (
@@ -186,13 +186,13 @@ def test_what_is_filled_in_goes_by_name_and_annotation() -> None:
     """An annotation may be text, and optional; one that does not fit is the user's
     own.
     """
-    found = {item.name: item for item in callee_of(wants).injections}
+    found = {item.name: item for item in call_target_of(wants).injections}
 
     assert {"store", "writer", "runtime"} == found.keys()
     assert found["store"].optional
     assert (1, None) == (found["store"].index, found["writer"].index)
-    assert () == callee_of(rest).injections
-    assert () == callee_of(len).injections
+    assert () == call_target_of(rest).injections
+    assert () == call_target_of(len).injections
 
 
 def test_a_text_version_of_another_saver_counts_on() -> None:
@@ -218,11 +218,11 @@ def test_a_send_shows_its_timeout_only_if_it_has_one() -> None:
 def test_what_cannot_be_kept_is_its_own_copy() -> None:
     lock = threading.Lock()
 
-    assert lock is own_copy(lock)
+    assert lock is private_copy(lock)
 
 
 def test_a_stand_in_says_where_to_ask_and_stays_one_where_nobody_made_it() -> None:
-    here = StandIn("of another process", "StateGraph")
+    here = Placeholder("of another process", "StateGraph")
 
     with pytest.raises(
         ConfigurationError, match=r"\.get_state of <stand-in for a StateGraph"

@@ -26,7 +26,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from flowpregel._core.commands import callee_of
+from flowpregel._core.commands import call_target_of
 from flowpregel._core.effects import Call, Emitted, Ended, Event, StepContext
 from flowpregel._core.records import (
     RETURN,
@@ -74,7 +74,7 @@ def job_of(
     name = getattr(function, "__name__", "task")
     node = Node(
         name=name,
-        steps=(callee_of(function, takes_input=False),),
+        steps=(call_target_of(function, takes_input=False),),
         writers=(lambda output, _: [(RETURN, output)],),
         timeout=timeout,
         **of_node,

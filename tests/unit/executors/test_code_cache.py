@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel._core.commands import callee_of
+from flowpregel._core.commands import call_target_of
 from flowpregel._core.records import Node
 from flowpregel.executors.processes.code_cache import (
     KEPT_BYTES,
@@ -22,7 +22,7 @@ LARGE = 1 << 20
 
 
 def node_of(function: Any, name: str = "work") -> Node:
-    return Node(name=name, steps=(callee_of(function),))
+    return Node(name=name, steps=(call_target_of(function),))
 
 
 def closure(size: int, number: int = 0) -> Any:
