@@ -41,8 +41,12 @@ def report_breaches(*, with_lines: bool) -> None:
     for source in files:
         for rule, breaches in rules.breaches(source).items():
             lines[rule] += breaches
-    package = [file for file in files if file.name.startswith(PACKAGE.name + "/")]
+    package = rules.package_sources()
     lines["shared_function_name"] += rules.shared_function_names(package)
+    for room, tenths in rules.dense_rooms(package).items():
+        lines["dense_room"] += [
+            f"{room}: {rules.DENSITY + tenths / 10:.1f} tokens a code line"
+        ]
     for rule, breaches in sorted(lines.items(), key=lambda item: -len(item[1])):
         print(f"{len(breaches):5}  {rule}")
         for line in breaches if with_lines else ():

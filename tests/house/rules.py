@@ -29,8 +29,8 @@ TEST_LINES: Final = 60
 COMPLEXITY: Final = 12
 FIELDS: Final = 12
 DENSITY: Final = 7.0
-SMALL_FILE: Final = 30
-"""Code lines up to which the density of a file is left to chance."""
+SMALL_ROOM: Final = 30
+"""Code lines up to which the density of a room is left to chance."""
 CLAUSE_WORDS: Final = frozenset(
     {
         *("Also", "And", "As", "By", "For", "How", "If", "In", "Its", "Of", "On"),
@@ -195,16 +195,6 @@ def long_function(source: Source) -> Iterator[str]:
             )
 
 
-def dense_file(source: Source) -> Iterator[str]:
-    """Yield a breach for each tenth of a token a code line over 7.0."""
-    lines = len(source.code_lines)
-    if lines <= SMALL_FILE:
-        return
-    density = len(source.code_tokens) / lines
-    for _ in range(round((density - DENSITY) * 10)):
-        yield f"{source.name}: {density:.1f} tokens a code line (limit {DENSITY})"
-
-
 def complex_function(source: Source) -> Iterator[str]:
     """Yield functions of a cognitive complexity over 12."""
     for function in source.functions:
@@ -267,7 +257,6 @@ def skipped_format(source: Source) -> Iterator[str]:
 RULES: Final[dict[str, Callable[[Source], Iterator[str]]]] = {
     "large_file": large_file,
     "long_function": long_function,
-    "dense_file": dense_file,
     "complex_function": complex_function,
     "large_record": large_record,
     "clause_docstring": clause_docstring,
@@ -297,6 +286,30 @@ def breaches(source: Source) -> dict[str, list[str]]:
     return {rule: lines for rule, lines in found.items() if lines}
 
 
+def dense_rooms(files: list[Source]) -> dict[str, int]:
+    """Return the rooms over 7.0 tokens a code line, and by how many tenths of a token.
+
+    A room is a folder of the package. Its files are counted together, so that a dense
+    table in one of them is no breach.
+    """
+    rooms: defaultdict[str, list[Source]] = defaultdict(list)
+    for source in files:
+        rooms[source.name.rpartition("/")[0] + "/"].append(source)
+    excess: dict[str, int] = {}
+    for room, members in rooms.items():
+        lines = sum(len(source.code_lines) for source in members)
+        tokens = sum(len(source.code_tokens) for source in members)
+        tenths = round((tokens / max(lines, 1) - DENSITY) * 10)
+        if lines > SMALL_ROOM and tenths > 0:
+            excess[room] = tenths
+    return excess
+
+
+def package_sources() -> list[Source]:
+    """Return every Python file of the package."""
+    return [file for file in sources() if file.name.startswith(PACKAGE.name + "/")]
+
+
 def shared_function_names(files: list[Source]) -> Iterator[str]:
     """Yield the module functions of the package whose name several files use."""
     owners: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -310,7 +323,10 @@ def shared_function_names(files: list[Source]) -> Iterator[str]:
 
 
 def known_breaches() -> dict[str, dict[str, int]]:
-    """Return how many breaches of each rule a file may still have, by file."""
+    """Return how many breaches of each rule a file or room may still have.
+
+    The name of a room ends with a slash.
+    """
     return tomllib.loads(BROKEN.read_text(encoding="utf-8"))
 
 
@@ -335,5 +351,10 @@ def shrink() -> Counter[str]:
             if count:
                 remaining.setdefault(source.name, {})[rule] = count
                 total[rule] += count
+    for room, tenths in dense_rooms(package_sources()).items():
+        count = min(tenths, known.get(room, {}).get("dense_room", 0))
+        if count:
+            remaining[room] = {"dense_room": count}
+            total["dense_room"] += count
     write_breaches(remaining)
     return total

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.house.measure import PACKAGE
 from tests.house.rules import (
     FILE_LINES,
     RULES,
     Source,
     breaches,
+    dense_rooms,
     known_breaches,
+    package_sources,
     shared_function_names,
     sources,
 )
@@ -37,15 +38,46 @@ def test_no_file_breaks_more_rules_than_the_list_allows() -> None:
 
 
 def test_the_list_of_breaches_names_no_file_that_is_gone() -> None:
-    """A file that was moved or removed is no longer listed."""
-    assert set() == set(known_breaches()) - {source.name for source in sources()}
+    """A file that was moved or removed is no longer listed, nor is an empty room."""
+    names = {source.name for source in sources()}
+    rooms = {name.rpartition("/")[0] + "/" for name in names}
+
+    assert set() == set(known_breaches()) - names - rooms
+
+
+def test_no_room_is_denser_than_the_list_allows() -> None:
+    """A folder of the package has at most 7.0 tokens a code line, but for those that
+    the list names.
+    """
+    known = known_breaches()
+
+    excess = {
+        room: tenths
+        for room, tenths in dense_rooms(package_sources()).items()
+        if tenths > known.get(room, {}).get("dense_room", 0)
+    }
+
+    assert {} == excess
+
+
+@pytest.mark.parametrize(
+    ("text", "excess"),
+    [
+        ("x = 1\n" * 40, {}),
+        ("x = (1, 2, 3)\n" * 40, {"flowpregel/room/": 20}),
+        ("x = (1, 2, 3)\n" * 20, {}),
+    ],
+)
+def test_a_room_is_dense_over_seven_tokens_a_code_line(
+    text: str, excess: dict[str, int]
+) -> None:
+    """The measure itself; a room of a few lines is left to chance."""
+    assert excess == dense_rooms([Source("flowpregel/room/m.py", text)])
 
 
 def test_module_functions_have_one_owner_each() -> None:
     """No more function names than before are used by several files of the package."""
-    package = [file for file in sources() if file.name.startswith(PACKAGE.name + "/")]
-
-    names = list(shared_function_names(package))
+    names = list(shared_function_names(package_sources()))
 
     assert len(names) <= SHARED_FUNCTION_NAMES, names
 
@@ -58,9 +90,6 @@ def test_module_functions_have_one_owner_each() -> None:
         ("long_function", "def f():\n" + "    pass\n" * 39, 0),
         ("long_function", "async def f():\n" + "    pass\n" * 40, 1),
         ("long_function", 'def f():\n    """A.\n\n    B."""\n' + "    pass\n" * 39, 0),
-        ("dense_file", "x = 1\n" * 40, 0),
-        ("dense_file", "x = (1, 2, 3)\n" * 40, 20),
-        ("dense_file", "x = (1, 2, 3)\n" * 20, 0),
         ("complex_function", "def f():\n" + "    if a: pass\n" * 12, 0),
         ("complex_function", "def f():\n" + "    if a: pass\n" * 13, 1),
         ("complex_function", "def f():\n" + "    x = a if b else c\n" * 13, 1),
