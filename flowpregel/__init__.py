@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from flowpregel.executors.shared import Shared, shared
     from flowpregel.func import File, asleep, entrypoint, shell, signal, sleep, task
     from flowpregel.func.decorator import map as map
-    from flowpregel.func.joblib_backend import joblib_backend as joblib_backend
     from flowpregel.graph import END, START, CompiledStateGraph, StateGraph
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
     from flowpregel.pregel import NodeBuilder, Pregel
@@ -58,8 +57,7 @@ __all__ = [
     "task",
 ]
 
-# Left out are `map`, since `from flowpregel import *` would hide Python's own, and
-# `joblib_backend`, which needs an extra.
+# Left out is `map`, since `from flowpregel import *` would hide Python's own.
 
 # Imported when first asked for (PEP 562): a program pays for what it uses.
 _HOMES = {
@@ -71,7 +69,6 @@ _HOMES = {
     "context": ("interrupt", "report_progress"),
     "executors.shared": ("Shared", "shared"),
     "func": ("File", "asleep", "entrypoint", "shell", "signal", "sleep", "task"),
-    "func.joblib_backend": ("joblib_backend",),
     "func.decorator": ("map",),
     "graph": ("END", "START", "CompiledStateGraph", "StateGraph"),
     "policies": ("CachePolicy", "RetryPolicy", "TimeoutPolicy"),

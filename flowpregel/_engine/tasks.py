@@ -319,7 +319,7 @@ class TaskStarter:
                 return executors.default_pool()
         check_executor(wanted)
         if _is_address(wanted):
-            from flowpregel.integrations import executor_at  # noqa: PLC0415 - an extra's
+            from flowpregel.plugins.cluster import executor_at  # noqa: PLC0415 - an extra's
 
             return executor_at(wanted)
         return self._once(wanted, lambda: executors.FuturesExecutor(wanted))

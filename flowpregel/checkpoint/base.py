@@ -2,9 +2,9 @@
 
 A saver is given `Batch` records and gives back `Saved` ones, both of
 `flowpregel._core.records`; the methods that LangGraph's programs call come on top. A
-LangGraph checkpointer becomes a saver by `flowpregel.integrations.langgraph.as_saver`,
+LangGraph checkpointer becomes a saver by `flowpregel.plugins.langgraph.as_saver`,
 and a saver a LangGraph checkpointer by
-`flowpregel.integrations.langgraph.SaverAdapter`.
+`flowpregel.plugins.langgraph.SaverAdapter`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from flowpregel._inspection.preview import FULL, to_json
-from flowpregel.cli import calls, looking, maintenance, page, running
+from flowpregel.cli import calls, looking, maintenance, running
 from flowpregel.cli.console import (
     Code,
     exit_code_of,
@@ -18,6 +18,7 @@ from flowpregel.cli.console import (
     print_json,
 )
 from flowpregel.errors import FlowPregelError
+from flowpregel.plugins.page import commands as page
 
 _MODULES = (running, calls, looking, page, maintenance)
 """The modules with commands, in the order of the help."""

@@ -24,7 +24,7 @@ from flowpregel.errors import ConfigurationError, StoreError
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
     from flowpregel.checkpoint.lmdb import LMDBSaver
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
     from flowpregel.pregel.pregel import Pregel
 
 KEY_FILE = "FLOWPREGEL_ENCRYPTION_KEY_FILE"
@@ -262,7 +262,7 @@ def open_saver(
         trust=has_flag("--trust") or None,
     )
     if is_url(path):
-        from flowpregel.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
+        from flowpregel.plugins.postgres import PostgresSaver  # noqa: PLC0415
 
         return PostgresSaver(path, options=options, **keywords)
     return LMDBSaver(path, options=options, lock=lock, **keywords)

@@ -605,7 +605,7 @@ class RunHandle(Generic[R]):
         """Return the run's page as it stands now, for a notebook; None: no store keeps
         the run.
         """
-        from flowpregel.ui.pages import notebook_report  # noqa: PLC0415 - seldom needed
+        from flowpregel.plugins.page.pages import notebook_report  # noqa: PLC0415 - seldom needed
 
         return notebook_report(self._run.graph.saver, self.id)
 

@@ -37,14 +37,14 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
     if isinstance(value, BaseCheckpointSaver) and not is_overridden(value):
         return value
     if is_url(value):
-        from flowpregel.checkpoint.postgres import PostgresSaver  # noqa: PLC0415 - an extra
+        from flowpregel.plugins.postgres import PostgresSaver  # noqa: PLC0415 - an extra
 
         return PostgresSaver(value)
     if isinstance(value, str | os.PathLike):
         from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - imports lmdb
 
         return LMDBSaver(value)
-    from flowpregel.integrations.langgraph.foreign import as_saver  # noqa: PLC0415 - seldom needed
+    from flowpregel.plugins.langgraph.foreign import as_saver  # noqa: PLC0415 - seldom needed
 
     return as_saver(value)
 
@@ -68,7 +68,7 @@ def cache_at(
 ) -> RecordCache:
     """Open the cache in a folder, or in a database."""
     if isinstance(place, str) and is_url(place):
-        from flowpregel.cache.postgres import PostgresCache  # noqa: PLC0415 - an extra
+        from flowpregel.plugins.postgres import PostgresCache  # noqa: PLC0415 - an extra
 
         return PostgresCache(place, options=options)
     from flowpregel.cache.lmdb import LMDBCache  # noqa: PLC0415 - imports lmdb

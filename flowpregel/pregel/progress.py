@@ -126,7 +126,7 @@ def message_stream(metadata: Mapping[str, Any]) -> Any:
     Raises:
         ImportError: LangChain is not installed.
     """
-    return import_module("flowpregel.integrations.langchain.messages").MessageStream(
+    return import_module("flowpregel.plugins.langchain.messages").MessageStream(
         metadata
     )
 

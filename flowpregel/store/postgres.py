@@ -1,31 +1,5 @@
-"""A long-term store in PostgreSQL, with the records of `flowpregel.store.memory`."""
+"""LangGraph's import path of the store that `flowpregel.plugins.postgres` defines."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from flowpregel._lmdb.options import StoreOptions
-from flowpregel._postgres.database import Database
-from flowpregel.store.memory import ItemStore
+from flowpregel.plugins.postgres import PostgresStore
 
 __all__ = ["PostgresStore"]
-
-
-class PostgresStore(ItemStore):
-    """A store in a PostgreSQL database, for any number of processes and machines.
-
-    Args:
-        path: The URL of the database; a `PostgresSaver` may use the same.
-        index: The index for queries by meaning (``embed``, ``dims``, ``fields``);
-            without it a query ranks by shared words.
-        ttl: The time to live of items that are put without one.
-        clock: A function that returns wall-clock seconds.
-        options: Options for opening the store.
-
-    Raises:
-        ConfigurationError: The URL is invalid, or the extra ``postgres`` is not
-            installed.
-    """
-
-    def _open(self, path: Any, options: StoreOptions | None) -> Database:
-        return Database(path, options=options)

@@ -67,7 +67,7 @@ def calls_of(kind: str) -> tuple[Callable[..., Any], list[tuple[Any, ...]]]:
 @contextlib.contextmanager
 def by_dask(function: Any, calls: list[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the work as Dask's guide has it done, and what makes our executor there."""
-    from flowpregel.integrations.dask import DaskExecutor
+    from flowpregel.plugins.cluster.dask import DaskExecutor
     from tests.benchmarks.peers.dask import client
 
     with client() as found:
@@ -90,7 +90,7 @@ def by_ray(function: Any, calls: list[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the work as Ray's guide has it done, and what makes our executor there."""
     import ray
 
-    from flowpregel.integrations.ray import RayExecutor
+    from flowpregel.plugins.cluster.ray import RayExecutor
     from tests.benchmarks.peers.ray import cluster
 
     with cluster():

@@ -30,7 +30,7 @@ SPARE = 2.0
 """Seconds after which a run goes on whose lease is out."""
 PROGRAM = """
 import os, pathlib, time
-from flowpregel.checkpoint.postgres import PostgresSaver
+from flowpregel.plugins.postgres import PostgresSaver
 from flowpregel.func import entrypoint, task
 
 @task
@@ -92,7 +92,7 @@ def main() -> int:
 @contextlib.contextmanager
 def ours(url: str, count: int) -> Iterator[Callable[[], float]]:
     """Yield a cycle of *count* supersteps of ours; it returns the seconds of one."""
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
     from tests.benchmarks.peers import ours
 
     with PostgresSaver(url) as saver:

@@ -80,7 +80,7 @@ class DaskCluster:
 
     def executor(self) -> Any:
         """Return our executor on it."""
-        from flowpregel.integrations.dask import DaskExecutor
+        from flowpregel.plugins.cluster.dask import DaskExecutor
 
         return DaskExecutor(self.client, timeout=20.0)
 

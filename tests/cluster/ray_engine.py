@@ -86,7 +86,7 @@ class RayCluster:
 
     def executor(self) -> Any:
         """Return our executor on it."""
-        from flowpregel.integrations.ray import RayExecutor
+        from flowpregel.plugins.cluster.ray import RayExecutor
 
         return RayExecutor(timeout=20.0)
 

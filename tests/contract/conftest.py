@@ -4,7 +4,7 @@ import pytest
 
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.integrations.langgraph import SaverAdapter
+from flowpregel.plugins.langgraph import SaverAdapter
 
 
 @pytest.fixture(params=["memory", "lmdb"])

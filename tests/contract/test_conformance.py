@@ -9,7 +9,7 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import Capability
 
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.integrations.langgraph.saver import SaverAdapter
+from flowpregel.plugins.langgraph.saver import SaverAdapter
 
 
 @pytest.fixture(scope="module")

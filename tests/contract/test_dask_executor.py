@@ -27,7 +27,7 @@ def client() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def executor(client: Any) -> Iterator[Any]:
     """Our executor on it."""
-    from flowpregel.integrations.dask import DaskExecutor
+    from flowpregel.plugins.cluster.dask import DaskExecutor
 
     with DaskExecutor(client) as executor:
         yield executor
@@ -36,7 +36,7 @@ def executor(client: Any) -> Iterator[Any]:
 @pytest.fixture
 def spare(client: Any) -> Any:
     """Return an executor to close."""
-    from flowpregel.integrations.dask import DaskExecutor
+    from flowpregel.plugins.cluster.dask import DaskExecutor
 
     return DaskExecutor(client)
 

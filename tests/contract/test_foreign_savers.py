@@ -17,7 +17,7 @@ from flowpregel.checkpoint.langgraph_methods import langgraph_config
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
-from flowpregel.integrations.langgraph import ForeignSaver, as_saver
+from flowpregel.plugins.langgraph import ForeignSaver, as_saver
 from flowpregel.testing.saver_hooks import Timeline, ids, nth_id, nth_task_id, writes
 from flowpregel.types import interrupt
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel.integrations import executor_at
+from flowpregel.plugins.cluster import executor_at
 from tests.contract.executor_contract import ExecutorContract
 
 ADDRESS = os.environ.get("FLOWPREGEL_TEST_CLUSTER", "")
@@ -33,10 +33,10 @@ def spare() -> Any:
     """Return a second executor, to close."""
     kind, _, place = ADDRESS.partition("://")
     if kind == "dask":
-        from flowpregel.integrations.dask import DaskExecutor
+        from flowpregel.plugins.cluster.dask import DaskExecutor
 
         return DaskExecutor.connect(place)
-    from flowpregel.integrations.ray import RayExecutor
+    from flowpregel.plugins.cluster.ray import RayExecutor
 
     return RayExecutor.connect(place)
 

@@ -6,7 +6,7 @@ import pytest
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import Capability
 
-from flowpregel.integrations.langgraph import LMDBSaver
+from flowpregel.plugins.langgraph import LMDBSaver
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ class TestPostgresSaver(SaverContract, ForgettingRules, LeaseRules):
         self.url = postgres_url
 
     def make_saver(self, folder):
-        from flowpregel.checkpoint.postgres import PostgresSaver
+        from flowpregel.plugins.postgres import PostgresSaver
 
         return PostgresSaver(self.url)
 

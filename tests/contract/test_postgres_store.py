@@ -15,7 +15,7 @@ class TestPostgresStore(StoreContract, TimeRules, QueryRules):
         self.url = postgres_url
 
     def make_store(self, folder, **options):
-        from flowpregel.store.postgres import PostgresStore
+        from flowpregel.plugins.postgres import PostgresStore
 
         return PostgresStore(self.url, **options)
 
@@ -30,13 +30,13 @@ class TestPostgresCache(CacheContract):
         self.url = postgres_url
 
     def make_cache(self, folder, **options):
-        from flowpregel.cache.postgres import PostgresCache
+        from flowpregel.plugins.postgres import PostgresCache
 
         return PostgresCache(self.url, **options)
 
 
 def test_only_one_process_computes_what_it_has_claimed(postgres_url):
-    from flowpregel.cache.postgres import PostgresCache
+    from flowpregel.plugins.postgres import PostgresCache
 
     key = ("f",), "a"
     with PostgresCache(postgres_url) as here, PostgresCache(postgres_url) as there:

@@ -29,7 +29,7 @@ def cluster() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def executor(cluster: Any) -> Iterator[Any]:
     """Our executor on it."""
-    from flowpregel.integrations.ray import RayExecutor
+    from flowpregel.plugins.cluster.ray import RayExecutor
 
     with RayExecutor() as executor:
         yield executor
@@ -38,7 +38,7 @@ def executor(cluster: Any) -> Iterator[Any]:
 @pytest.fixture
 def spare(cluster: Any) -> Any:
     """Return an executor to close."""
-    from flowpregel.integrations.ray import RayExecutor
+    from flowpregel.plugins.cluster.ray import RayExecutor
 
     return RayExecutor()
 

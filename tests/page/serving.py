@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
-from flowpregel.ui.app import ACTION_PATHS, Actions, server_of
-from flowpregel.ui.guard import RequestGuard
-from flowpregel.ui.pages import Pages
+from flowpregel.plugins.page.app import ACTION_PATHS, Actions, server_of
+from flowpregel.plugins.page.guard import RequestGuard
+from flowpregel.plugins.page.pages import Pages
 
 
 class Answer(NamedTuple):

@@ -17,7 +17,7 @@ import pytest
 
 from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
-from flowpregel.ui.pages import notebook_report, run_report
+from flowpregel.plugins.page.pages import notebook_report, run_report
 from tests.page.browser import CHROMIUM, PICTURES, Tab, browser, keep_picture, open_run
 from tests.page.serving import Served, served
 from tests.page.stores import HOSTILE, census, hostile_store, long_store, plain_store

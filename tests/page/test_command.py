@@ -89,7 +89,7 @@ def test_without_the_extra_the_command_names_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for module in [*sys.modules]:
-        if module.startswith(("flowpregel.ui", f"{name}.")):
+        if module.startswith(("flowpregel.plugins.page", f"{name}.")):
             monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr(sys, "argv", ["flowpregel", "ui", store])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowpregel import LMDBSaver
-from flowpregel.ui.guard import HEADERS
+from flowpregel.plugins.page.guard import HEADERS
 from tests.page.serving import Served, served
 
 START = "/api/actions/cancel"
@@ -260,7 +260,7 @@ def test_a_guard_that_listens_for_others_knows_their_names(store: str) -> None:
 
 
 def test_no_file_of_the_page_asks_for_anything_elsewhere_or_reads_markup() -> None:
-    static = Path(__file__).parents[2] / "flowpregel" / "ui" / "static"
+    static = Path(__file__).parents[2] / "flowpregel" / "plugins" / "page" / "static"
     for file in static.iterdir():
         text = file.read_text(encoding="utf-8").replace(
             "http://www.w3.org/2000/svg", ""

@@ -82,7 +82,7 @@ def swapped(block: str) -> str:
     says.
     """
     block = re.sub(
-        r"\blanggraph\.prebuilt(\.\w+)?\b", "flowpregel.integrations.langchain", block
+        r"\blanggraph\.prebuilt(\.\w+)?\b", "flowpregel.plugins.langchain", block
     )
     return re.sub(r"\blanggraph\b(?=[.\s])", "flowpregel", block)
 
@@ -116,7 +116,7 @@ def run_page(engine: str, blocks: list[str]) -> list[list[str]]:
     if engine == "flowpregel":
         import flowpregel.graph
         import flowpregel.graph.message
-        from flowpregel.integrations import langchain
+        from flowpregel.plugins import langchain
 
         for module in (flowpregel.graph, flowpregel.graph.message):
             for name in ("MessagesState", "add_messages"):

@@ -60,7 +60,7 @@ def flowpregel(executor: str = "inline", path: str | None = None) -> ChatSide:
     import flowpregel.types
     from flowpregel.checkpoint.lmdb import LMDBSaver
     from flowpregel.checkpoint.memory import InMemorySaver
-    from flowpregel.integrations import langchain
+    from flowpregel.plugins import langchain
     from flowpregel.store.memory import InMemoryStore
 
     return ChatSide(

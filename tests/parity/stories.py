@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver as OurSaver
-from flowpregel.integrations.langgraph import SaverAdapter
+from flowpregel.plugins.langgraph import SaverAdapter
 from tests.parity.plans import KEYS, Action, Plan
 from tests.parity.sides import Side, build
 

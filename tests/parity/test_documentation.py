@@ -57,7 +57,7 @@ def test_imports_are_swapped_as_the_guide_says() -> None:
         "from langgraph.types import Send"
     )
     theirs = "from langgraph.prebuilt.chat_agent_executor import AgentState"
-    assert "from flowpregel.integrations.langchain import AgentState" == swapped(theirs)
+    assert "from flowpregel.plugins.langchain import AgentState" == swapped(theirs)
 
 
 def test_what_changes_from_run_to_run_is_left_out() -> None:

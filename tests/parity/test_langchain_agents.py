@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.integrations.langchain import create_react_agent
+from flowpregel.plugins.langchain import create_react_agent
 from tests.parity.chat_agents import (
     HELLO,
     agents,

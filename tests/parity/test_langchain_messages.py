@@ -21,7 +21,7 @@ from langchain_core.runnables import RunnableLambda
 
 from flowpregel.graph import START, StateGraph
 from flowpregel.graph import add_messages as plain_add_messages
-from flowpregel.integrations.langchain import MessagesState, add_messages
+from flowpregel.plugins.langchain import MessagesState, add_messages
 from tests.parity.langchain import outcome, shown
 
 OLD = [HumanMessage("hi", id="1"), AIMessage("hello", id="2")]
@@ -109,7 +109,7 @@ def test_without_langchain_the_import_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The extra's name is in the error."""
-    name = "flowpregel.integrations.langchain"
+    name = "flowpregel.plugins.langchain"
     monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "langchain_core.messages.tool", None)
 

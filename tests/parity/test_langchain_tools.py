@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
-from flowpregel.integrations import langchain
+from flowpregel.plugins import langchain
 from tests.parity.chat_tools import OddError, fail, tools_of
 from tests.parity.langchain import (
     ChatSide,

@@ -16,14 +16,14 @@ class PostgresMachine(SaverMachine):
     server = None
 
     def make_saver(self):
-        from flowpregel.checkpoint.postgres import PostgresSaver
+        from flowpregel.plugins.postgres import PostgresSaver
 
         self.server.execute("DROP SCHEMA IF EXISTS flowpregel CASCADE")
         return PostgresSaver(self.server.url)
 
     def reopen(self, saver):
         """Return the store, opened anew."""
-        from flowpregel.checkpoint.postgres import PostgresSaver
+        from flowpregel.plugins.postgres import PostgresSaver
 
         saver.close()
         return PostgresSaver(self.server.url)

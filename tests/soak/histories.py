@@ -62,8 +62,7 @@ class HistoryClient:
         with ExitStack() as closing:
             if self._location.startswith("postgresql:"):
                 options = StoreOptions(lock_timeout=self._luck.choice(_PATIENCE))
-                from flowpregel.checkpoint.postgres import PostgresSaver
-                from flowpregel.store.postgres import PostgresStore
+                from flowpregel.plugins.postgres import PostgresSaver, PostgresStore
 
                 store: Any = PostgresStore(self._location, options=options)
                 saver: Any = PostgresSaver(self._location, options=options)

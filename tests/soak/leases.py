@@ -129,7 +129,7 @@ class Claimant:
 def opened(location: str) -> Any:
     """Return the saver at *location*."""
     if location.startswith("postgresql:"):
-        from flowpregel.checkpoint.postgres import PostgresSaver
+        from flowpregel.plugins.postgres import PostgresSaver
 
         return PostgresSaver(location, lease_ttl=TTL)
     from flowpregel.checkpoint.lmdb import LMDBSaver

@@ -46,7 +46,7 @@ def test_without_the_table_of_what_has_landed_it_finds_violations(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What the guard is worth: each commit whose answer is lost is repeated."""
-    from flowpregel._postgres.once import LandingSlot, TryOutcome
+    from flowpregel.plugins.postgres.once import LandingSlot, TryOutcome
 
     def forgets(slot: LandingSlot, _: Any) -> TryOutcome:
         slot.refused()

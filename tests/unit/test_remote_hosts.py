@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from flowpregel.executors.processes.assign import InFlight, NodeCode, TaskQueue
-from flowpregel.integrations.remote_hosts import RemoteBatch, RemoteHost, RemoteHosts
+from flowpregel.plugins.cluster.remote_hosts import RemoteBatch, RemoteHost, RemoteHosts
 from tests.runs.pooling import job_of
 
 

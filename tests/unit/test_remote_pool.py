@@ -9,9 +9,9 @@ from typing import Any
 
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.processes import serialization
-from flowpregel.integrations.engine import EngineExecutor, RemotePool
-from flowpregel.integrations.machine import RemotePoolHost
-from flowpregel.integrations.remote_hosts import Buffers
+from flowpregel.plugins.cluster.engine import EngineExecutor, RemotePool
+from flowpregel.plugins.cluster.machine import RemotePoolHost
+from flowpregel.plugins.cluster.remote_hosts import Buffers
 
 
 class RecordedPool(RemotePool):

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import flowpregel
 from flowpregel.errors import RunNotice
+from flowpregel.plugins.joblib import joblib_backend
 from tests.runs.notes import Notes
 from tests.runs.stores import ROOT
 
@@ -46,11 +46,11 @@ def test_calls_that_have_ended_are_not_made_again(
     tmp_path: Path, batch_size: Any
 ) -> None:
     """Not in a block that goes on with what is finished, and asks for more."""
-    with flowpregel.joblib_backend(store=tmp_path / "store", id="a"):
+    with joblib_backend(store=tmp_path / "store", id="a"):
         first = squares(range(4), batch_size=batch_size)
     with (
         pytest.warns(RunNotice, match="run anew"),
-        flowpregel.joblib_backend(tmp_path / "store", "a"),
+        joblib_backend(tmp_path / "store", "a"),
     ):
         second = squares(range(6), batch_size=batch_size)
 
@@ -64,7 +64,7 @@ def test_what_failed_is_tried_again_and_what_ended_is_not(tmp_path: Path) -> Non
     for _ in range(2):
         with (
             pytest.raises(LookupError, match="seven"),
-            flowpregel.joblib_backend(tmp_path / "store", "a"),
+            joblib_backend(tmp_path / "store", "a"),
         ):
             squares(range(5, 8), pre_dispatch=1)
 
@@ -82,9 +82,9 @@ def test_a_block_that_is_left_can_be_gone_on_with(
     tmp_path: Path, left_by: type[BaseException]
 ) -> None:
     """Also by Ctrl-C, or where the program ends in it."""
-    with pytest.raises(left_by), flowpregel.joblib_backend(tmp_path / "store", "a"):
+    with pytest.raises(left_by), joblib_backend(tmp_path / "store", "a"):
         squares_until(left_by)
-    with flowpregel.joblib_backend(tmp_path / "store", "a"):
+    with joblib_backend(tmp_path / "store", "a"):
         found = squares(range(5))
 
     assert [0, 1, 4, 9, 16] == found
@@ -93,7 +93,7 @@ def test_a_block_that_is_left_can_be_gone_on_with(
 
 def test_results_come_while_others_run(tmp_path: Path) -> None:
     """A generator of them works as well."""
-    with flowpregel.joblib_backend(store=tmp_path / "store", id="a"):
+    with joblib_backend(store=tmp_path / "store", id="a"):
         found = squares(range(5), return_as="generator")
         unordered = squares(range(8, 13), return_as="generator_unordered")
 
@@ -118,7 +118,7 @@ def run(program: str, folder: Path, **environment: str) -> tuple[int, str]:
 PROGRAM = """
 import os
 from joblib import Parallel, delayed
-from flowpregel import joblib_backend
+from flowpregel.plugins.joblib import joblib_backend
 
 
 def square(n):
@@ -157,7 +157,7 @@ import os
 from sklearn.datasets import make_classification
 from sklearn.model_selection import GridSearchCV
 from sklearn.tree import DecisionTreeClassifier
-from flowpregel import joblib_backend
+from flowpregel.plugins.joblib import joblib_backend
 
 
 class Noted(DecisionTreeClassifier):

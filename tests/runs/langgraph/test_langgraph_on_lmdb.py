@@ -7,7 +7,7 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
-from flowpregel.integrations.langgraph import LMDBSaver
+from flowpregel.plugins.langgraph import LMDBSaver
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 

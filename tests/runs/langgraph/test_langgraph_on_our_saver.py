@@ -10,7 +10,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.integrations.langgraph.saver import SaverAdapter
+from flowpregel.plugins.langgraph.saver import SaverAdapter
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 

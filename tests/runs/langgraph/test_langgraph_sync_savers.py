@@ -142,7 +142,7 @@ def test_what_a_send_is_kept_as_is_loaded_with_the_saver() -> None:
     program = (
         "import sys\n"
         "from langgraph.checkpoint.memory import InMemorySaver\n"
-        "from flowpregel.integrations.langgraph.foreign import as_saver\n"
+        "from flowpregel.plugins.langgraph.foreign import as_saver\n"
         "as_saver(InMemorySaver())\n"
         "assert 'langgraph.types' in sys.modules\n"
     )

@@ -22,7 +22,7 @@ from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.checkpoint.work import status_of
-from flowpregel.integrations.langgraph import SaverAdapter
+from flowpregel.plugins.langgraph import SaverAdapter
 from tests.runs.recovery.test_between_supersteps import ROOT, printed
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
@@ -145,7 +145,7 @@ def test_a_node_that_has_run_before_is_due_again_by_what_it_has_seen() -> None:
 PROGRAM = f"""
 import sys
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.integrations.langgraph import SaverAdapter
+from flowpregel.plugins.langgraph import SaverAdapter
 from {__name__} import THREAD, chain
 with LMDBSaver(sys.argv[1]) as saver:
     graph = chain().compile(checkpointer=SaverAdapter(saver))

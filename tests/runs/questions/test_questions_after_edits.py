@@ -265,7 +265,7 @@ def test_a_store_in_postgres_keeps_what_was_asked(
     place: Any, postgres_url: str
 ) -> None:
     """As the others do."""
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     with closing(PostgresSaver(postgres_url)) as saver:
         place(holiday, saver).invoke({}, thread_id="1")

@@ -331,7 +331,7 @@ def test_a_class_is_renamed_in_a_store_of_postgres(
     load: Load, tmp_path: Path, postgres_url: str
 ) -> None:
     """By the command, for whoever opens the store from then on, and back again."""
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     def run_there(flow: Any) -> Any:
         with PostgresSaver(postgres_url) as saver:

@@ -93,7 +93,7 @@ def proxy(
 @pytest.fixture
 def savers(proxy: CuttingProxy, postgres_url: str) -> Iterator[tuple[Any, Any]]:
     """A saver behind the proxy, and another that is not cut."""
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     with PostgresSaver(proxy.url) as ours, PostgresSaver(postgres_url) as theirs:
         yield ours, theirs
@@ -103,7 +103,7 @@ def test_an_item_that_another_has_put_since_is_not_overwritten(
     proxy: CuttingProxy, postgres_url: str, lost: LostAnswer
 ) -> None:
     """If ours has landed; if it has not, it is put now, after theirs."""
-    from flowpregel.store.postgres import PostgresStore
+    from flowpregel.plugins.postgres import PostgresStore
 
     with PostgresStore(proxy.url) as ours, PostgresStore(postgres_url) as theirs:
         ours.put(NAMESPACE, "k", {"n": 0})
@@ -119,7 +119,7 @@ def test_another_item_of_the_store_may_change_meanwhile(
     proxy: CuttingProxy, postgres_url: str, lost: LostAnswer
 ) -> None:
     """All items are one scope: a commit to any of them replaces its revision."""
-    from flowpregel.store.postgres import PostgresStore
+    from flowpregel.plugins.postgres import PostgresStore
 
     def change_others() -> None:
         theirs.put(NAMESPACE, "other", {"n": 1})
@@ -165,7 +165,7 @@ def test_a_signal_is_sent_once(savers: tuple[Any, Any], lost: LostAnswer) -> Non
 def test_a_cached_result_that_another_has_set_since_is_not_overwritten(
     proxy: CuttingProxy, postgres_url: str, lost: LostAnswer
 ) -> None:
-    from flowpregel.cache.postgres import PostgresCache
+    from flowpregel.plugins.postgres import PostgresCache
 
     key = (("f",), "1")
     with PostgresCache(proxy.url) as ours, PostgresCache(postgres_url) as theirs:
@@ -226,7 +226,7 @@ def test_a_request_to_stop_reaches_no_later_run(
 def test_a_command_that_only_looks_may_ask_a_run_to_stop(
     postgres_server: Server, postgres_url: str
 ) -> None:
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     with PostgresSaver(postgres_url) as saver, saver.lease("t"):
         Timeline(saver, "t").commit(1, {"a": 1})
@@ -242,7 +242,7 @@ def test_an_outcome_that_cannot_be_learned_is_reported(
     proxy: CuttingProxy, postgres_url: str, lost: LostAnswer
 ) -> None:
     """Whether it has landed or not: the error says that this is not known."""
-    from flowpregel.store.postgres import PostgresStore
+    from flowpregel.plugins.postgres import PostgresStore
 
     options = StoreOptions(lock_timeout=0.3)
     with PostgresStore(proxy.url, options=options) as ours:
@@ -266,9 +266,9 @@ def test_a_statement_that_arrives_after_all_is_refused(postgres_url: str) -> Non
     """Once its client has been told that it has not landed."""
     import psycopg
 
-    from flowpregel._postgres.database import connect_to_server
-    from flowpregel._postgres.once import LandingSlot
-    from flowpregel.store.postgres import PostgresStore
+    from flowpregel.plugins.postgres import PostgresStore
+    from flowpregel.plugins.postgres.database import connect_to_server
+    from flowpregel.plugins.postgres.once import LandingSlot
 
     slot = LandingSlot()
     late = "SELECT flowpregel.land(%s::bytea, %s::bigint, NULL)"
@@ -297,9 +297,9 @@ def test_a_client_in_doubt_for_very_long_is_not_answered(postgres_url: str) -> N
     """Its row may have been removed; that must not be taken for a commit that has not
     landed.
     """
-    from flowpregel._postgres.database import connect_to_server
-    from flowpregel._postgres.once import KEPT_FOR, LandingSlot
-    from flowpregel.store.postgres import PostgresStore
+    from flowpregel.plugins.postgres import PostgresStore
+    from flowpregel.plugins.postgres.database import connect_to_server
+    from flowpregel.plugins.postgres.once import KEPT_FOR, LandingSlot
 
     with (
         PostgresStore(postgres_url) as store,
@@ -322,7 +322,7 @@ def test_the_table_of_what_has_landed_stays_small(
     """A row for each write at a time, and those of processes that are gone are
     removed.
     """
-    from flowpregel.store.postgres import PostgresStore
+    from flowpregel.plugins.postgres import PostgresStore
 
     count = "SELECT count(*) FROM flowpregel.landed"
     for round_ in range(3):

@@ -18,11 +18,11 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel._core.records import Address, Saved
-from flowpregel.checkpoint.postgres import PostgresSaver
 from flowpregel.checkpoint.work import work_of
 from flowpregel.cli.app import app
 from flowpregel.errors import StoreError, StoreForeignError
 from flowpregel.func import entrypoint, task
+from flowpregel.plugins.postgres import PostgresSaver
 from tests.postgres_server import Server
 from tests.runs.cli_jobs import environment
 from tests.runs.watched import reading
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 _PATIENCE = 90
 PROGRAM = """
 import os, pathlib, time
-from flowpregel.checkpoint.postgres import PostgresSaver
+from flowpregel.plugins.postgres import PostgresSaver
 from flowpregel.func import entrypoint, task
 
 @task
@@ -68,7 +68,7 @@ def coordinator(folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
     """Start the program; give its process in the middle of its fourth call, the others
     kept.
     """
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     (folder / "job.py").write_text(PROGRAM)
     with subprocess.Popen(
@@ -103,7 +103,7 @@ def recover(folder: Path, url: str) -> dict[str, Any]:
     """Go on with what has died, as another machine would; return what the command
     told.
     """
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     with PostgresSaver(url) as saver:
         until(lambda: saver.abandoned() == [Address("a")])
@@ -247,7 +247,7 @@ def test_every_command_takes_the_url_of_a_database(
 def test_a_store_under_another_key_is_refused(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     with PostgresSaver(postgres_url) as saver:
         assert [] == [*saver.threads()]
@@ -264,7 +264,7 @@ def test_a_server_that_is_not_there_is_named_without_its_password(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("psycopg")
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     url = f"postgresql://me:secret@/runs?host={tmp_path}"
     with PostgresSaver(url) as saver, pytest.raises(StoreError) as caught:
@@ -277,7 +277,7 @@ def test_a_server_that_is_not_there_is_named_without_its_password(
 def test_a_record_that_was_changed_in_the_database_is_found(
     postgres_server: Server, postgres_url: str
 ) -> None:
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     @entrypoint(checkpointer=postgres_url, executor="threads")
     def job(n: int) -> int:

@@ -57,8 +57,7 @@ class Wire:
 @pytest.fixture
 def wired(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A saver whose statements are counted, and whose connections may be cut."""
-    from flowpregel._postgres import database
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver, database
 
     counts: list[str] = []
     cuts: list[str] = []
@@ -90,7 +89,7 @@ def test_a_superstep_is_one_statement(wired: Any) -> None:
 def test_what_another_process_has_written_is_not_overlooked(
     wired: Any, postgres_url: str
 ) -> None:
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     saver, _, _ = wired
     Timeline(saver, "t").commit(1, {"a": 1})
@@ -130,7 +129,7 @@ def test_a_superstep_that_was_cut_off_is_kept(wired: Any) -> None:
 
 
 def test_signals_of_many_senders_are_all_received(postgres_url: str) -> None:
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     def send(first: int) -> None:
         with PostgresSaver(postgres_url) as saver:
@@ -159,7 +158,7 @@ def test_a_lock_that_is_not_given_up_is_named(
     import psycopg
 
     from flowpregel._lmdb.options import StoreOptions
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     with (
         PostgresSaver(postgres_url, options=StoreOptions(lock_timeout=0.2)) as saver,
@@ -219,7 +218,7 @@ def _await_answer(url: str) -> None:
 
 
 def test_runs_go_through_a_pooler_in_transaction_mode(pooled_url: str) -> None:
-    from flowpregel.checkpoint.postgres import PostgresSaver
+    from flowpregel.plugins.postgres import PostgresSaver
 
     @task
     def square(n: int) -> int:

@@ -17,11 +17,11 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel._core.records import Address
-from flowpregel._postgres.database import Database
-from flowpregel._postgres.leases import LeaseTable, OwnLease
 from flowpregel.checkpoint.lmdb import StoreOptions
-from flowpregel.checkpoint.postgres import PostgresSaver
 from flowpregel.cli.app import app
+from flowpregel.plugins.postgres import PostgresSaver
+from flowpregel.plugins.postgres.database import Database
+from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease
 from tests.postgres_server import Server
 from tests.runs.watched import job, reading, until
 

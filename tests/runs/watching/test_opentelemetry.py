@@ -26,7 +26,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.config import get_trace_context
 from flowpregel.func import entrypoint, task
 from flowpregel.graph import START, StateGraph
-from flowpregel.integrations.opentelemetry import instrument, uninstrument
+from flowpregel.plugins.opentelemetry import instrument, uninstrument
 from flowpregel.policies import RetryPolicy
 from flowpregel.types import interrupt
 

@@ -424,7 +424,7 @@ def test_a_value_whose_hash_never_ends_keeps_nobody_waiting(tmp_path: Path) -> N
     code = (
         "import sys; from flowpregel import LMDBSaver\n"
         "from flowpregel._inspection.inert import InertCodec\n"
-        "from flowpregel.ui.pages import run_report\n"
+        "from flowpregel.plugins.page.pages import run_report\n"
         "saver = LMDBSaver(sys.argv[1], readonly=True, codec=InertCodec())\n"
         "print(len(run_report(saver, 't')))"
     )

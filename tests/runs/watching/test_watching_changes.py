@@ -21,7 +21,7 @@ from flowpregel._inspection.tasks import CallRow
 from flowpregel.checkpoint.layout import digest
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.output import CallOutput
-from flowpregel.ui.pages import Pages
+from flowpregel.plugins.page.pages import Pages
 from tests.runs.watched import reading, until
 
 

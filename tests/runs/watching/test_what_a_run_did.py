@@ -18,7 +18,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph import START, CompiledStateGraph, StateGraph
-from flowpregel.integrations.langgraph import SaverAdapter
+from flowpregel.plugins.langgraph import SaverAdapter
 from flowpregel.pregel.runs import TaskRecord
 from flowpregel.runtime import Runtime
 from flowpregel.types import CachePolicy, Command, RetryPolicy, Send, interrupt

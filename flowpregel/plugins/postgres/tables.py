@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from flowpregel._lmdb.records import Seal, Table, after
-from flowpregel._postgres.once import TABLE
-from flowpregel._postgres.transactions import CACHE, DELTAS, STORE, THREADS
 from flowpregel.errors import ValueEncodingError
+from flowpregel.plugins.postgres.once import TABLE
+from flowpregel.plugins.postgres.transactions import CACHE, DELTAS, STORE, THREADS
 
 KINDS = {
     b"meta": b"m",

@@ -17,7 +17,7 @@ from flowpregel.cli.console import note
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from flowpregel.ui.guard import RequestGuard
+    from flowpregel.plugins.page.guard import RequestGuard
 
 _PORT = click.IntRange(0, 65_535)
 
@@ -60,9 +60,9 @@ def ui_command(
     of this machine can connect, unless --host names another address. None of the runs'
     code is imported here; with --actions the buttons of the page start other commands.
     """
-    from flowpregel.ui import app as page  # noqa: PLC0415 - an extra
-    from flowpregel.ui.guard import LOOPBACK  # noqa: PLC0415 - an extra
-    from flowpregel.ui.pages import Pages  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.plugins.page import app as page  # noqa: PLC0415 - an extra
+    from flowpregel.plugins.page.guard import LOOPBACK  # noqa: PLC0415 - an extra
+    from flowpregel.plugins.page.pages import Pages  # noqa: PLC0415 - keeps --help fast
 
     with targets.open_to_read(store) as saver, closing(Pages(saver)) as pages:
         listener = _listener(host, port)
@@ -102,8 +102,8 @@ def _listener(host: str, port: int) -> socket.socket:
 
 def _guard(host: str, port: int, *, actions: bool) -> RequestGuard:
     """Return the guard of a server that listens on *host* and *port*."""
-    from flowpregel.ui.app import ACTION_PATHS  # noqa: PLC0415 - an extra
-    from flowpregel.ui.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
+    from flowpregel.plugins.page.app import ACTION_PATHS  # noqa: PLC0415 - an extra
+    from flowpregel.plugins.page.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
 
     hosts: tuple[str, ...] = LOOPBACK
     if host not in LOOPBACK:
@@ -129,7 +129,7 @@ def report_command(thread: str, output: str, store: str | None) -> None:
     The file needs no server and no network, and runs nothing of the user's. Only you
     may read it: it shows arguments and results.
     """
-    from flowpregel.ui.pages import run_report  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.plugins.page.pages import run_report  # noqa: PLC0415 - keeps --help fast
 
     with targets.open_to_read(store) as saver:
         page = run_report(saver, thread).encode()

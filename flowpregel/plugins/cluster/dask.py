@@ -10,8 +10,8 @@ from typing import Any
 from distributed import Client, WorkerPlugin, get_worker, secede
 from distributed.protocol import to_serialize
 
-from flowpregel.integrations.engine import EngineExecutor, RemotePool
-from flowpregel.integrations.machine import pool_host
+from flowpregel.plugins.cluster.engine import EngineExecutor, RemotePool
+from flowpregel.plugins.cluster.machine import pool_host
 
 
 class DaskExecutor(EngineExecutor):

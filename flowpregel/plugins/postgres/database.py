@@ -34,14 +34,6 @@ from flowpregel._lmdb.codec import Codec, ValueCodec
 from flowpregel._lmdb.options import Header, StoreOptions, seal_for
 from flowpregel._lmdb.records import HEADER, Seal, Table
 from flowpregel._lmdb.renames import RENAMED
-from flowpregel._postgres.once import FORGET, LandingSlot, once
-from flowpregel._postgres.tables import KINDS, MAKE, PostgresTable
-from flowpregel._postgres.transactions import (
-    ConflictError,
-    KnownScope,
-    Transaction,
-    WriteTransaction,
-)
 from flowpregel.errors import (
     CommitUnknownError,
     ConfigurationError,
@@ -49,6 +41,14 @@ from flowpregel.errors import (
     StoreError,
     StoreFullError,
     StoreReadOnlyError,
+)
+from flowpregel.plugins.postgres.once import FORGET, LandingSlot, once
+from flowpregel.plugins.postgres.tables import KINDS, MAKE, PostgresTable
+from flowpregel.plugins.postgres.transactions import (
+    ConflictError,
+    KnownScope,
+    Transaction,
+    WriteTransaction,
 )
 
 try:

@@ -26,12 +26,12 @@ from starlette.staticfiles import StaticFiles
 
 from flowpregel._text import printable
 from flowpregel.errors import ConfigurationError, FlowPregelError
-from flowpregel.ui.pages import STATIC, Json, Pages, json_text
+from flowpregel.plugins.page.pages import STATIC, Json, Pages, json_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from flowpregel.ui.guard import RequestGuard
+    from flowpregel.plugins.page.guard import RequestGuard
 
 
 Words: TypeAlias = list[str]

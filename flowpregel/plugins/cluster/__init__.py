@@ -1,4 +1,4 @@
-"""Integrations: executors on clusters, foreign savers, agents and tracing."""
+"""Executors on the clusters of Dask and Ray."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def executor_at(address: str) -> Executor:
 def _connect_to(address: str) -> Executor:
     kind, _, location = address.partition("://")
     try:
-        module = import_module(f"flowpregel.integrations.{kind}")
+        module = import_module(f"flowpregel.plugins.cluster.{kind}")
         executor: Executor = getattr(module, _CLASSES[kind]).connect(location)
     except Exception as error:
         raise ExecutorUnavailableError(

@@ -23,14 +23,14 @@ from flowpregel._core.commands import Send
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.compile import CompiledStateGraph
 from flowpregel.graph.state import StateGraph
-from flowpregel.integrations.langchain.messages import add_messages
-from flowpregel.integrations.langchain.tools import (
+from flowpregel.managed import RemainingSteps
+from flowpregel.plugins.langchain.messages import add_messages
+from flowpregel.plugins.langchain.tools import (
     ONE_CALL,
     ToolNode,
     part_of,
     without_run_id,
 )
-from flowpregel.managed import RemainingSteps
 from flowpregel.pregel.definition import END
 from flowpregel.runtime import get_runtime
 

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
-from flowpregel._postgres.once import LandingSlot
+from flowpregel.plugins.postgres.once import LandingSlot
 
 Range: TypeAlias = tuple[bytes, bytes]
 """All keys from the first on, below the second."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.options import StoreOptions
-from flowpregel._postgres.database import Database
-from flowpregel._postgres.leases import LeaseTable, OwnLease
 from flowpregel.cache.base import FullKey
 from flowpregel.cache.memory import RecordCache, digest_of_key
+from flowpregel.plugins.postgres.database import Database
+from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease
 
 __all__ = ["PostgresCache"]
 

@@ -45,7 +45,7 @@ from flowpregel.executors.processes.protocol import RAN, REQUEST, PoolSettings
 from flowpregel.executors.processes.serialization import BufferRef, Frame
 from flowpregel.executors.processes.shared_memory import fill
 from flowpregel.executors.processes.worker_process import WorkerProcess
-from flowpregel.integrations.coordinator_client import (
+from flowpregel.plugins.cluster.coordinator_client import (
     GONE,
     LONGEST_POLL,
     RELAYED,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowpregel.integrations.langgraph.foreign import ForeignSaver, as_saver
+from flowpregel.plugins.langgraph.foreign import ForeignSaver, as_saver
 
 if TYPE_CHECKING:
-    from flowpregel.integrations.langgraph.saver import LMDBSaver, SaverAdapter
+    from flowpregel.plugins.langgraph.saver import LMDBSaver, SaverAdapter
 
 __all__ = ["ForeignSaver", "LMDBSaver", "SaverAdapter", "as_saver"]
 
@@ -20,7 +20,7 @@ __all__ = ["ForeignSaver", "LMDBSaver", "SaverAdapter", "as_saver"]
 def __getattr__(name: str) -> Any:
     if name in ("LMDBSaver", "SaverAdapter"):
         # The import of LangGraph takes long.
-        from flowpregel.integrations.langgraph import saver  # noqa: PLC0415
+        from flowpregel.plugins.langgraph import saver  # noqa: PLC0415
 
         return getattr(saver, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,8 +11,8 @@ from typing import Any, Final, cast
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from flowpregel.integrations.engine import EngineExecutor, RemotePool
-from flowpregel.integrations.machine import pool_host
+from flowpregel.plugins.cluster.engine import EngineExecutor, RemotePool
+from flowpregel.plugins.cluster.machine import pool_host
 
 _CALLS: Final = 1000
 """The number of batches and messages that a machine takes at once."""

@@ -10,15 +10,15 @@ try:
     from langchain_core.messages.tool import ToolOutputMixin
 except ImportError as error:
     raise ImportError(
-        "flowpregel.integrations.langchain needs langchain-core, "
+        "flowpregel.plugins.langchain needs langchain-core, "
         "which is not installed; "
         "get it with: pip install 'flowpregel[langchain]'"
     ) from error
 
 from flowpregel._core.commands import Command
-from flowpregel.integrations.langchain.agent import AgentState, create_react_agent
-from flowpregel.integrations.langchain.messages import MessagesState, add_messages
-from flowpregel.integrations.langchain.tools import (
+from flowpregel.plugins.langchain.agent import AgentState, create_react_agent
+from flowpregel.plugins.langchain.messages import MessagesState, add_messages
+from flowpregel.plugins.langchain.tools import (
     InjectedState,
     InjectedStore,
     ToolNode,

@@ -35,7 +35,7 @@ from flowpregel.executors.processes.executor import PoolExecutor
 from flowpregel.executors.processes.protocol import PoolSettings
 from flowpregel.executors.processes.serialization import Frame
 from flowpregel.executors.processes.task_pool import TaskPool
-from flowpregel.integrations.remote_hosts import (
+from flowpregel.plugins.cluster.remote_hosts import (
     Buffers,
     RemoteBatch,
     RemoteHost,

@@ -1,0 +1,1 @@
+"""Plug-ins: parts of flowpregel that need an extra."""
