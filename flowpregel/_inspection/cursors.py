@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Address
 from flowpregel._inspection.tasks import CallState, TaskLocation, TaskRecords
-from flowpregel._lmdb.records import SIZE
 from flowpregel.checkpoint.layout import (
     CheckpointRecord,
     NamespaceRecord,
     checkpoint_key,
 )
+from flowpregel.storage.records import SIZE
 
 _MISSING = CheckpointRecord(
     parent_id=None,

@@ -43,11 +43,11 @@ from flowpregel._inspection.tasks import (
     TaskLocation,
     TaskRecords,
 )
-from flowpregel._lmdb.locks import Owner
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.crash_report import cpu_of, memory_of
+from flowpregel.storage.locks import Owner
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver

@@ -26,7 +26,7 @@ from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.work import Status, Work, work_from
 
 if TYPE_CHECKING:
-    from flowpregel._lmdb.records import StoreOnDisk
+    from flowpregel.storage.records import StoreOnDisk
 
 CallState: TypeAlias = Literal["failed", "waiting", "unfinished", "done"]
 """The state of a call by its records: a *waiting* call needs an answer; an *unfinished*

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-from flowpregel._lmdb.locks import FileLock
-from flowpregel._lmdb.options import StoreOptions
-from flowpregel._lmdb.store import OpenStore, open_store
 from flowpregel.cache.base import FullKey
 from flowpregel.cache.memory import RecordCache, digest_of_key
+from flowpregel.storage.lmdb.store import OpenStore, open_store
+from flowpregel.storage.locks import FileLock
+from flowpregel.storage.options import StoreOptions
 
 __all__ = ["LMDBCache"]
 
@@ -47,7 +47,8 @@ class LMDBCache(RecordCache):
         self._claims = os.path.join(store.environment.path, "claims")
         with suppress(FileNotFoundError):
             # Remove the files of processes that were killed.
-            for name in os.listdir(self._claims):
+            names = os.listdir(self._claims)
+            for name in names:
                 with self._claimed(name):
                     pass
         return store
@@ -55,11 +56,13 @@ class LMDBCache(RecordCache):
     def claim(self, key: FullKey) -> AbstractContextManager[bool]:
         with suppress(FileExistsError):
             os.mkdir(self._claims, 0o700)
-        return self._claimed(digest_of_key(key).hex())
+        name = digest_of_key(key).hex()
+        return self._claimed(name)
 
     @contextmanager
     def _claimed(self, name: str) -> Iterator[bool]:
-        file = FileLock(os.path.join(self._claims, name))
+        path = os.path.join(self._claims, name)
+        file = FileLock(path)
         is_free = False
         try:
             # Its last owner may have removed the file since it was opened.

@@ -22,13 +22,13 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flowpregel._lmdb.in_memory import MemoryStore
-from flowpregel._lmdb.records import KeptInStore, SealedStore, labels_digest
 from flowpregel.cache.base import BaseCache, Entries, FullKey, Namespace
 from flowpregel.errors import ConfigurationError, ValueEncodingError
+from flowpregel.storage.in_memory import MemoryStore
+from flowpregel.storage.records import KeptInStore, SealedStore, labels_digest
 
 if TYPE_CHECKING:
-    from flowpregel._lmdb.options import StoreOptions
+    from flowpregel.storage.options import StoreOptions
 
 __all__ = ["InMemoryCache"]
 

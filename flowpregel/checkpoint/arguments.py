@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from flowpregel._core.ids import FailedCall
 from flowpregel._core.records import Address
-from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.checkpoint.layout import (
     ARGUMENTS,
     Tables,
@@ -20,6 +19,7 @@ from flowpregel.checkpoint.layout import (
     digest,
 )
 from flowpregel.errors import ValueEncodingError
+from flowpregel.storage.codec import ValueCodec
 
 
 class NotKept(NamedTuple):

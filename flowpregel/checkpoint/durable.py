@@ -8,11 +8,6 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from flowpregel._core.records import Address, Saved
-from flowpregel._lmdb.codec import Codec
-from flowpregel._lmdb.locks import Owner
-from flowpregel._lmdb.options import StoreOptions
-from flowpregel._lmdb.records import StoreOnDisk
-from flowpregel._lmdb.renames import RENAMED, names_in, with_rename
 from flowpregel.checkpoint import arguments, maintenance, output
 from flowpregel.checkpoint.base import Leases
 from flowpregel.checkpoint.layout import Tables, thread_name
@@ -23,6 +18,11 @@ from flowpregel.checkpoint.records import RecordSaver
 from flowpregel.checkpoint.retention import Retention, Sweeper, pin, take_back
 from flowpregel.checkpoint.work import status_of
 from flowpregel.errors import ConfigurationError
+from flowpregel.storage.codec import Codec
+from flowpregel.storage.locks import Owner
+from flowpregel.storage.options import StoreOptions
+from flowpregel.storage.records import StoreOnDisk
+from flowpregel.storage.renames import RENAMED, names_in, with_rename
 
 
 class LeasesOfAll(Leases, Protocol):

@@ -32,8 +32,8 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from flowpregel._core.records import NOTHING_DUE, Address, Version
-from flowpregel._lmdb.records import DATABASES, SealedStore, Table
 from flowpregel.errors import ConfigurationError
+from flowpregel.storage.records import DATABASES, SealedStore, Table
 
 Value = TypeVar("Value")
 Place = bytes | int

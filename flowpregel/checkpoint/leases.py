@@ -47,17 +47,6 @@ from typing import Any, Final
 from flowpregel._core.records import Address
 from flowpregel._fault import fault
 from flowpregel._interrupts import deliver, held
-from flowpregel._lmdb.errors import of_system
-from flowpregel._lmdb.locks import (
-    ASKED,
-    FENCE,
-    SHOWN,
-    WATCHED,
-    FileLock,
-    Owner,
-    held_at,
-)
-from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.layout import namespace_key
 from flowpregel.errors import (
@@ -66,6 +55,17 @@ from flowpregel.errors import (
     StoreError,
     ThreadBusyError,
 )
+from flowpregel.storage.errors import of_system
+from flowpregel.storage.locks import (
+    ASKED,
+    FENCE,
+    SHOWN,
+    WATCHED,
+    FileLock,
+    Owner,
+    held_at,
+)
+from flowpregel.storage.records import Table
 
 FOLDER = "leases"
 NAMES_LOCK: Final = "leases.lock"

@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from flowpregel._interrupts import held
-from flowpregel._lmdb import files
-from flowpregel._lmdb.codec import Codec, PythonCodec
-from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
-from flowpregel._lmdb.records import Seal
-from flowpregel._lmdb.store import OpenStore, open_store
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.layout import Tables
 from flowpregel.checkpoint.leases import LeaseFiles
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.retention import Retention
 from flowpregel.errors import StoreError, StoreFullError
+from flowpregel.storage.codec import Codec, PythonCodec
+from flowpregel.storage.lmdb import files
+from flowpregel.storage.lmdb.store import OpenStore, open_store
+from flowpregel.storage.options import DEFAULT_MAP_SIZE, StoreOptions
+from flowpregel.storage.records import Seal
 
 __all__ = [
     "Codec",

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.work import Status
 from flowpregel.errors import StoreError
+from flowpregel.storage.records import Table
 
 _AT_ONCE = 256
 """Records of a page: a large one is read whole."""

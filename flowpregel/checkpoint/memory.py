@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.in_memory import CopyingCodec, MemoryStore
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.layout import Tables
 from flowpregel.checkpoint.records import RecordSaver
 from flowpregel.errors import ThreadBusyError
+from flowpregel.storage.in_memory import CopyingCodec, MemoryStore
 
 __all__ = ["InMemorySaver", "MemorySaver"]
 

@@ -33,7 +33,6 @@ from flowpregel._core.records import (
     split_writes_and_attempts,
 )
 from flowpregel._core.unreadable import Unreadable
-from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.langgraph_methods import metadata_of
@@ -44,6 +43,7 @@ from flowpregel.checkpoint.layout import (
     WritesRecord,
 )
 from flowpregel.errors import ValueEncodingError
+from flowpregel.storage.codec import ValueCodec
 
 _PAGE = 8
 """How many checkpoints of a history are read in one transaction."""

@@ -11,7 +11,6 @@ from typing import Any
 
 from flowpregel._core.ids import NOWHERE, CallRecord, caller_of
 from flowpregel._core.records import ASKED, CALLED, INTERRUPT, RESUME, Address
-from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.layout import (
@@ -21,6 +20,7 @@ from flowpregel.checkpoint.layout import (
     WritesRecord,
 )
 from flowpregel.errors import ConfigurationError
+from flowpregel.storage.codec import ValueCodec
 
 
 @dataclass(frozen=True, kw_only=True)

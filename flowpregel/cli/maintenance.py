@@ -16,12 +16,12 @@ import click
 
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._interrupts import held
-from flowpregel._lmdb.renames import importable
 from flowpregel._urls import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError, FlowPregelError, StoreError
 from flowpregel.policies import bytes_of
+from flowpregel.storage.renames import importable
 
 _AGE = "Keep what is younger: 90s, 30m, 12h, 7d, 4w."
 _NEEDED = (
@@ -360,8 +360,8 @@ def _checks_of_packages() -> Iterator[dict[str, Any]]:
 
 def _checks_of_store(path: str) -> Iterator[dict[str, Any]]:
     """Check a store, and its folder or the folder in which it would be made."""
-    from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
-    from flowpregel._lmdb.file_systems import file_system  # noqa: PLC0415 - as above
+    from flowpregel.storage.file_systems import file_system  # noqa: PLC0415 - as above
+    from flowpregel.storage.lmdb import files  # noqa: PLC0415 - loads LMDB
 
     if is_url(path):
         yield _check_opens(path)
@@ -410,7 +410,7 @@ def _check_mode(folder: str) -> dict[str, Any]:
 
 def _check_opens(path: str) -> dict[str, Any]:
     """Check that a store can be opened, if it exists."""
-    from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
+    from flowpregel.storage.lmdb import files  # noqa: PLC0415 - loads LMDB
 
     try:
         if not is_url(path) and not files.exists(files.real_path(path)):

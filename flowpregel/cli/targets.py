@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.inert import InertCodec
-from flowpregel._lmdb.codec import Codec
 from flowpregel._urls import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.checkpoint.work import Work, work_of
 from flowpregel.cli.console import has_flag
 from flowpregel.errors import ConfigurationError, StoreError
+from flowpregel.storage.codec import Codec
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
@@ -291,7 +291,7 @@ def existing_store(path: str | None) -> str:
         )
     if is_url(path):
         return path
-    from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
+    from flowpregel.storage.lmdb import files  # noqa: PLC0415 - loads LMDB
 
     real_path = files.real_path(path)
     if not files.exists(real_path):

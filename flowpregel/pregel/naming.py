@@ -17,8 +17,8 @@ from flowpregel.checkpoint.langgraph_methods import is_overridden
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from flowpregel._lmdb.options import StoreOptions
     from flowpregel.cache.memory import RecordCache
+    from flowpregel.storage.options import StoreOptions
 
 
 def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:

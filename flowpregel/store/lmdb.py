@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from flowpregel._lmdb.options import StoreOptions
-from flowpregel._lmdb.store import OpenStore, open_store
+from flowpregel.storage.lmdb.store import OpenStore, open_store
+from flowpregel.storage.options import StoreOptions
 from flowpregel.store.memory import ItemStore
 
 __all__ = ["LMDBStore"]

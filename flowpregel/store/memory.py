@@ -21,8 +21,8 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, assert_never
 
 from flowpregel._interrupts import held, interruptible
-from flowpregel._lmdb.in_memory import MemoryStore
-from flowpregel._lmdb.records import KeptInStore, SealedStore, labels_digest
+from flowpregel.storage.in_memory import MemoryStore
+from flowpregel.storage.records import KeptInStore, SealedStore, labels_digest
 from flowpregel.store.base import (
     BaseStore,
     GetOp,
@@ -47,7 +47,7 @@ from flowpregel.store.search_index import (
 )
 
 if TYPE_CHECKING:
-    from flowpregel._lmdb.options import StoreOptions
+    from flowpregel.storage.options import StoreOptions
 
 __all__ = ["InMemoryStore", "IndexConfig"]
 

@@ -22,11 +22,11 @@ from typing import Any
 
 from flowpregel import entrypoint, task
 from flowpregel._inspection.reader import StoreReader
-from flowpregel._lmdb.codec import PythonCodec
-from flowpregel._lmdb.locks import FileLock
 from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.leases import LeaseWatch, LiveState
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.storage.codec import PythonCodec
+from flowpregel.storage.locks import FileLock
 from tests.benchmarks.work import folder
 from tests.runs.watched import job, until
 

@@ -188,7 +188,7 @@ def weak(weakness: str) -> type[LMDBSaver]:
     """Return the saver with a *weakness*: it acknowledges what is not on disk."""
     import lmdb
 
-    from flowpregel._lmdb import files
+    from flowpregel.storage.lmdb import files
 
     def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
         return lmdb.open(
@@ -267,8 +267,8 @@ def newest(path: str) -> int:
 
 def create_in_place(path: str) -> None:
     """Make a store as LMDB does by itself: not in a draft that is renamed."""
-    from flowpregel._lmdb import files
-    from flowpregel._lmdb.options import Header, StoreOptions, seal_for
+    from flowpregel.storage.lmdb import files
+    from flowpregel.storage.options import Header, StoreOptions, seal_for
 
     os.mkdir(path)
     seal = seal_for(StoreOptions())

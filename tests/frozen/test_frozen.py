@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flowpregel.storage.codec import PythonCodec
 from flowpregel.types import Command
 from tests.frozen import program
 from tests.frozen.digests import DIGESTS, STORE, digests
@@ -89,3 +90,30 @@ def test_items_and_shared_results_of_a_recorded_store_are_read(
     assert {"age": 41} == item.value
     assert [4, 9] == flows.squares.invoke([2, 3])
     assert [] == program.EXECUTED
+
+
+class OrderError(Exception):
+    """An error whose class takes other arguments than it passes on."""
+
+    def __init__(self, order: int) -> None:
+        super().__init__(f"order {order} failed")
+        self.order = order
+
+
+def test_an_error_is_read_that_names_an_earlier_module_of_the_codec() -> None:
+    codec = PythonCodec()
+    module, earlier = b"flowpregel.storage.codec", b"flowpregel._lmdb.codec"
+    data = codec.encode(OrderError(7))
+    # A short text of a pickle has its length before it, and no frame is needed.
+    name = bytes((len(module),)) + module
+    start = data.index(b"\x80\x05")
+    recorded = data[:start] + data[start:].replace(
+        name, bytes((len(earlier),)) + earlier
+    )
+    frame = recorded.index(b"\x95", start)
+    recorded = recorded[:frame] + recorded[frame + 9 :]
+
+    error = codec.decode(recorded)
+
+    assert earlier in recorded
+    assert ("order 7 failed", 7) == (str(error), error.order)

@@ -18,9 +18,9 @@ from click.testing import CliRunner
 
 from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
-from flowpregel._lmdb.records import Table
 from flowpregel.cli.app import app
 from flowpregel.plugins.page.pages import MODULES, STATIC, Pages, json_text, run_report
+from flowpregel.storage.records import Table
 from tests.page.serving import served
 from tests.page.stores import (
     HOSTILE,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._lmdb.codec import PythonCodec
+from flowpregel.storage.codec import PythonCodec
 
 leaves = st.one_of(
     st.none(),

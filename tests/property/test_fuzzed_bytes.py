@@ -13,12 +13,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flowpregel._lmdb.codec import ValueCodec
-from flowpregel._lmdb.records import SIZE, Seal, Table
 from flowpregel.errors import StoreCorruptError, StoreError, ValueEncodingError
 from flowpregel.executors.processes import messages, serialization
 from flowpregel.executors.processes.protocol import UP
 from flowpregel.executors.processes.serialization import HEADER, GarbageError, Parser
+from flowpregel.storage.codec import ValueCodec
+from flowpregel.storage.records import SIZE, Seal, Table
 
 MARK = 0xC0FFEE11
 KEY = b"k" * 21

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from flowpregel._core.records import Address, Batch, Checkpoint, TaskWrites
-from flowpregel._lmdb.options import StoreOptions
-from flowpregel._lmdb.store import open_store
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.storage.lmdb.store import open_store
+from flowpregel.storage.options import StoreOptions
 
 KEY = "the tests' key"
 ROOT = Path(__file__).parents[2]

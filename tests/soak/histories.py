@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from flowpregel import _fault
 from flowpregel._core.records import Address
-from flowpregel._lmdb.options import StoreOptions
 from flowpregel.errors import CommitUnknownError, StoreError
+from flowpregel.storage.options import StoreOptions
 from tests.runs.stores import commit
 from tests.soak.linearizability import MODELS, Action, Operation, is_linearizable
 

@@ -24,8 +24,8 @@ import pytest
 from flowpregel._core.commands import Interrupt
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.preview import FULL, Limits, one_line, to_json
-from flowpregel._lmdb.codec import PythonCodec
 from flowpregel.errors import NodeTimeoutError
+from flowpregel.storage.codec import PythonCodec
 
 
 def shown(value: Any, limits: Limits = Limits()) -> str:  # noqa: B008 - it is frozen

@@ -28,10 +28,10 @@ from weakref import WeakSet
 
 from flowpregel._code.classes import class_of_main
 from flowpregel._core.copies import ProcessBound, by_value_pickler, reference_to
-from flowpregel._lmdb.codec import stays_inside
-from flowpregel._lmdb.errors import class_name, culprit_in, why_refused
 from flowpregel.carried import default_of, variable_at, variable_place
 from flowpregel.errors import TaskSerializationError
+from flowpregel.storage.codec import stays_inside
+from flowpregel.storage.errors import class_name, culprit_in, why_refused
 
 PROTOCOL: Final = 5
 SHARE_FROM: Final = 128 << 10

@@ -30,10 +30,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from flowpregel._fault import fault
 from flowpregel._interrupts import deliver, held
-from flowpregel._lmdb.codec import Codec, ValueCodec
-from flowpregel._lmdb.options import Header, StoreOptions, seal_for
-from flowpregel._lmdb.records import HEADER, Seal, Table
-from flowpregel._lmdb.renames import RENAMED
 from flowpregel.errors import (
     CommitUnknownError,
     ConfigurationError,
@@ -50,6 +46,10 @@ from flowpregel.plugins.postgres.transactions import (
     Transaction,
     WriteTransaction,
 )
+from flowpregel.storage.codec import Codec, ValueCodec
+from flowpregel.storage.options import Header, StoreOptions, seal_for
+from flowpregel.storage.records import HEADER, Seal, Table
+from flowpregel.storage.renames import RENAMED
 
 try:
     import psycopg

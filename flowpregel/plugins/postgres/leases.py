@@ -19,10 +19,10 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.locks import Owner
-from flowpregel._lmdb.records import labels_digest
 from flowpregel.errors import StoreError, StoreReadOnlyError
 from flowpregel.plugins.postgres.database import Database
+from flowpregel.storage.locks import Owner
+from flowpregel.storage.records import labels_digest
 
 _LONGEST_PERIOD = 1.0
 """Seconds between two renewals: so soon an owner finds that it is asked to stop, or

@@ -16,10 +16,6 @@ from typing import Any
 
 from flowpregel._core.records import Address
 from flowpregel._interrupts import deliver, held
-from flowpregel._lmdb.codec import Codec
-from flowpregel._lmdb.locks import Owner
-from flowpregel._lmdb.options import StoreOptions
-from flowpregel._lmdb.records import after
 from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import DurableSaver
@@ -31,6 +27,10 @@ from flowpregel.errors import ConfigurationError, ThreadBusyError
 from flowpregel.plugins.postgres.database import Database
 from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease, place_of
 from flowpregel.plugins.postgres.tables import KINDS
+from flowpregel.storage.codec import Codec
+from flowpregel.storage.locks import Owner
+from flowpregel.storage.options import StoreOptions
+from flowpregel.storage.records import after
 
 __all__ = ["PostgresSaver"]
 

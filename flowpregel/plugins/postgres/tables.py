@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flowpregel._lmdb.records import Seal, Table, after
 from flowpregel.errors import ValueEncodingError
 from flowpregel.plugins.postgres.once import TABLE
 from flowpregel.plugins.postgres.transactions import CACHE, DELTAS, STORE, THREADS
+from flowpregel.storage.records import Seal, Table, after
 
 KINDS = {
     b"meta": b"m",

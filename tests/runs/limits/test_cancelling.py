@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from flowpregel._lmdb.in_memory import MemoryStore
-from flowpregel._lmdb.locks import ASKED, FENCE, FileLock
 from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.leases import LeaseWatch, LiveState
 from flowpregel.checkpoint.lmdb import LMDBSaver
@@ -18,6 +16,8 @@ from flowpregel.cli.app import app as command
 from flowpregel.cli.console import Code
 from flowpregel.errors import TaskCancelled
 from flowpregel.func import entrypoint, task
+from flowpregel.storage.in_memory import MemoryStore
+from flowpregel.storage.locks import ASKED, FENCE, FileLock
 from tests.runs.cli_jobs import half_way, hold, let_go
 from tests.runs.conftest import Drive
 

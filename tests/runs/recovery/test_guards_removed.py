@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 WRITER = """
     import shutil
-    from flowpregel._lmdb.locks import FileLock
+    from flowpregel.storage.locks import FileLock
     if sys.argv[2] == "unlocked":
         FileLock.acquire = lambda self, timeout: True
         FileLock.release = lambda self: None

@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.options import StoreOptions
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.errors import CommitUnknownError
+from flowpregel.storage.options import StoreOptions
 from flowpregel.testing.saver_hooks import Timeline
 from tests.cutting_proxy import Cut, CuttingProxy, cutting
 from tests.postgres_server import Server, why_not

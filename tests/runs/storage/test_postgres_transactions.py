@@ -157,8 +157,8 @@ def test_a_lock_that_is_not_given_up_is_named(
 ) -> None:
     import psycopg
 
-    from flowpregel._lmdb.options import StoreOptions
     from flowpregel.plugins.postgres import PostgresSaver
+    from flowpregel.storage.options import StoreOptions
 
     with (
         PostgresSaver(postgres_url, options=StoreOptions(lock_timeout=0.2)) as saver,

@@ -13,11 +13,11 @@ import lmdb
 import pytest
 
 from flowpregel._core.records import Address, Batch, TaskWrites
-from flowpregel._lmdb.records import DATABASES, SIZE
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention
 from flowpregel.context import interrupt
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
+from flowpregel.storage.records import DATABASES, SIZE
 from flowpregel.types import Command
 from tests.runs.crashes import Once
 from tests.runs.stores import commit, id_of, step

@@ -8,7 +8,6 @@ import lmdb
 import pytest
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
-from flowpregel._lmdb.records import DATABASES
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention
 from flowpregel.checkpoint.retention import Sweeper
 from flowpregel.errors import (
@@ -17,6 +16,7 @@ from flowpregel.errors import (
     StoreError,
     StoreFullError,
 )
+from flowpregel.storage.records import DATABASES
 from tests.runs.stores import commit, finish, id_of, newest, start, step
 
 T = Address("t")

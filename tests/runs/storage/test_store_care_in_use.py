@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.locks import FileLock
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import StoreBusyError, StoreError
+from flowpregel.storage.locks import FileLock
 from tests.runs.stores import KEEP_OPEN, commit, finish, newest, start, until
 
 pytestmark = pytest.mark.slow

@@ -13,11 +13,11 @@ import lmdb
 import pytest
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
-from flowpregel._lmdb import records as tables
-from flowpregel._lmdb.records import DATABASES
 from flowpregel.checkpoint.layout import EMPTY, DeltaRecord
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import StoreCorruptError, StoreError, StoreForeignError
+from flowpregel.storage import records as tables
+from flowpregel.storage.records import DATABASES
 from tests.runs.stores import KEY, commit, id_of, step
 
 ADDRESS = Address("t")

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb import store as stores
 from flowpregel.cache.lmdb import LMDBCache
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import (
@@ -22,6 +21,7 @@ from flowpregel.errors import (
     StoreForeignError,
     StoreReadOnlyError,
 )
+from flowpregel.storage.lmdb import store as stores
 from flowpregel.store.lmdb import LMDBStore
 from tests.runs.contents import everything, fill
 from tests.runs.stores import (

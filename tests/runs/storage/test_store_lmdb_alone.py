@@ -17,8 +17,8 @@ import lmdb
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb import files
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.storage.lmdb import files
 from tests.runs.stores import commit, newest, start
 
 pytestmark = pytest.mark.slow

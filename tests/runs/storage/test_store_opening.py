@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb import files, options
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import (
     StoreCorruptError,
@@ -17,6 +16,8 @@ from flowpregel.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
+from flowpregel.storage import options
+from flowpregel.storage.lmdb import files
 from tests.runs.stores import commit, finish, newest, start
 
 
@@ -217,7 +218,8 @@ def test_the_size_check_is_what_refuses_a_file_that_is_cut_off(closed):
     data = closed / "data.mdb"
     data.write_bytes(data.read_bytes()[: 4096 * 3])
     code = """
-        from flowpregel._lmdb import files, options
+        from flowpregel.storage import options
+from flowpregel.storage.lmdb import files
         files.check = lambda path, **how: None
         with LMDBSaver(path) as saver:
             print(saver.load(Address("t")))

@@ -6,9 +6,9 @@ from contextlib import closing, contextmanager
 import pytest
 
 from flowpregel._core.records import Address, Batch, TaskWrites
-from flowpregel._lmdb.locks import Gate
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import StoreBusyError, StoreError, ValueEncodingError
+from flowpregel.storage.locks import Gate
 from tests.runs.stores import commit, environment_of, id_of, step
 
 pytestmark = pytest.mark.slow

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from flowpregel._lmdb.codec import PythonCodec
 from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.leases import WATCH, LiveState
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.graph import StateGraph
+from flowpregel.storage.codec import PythonCodec
 from tests.runs.watched import job, reading, until
 
 

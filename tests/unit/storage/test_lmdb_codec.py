@@ -12,9 +12,9 @@ from collections import Counter, OrderedDict, defaultdict, deque
 import numpy
 import pytest
 
-from flowpregel._lmdb.codec import PythonCodec, ValueCodec
 from flowpregel.errors import GraphInterrupt, StoreVersionError, ValueEncodingError
-from tests.unit.lmdb.values import (
+from flowpregel.storage.codec import PythonCodec, ValueCodec
+from tests.unit.storage.values import (
     Color,
     FileError,
     KeywordError,

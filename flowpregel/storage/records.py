@@ -25,11 +25,11 @@ from hashlib import blake2b
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
-from flowpregel._lmdb.errors import extra_module
 from flowpregel.errors import StoreCorruptError, StoreForeignError
+from flowpregel.storage.errors import extra_module
 
 if TYPE_CHECKING:
-    from flowpregel._lmdb.codec import ValueCodec
+    from flowpregel.storage.codec import ValueCodec
 
 DATABASES = (
     b"meta",

@@ -36,14 +36,14 @@ from typing import Any, Protocol, cast
 
 from flowpregel._core.copies import by_value_pickler
 from flowpregel._interrupts import is_from_handler
-from flowpregel._lmdb.errors import class_name, culprit_in, extra_module
-from flowpregel._lmdb.renames import Renames
 from flowpregel.errors import (
     StoreCorruptError,
     StoreError,
     StoreVersionError,
     ValueEncodingError,
 )
+from flowpregel.storage.errors import class_name, culprit_in, extra_module
+from flowpregel.storage.renames import Renames
 
 _SMALLEST = 256
 """Bytes: less is not worth the time to compress it."""
@@ -59,6 +59,8 @@ RENAMES: ContextVar[Renames | None] = ContextVar("flowpregel_renames", default=N
 ours.
 """
 _ZSTANDARD = "zstandard", "compression", "zstd"
+_EARLIER_MODULES = ("flowpregel._lmdb.codec",)
+"""Modules that recorded values name for `rebuild_error`: this one's earlier names."""
 
 
 class Codec(Protocol):
@@ -411,6 +413,8 @@ class _Unpickler(pickle.Unpickler):
         self._head = file.getvalue()[:_HEAD]
 
     def find_class(self, module: str, name: str) -> Any:
+        if module in _EARLIER_MODULES:
+            module = __name__
         try:
             return self._found(module, name)
         except Exception as error:

@@ -21,12 +21,12 @@ from typing import Any, BinaryIO, NamedTuple
 
 import lmdb
 
-from flowpregel._lmdb.errors import DATA, named, of_commit
-from flowpregel._lmdb.file_systems import LOCAL, file_system
-from flowpregel._lmdb.locks import open_file
-from flowpregel._lmdb.records import DATABASES, HEADER
 from flowpregel._urls import check_folder
 from flowpregel.errors import StoreCorruptError, StoreError, StoreVersionError
+from flowpregel.storage.errors import DATA, named, of_commit
+from flowpregel.storage.file_systems import LOCAL, file_system
+from flowpregel.storage.locks import open_file
+from flowpregel.storage.records import DATABASES, HEADER
 
 READER_TABLE, WRITE_LOCK, PRESENCE = "lock.mdb", "write.lock", "open.lock"
 ENGINE = 0

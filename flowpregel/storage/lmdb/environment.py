@@ -34,11 +34,12 @@ import lmdb
 
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
-from flowpregel._lmdb import errors, files
-from flowpregel._lmdb.locks import FileLock, Gate, Presence
-from flowpregel._lmdb.options import StoreOptions
-from flowpregel._lmdb.records import DATABASES
 from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
+from flowpregel.storage import errors
+from flowpregel.storage.lmdb import files
+from flowpregel.storage.locks import FileLock, Gate, Presence
+from flowpregel.storage.options import StoreOptions
+from flowpregel.storage.records import DATABASES
 
 _TICK = 50_000_000
 """Nanoseconds within which two commits may leave the same time on the file."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._lmdb import in_memory
-from flowpregel._lmdb.in_memory import MemoryStore
+from flowpregel.storage import in_memory
+from flowpregel.storage.in_memory import MemoryStore
 
 keys = st.binary(min_size=1, max_size=3)
 

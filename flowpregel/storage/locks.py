@@ -26,8 +26,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from flowpregel import _interrupts
-from flowpregel._lmdb.errors import of_system
 from flowpregel.errors import StoreBusyError, StoreError
+from flowpregel.storage.errors import of_system
 
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.01

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from uuid import uuid4
 
-from flowpregel._lmdb.errors import DATA, named
-from flowpregel._lmdb.records import HEADER, SIZE, Seal, purpose_digest
 from flowpregel.errors import (
     ConfigurationError,
     StoreCorruptError,
@@ -21,6 +19,8 @@ from flowpregel.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
+from flowpregel.storage.errors import DATA, named
+from flowpregel.storage.records import HEADER, SIZE, Seal, purpose_digest
 
 FORMAT = 1
 KEY_VARIABLE = "FLOWPREGEL_STORE_KEY"

@@ -22,25 +22,26 @@ from typing import Any
 import lmdb
 
 from flowpregel._interrupts import held
-from flowpregel._lmdb import errors, files
-from flowpregel._lmdb.codec import Codec, ValueCodec
-from flowpregel._lmdb.environment import OPEN, REGISTRY, Environment
-from flowpregel._lmdb.locks import Presence
-from flowpregel._lmdb.options import (
-    DEFAULT_MAP_SIZE,
-    Header,
-    StoreOptions,
-    refuse_others,
-    seal_for,
-)
-from flowpregel._lmdb.records import DATABASES, HEADER, SIZE, Seal, Table
-from flowpregel._lmdb.renames import RENAMED
 from flowpregel.errors import (
     ConfigurationError,
     StoreBusyError,
     StoreError,
     StoreReadOnlyError,
 )
+from flowpregel.storage import errors
+from flowpregel.storage.codec import Codec, ValueCodec
+from flowpregel.storage.lmdb import files
+from flowpregel.storage.lmdb.environment import OPEN, REGISTRY, Environment
+from flowpregel.storage.locks import Presence
+from flowpregel.storage.options import (
+    DEFAULT_MAP_SIZE,
+    Header,
+    StoreOptions,
+    refuse_others,
+    seal_for,
+)
+from flowpregel.storage.records import DATABASES, HEADER, SIZE, Seal, Table
+from flowpregel.storage.renames import RENAMED
 
 _PAUSE = 0.02
 """Seconds before the next try to find a store that nobody has open."""

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flowpregel._lmdb import file_systems, files
-from flowpregel._lmdb.file_systems import LOCAL, file_system, mounted
 from flowpregel.errors import StoreError
+from flowpregel.storage import file_systems
+from flowpregel.storage.file_systems import LOCAL, file_system, mounted
+from flowpregel.storage.lmdb import files
 
 REMOTE = (
     "nfs",

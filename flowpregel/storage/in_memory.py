@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 from flowpregel._core.copies import restore_value, snapshot_value
 from flowpregel._interrupts import held
-from flowpregel._lmdb.codec import ValueCodec
-from flowpregel._lmdb.records import Seal, Table, after
+from flowpregel.storage.codec import ValueCodec
+from flowpregel.storage.records import Seal, Table, after
 
 Undo: TypeAlias = "list[tuple[MemoryTable, bytes, bytes | None]]"
 """A transaction that writes: what it has changed, and what was there before."""

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.records import SIZE, Seal, Table
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import ConfigurationError, StoreCorruptError, StoreForeignError
+from flowpregel.storage.records import SIZE, Seal, Table
 from tests.runs.stores import KEY, commit
 
 SECRET = "a secret that must not be on the disk " * 50
@@ -127,7 +127,7 @@ def test_a_key_of_another_length_is_refused():
 
 def test_a_frame_that_says_another_size_is_not_opened():
     zstandard = pytest.importorskip("zstandard")
-    from flowpregel._lmdb.codec import ValueCodec
+    from flowpregel.storage.codec import ValueCodec
 
     bomb = zstandard.ZstdCompressor().compress(bytes(50_000_000))
     with pytest.raises(StoreCorruptError, match="size"):

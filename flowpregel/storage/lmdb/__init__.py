@@ -1,0 +1,1 @@
+"""The one room in which LMDB is handled: its folder, its map and its transactions."""
