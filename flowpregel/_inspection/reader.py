@@ -46,7 +46,7 @@ from flowpregel._inspection.tasks import (
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord
 from flowpregel.checkpoint.work import status_from
-from flowpregel.executors.processes.crash_report import cpu_of, memory_of
+from flowpregel.executors.processes.coordinator.crash_report import cpu_of, memory_of
 from flowpregel.storage.locks import Owner
 
 if TYPE_CHECKING:

@@ -28,10 +28,12 @@ from flowpregel.context import Job, RunClient
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import Stopwatch, perform
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
-from flowpregel.executors.processes import messages
-from flowpregel.executors.processes.arrivals import AnyOutcome, UnreadEnd
-from flowpregel.executors.processes.assign import InFlight, NodeCode
-from flowpregel.executors.processes.code_cache import codes
+from flowpregel.executors.processes.coordinator.arrivals import AnyOutcome, UnreadEnd
+from flowpregel.executors.processes.coordinator.assign import InFlight
+from flowpregel.executors.processes.coordinator.code_cache import codes
+from flowpregel.executors.processes.wire import messages
+from flowpregel.executors.processes.wire.messages import pack_job, unpack_job
+from flowpregel.executors.processes.wire.node_code import NodeCode
 
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
@@ -62,7 +64,7 @@ class FuturesExecutor(Executor):
         for job in jobs:
             try:
                 code = job.task.code or codes.code_of(job.task.node)
-                body, _ = messages.pack_job(job, None)
+                body, _ = pack_job(job, None)
                 future = self._engine.submit(perform_packed, code.data, body, _HERE)
             except Exception as error:  # noqa: BLE001 - the task's failure, told as such
                 mailbox.post(Ended(*job.key, Raised(error)))
@@ -116,7 +118,7 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
         watch = Stopwatch()
         _, packed = pickle.loads(code)
         node = pickle.loads(packed)
-        job = messages.unpack_job(body, node, _refusing("reach the run's store"), None)
+        job = unpack_job(body, node, _refusing("reach the run's store"), None)
         # Nobody listens for signs of life.
         client = RunClient(
             call=_refusing("call another task"), save=_refusing("save its state")

@@ -394,3 +394,21 @@ def on_event_loop() -> bool:
         return running_loop is not None and running_loop() is not None
     except RuntimeError:
         return False
+
+
+def caught_of(outcome: Outcome, calls: OpenCalls) -> Collection[str]:
+    """Return which of these calls' failures their body has seen.
+
+    A call that has not ended for it yet is among those that it has not seen.
+    """
+    is_of_a_call = isinstance(outcome, Raised) and bool(
+        records.failed_calls(outcome.error)
+    )
+    caught: set[str] = set()
+    for future in list(calls):
+        if future.is_unread:
+            continue
+        unseen = not future.looked_at or (is_of_a_call and future.may_be_unseen)
+        if not unseen and (failure := future.failure) is not None:
+            caught |= records.failed_calls(failure)
+    return caught

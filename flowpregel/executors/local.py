@@ -28,7 +28,6 @@ from flowpregel._core.records import (
     Outcome,
     Raised,
     Withdrawn,
-    failed_calls,
 )
 from flowpregel._interrupts import interruptible, is_from_handler
 from flowpregel.context import Job, RunClient
@@ -41,8 +40,8 @@ from flowpregel.errors import (
 )
 from flowpregel.executors.attempt import Stopwatch, perform
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
-from flowpregel.executors.calls import CallFuture, OpenCalls, on_event_loop
-from flowpregel.executors.processes.code_cache import codes
+from flowpregel.executors.calls import CallFuture, OpenCalls, caught_of, on_event_loop
+from flowpregel.executors.processes.coordinator.code_cache import codes
 from flowpregel.executors.shared import captured, runs_elsewhere
 
 _CALL_SIZE: Final = 32 << 10
@@ -189,22 +188,6 @@ def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
         with suppress(concurrent.futures.InvalidStateError):
             if not future.done():
                 future.set_exception(TaskCancelled(reason))
-
-
-def caught_of(outcome: Outcome, calls: OpenCalls) -> Collection[str]:
-    """Return which of these calls' failures their body has seen.
-
-    A call that has not ended for it yet is among those that it has not seen.
-    """
-    is_of_a_call = isinstance(outcome, Raised) and bool(failed_calls(outcome.error))
-    caught: set[str] = set()
-    for future in list(calls):
-        if future.is_unread:
-            continue
-        unseen = not future.looked_at or (is_of_a_call and future.may_be_unseen)
-        if not unseen and (failure := future.failure) is not None:
-            caught |= failed_calls(failure)
-    return caught
 
 
 # ------------------------------------------------ OS threads

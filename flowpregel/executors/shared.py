@@ -27,8 +27,12 @@ from flowpregel._core.digest import digest_of
 from flowpregel._core.records import Arguments, Node
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Executor, default_executor
-from flowpregel.executors.processes import shared_memory as memory
-from flowpregel.executors.processes.serialization import SHARE_FROM, dumps, find_culprit
+from flowpregel.executors.processes.wire import shared_memory as memory
+from flowpregel.executors.processes.wire.serialization import (
+    SHARE_FROM,
+    dumps,
+    find_culprit,
+)
 
 T = TypeVar("T")
 _made_here: Final[WeakValueDictionary[bytes, Shared[Any]]] = WeakValueDictionary()

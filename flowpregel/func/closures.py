@@ -17,7 +17,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from flowpregel._core.records import Node
-from flowpregel.executors.processes.references import cell_content, is_empty
+from flowpregel.executors.processes.wire.references import cell_content, is_empty
 
 
 class NodeSnapshots:

@@ -274,7 +274,7 @@ def _amount(number: float) -> str:
 
 def workers_text() -> str:
     """Return in words how many workers there are, and how much memory they take."""
-    usage = sys.modules.get("flowpregel.executors.processes.executor")
+    usage = sys.modules.get("flowpregel.executors.processes.coordinator.executor")
     count, size = (0, 0) if usage is None else usage.worker_memory()
     return (
         f"{count} worker{'s' * (count > 1)} with {size / 1e6:,.0f} MB" if count else ""

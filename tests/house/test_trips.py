@@ -20,8 +20,8 @@ from tests.house import trips
         # for a layer and not for a digit. What a call passes through beside its work:
         # its code is compared at both ends, what it sends is read by its run, and its
         # worker restores its process, and the one scheduler of tasks with and without
-        # needs decides where it runs.
-        (trips.task_call, 130, 35),
+        # needs decides where it runs. Each file that held both ends of a link is two.
+        (trips.task_call, 130, 38),
         # The same and what it commits, before its result is seen.
         (trips.durable_task_call, 186, 56),
         # What a node wrote has the digest of its code beside it.

@@ -50,13 +50,13 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
     ),
     "pool": MutatedRoom(
         files=(
-            "executors/processes/assign.py",
-            "executors/processes/executor.py",
-            "executors/processes/io_loop.py",
-            "executors/processes/pool.py",
-            "executors/processes/resources.py",
-            "executors/processes/task_pool.py",
-            "executors/processes/worker_process.py",
+            "executors/processes/coordinator/assign.py",
+            "executors/processes/coordinator/executor.py",
+            "executors/processes/coordinator/io_loop.py",
+            "executors/processes/coordinator/pool.py",
+            "executors/processes/coordinator/resources.py",
+            "executors/processes/coordinator/task_pool.py",
+            "executors/processes/coordinator/worker_process.py",
         ),
         quick=(
             "unit/executors",
@@ -71,7 +71,7 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
         ),
     ),
     "worker": MutatedRoom(
-        files=("executors/processes/worker.py", "executors/processes/worker_io.py"),
+        files=("executors/processes/worker/*.py",),
         quick=("unit/executors/test_printed.py", "unit/executors/test_worker.py"),
         is_in_forks=True,
         slow=(

@@ -14,9 +14,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from flowpregel.errors import StoreCorruptError, StoreError, ValueEncodingError
-from flowpregel.executors.processes import messages, serialization
-from flowpregel.executors.processes.protocol import UP
-from flowpregel.executors.processes.serialization import HEADER, GarbageError, Parser
+from flowpregel.executors.processes.wire import messages, serialization
+from flowpregel.executors.processes.wire.protocol import (
+    HEADER,
+    UP,
+    GarbageError,
+    Parser,
+)
 from flowpregel.storage.codec import ValueCodec
 from flowpregel.storage.records import SIZE, Seal, Table
 

@@ -16,19 +16,17 @@ from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ResourcesError
-from flowpregel.executors.processes.assign import (
+from flowpregel.executors.processes.coordinator.assign import (
     ONE_CPU,
-    PLAIN,
     InFlight,
-    NodeCode,
     PoolLimits,
     TaskQueue,
-    WorkerKind,
     WorkerLoad,
     WorkerState,
 )
-from flowpregel.executors.processes.protocol import PoolSettings
-from flowpregel.executors.processes.resources import ResourceBook
+from flowpregel.executors.processes.coordinator.resources import ResourceBook
+from flowpregel.executors.processes.wire.node_code import NodeCode
+from flowpregel.executors.processes.wire.protocol import PLAIN, PoolSettings, WorkerKind
 from flowpregel.policies import Resources
 
 AMOUNTS = {"cpus": 4.0, "memory": 10.0, "gpus": 2.0, "a": 1.0, "b": 2.0}

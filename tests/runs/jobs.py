@@ -22,8 +22,8 @@ from typing import Any
 
 from flowpregel.config import get_stream_writer
 from flowpregel.context import current
-from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.io_loop import WorkerLink
+from flowpregel.executors.processes.wire import protocol
+from flowpregel.executors.processes.worker.link import WorkerLink
 from flowpregel.executors.shared import resource
 from tests.runs.pooling import call_task, wait_until
 

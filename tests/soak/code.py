@@ -16,8 +16,8 @@ from typing import Final
 
 from flowpregel import entrypoint, task
 from flowpregel.executors import ProcessExecutor
-from flowpregel.executors.processes.code_cache import codes
-from flowpregel.executors.processes.crash_report import memory_sizes
+from flowpregel.executors.processes.coordinator.code_cache import codes
+from flowpregel.executors.processes.coordinator.crash_report import memory_sizes
 
 MB: Final = 1 << 20
 MOST_GROWTH: Final = 64 * MB

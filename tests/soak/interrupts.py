@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from flowpregel import LMDBSaver, StateGraph, entrypoint, task
 from flowpregel.errors import EmptyInputError
-from flowpregel.executors.processes.guard import processes_with
+from flowpregel.executors.processes.wire.guard_process import processes_with
 
 KINDS: Final = [
     *map("-".join, product(("inline", "threads", "processes"), ("sync", "async"))),

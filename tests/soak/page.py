@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from flowpregel.executors.processes.crash_report import memory_sizes
+from flowpregel.executors.processes.coordinator.crash_report import memory_sizes
 
 MOST_GROWTH: Final = 8.0
 """Megabytes."""

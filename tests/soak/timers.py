@@ -14,7 +14,7 @@ from typing import Final
 
 from flowpregel import entrypoint, task
 from flowpregel.executors import ProcessExecutor
-from flowpregel.executors.processes.crash_report import memory_sizes
+from flowpregel.executors.processes.coordinator.crash_report import memory_sizes
 
 MB: Final = 1 << 20
 MOST_GROWTH: Final = 16 * MB

@@ -7,7 +7,8 @@ from math import inf
 
 import pytest
 
-from flowpregel.executors.processes.assign import InFlight, NodeCode, TaskQueue
+from flowpregel.executors.processes.coordinator.assign import InFlight, TaskQueue
+from flowpregel.executors.processes.wire.node_code import NodeCode
 from flowpregel.plugins.cluster.remote_hosts import RemoteBatch, RemoteHost, RemoteHosts
 from tests.runs.pooling import job_of
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from flowpregel.errors import ExecutorUnavailableError
-from flowpregel.executors.processes import serialization
+from flowpregel.executors.processes.wire import serialization
 from flowpregel.plugins.cluster.engine import EngineExecutor, RemotePool
 from flowpregel.plugins.cluster.machine import RemotePoolHost
 from flowpregel.plugins.cluster.remote_hosts import Buffers

@@ -10,15 +10,18 @@
                                    |             | status|  log, print   |
     mailbox <-post(event)- task_pool <-----------+-------+- link writer <+
 
-* `executor`: the public face of a pool, for any OS thread. `io_loop`: the OS thread
-  that does all else, and what waits at the other end of a link.
-* `task_pool`: what any pool does with its tasks, and what the frames from workers mean.
-  `pool`: that of this machine, with its workers. `assign`: what it decides.
-  `worker_process`: one worker, and its link. `crash_report`: how it ended.
-* `protocol`: what both ends share. `serialization`: frames, and pickles. `messages`,
-  `shared_memory`: what is in a frame, or beside it.
-* In the worker: `worker` is its loop, and what its tasks can reach; `worker_io` is its
-  process, and what they print and log.
+* `coordinator`: the pool. `executor` is its public face, for any OS thread. `io_loop`
+  is the OS thread that does all else. `task_pool` takes tasks and acts on the frames of
+  workers; `pool` has the workers of this machine; `assign` decides which of them gets
+  which task; `worker_process` is one worker, and this end of its link.
+* `worker`: the other end of the link, in the worker process. `task_loop` runs one task
+  after another; `link` sends and receives; `output` sends the text that tasks print
+  and log.
+* `wire`: what crosses the link. `protocol` and `frames` define its messages; `jobs` and
+  `outcomes` are what they are about; `serialization`, `packing` and `shared_memory`
+  turn values into bytes.
+
+The two ends import `wire`, and never each other.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowpregel.executors.processes.executor import ProcessExecutor, default_pool
+    from flowpregel.executors.processes.coordinator.executor import (
+        ProcessExecutor,
+        default_pool,
+    )
 
 __all__ = ["ProcessExecutor", "default_pool"]
 
@@ -35,7 +41,7 @@ def __getattr__(name: str) -> Any:
     # A worker imports this package for its loop alone, and should not wait for the
     # rest.
     if name in __all__:
-        from flowpregel.executors.processes import executor  # noqa: PLC0415
+        from flowpregel.executors.processes.coordinator import executor  # noqa: PLC0415
 
         return getattr(executor, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

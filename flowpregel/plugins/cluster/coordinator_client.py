@@ -15,12 +15,11 @@ from flowpregel._core.ids import Span
 from flowpregel._core.records import Returned
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import HOST
-from flowpregel.executors.processes import messages, protocol
-from flowpregel.executors.processes.assign import InFlight
-from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.protocol import RAN
-from flowpregel.executors.processes.serialization import Frame
-from flowpregel.executors.processes.worker_process import WorkerProcess
+from flowpregel.executors.processes.coordinator.assign import InFlight
+from flowpregel.executors.processes.coordinator.io_loop import IOLoop
+from flowpregel.executors.processes.coordinator.worker_process import WorkerProcess
+from flowpregel.executors.processes.wire import messages, protocol
+from flowpregel.executors.processes.wire.protocol import RAN, Frame
 
 LONGEST_POLL: Final = 1.0
 """Seconds after which a poll is answered, even if there are no frames."""

@@ -28,13 +28,12 @@ from typing import Any, Final
 from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.base import Capabilities, JobKey
-from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.arrivals import AnyOutcome
-from flowpregel.executors.processes.assign import InFlight
-from flowpregel.executors.processes.executor import PoolExecutor
-from flowpregel.executors.processes.protocol import PoolSettings
-from flowpregel.executors.processes.serialization import Frame
-from flowpregel.executors.processes.task_pool import TaskPool
+from flowpregel.executors.processes.coordinator.arrivals import AnyOutcome
+from flowpregel.executors.processes.coordinator.assign import InFlight
+from flowpregel.executors.processes.coordinator.executor import PoolExecutor
+from flowpregel.executors.processes.coordinator.task_pool import TaskPool
+from flowpregel.executors.processes.wire import protocol
+from flowpregel.executors.processes.wire.protocol import Frame, PoolSettings
 from flowpregel.plugins.cluster.remote_hosts import (
     Buffers,
     RemoteBatch,

@@ -30,21 +30,29 @@ from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
 from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError
-from flowpregel.executors.processes import (
-    ProcessExecutor,
+from flowpregel.executors.processes import ProcessExecutor
+from flowpregel.executors.processes.coordinator.assign import InFlight
+from flowpregel.executors.processes.coordinator.crash_report import last_lines
+from flowpregel.executors.processes.coordinator.encoder import JobEncoder
+from flowpregel.executors.processes.coordinator.pool import Pool
+from flowpregel.executors.processes.coordinator.worker_process import WorkerProcess
+from flowpregel.executors.processes.wire import (
     messages,
     protocol,
     serialization,
 )
-from flowpregel.executors.processes.assign import InFlight, NodeCode
-from flowpregel.executors.processes.code_cache import RecentlyUsed
-from flowpregel.executors.processes.crash_report import last_lines
-from flowpregel.executors.processes.messages import JobEncoder
-from flowpregel.executors.processes.pool import Pool
-from flowpregel.executors.processes.protocol import RAN, REQUEST, PoolSettings
-from flowpregel.executors.processes.serialization import BufferRef, Frame
-from flowpregel.executors.processes.shared_memory import fill
-from flowpregel.executors.processes.worker_process import WorkerProcess
+from flowpregel.executors.processes.wire.node_code import (
+    NodeCode,
+    RecentlyUsed,
+)
+from flowpregel.executors.processes.wire.protocol import (
+    RAN,
+    REQUEST,
+    Frame,
+    PoolSettings,
+)
+from flowpregel.executors.processes.wire.serialization import BufferRef
+from flowpregel.executors.processes.wire.shared_memory import fill
 from flowpregel.plugins.cluster.coordinator_client import (
     GONE,
     LONGEST_POLL,

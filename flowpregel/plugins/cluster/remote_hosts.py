@@ -11,10 +11,10 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from flowpregel.context import nothing
-from flowpregel.executors.processes.assign import InFlight, TaskQueue
-from flowpregel.executors.processes.serialization import BufferRef
-from flowpregel.executors.processes.shared_memory import Arena, origin_of
-from flowpregel.executors.processes.side_threads import Unwritten
+from flowpregel.executors.processes.coordinator.assign import InFlight, TaskQueue
+from flowpregel.executors.processes.coordinator.side_threads import Unwritten
+from flowpregel.executors.processes.wire.serialization import BufferRef
+from flowpregel.executors.processes.wire.shared_memory import Arena, origin_of
 
 _BATCH_SECONDS: Final = 0.2
 """Seconds for which a batch should keep a slot of a machine busy."""

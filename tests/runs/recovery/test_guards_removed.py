@@ -204,10 +204,13 @@ if __name__ == "__main__":
     ProcessExecutor(1).submit(work)
     time.sleep(60)
 """
-UNGUARDED = "from flowpregel.executors.processes import guard, worker_io\n"
+UNGUARDED = (
+    "from flowpregel.executors.processes.coordinator import guard\n"
+    "from flowpregel.executors.processes.worker import process\n"
+)
 WITHOUT = {
-    "signal": "worker_io.die_with_parent = lambda: None\n",
-    "watch": "worker_io.watch_coordinator = lambda coordinator: None\n",
+    "signal": "process.die_with_parent = lambda: None\n",
+    "watch": "process.watch_coordinator = lambda coordinator: None\n",
     "guard": "guard.Guard.add = lambda self, pid, mark: None\n",
 }
 """How the kernel's signal, the OS thread that waits for the coordinator's end, and the

@@ -11,7 +11,7 @@ import pytest
 
 import flowpregel
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.executors.processes.executor import worker_memory
+from flowpregel.executors.processes.coordinator.executor import worker_memory
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel.progress import ProgressView, workers_text
 from flowpregel.types import interrupt

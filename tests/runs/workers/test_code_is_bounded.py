@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from flowpregel.executors.processes import ProcessExecutor
-from flowpregel.executors.processes.code_cache import KEPT_BYTES, codes
-from flowpregel.executors.processes.crash_report import memory_of
+from flowpregel.executors.processes.coordinator.code_cache import codes
+from flowpregel.executors.processes.coordinator.crash_report import memory_of
+from flowpregel.executors.processes.wire.node_code import KEPT_BYTES
 from flowpregel.func import entrypoint, task
 
 MB = 1 << 20

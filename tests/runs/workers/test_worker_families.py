@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from flowpregel.executors.processes import ProcessExecutor, guard
-from flowpregel.executors.processes.guard import processes_with
+from flowpregel.executors.processes import ProcessExecutor
+from flowpregel.executors.processes.wire import guard_process
+from flowpregel.executors.processes.wire.guard_process import processes_with
 from tests.runs.pooling import Run, is_alive, value_of, wait_until
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -94,7 +95,14 @@ def test_the_guard_reads_what_it_was_told_before_the_coordinator_ended() -> None
     worker = subprocess.Popen(["sleep", "600"], start_new_session=True)
 
     subprocess.run(
-        [sys.executable, "-I", "-S", guard.__file__, str(ended.pid), os.devnull],
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            guard_process.__file__,
+            str(ended.pid),
+            os.devnull,
+        ],
         input=f"+ {worker.pid} mark\n".encode(),
         check=True,
     )

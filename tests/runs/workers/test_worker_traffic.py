@@ -16,7 +16,7 @@ import pytest
 from flowpregel.context import get_store, get_stream_writer
 from flowpregel.errors import TaskSerializationError, WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
-from flowpregel.executors.processes.serialization import SHARE_FROM
+from flowpregel.executors.processes.wire.serialization import SHARE_FROM
 from flowpregel.store.memory import InMemoryStore
 from tests.runs import jobs
 from tests.runs.pooling import Run, descend, error_of, node_of, parent, value_of

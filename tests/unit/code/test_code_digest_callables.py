@@ -15,7 +15,7 @@ import pytest
 
 from flowpregel import entrypoint
 from flowpregel._code.digest import CodeDigest, code_digest
-from flowpregel.executors.processes.serialization import dumps
+from flowpregel.executors.processes.wire.serialization import dumps
 from tests.unit.code import code_samples
 from tests.unit.code.code_packages import PYTHONS, Import, load, run
 
@@ -339,7 +339,7 @@ def test_a_function_by_value_has_the_same_digest_in_another_process(
     (tmp_path / "script.py").write_text(
         "import subprocess, sys\n"
         "from flowpregel._code.digest import code_digest\n"
-        "from flowpregel.executors.processes.serialization import dumps\n"
+        "from flowpregel.executors.processes.wire.serialization import dumps\n"
         "K = 3\n"
         "class C:\n    x: int = K\n    def m(self):\n        return self.x\n"
         "def helper(n):\n    return C().m() + n\n"

@@ -12,12 +12,11 @@ from typing import Any, Final
 
 from flowpregel._core.records import Outcome
 from flowpregel.context import Job
-from flowpregel.executors.processes import messages, protocol, worker
-from flowpregel.executors.processes.code_cache import codes
-from flowpregel.executors.processes.guard import MARK
-from flowpregel.executors.processes.protocol import RAN
-from flowpregel.executors.processes.serialization import HEADER, Frame, Parser
-from flowpregel.executors.processes.shared_memory import new_shared_file
+from flowpregel.executors.processes.coordinator.code_cache import codes
+from flowpregel.executors.processes.wire import messages, protocol
+from flowpregel.executors.processes.wire.guard_process import MARK
+from flowpregel.executors.processes.wire.protocol import HEADER, RAN, Frame, Parser
+from flowpregel.executors.processes.wire.shared_memory import new_shared_file
 from tests.unit.executors.quick_pools import LONG, be_worker, settings
 
 _MARK: Final = 0x5EED
@@ -119,7 +118,7 @@ class DrivenWorker:
     def stop(self, number: int) -> None:
         """Tell it to stop task *number*."""
         self.status[protocol.UNWANTED] = number
-        os.kill(self.pid, worker.STOP_SIGNAL)
+        os.kill(self.pid, protocol.STOP_SIGNAL)
 
     def exit_code(self) -> int:
         """Wait for its end; return its exit code."""

@@ -39,17 +39,13 @@ from flowpregel._core.records import (
 )
 from flowpregel.context import Job, RunInfo
 from flowpregel.executors.base import Backlog
-from flowpregel.executors.processes import (
-    messages,
-    protocol,
-    serialization,
-    worker,
-    worker_process,
-)
-from flowpregel.executors.processes.code_cache import pack_node
-from flowpregel.executors.processes.executor import PoolExecutor
-from flowpregel.executors.processes.pool import Pool
-from flowpregel.executors.processes.serialization import HEADER, Frame, Parser
+from flowpregel.executors.processes.coordinator import worker_process
+from flowpregel.executors.processes.coordinator.executor import PoolExecutor
+from flowpregel.executors.processes.coordinator.pool import Pool
+from flowpregel.executors.processes.wire import messages, protocol, serialization
+from flowpregel.executors.processes.wire.node_code import pack_node
+from flowpregel.executors.processes.wire.protocol import HEADER, Frame, Parser
+from flowpregel.executors.processes.worker import task_loop
 from flowpregel.executors.unread import UnreadEvent
 
 LONG: Final = 5.0
@@ -215,7 +211,7 @@ class IdleProcess:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         # It inherits that the signal is blocked: what it was sent can be seen.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {worker.STOP_SIGNAL})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {protocol.STOP_SIGNAL})
         try:
             self._process = subprocess.Popen(
                 ["cat"],
@@ -225,7 +221,7 @@ class IdleProcess:
                 process_group=0,
             )
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {worker.STOP_SIGNAL})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {protocol.STOP_SIGNAL})
         self.pid = self._process.pid
         self._popen = self._process
         self.env = env
@@ -257,7 +253,7 @@ class IdleProcess:
             (pending,) = (
                 line.split()[1] for line in file if line.startswith("ShdPnd:")
             )
-        return bool(int(pending, 16) >> (worker.STOP_SIGNAL - 1) & 1)
+        return bool(int(pending, 16) >> (protocol.STOP_SIGNAL - 1) & 1)
 
 
 @dataclass(eq=False)
@@ -534,7 +530,7 @@ def be_worker(setup: protocol.WorkerSetup, env: Mapping[str, str]) -> None:
         os.environ.update(env)
         for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, True)
-        worker.worker_main(setup)
+        task_loop.worker_main(setup)
         code = 0
     finally:
         os._exit(code)

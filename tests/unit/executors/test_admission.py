@@ -11,19 +11,19 @@ from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ConfigurationError
-from flowpregel.executors.processes.assign import (
+from flowpregel.executors.processes.coordinator.assign import (
     OLDEST_EVERY,
     InFlight,
     Needs,
-    NodeCode,
     PoolLimits,
     TaskQueue,
     WorkerLoad,
     WorkerState,
     assign,
 )
-from flowpregel.executors.processes.protocol import PLAIN, WorkerKind
-from flowpregel.executors.processes.resources import StartLog, amounts_of
+from flowpregel.executors.processes.coordinator.resources import StartLog, amounts_of
+from flowpregel.executors.processes.wire.node_code import NodeCode
+from flowpregel.executors.processes.wire.protocol import PLAIN, WorkerKind
 
 UNKNOWN = float("inf")
 THERE = {"cpus": 4.0, "memory": 8.0, "gpus": 2.0, "api": 1.0}

@@ -9,17 +9,17 @@ import pytest
 from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
 from flowpregel.context import Job
-from flowpregel.executors.processes.assign import (
+from flowpregel.executors.processes.coordinator.assign import (
     BATCH_SECONDS,
     InFlight,
-    NodeCode,
     PoolLimits,
     TaskQueue,
     WorkerLoad,
     WorkerState,
     assign,
 )
-from flowpregel.executors.processes.protocol import PLAIN
+from flowpregel.executors.processes.wire.node_code import NodeCode
+from flowpregel.executors.processes.wire.protocol import PLAIN
 
 UNKNOWN = float("inf")
 TINY = BATCH_SECONDS / 100

@@ -9,10 +9,12 @@ import pytest
 
 from flowpregel._core.commands import call_target_of
 from flowpregel._core.records import Node
-from flowpregel.executors.processes.code_cache import (
-    KEPT_BYTES,
+from flowpregel.executors.processes.coordinator.code_cache import (
     CalledNodes,
     PackedCodes,
+)
+from flowpregel.executors.processes.wire.node_code import (
+    KEPT_BYTES,
     ReceivedCode,
     RecentlyUsed,
     pack_node,

@@ -12,7 +12,7 @@ import pytest
 
 from flowpregel._core.records import Raised, Returned, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError
-from flowpregel.executors.processes import messages, protocol
+from flowpregel.executors.processes.wire import messages, protocol
 from flowpregel.policies import Resources
 from tests.unit.executors.quick_pools import (
     LONG,

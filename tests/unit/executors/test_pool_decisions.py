@@ -15,11 +15,11 @@ import pytest
 
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.processes import ProcessExecutor
-from flowpregel.executors.processes.executor import thread_caps
-from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.protocol import TOKEN
-from flowpregel.executors.processes.serialization import find_culprit
-from flowpregel.executors.processes.worker import Tokens
+from flowpregel.executors.processes.coordinator.executor import thread_caps
+from flowpregel.executors.processes.coordinator.io_loop import IOLoop
+from flowpregel.executors.processes.wire.protocol import TOKEN
+from flowpregel.executors.processes.wire.serialization import find_culprit
+from flowpregel.executors.processes.worker.task_loop import Tokens
 
 
 def test_a_token_of_a_task_further_behind_is_kept_for_it() -> None:

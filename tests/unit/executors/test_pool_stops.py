@@ -14,8 +14,8 @@ import pytest
 
 from flowpregel._core.records import Raised, Returned, Withdrawn
 from flowpregel.errors import NodeTimeoutError, WorkerDiedError
-from flowpregel.executors.processes import protocol, serialization
-from flowpregel.executors.processes.guard import MARK
+from flowpregel.executors.processes.wire import protocol, serialization
+from flowpregel.executors.processes.wire.guard_process import MARK
 from flowpregel.policies import TimeoutPolicy
 from tests.unit.executors.quick_pools import (
     LONG,

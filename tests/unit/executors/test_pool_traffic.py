@@ -22,8 +22,8 @@ from flowpregel._core.records import RETURN, Raised, Returned
 from flowpregel.context import RunInfo
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.base import Backlog
-from flowpregel.executors.processes import messages, protocol, serialization
-from flowpregel.executors.processes.serialization import SHARE_FROM
+from flowpregel.executors.processes.wire import messages, protocol, serialization
+from flowpregel.executors.processes.wire.serialization import SHARE_FROM
 from flowpregel.store.memory import InMemoryStore
 from tests.unit.executors.quick_pools import (
     LONG,

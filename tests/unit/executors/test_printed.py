@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.worker_io import TASK_FIELDS, LogSender, Printed
+from flowpregel.executors.processes.wire import protocol
+from flowpregel.executors.processes.wire.protocol import TASK_FIELDS
+from flowpregel.executors.processes.worker.output import LogSender, Printed
 
 
 class Link:

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.io_loop import WorkerLink
-from flowpregel.executors.processes.protocol import UP
-from flowpregel.executors.processes.serialization import (
+from flowpregel.executors.processes.wire import protocol
+from flowpregel.executors.processes.wire.protocol import (
     HEADER,
     LONGEST,
+    UP,
     Frame,
     GarbageError,
     Parser,
 )
+from flowpregel.executors.processes.worker.link import WorkerLink
 
 MARK = 0xC0FFEE11
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from flowpregel.executors.processes.serialization import BufferRef, pack, unpack
-from flowpregel.executors.processes.shared_memory import (
+from flowpregel.executors.processes.wire.serialization import BufferRef, pack, unpack
+from flowpregel.executors.processes.wire.shared_memory import (
     MUCH,
     Arena,
     BufferReader,

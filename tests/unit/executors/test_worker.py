@@ -27,7 +27,7 @@ from flowpregel._core.records import (
 )
 from flowpregel.context import RunInfo, get_store, get_stream_writer
 from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationError
-from flowpregel.executors.processes import messages, protocol, serialization
+from flowpregel.executors.processes.wire import messages, protocol, serialization
 from flowpregel.func import task
 from flowpregel.runtime import get_runtime
 from tests.unit.executors.driven_workers import DrivenWorker, driven_workers

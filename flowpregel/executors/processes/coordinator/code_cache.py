@@ -24,119 +24,35 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from inspect import getclosurevars
 from types import FunctionType, MethodType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from flowpregel._core.commands import CallTarget, name_of
 from flowpregel._core.records import Node
 from flowpregel.errors import TaskSerializationError
-from flowpregel.executors.processes.assign import NodeCode
-from flowpregel.executors.processes.protocol import DIGEST_SIZE
-from flowpregel.executors.processes.references import References, found_by_name
-from flowpregel.executors.processes.serialization import dumps, first_unpicklable
+from flowpregel.executors.processes.wire.node_code import (
+    NodeCode,
+    ReceivedCode,
+    RecentlyUsed,
+    pack_node,
+    references_of,
+)
+from flowpregel.executors.processes.wire.protocol import DIGEST_SIZE
+from flowpregel.executors.processes.wire.references import References, found_by_name
+from flowpregel.executors.processes.wire.serialization import dumps
 
-KeyT = TypeVar("KeyT", bound=Hashable)
-ValueT = TypeVar("ValueT")
-
-KEPT_BYTES: Final = 32 << 20
-"""Bytes of code that each store keeps: of the coordinator, and for each worker."""
-_KEPT_ENTRIES: Final = 1024
 _LARGE: Final = 1 << 20
 """Bytes from which code is worth a warning, and a worker keeps no second copy of it."""
 _log: Final = logging.getLogger("flowpregel.worker")
 
 
-class RecentlyUsed(Generic[KeyT, ValueT]):
-    """Entries in the order of their use, as many as there is room for; any OS thread
-    may ask.
-
-    The newest entry is kept however large it is.
-
-    Args:
-        most_bytes: The room.
-    """
-
-    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._entries: OrderedDict[KeyT, tuple[ValueT, int]] = OrderedDict()
-        self._lock = threading.Lock()
-        self.size = 0
-        """The bytes of all entries."""
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: KeyT) -> ValueT | None:
-        """Return the entry of *key*, which is the newest now; None: there is none."""
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                return None
-            self._entries.move_to_end(key)
-            return entry[0]
-
-    def put(self, key: KeyT, value: ValueT, size: int) -> list[KeyT]:
-        """Keep *value*, of *size* bytes, under *key*; return the keys of what is
-        dropped for it.
-        """
-        dropped: list[KeyT] = []
-        with self._lock:
-            before = self._entries.pop(key, None)
-            self.size += size - (0 if before is None else before[1])
-            self._entries[key] = value, size
-            while len(self._entries) > 1 and self._is_over():
-                oldest, (_, freed) = self._entries.popitem(last=False)
-                self.size -= freed
-                dropped.append(oldest)
-        return dropped
-
-    def _is_over(self) -> bool:
-        return self.size > self._most_bytes or len(self._entries) > _KEPT_ENTRIES
-
-
 # ------------------------------------------------ packing
-
-
-def pack_node(node: Node, *, called: bool = False) -> bytes:
-    """Return *node*, pickled: what a worker needs of it, or all that a call carries.
-
-    Raises:
-        TaskSerializationError: A part of it cannot be pickled.
-    """
-    slim = (
-        node
-        if called
-        else replace(
-            node,
-            triggers=(),
-            retry=(),
-            cache=None,
-            timeout=None,
-            handler=None,
-            executor=None,
-            mapper=None,
-            metadata={},
-            tags=(),
-            subgraph=None,
-        )
-    )
-    try:
-        return dumps(slim)
-    except Exception as error:
-        parts: list[tuple[str, str, Any]]
-        parts = [
-            ("code", "function", each.func or each.coroutine) for each in slim.steps
-        ]
-        parts += [("code", "writers", slim.writers), ("code", "node", slim)]
-        raise first_unpicklable(node.name, parts, error) from error
 
 
 @dataclass(slots=True, eq=False)
@@ -150,13 +66,6 @@ class Packing:
     code: NodeCode
     references: References | None
     """Whether the code may be used again; None: it is packed for each call."""
-
-
-def _references_of(node: Node) -> References | None:
-    """Return the references of the code of *node*: what the user has written of it."""
-    return References.of(
-        (node.steps, node.writers, node.graph, node.mapper, node.retry, node.cache)
-    )
 
 
 class PackedCodes:
@@ -217,7 +126,7 @@ class PackedCodes:
         # which parts can change unseen is not searched again.
         references = None
         if packing is None or packing.references is not None:
-            references = _references_of(node)
+            references = references_of(node)
         # With its name, for errors of a worker that cannot unpickle it.
         data = pickle.dumps((node.name, pack_node(node)))
         digest = blake2b(data, digest_size=DIGEST_SIZE).digest()
@@ -289,37 +198,6 @@ def _size_of(value: Any) -> int:
 
 
 # ------------------------------------------------ unpacking
-
-
-class ReceivedCode:
-    """The code of a node that another process has packed.
-
-    Args:
-        data: The pickle of the node.
-    """
-
-    __slots__ = ("_data", "_node", "_references")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._node: Node | None = None
-        self._references: References | None = None
-
-    def node(self) -> Node:
-        """Return the node as it was packed: what its last call has left in it is gone.
-
-        Raises:
-            BaseException: Whatever the unpickling of a part raises.
-        """
-        if self._references is not None and self._references.hold():
-            assert self._node is not None
-            return self._node
-        node: Node = pickle.loads(self._data)
-        self._node = self._references = None
-        if len(self._data) <= _LARGE:
-            self._references = _references_of(node)
-            self._node = None if self._references is None else node
-        return node
 
 
 class CalledNodes:

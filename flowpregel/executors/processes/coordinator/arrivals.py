@@ -20,10 +20,10 @@ from flowpregel.errors import (
     TaskSerializationError,
     WorkerDiedError,
 )
-from flowpregel.executors.processes import serialization
-from flowpregel.executors.processes.assign import InFlight
-from flowpregel.executors.processes.io_loop import Action
-from flowpregel.executors.processes.messages import PackedOutcome
+from flowpregel.executors.processes.coordinator.assign import InFlight
+from flowpregel.executors.processes.coordinator.io_loop import Action
+from flowpregel.executors.processes.wire import serialization
+from flowpregel.executors.processes.wire.messages import PackedOutcome
 from flowpregel.executors.unread import UnreadEvent
 
 _log: Final = logging.getLogger("flowpregel.worker")

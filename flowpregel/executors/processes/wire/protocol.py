@@ -20,6 +20,8 @@ here.
 from __future__ import annotations
 
 import mmap
+import signal
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from struct import Struct
@@ -193,3 +195,84 @@ class WorkerSetup:
     """The pid of the process that started it."""
     log_levels: Mapping[str, int]
     """The levels of the coordinator's loggers, by name: records below are not sent."""
+
+
+RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+"""Bytes in a unit of what the kernel says of peak memory."""
+
+
+STOP_SIGNAL: Final = (
+    # no mutant: either signal does
+    signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+)
+"""Sent to a worker whose task is to stop; hardly anything else uses it."""
+
+
+TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
+
+HEADER: Final = Struct("<IBBHIQ")
+"""mark, kind, flags, spare, number, length of the body."""
+READ_SIZE: Final = 1 << 16
+"""Bytes that an end of a link reads at once."""
+LONGEST: Final = 1 << 36
+"""No body is longer: a length above it is garbage."""
+
+
+class Frame(NamedTuple):
+    """One message on a link."""
+
+    kind: int
+    flags: int
+    number: int
+    body: bytes
+
+
+class GarbageError(Exception):
+    """Bytes on a link that are no frames."""
+
+
+class Parser:
+    """Cuts the bytes that arrive into frames.
+
+    Args:
+        mark: What every frame begins with.
+        kinds: The kinds that may arrive at this end.
+    """
+
+    def __init__(self, mark: int, kinds: frozenset[int]) -> None:
+        self._mark = mark
+        self._kinds = kinds
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that *data* completes.
+
+        Memory grows with the bytes that arrived, never with what a header claims.
+
+        Raises:
+            GarbageError: The bytes are not frames; the link cannot be used again.
+        """
+        held, head = self._held, HEADER.size
+        held += data
+        frames: list[Frame] = []
+        start = head
+        while start <= len(held):
+            mark, kind, flags, spare, number, length = HEADER.unpack_from(
+                held, start - head
+            )
+            if (
+                mark != self._mark
+                or kind not in self._kinds
+                or spare
+                or length > LONGEST
+            ):
+                raise GarbageError(
+                    f"not a frame: {bytes(held[start - head : start]).hex()}"
+                )
+            end = start + length
+            if end > len(held):
+                break
+            frames.append(Frame(kind, flags, number, bytes(held[start:end])))
+            start = end + head
+        del held[: start - head]
+        return frames

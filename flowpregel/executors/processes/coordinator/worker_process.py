@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import signal
@@ -19,32 +20,34 @@ from typing import Any, Final
 from weakref import ref
 
 from flowpregel.executors.base import HOST, Mailbox
-from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.assign import (
+from flowpregel.executors.processes.coordinator.assign import (
     ONE_CPU,
     InFlight,
     WorkerLoad,
     WorkerState,
 )
-from flowpregel.executors.processes.code_cache import RecentlyUsed
-from flowpregel.executors.processes.crash_report import reap
-from flowpregel.executors.processes.guard import MARK, Guard
-from flowpregel.executors.processes.io_loop import CHUNK, IOLoop
-from flowpregel.executors.processes.messages import PackedOutcome
-from flowpregel.executors.processes.serialization import (
+from flowpregel.executors.processes.coordinator.crash_report import reap
+from flowpregel.executors.processes.coordinator.guard import Guard
+from flowpregel.executors.processes.coordinator.io_loop import IOLoop
+from flowpregel.executors.processes.coordinator.side_threads import Unwritten
+from flowpregel.executors.processes.wire import protocol
+from flowpregel.executors.processes.wire.guard_process import MARK
+from flowpregel.executors.processes.wire.launch import run_worker
+from flowpregel.executors.processes.wire.messages import PackedOutcome
+from flowpregel.executors.processes.wire.node_code import RecentlyUsed
+from flowpregel.executors.processes.wire.protocol import (
     HEADER,
+    READ_SIZE,
+    STOP_SIGNAL,
     Frame,
     GarbageError,
     Parser,
 )
-from flowpregel.executors.processes.shared_memory import (
+from flowpregel.executors.processes.wire.shared_memory import (
     BufferReader,
     FdSocket,
     new_shared_file,
 )
-from flowpregel.executors.processes.side_threads import Unwritten
-from flowpregel.executors.processes.worker import STOP_SIGNAL, worker_main
-from flowpregel.executors.processes.worker_io import log_levels
 
 _SLOW_AFTER: Final = 0.020
 """Seconds without a task's end after which nothing more is sent ahead of time."""
@@ -220,7 +223,7 @@ class WorkerProcess:
         from loky.backend import get_context  # noqa: PLC0415 - 56 ms, only when needed
 
         process: Any = get_context("loky").Process(
-            target=worker_main, args=(setup,), env=env
+            target=run_worker, args=(setup,), env=env
         )
         process.start()
         return process
@@ -298,7 +301,7 @@ class WorkerProcess:
     def _read_link(self) -> bool:
         """Handle the frames that have arrived; return whether there may be more."""
         try:
-            data = self._link.recv(CHUNK)
+            data = self._link.recv(READ_SIZE)
         except BlockingIOError:
             return False
         except OSError:
@@ -327,7 +330,7 @@ class WorkerProcess:
 
     def _read_stream(self, fd: int, to_stderr: bool) -> None:
         try:
-            data = os.read(fd, CHUNK)
+            data = os.read(fd, READ_SIZE)
         except BlockingIOError:
             return
         except OSError:
@@ -498,3 +501,17 @@ def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
     reader.callback(os.close, read)
     writer.callback(os.close, write)
     return read, write
+
+
+def log_levels() -> dict[str, int]:
+    """Return the levels of this program's loggers that have one of their own, by
+    name.
+    """
+    loggers = tuple(logging.root.manager.loggerDict.items())
+    levels = {
+        name: each.level for name, each in loggers if isinstance(each, logging.Logger)
+    }
+    return {
+        "": logging.root.level,
+        **{name: level for name, level in levels.items() if level},
+    }

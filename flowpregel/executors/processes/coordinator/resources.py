@@ -20,7 +20,7 @@ from urllib.parse import quote
 from flowpregel._core.records import Raised
 from flowpregel.errors import ConfigurationError, ResourcesError
 from flowpregel.executors.base import JobKey
-from flowpregel.executors.processes.assign import (
+from flowpregel.executors.processes.coordinator.assign import (
     ONE_CPU,
     Assignment,
     InFlight,
@@ -30,9 +30,9 @@ from flowpregel.executors.processes.assign import (
     WorkerLoad,
     assign,
 )
-from flowpregel.executors.processes.crash_report import forget_peak, peak_of
-from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.protocol import PoolSettings, WorkerKind
+from flowpregel.executors.processes.coordinator.crash_report import forget_peak, peak_of
+from flowpregel.executors.processes.coordinator.io_loop import IOLoop
+from flowpregel.executors.processes.wire.protocol import PoolSettings, WorkerKind
 from flowpregel.executors.resources import SharedPlaces, StartLog, holders_above
 from flowpregel.policies import Resources, bytes_of
 

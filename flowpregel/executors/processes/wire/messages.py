@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 import traceback
 from collections.abc import Callable, Iterator
 from contextvars import Context
 from dataclasses import fields
-from itertools import count
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
-from flowpregel._core.effects import Call, StepContext
+from flowpregel._core.effects import StepContext
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -30,13 +28,9 @@ from flowpregel._tracebacks import WorkerTraceback, leave_out_ours
 from flowpregel.carried import brought, carried_by, variable_place
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import TaskCancelled, TaskSerializationError
-from flowpregel.executors.base import Mailbox
 from flowpregel.executors.misplaced import misplaced_future
-from flowpregel.executors.processes import serialization
-from flowpregel.executors.processes.assign import InFlight
-from flowpregel.executors.processes.code_cache import CalledNodes, codes
-from flowpregel.executors.processes.protocol import REQUEST
-from flowpregel.executors.processes.serialization import (
+from flowpregel.executors.processes.wire import serialization
+from flowpregel.executors.processes.wire.serialization import (
     Open,
     Share,
     find_culprit,
@@ -44,9 +38,6 @@ from flowpregel.executors.processes.serialization import (
     pack,
     unpack,
 )
-from flowpregel.executors.processes.shared_memory import Arena
-
-_log: Final = logging.getLogger("flowpregel.worker")
 
 _TASK_FIELDS: Final = (
     "id",
@@ -76,10 +67,6 @@ _run_values: Final = attrgetter(*_RUN_FIELDS)
 _place_values: Final = attrgetter(
     "checkpoint_id", "namespace", "step", "stop", "previous"
 )
-_LARGE: Final = 1 << 20
-"""Bytes of a packed job that does not wait: it is packed again when a worker is
-free.
-"""
 
 
 # ------------------------------------------------ jobs
@@ -212,73 +199,7 @@ def _job_parts(
 # ------------------------------------------------ the pool's jobs, and its tasks' calls
 
 
-class JobEncoder:
-    """Packs jobs. A job is packed when it is taken: its task gets what the caller had
-    then.
-
-    Args:
-        arena: Shared memory for large inputs.
-    """
-
-    def __init__(self, arena: Arena) -> None:
-        self._arena = arena
-        self._ids = count(1)
-        self._called = CalledNodes()
-
-    def encode(self, job: Job, mailbox: Mailbox) -> InFlight:
-        """Return *job* as the pool keeps it; from any OS thread.
-
-        Raises:
-            TaskSerializationError: A part of it cannot be pickled.
-        """
-        code = job.task.code or codes.code_of(job.task.node)
-        contexts: list[bytes] = []
-        if job.task.node.contexts:
-            from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
-
-            contexts = [each.held.token for each in contexts_in(job.task.input)]
-        task = InFlight(next(self._ids), job, mailbox, code, contexts)
-        if len(self.pack(task)) > _LARGE:
-            # Shared memory is full. Very many such jobs must not fill all other memory
-            # too.
-            task.body = None
-        return task
-
-    def pack(self, task: InFlight, *, share: bool = True) -> bytes:
-        """Pack the job of *task*; return its bytes.
-
-        Raises:
-            TaskSerializationError: A part of it cannot be pickled.
-        """
-        task.body, task.refs = pack_job(task.job, self._arena.share if share else None)
-        if self._arena.is_full:
-            self._arena.is_full = False
-            _log.warning(
-                "no shared memory is left for the input of task %r: it goes through "
-                "the link, "
-                "which is slower",
-                task.job.task.name,
-            )
-        return task.body
-
-    def decode_call(self, task: InFlight, body: bytes) -> Call:
-        """Return the call that a worker says *task* makes.
-
-        Raises:
-            BaseException: Whatever the unpickling of a part raises.
-        """
-        (request,) = REQUEST.unpack_from(body)
-        code, arguments, asked, carried = unpack(body, None, REQUEST.size)
-        node = self._called.node_of(code)
-        call = Call(*task.job.key, node, arguments, asked)
-        call.reply = (task, request)
-        if carried is not None:
-            call.variables = brought(carried)
-        return call
-
-
 # ------------------------------------------------ outcomes
-
 
 _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
 """An outcome is sent as its place here, and its fields."""

@@ -39,7 +39,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from flowpregel._core.copies import Placeholder, ProcessBound
-from flowpregel.executors.processes.serialization import wrapper_of
+from flowpregel.executors.processes.wire.serialization import wrapper_of
 from flowpregel.executors.shared import Shared
 
 _MOST_PARTS: Final = 1024

@@ -26,30 +26,20 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import os
-import queue
 import selectors
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import InvalidStateError
 from functools import partial
 from itertools import count
 from traceback import print_exc
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TypeAlias
 
-from flowpregel.context import Job
-from flowpregel.executors.calls import CallFuture
-from flowpregel.executors.processes import messages, protocol
-from flowpregel.executors.processes.serialization import HEADER, Frame, Parser
-from flowpregel.executors.processes.watchdog import Watchdog
-from flowpregel.executors.unread import LazyFuture
+from flowpregel.executors.processes.coordinator.watchdog import Watchdog
 
 Action: TypeAlias = Callable[[], object]
-CHUNK: Final = 1 << 16
-"""Bytes that are read at once."""
 
 
 # ------------------------------------------------ in the coordinator
@@ -237,165 +227,3 @@ class IOLoop:
 
 
 # ------------------------------------------------ in a worker
-
-
-class Answer(CallFuture[Any], LazyFuture[Any]):
-    """The result of a call that a task in a worker has made; the task itself reads
-    it.
-    """
-
-    # An OS thread of its own reads the link: a caller that waits here stops nobody
-    # else.
-    _needs_loop: ClassVar[bool] = False
-
-    def take(self, body: bytes) -> None:
-        """Note that the answer is there, in the *body* of a frame."""
-        outcome = messages.PackedOutcome(body)
-        if outcome.is_of_cancelled:
-            self.settle(outcome.read())  # an error of ours
-            return
-        if not outcome.is_failure and self._open_calls is not None:
-            self._open_calls.discard(self)
-        # A task that was stopped has been told so already.
-        with contextlib.suppress(InvalidStateError):
-            self.arrive(partial(_answer_in, outcome), failed=outcome.is_failure)
-
-
-def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | None]:
-    """Return the result of a call, or the error that it raises where its result is
-    wanted.
-    """
-    settled = CallFuture[Any]()
-    try:
-        settled.settle(packed.read())
-        error = settled.exception(0)
-    except Exception as problem:  # noqa: BLE001 - the caller is told
-        error = problem
-    return None if error is not None else settled.result(0), error
-
-
-class WorkerLink:
-    """The worker's end of the link.
-
-    Any OS thread sends, whole frames only. The main thread receives, between tasks,
-    until a task makes a request and may wait for the answer: from then on an OS thread
-    of its own does.
-
-    Args:
-        connection: A connected stream socket.
-        mark: Begins every frame.
-    """
-
-    def __init__(self, connection: socket.socket, mark: int) -> None:
-        self._socket = connection
-        self._mark = mark
-        self._outbox: deque[tuple[bytes, deque[int]]] = deque()
-        """Frames, and how many bytes of each were sent, one number for each time."""
-        self._sending = threading.Lock()
-        self._sender: int | None = None
-        self._parser = Parser(mark, protocol.DOWN)
-        self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-        self._receiving = threading.Lock()
-        self._receiver: threading.Thread | None = None
-        self._requests = count(1)
-        self.answers: dict[int, Answer] = {}
-        """To requests of the task that runs, by number."""
-        self.task = 0
-        """The number of the task that runs."""
-        self.job: Job | None = None
-        """Its job, while its code runs."""
-
-    def send(
-        self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0
-    ) -> None:
-        """Send a frame. When the coordinator is gone, nothing happens.
-
-        What a signal handler raises meanwhile is raised at once; the next frame that is
-        sent finds what is left of this one.
-        """
-        head = HEADER.pack(self._mark, kind, flags, 0, number, len(body))
-        self._outbox.append((head + body, deque()))
-        me = threading.get_ident()
-        if self._sender == me:
-            # A finalizer or signal handler of user code prints while we send: we go on.
-            return
-        with self._sending:
-            self._sender = me
-            try:
-                while self._outbox:
-                    data, sent = self._outbox[0]
-                    if (done := sum(sent)) >= len(data):
-                        self._outbox.popleft()
-                        continue
-                    try:
-                        # No signal handler runs between the call and the note of its
-                        # result.
-                        sent.extend(map(self._socket.send, (memoryview(data)[done:],)))
-                    except BlockingIOError:
-                        # a task has set it so
-                        os.set_blocking(self._socket.fileno(), True)
-            except OSError as error:
-                if (
-                    error.__traceback__ is not None
-                    and error.__traceback__.tb_next is not None
-                ):
-                    raise  # by a handler
-                self._outbox = deque(maxlen=0)
-            finally:
-                self._sender = None
-
-    def disconnect(self) -> None:
-        """Send nothing any more: this process is a fork of the worker."""
-        self._outbox = deque(maxlen=0)
-        self._sending = threading.Lock()
-        self._sender = None
-
-    def cancel(self, task: int, future: CallFuture[Any]) -> None:
-        """Tell the run that *task* no longer wants a call that it has made."""
-        for request, answer in [*self.answers.items()]:
-            if answer is future:
-                self.send(protocol.CANCELLED, task, protocol.REQUEST.pack(request))
-
-    def next(self) -> Frame | None:
-        """Wait for the next frame that is no answer; None: the coordinator is gone."""
-        orders = self._orders
-        while self._receiver is None and orders.empty():
-            with self._receiving:
-                if orders.empty():
-                    self._receive()
-        return orders.get()
-
-    def request(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
-        """Send a request of *task*; return *answer*, which will have its result."""
-        request = next(self._requests) & 0xFFFFFFFF
-        self.answers[request] = answer
-        if self._receiver is None:
-            self._receiver = threading.Thread(
-                target=self._receive_all, name="flowpregel-reader", daemon=True
-            )
-            self._receiver.start()
-        self.send(kind, task, protocol.REQUEST.pack(request) + body)
-        return answer
-
-    def _receive_all(self) -> None:
-        with self._receiving:
-            while self._receive():
-                pass
-
-    def _receive(self) -> bool:
-        try:
-            data = self._socket.recv(CHUNK)
-        except BlockingIOError:
-            os.set_blocking(self._socket.fileno(), True)  # a task has set it otherwise
-            return True
-        except OSError:
-            data = b""
-        if not data:
-            self._orders.put(None)
-            return False
-        for frame in self._parser.feed(data):
-            if frame.kind != protocol.ANSWER:
-                self._orders.put(frame)
-            elif (answer := self.answers.pop(frame.number, None)) is not None:
-                answer.take(frame.body)
-        return True

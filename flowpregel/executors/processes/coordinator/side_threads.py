@@ -29,7 +29,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
 
 from flowpregel.executors.base import Mailbox
-from flowpregel.executors.processes.io_loop import IOLoop
+from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 
 _log: Final = logging.getLogger("flowpregel.worker")
 Action: TypeAlias = Callable[[], object]

@@ -32,7 +32,7 @@ from struct import Struct
 from typing import Any, Final
 from weakref import WeakSet
 
-from flowpregel.executors.processes.serialization import BufferRef
+from flowpregel.executors.processes.wire.serialization import BufferRef
 
 _ID: Final = Struct("<Q")
 _segment_ids: Final = count(1)

@@ -17,26 +17,31 @@ from flowpregel._core.ids import Span
 from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.errors import FlowPregelError, WorkerDiedError
 from flowpregel.executors.base import JobKey
-from flowpregel.executors.processes import crash_report, messages, protocol
-from flowpregel.executors.processes.arrivals import FailedStart
-from flowpregel.executors.processes.assign import (
+from flowpregel.executors.processes.coordinator import crash_report
+from flowpregel.executors.processes.coordinator.arrivals import FailedStart
+from flowpregel.executors.processes.coordinator.assign import (
     LARGEST_BATCH,
     InFlight,
     PoolLimits,
     StopReason,
     WorkerState,
 )
-from flowpregel.executors.processes.guard import Guard
-from flowpregel.executors.processes.io_loop import Timer
-from flowpregel.executors.processes.protocol import PLAIN, PoolSettings, WorkerKind
-from flowpregel.executors.processes.serialization import Frame
-from flowpregel.executors.processes.shared_memory import (
+from flowpregel.executors.processes.coordinator.guard import Guard
+from flowpregel.executors.processes.coordinator.io_loop import Timer
+from flowpregel.executors.processes.coordinator.task_pool import CLOSED, TaskPool
+from flowpregel.executors.processes.coordinator.worker_process import WorkerProcess
+from flowpregel.executors.processes.wire import messages, protocol
+from flowpregel.executors.processes.wire.protocol import (
+    PLAIN,
+    Frame,
+    PoolSettings,
+    WorkerKind,
+)
+from flowpregel.executors.processes.wire.shared_memory import (
     Arena,
     released_in,
     segments_for,
 )
-from flowpregel.executors.processes.task_pool import CLOSED, TaskPool
-from flowpregel.executors.processes.worker_process import WorkerProcess
 
 _START_TRIES: Final = 3
 _SPARE: Final = 8

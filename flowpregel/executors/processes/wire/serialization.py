@@ -37,80 +37,9 @@ PROTOCOL: Final = 5
 SHARE_FROM: Final = 128 << 10
 """Bytes from which a buffer goes through shared memory: a link is faster below."""
 AS_A_WHOLE: Final = "it cannot be pickled as a whole"
-HEADER: Final = Struct("<IBBHIQ")
-"""mark, kind, flags, spare, number, length of the body."""
-LONGEST: Final = 1 << 36
-"""No body is longer: a length above it is garbage."""
-_COUNT: Final = Struct("<I")
-_REF: Final = Struct("<QQQ")
-_LARGEST_PLAIN: Final = 1 << 16
-_NAMING: Final = (b"\x93", b"\x82", b"\x83", b"\x84")
-"""The opcodes of our pickles that name a global: STACK_GLOBAL, and those of `copyreg`'s
-codes.
-"""
 
 
 # ------------------------------------------------ frames
-
-
-class Frame(NamedTuple):
-    """One message on a link."""
-
-    kind: int
-    flags: int
-    number: int
-    body: bytes
-
-
-class GarbageError(Exception):
-    """Bytes on a link that are no frames."""
-
-
-class Parser:
-    """Cuts the bytes that arrive into frames.
-
-    Args:
-        mark: What every frame begins with.
-        kinds: The kinds that may arrive at this end.
-    """
-
-    def __init__(self, mark: int, kinds: frozenset[int]) -> None:
-        self._mark = mark
-        self._kinds = kinds
-        self._held = bytearray()
-
-    def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that *data* completes.
-
-        Memory grows with the bytes that arrived, never with what a header claims.
-
-        Raises:
-            GarbageError: The bytes are not frames; the link cannot be used again.
-        """
-        held, head = self._held, HEADER.size
-        held += data
-        frames: list[Frame] = []
-        start = head
-        while start <= len(held):
-            mark, kind, flags, spare, number, length = HEADER.unpack_from(
-                held, start - head
-            )
-            if (
-                mark != self._mark
-                or kind not in self._kinds
-                or spare
-                or length > LONGEST
-            ):
-                raise GarbageError(
-                    f"not a frame: {bytes(held[start - head : start]).hex()}"
-                )
-            end = start + length
-            if end > len(held):
-                break
-            frames.append(Frame(kind, flags, number, bytes(held[start:end])))
-            start = end + head
-        del held[: start - head]
-        return frames
 
 
 # ------------------------------------------------ pickles
@@ -222,6 +151,137 @@ def class_filled(kind: type, state: Any) -> type:
 
 
 # ------------------------------------------------ messages
+
+
+# ------------------------------------------------ functions behind decorators
+
+
+def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
+    """Return where to find *function*, if its name now refers to its decorator's
+    result.
+
+    The function under ``@task`` is no longer what its module holds under its
+    name. Sending it by value would copy the globals it uses: caches, locks, tables.
+    """
+    name = f"{function.__module__}:{function.__qualname__}"
+    if name.startswith("__main__:"):
+        return None
+    try:
+        found = resolve_name(name)
+    # the last: it is local, or a lambda
+    except (ImportError, AttributeError, ValueError):
+        return None
+    for depth in range(1, 8):
+        found = getattr(found, "__wrapped__", None)
+        if found is function:
+            return name, depth
+    return None
+
+
+def unwrapped(name: str, depth: int) -> Any:
+    """Return the function under *depth* decorators of what is found at *name*."""
+    found = resolve_name(name)
+    for _ in range(depth):
+        found = found.__wrapped__
+    return found
+
+
+# ------------------------------------------------ classes of the user's program
+
+_in_worker = False
+_made_here: WeakSet[type] = WeakSet()
+"""Classes that this worker's tasks have defined, and that were sent by value."""
+
+
+def mark_as_worker() -> None:
+    """From now on, a class that came by value is the coordinator's."""
+    global _in_worker
+    _in_worker = True
+
+
+def _known_there(kind: type) -> tuple[str, str] | None:
+    """Return what names *kind* in the coordinator, if it came from there by value.
+
+    Sent by value once more, the class would be found there by cloudpickle, and its
+    attributes and methods overwritten with our copies.
+    """
+    name = _trackers("_DYNAMIC_CLASS_TRACKER_BY_CLASS").get(kind)
+    if name is None or kind in _made_here:
+        _made_here.add(kind)
+        return None
+    return name, f"{kind.__module__}.{kind.__qualname__}"
+
+
+def class_sent(name: str, called: str) -> type:
+    """Return the class that was sent by value under *name*.
+
+    Raises:
+        AttributeError: It no longer exists.
+    """
+    found: type | None = _trackers("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
+    if found is None:
+        raise AttributeError(
+            f"class {called} came back from a worker, and is gone here: keep it in a "
+            "module"
+        )
+    return found
+
+
+def _trackers(name: str) -> Any:
+    """Return one of the tables by which cloudpickle recognises its copies of a
+    class.
+    """
+    from cloudpickle import cloudpickle  # noqa: PLC0415 - loaded by now
+
+    return getattr(cloudpickle, name)
+
+
+# ------------------------------------------------ what cannot be pickled
+
+
+def first_unpicklable(
+    task: str, parts: Iterable[tuple[str, str, Any]], error: Exception
+) -> TaskSerializationError:
+    """Return an error that names the first of *parts* (what, path, value) that cannot
+    be pickled.
+
+    The last is taken if none is at fault alone.
+    """
+    what = path = ""
+    for what, path, part in parts:
+        if why_refused(part, dumps):
+            return TaskSerializationError(
+                task, f"the {what}", *find_culprit(part, path)
+            )
+    return TaskSerializationError(task, f"the {what}", path, str(error))
+
+
+def find_culprit(value: Any, name: str) -> tuple[str, str]:
+    """Return the path to the innermost part that cannot be pickled, and why not.
+
+    Args:
+        value: What could not be pickled as a whole.
+        name: What to call it at the start of the path.
+
+    Example:
+        >>> import threading
+        >>> find_culprit({"model": [1, threading.Lock()]}, "result")[0]
+        "result['model'][1]: _thread.lock"
+    """
+    path, part = culprit_in(value, dumps)
+    reason = why_refused(part, dumps) or AS_A_WHOLE
+    if isinstance(part, ContextVar):
+        reason += "; pass it to flowpregel.carry() where it is made, and it travels"
+    return f"{name}{path}: {class_name(part)}", reason
+
+
+_COUNT: Final = Struct("<I")
+_REF: Final = Struct("<QQQ")
+_LARGEST_PLAIN: Final = 1 << 16
+_NAMING: Final = (b"\x93", b"\x82", b"\x83", b"\x84")
+"""The opcodes of our pickles that name a global: STACK_GLOBAL, and those of `copyreg`'s
+codes.
+"""
 
 
 class BufferRef(NamedTuple):
@@ -376,125 +436,3 @@ def moved(
     return _joined(
         move(part) if isinstance(part, BufferRef) else part for part in parts
     )
-
-
-# ------------------------------------------------ functions behind decorators
-
-
-def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
-    """Return where to find *function*, if its name now refers to its decorator's
-    result.
-
-    The function under ``@task`` is no longer what its module holds under its
-    name. Sending it by value would copy the globals it uses: caches, locks, tables.
-    """
-    name = f"{function.__module__}:{function.__qualname__}"
-    if name.startswith("__main__:"):
-        return None
-    try:
-        found = resolve_name(name)
-    # the last: it is local, or a lambda
-    except (ImportError, AttributeError, ValueError):
-        return None
-    for depth in range(1, 8):
-        found = getattr(found, "__wrapped__", None)
-        if found is function:
-            return name, depth
-    return None
-
-
-def unwrapped(name: str, depth: int) -> Any:
-    """Return the function under *depth* decorators of what is found at *name*."""
-    found = resolve_name(name)
-    for _ in range(depth):
-        found = found.__wrapped__
-    return found
-
-
-# ------------------------------------------------ classes of the user's program
-
-_in_worker = False
-_made_here: WeakSet[type] = WeakSet()
-"""Classes that this worker's tasks have defined, and that were sent by value."""
-
-
-def mark_as_worker() -> None:
-    """From now on, a class that came by value is the coordinator's."""
-    global _in_worker
-    _in_worker = True
-
-
-def _known_there(kind: type) -> tuple[str, str] | None:
-    """Return what names *kind* in the coordinator, if it came from there by value.
-
-    Sent by value once more, the class would be found there by cloudpickle, and its
-    attributes and methods overwritten with our copies.
-    """
-    name = _trackers("_DYNAMIC_CLASS_TRACKER_BY_CLASS").get(kind)
-    if name is None or kind in _made_here:
-        _made_here.add(kind)
-        return None
-    return name, f"{kind.__module__}.{kind.__qualname__}"
-
-
-def class_sent(name: str, called: str) -> type:
-    """Return the class that was sent by value under *name*.
-
-    Raises:
-        AttributeError: It no longer exists.
-    """
-    found: type | None = _trackers("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
-    if found is None:
-        raise AttributeError(
-            f"class {called} came back from a worker, and is gone here: keep it in a "
-            "module"
-        )
-    return found
-
-
-def _trackers(name: str) -> Any:
-    """Return one of the tables by which cloudpickle recognises its copies of a
-    class.
-    """
-    from cloudpickle import cloudpickle  # noqa: PLC0415 - loaded by now
-
-    return getattr(cloudpickle, name)
-
-
-# ------------------------------------------------ what cannot be pickled
-
-
-def first_unpicklable(
-    task: str, parts: Iterable[tuple[str, str, Any]], error: Exception
-) -> TaskSerializationError:
-    """Return an error that names the first of *parts* (what, path, value) that cannot
-    be pickled.
-
-    The last is taken if none is at fault alone.
-    """
-    what = path = ""
-    for what, path, part in parts:
-        if why_refused(part, dumps):
-            return TaskSerializationError(
-                task, f"the {what}", *find_culprit(part, path)
-            )
-    return TaskSerializationError(task, f"the {what}", path, str(error))
-
-
-def find_culprit(value: Any, name: str) -> tuple[str, str]:
-    """Return the path to the innermost part that cannot be pickled, and why not.
-
-    Args:
-        value: What could not be pickled as a whole.
-        name: What to call it at the start of the path.
-
-    Example:
-        >>> import threading
-        >>> find_culprit({"model": [1, threading.Lock()]}, "result")[0]
-        "result['model'][1]: _thread.lock"
-    """
-    path, part = culprit_in(value, dumps)
-    reason = why_refused(part, dumps) or AS_A_WHOLE
-    if isinstance(part, ContextVar):
-        reason += "; pass it to flowpregel.carry() where it is made, and it travels"
-    return f"{name}{path}: {class_name(part)}", reason

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from flowpregel.executors.processes.wire.protocol import RSS_UNIT
+
 _TAIL_LINES: Final = 30
 _LONGEST_LINE: Final = 2_000
-RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
-"""Bytes in a unit of what the kernel says of peak memory."""
 
 
 def last_lines(text: str) -> str:

@@ -35,37 +35,27 @@ from flowpregel.carried import carried_by
 from flowpregel.context import RunClient
 from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.calls import OpenCalls
-from flowpregel.executors.local import caught_of
-from flowpregel.executors.processes import messages, protocol, serialization
-from flowpregel.executors.processes.code_cache import ReceivedCode, pack_node
-from flowpregel.executors.processes.crash_report import RSS_UNIT
-from flowpregel.executors.processes.guard import MARK, end_marked
-from flowpregel.executors.processes.io_loop import Answer, WorkerLink
-from flowpregel.executors.processes.process_state import ProcessState
-from flowpregel.executors.processes.shared_memory import (
+from flowpregel.executors.calls import OpenCalls, caught_of
+from flowpregel.executors.processes.wire import messages, protocol, serialization
+from flowpregel.executors.processes.wire.guard_process import MARK, end_marked
+from flowpregel.executors.processes.wire.node_code import ReceivedCode, pack_node
+from flowpregel.executors.processes.wire.protocol import RSS_UNIT, STOP_SIGNAL
+from flowpregel.executors.processes.wire.shared_memory import (
     Arena,
     BufferReader,
     FdSocket,
     released_in,
     segments_for,
 )
-from flowpregel.executors.processes.worker_io import (
-    become_worker,
-    bind_fields,
-    own_description,
-    take_over,
-)
+from flowpregel.executors.processes.worker.link import Answer, WorkerLink
+from flowpregel.executors.processes.worker.output import bind_fields, take_over
+from flowpregel.executors.processes.worker.process import become_worker, own_description
+from flowpregel.executors.processes.worker.process_state import ProcessState
 from flowpregel.executors.shared import sent_by_key
 
 if TYPE_CHECKING:
     from flowpregel.channels.context import Context
 
-STOP_SIGNAL: Final = (
-    # no mutant: either signal does
-    signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
-)
-"""Sent to a worker whose task is to stop; hardly anything else uses it."""
 _STOP_AGAIN: Final = 0.01
 """Seconds after which a task that was importing a module is told again to stop."""
 _log: Final = logging.getLogger("flowpregel.worker")
@@ -147,7 +137,7 @@ class Worker:
 
     # ------------------------------------------------ tasks
 
-    def _run_tasks(self, frame: serialization.Frame) -> None:
+    def _run_tasks(self, frame: protocol.Frame) -> None:
         """Run the tasks of a frame, those that were not recalled."""
         for number, digest, code, dropped, body in pickle.loads(frame.body):
             if self._is_spoiled:
@@ -261,7 +251,7 @@ class Worker:
 
     # ------------------------------------------------ contexts
 
-    def _leave(self, frame: serialization.Frame) -> None:
+    def _leave(self, frame: protocol.Frame) -> None:
         """Leave the contexts of a run that ended, and answer."""
         tokens, ended = serialization.unpack(frame.body)
         outcome = None if ended is None else messages.unpack_outcome(ended)

@@ -35,17 +35,23 @@ from flowpregel.errors import (
     FlowPregelError,
 )
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
-from flowpregel.executors.processes import messages, serialization
-from flowpregel.executors.processes.arrivals import UnreadEnd, unreadable_result
-from flowpregel.executors.processes.assign import InFlight
-from flowpregel.executors.processes.code_cache import codes
-from flowpregel.executors.processes.crash_report import memory_of
-from flowpregel.executors.processes.messages import PackedOutcome
-from flowpregel.executors.processes.pool import Pool
-from flowpregel.executors.processes.protocol import PoolSettings
-from flowpregel.executors.processes.resources import OF_THE_MACHINE, amounts_of
-from flowpregel.executors.processes.shared_memory import default_limit
-from flowpregel.executors.processes.task_pool import CLOSED, TaskPool
+from flowpregel.executors.processes.coordinator.arrivals import (
+    UnreadEnd,
+    unreadable_result,
+)
+from flowpregel.executors.processes.coordinator.assign import InFlight
+from flowpregel.executors.processes.coordinator.code_cache import codes
+from flowpregel.executors.processes.coordinator.crash_report import memory_of
+from flowpregel.executors.processes.coordinator.pool import Pool
+from flowpregel.executors.processes.coordinator.resources import (
+    OF_THE_MACHINE,
+    amounts_of,
+)
+from flowpregel.executors.processes.coordinator.task_pool import CLOSED, TaskPool
+from flowpregel.executors.processes.wire import messages, serialization
+from flowpregel.executors.processes.wire.messages import PackedOutcome
+from flowpregel.executors.processes.wire.protocol import PoolSettings
+from flowpregel.executors.processes.wire.shared_memory import default_limit
 from flowpregel.executors.resources import SharedLimits
 from flowpregel.executors.shared import captured
 from flowpregel.executors.unread import LazyFuture, UnreadEvent

@@ -31,8 +31,8 @@ from flowpregel._core.records import (
 from flowpregel.context import nothing
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import Backlog, JobKey, Mailbox
-from flowpregel.executors.processes import messages, protocol, serialization
-from flowpregel.executors.processes.arrivals import (
+from flowpregel.executors.processes.coordinator import encoder
+from flowpregel.executors.processes.coordinator.arrivals import (
     AnyOutcome,
     FailedStart,
     UnreadCall,
@@ -41,16 +41,24 @@ from flowpregel.executors.processes.arrivals import (
     UnreadOutput,
     unreadable_result,
 )
-from flowpregel.executors.processes.assign import InFlight, TaskQueue
-from flowpregel.executors.processes.crash_report import last_lines
-from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.protocol import RAN, REQUEST, PoolSettings
-from flowpregel.executors.processes.request_threads import RequestThreads
-from flowpregel.executors.processes.resources import ResourceBook
-from flowpregel.executors.processes.serialization import Frame
-from flowpregel.executors.processes.shared_memory import Arena
-from flowpregel.executors.processes.side_threads import OutputThread, SideThread
-from flowpregel.executors.processes.worker_io import TASK_FIELDS
+from flowpregel.executors.processes.coordinator.assign import InFlight, TaskQueue
+from flowpregel.executors.processes.coordinator.crash_report import last_lines
+from flowpregel.executors.processes.coordinator.io_loop import IOLoop
+from flowpregel.executors.processes.coordinator.request_threads import RequestThreads
+from flowpregel.executors.processes.coordinator.resources import ResourceBook
+from flowpregel.executors.processes.coordinator.side_threads import (
+    OutputThread,
+    SideThread,
+)
+from flowpregel.executors.processes.wire import messages, protocol, serialization
+from flowpregel.executors.processes.wire.protocol import (
+    RAN,
+    REQUEST,
+    TASK_FIELDS,
+    Frame,
+    PoolSettings,
+)
+from flowpregel.executors.processes.wire.shared_memory import Arena
 from flowpregel.executors.unread import UnreadEvent
 
 CLOSED: Final = "this pool of worker processes was closed"
@@ -90,7 +98,7 @@ class TaskPool(ABC):
         """Calls what users have added to futures of plain calls."""
         self._dropping = SideThread("flowpregel-dropping")
         """Drops what tasks were given."""
-        self.encoder = messages.JobEncoder(arena)
+        self.encoder = encoder.JobEncoder(arena)
         self.workers: set[Any] = set()
         """Its worker processes, where it has any on this machine."""
         self._tasks: dict[JobKey, InFlight] = {}

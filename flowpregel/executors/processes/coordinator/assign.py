@@ -38,8 +38,9 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Job
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.base import Mailbox
-from flowpregel.executors.processes.protocol import PLAIN, WorkerKind
-from flowpregel.executors.processes.serialization import BufferRef
+from flowpregel.executors.processes.wire.node_code import NodeCode
+from flowpregel.executors.processes.wire.protocol import PLAIN, WorkerKind
+from flowpregel.executors.processes.wire.serialization import BufferRef
 
 BATCH_SECONDS: Final = 0.010
 """For how long a batch is to keep a worker busy."""
@@ -51,27 +52,6 @@ StopReason: TypeAlias = Literal["cancel", "run", "idle"]
 
 
 # ------------------------------------------------ tasks
-
-
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class NodeCode:
-    """The code of nodes that look alike, as workers are sent it."""
-
-    digest: bytes
-    data: bytes
-    seconds: float = inf
-    """How long its tasks take; infinity: unknown, or they wait for others."""
-
-    def measured(self, seconds: float) -> None:
-        """Note how long a task took: a moving average in which outliers count
-        little.
-        """
-        if self.seconds == inf:
-            self.seconds = seconds
-            return
-        # no mutant: what is equal changes nothing
-        weight = 0.5 if seconds < self.seconds else 0.2
-        self.seconds += weight * (min(seconds, 4 * self.seconds) - self.seconds)
 
 
 @dataclass(slots=True, eq=False)

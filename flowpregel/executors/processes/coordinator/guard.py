@@ -1,0 +1,65 @@
+"""The coordinator's end of the guard, a process that outlives it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from itertools import count
+from typing import TYPE_CHECKING
+
+from flowpregel.executors.processes.wire import guard_process
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+
+class Guard:
+    """The coordinator's end. Only used on the I/O thread, and after its end."""
+
+    def __init__(self) -> None:
+        self._process: Popen[bytes] | None = None
+        name = os.urandom(8).hex()
+        self.marks = (f"{name}.{number}" for number in count(1))
+        """Those of the workers that will be started."""
+
+    def add(self, pid: int, mark: str) -> None:
+        """Have worker *pid* watched over."""
+        import subprocess  # noqa: PLC0415 - 6 ms, and only a pool that starts needs it
+        import tempfile  # noqa: PLC0415
+
+        if self._process is None:
+            # Without a guard the workers still die with the coordinator.
+            with contextlib.suppress(OSError):
+                self._process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        guard_process.__file__,
+                        str(os.getpid()),
+                        tempfile.gettempdir(),
+                    ],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+        self._tell(f"+ {pid} {mark}\n")
+
+    def remove(self, pid: int, mark: str, *, killed: bool) -> None:
+        """Note that worker *pid* has ended; if it was *killed*, so do all that its task
+        started.
+        """
+        self._tell(f"{'x' if killed else '-'} {pid} {mark}\n")
+
+    def _tell(self, line: str) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):  # somebody has killed it
+                os.write(self._process.stdin.fileno(), line.encode())
+
+    def close(self) -> None:
+        """End the guard, when it has done what it was told."""
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                self._process.communicate()
+            self._process = None

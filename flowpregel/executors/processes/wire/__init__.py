@@ -1,0 +1,1 @@
+"""What crosses the link between the coordinator and a worker; both ends import it."""

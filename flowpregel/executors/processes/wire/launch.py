@@ -1,0 +1,20 @@
+"""The function that a new worker process calls.
+
+The coordinator may not import the worker's end: it would load code that it never runs,
+and the two ends would depend on each other. So it starts this function, which loads the
+worker's end in the new process.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from flowpregel.executors.processes.wire.protocol import WorkerSetup
+
+_WORKER: Final = "flowpregel.executors.processes.worker.task_loop"
+
+
+def run_worker(setup: WorkerSetup) -> None:
+    """Run a worker in this process until the coordinator stops it, or is gone."""
+    import_module(_WORKER).worker_main(setup)

@@ -1,0 +1,164 @@
+"""The packed code of nodes, and the stores of it, which are bounded by bytes."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Final, Generic, TypeVar
+
+from flowpregel._core.records import Node
+from flowpregel.executors.processes.wire.references import References
+from flowpregel.executors.processes.wire.serialization import dumps, first_unpicklable
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+ValueT = TypeVar("ValueT")
+KEPT_BYTES: Final = 32 << 20
+"""Bytes of code that each store keeps: of the coordinator, and for each worker."""
+_KEPT_ENTRIES: Final = 1024
+_LARGE: Final = 1 << 20
+"""Bytes from which code is worth a warning, and a worker keeps no second copy of it."""
+
+
+class RecentlyUsed(Generic[KeyT, ValueT]):
+    """Entries in the order of their use, as many as there is room for; any OS thread
+    may ask.
+
+    The newest entry is kept however large it is.
+
+    Args:
+        most_bytes: The room.
+    """
+
+    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._entries: OrderedDict[KeyT, tuple[ValueT, int]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.size = 0
+        """The bytes of all entries."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: KeyT) -> ValueT | None:
+        """Return the entry of *key*, which is the newest now; None: there is none."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def put(self, key: KeyT, value: ValueT, size: int) -> list[KeyT]:
+        """Keep *value*, of *size* bytes, under *key*; return the keys of what is
+        dropped for it.
+        """
+        dropped: list[KeyT] = []
+        with self._lock:
+            before = self._entries.pop(key, None)
+            self.size += size - (0 if before is None else before[1])
+            self._entries[key] = value, size
+            while len(self._entries) > 1 and self._is_over():
+                oldest, (_, freed) = self._entries.popitem(last=False)
+                self.size -= freed
+                dropped.append(oldest)
+        return dropped
+
+    def _is_over(self) -> bool:
+        return self.size > self._most_bytes or len(self._entries) > _KEPT_ENTRIES
+
+
+def pack_node(node: Node, *, called: bool = False) -> bytes:
+    """Return *node*, pickled: what a worker needs of it, or all that a call carries.
+
+    Raises:
+        TaskSerializationError: A part of it cannot be pickled.
+    """
+    slim = (
+        node
+        if called
+        else replace(
+            node,
+            triggers=(),
+            retry=(),
+            cache=None,
+            timeout=None,
+            handler=None,
+            executor=None,
+            mapper=None,
+            metadata={},
+            tags=(),
+            subgraph=None,
+        )
+    )
+    try:
+        return dumps(slim)
+    except Exception as error:
+        parts: list[tuple[str, str, Any]]
+        parts = [
+            ("code", "function", each.func or each.coroutine) for each in slim.steps
+        ]
+        parts += [("code", "writers", slim.writers), ("code", "node", slim)]
+        raise first_unpicklable(node.name, parts, error) from error
+
+
+def references_of(node: Node) -> References | None:
+    """Return the references of the code of *node*: what the user has written of it."""
+    return References.of(
+        (node.steps, node.writers, node.graph, node.mapper, node.retry, node.cache)
+    )
+
+
+class ReceivedCode:
+    """The code of a node that another process has packed.
+
+    Args:
+        data: The pickle of the node.
+    """
+
+    __slots__ = ("_data", "_node", "_references")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._node: Node | None = None
+        self._references: References | None = None
+
+    def node(self) -> Node:
+        """Return the node as it was packed: what its last call has left in it is gone.
+
+        Raises:
+            BaseException: Whatever the unpickling of a part raises.
+        """
+        if self._references is not None and self._references.hold():
+            assert self._node is not None
+            return self._node
+        node: Node = pickle.loads(self._data)
+        self._node = self._references = None
+        if len(self._data) <= _LARGE:
+            self._references = references_of(node)
+            self._node = None if self._references is None else node
+        return node
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class NodeCode:
+    """The code of nodes that look alike, as workers are sent it."""
+
+    digest: bytes
+    data: bytes
+    seconds: float = inf
+    """How long its tasks take; infinity: unknown, or they wait for others."""
+
+    def measured(self, seconds: float) -> None:
+        """Note how long a task took: a moving average in which outliers count
+        little.
+        """
+        if self.seconds == inf:
+            self.seconds = seconds
+            return
+        # no mutant: what is equal changes nothing
+        weight = 0.5 if seconds < self.seconds else 0.2
+        self.seconds += weight * (min(seconds, 4 * self.seconds) - self.seconds)

@@ -1,0 +1,1 @@
+"""The worker's end: one process that runs one task after another."""

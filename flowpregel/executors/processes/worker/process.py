@@ -1,0 +1,122 @@
+"""What surrounds the tasks of a worker: its process, and where what they print and log
+goes.
+
+Text that Python code prints goes over the link, in order with everything else a
+task sends, so it is labelled exactly. What C code and programs write to
+descriptors 1 and 2 goes through pipes and gets the label of the task that runs.
+
+structlog's events go to the coordinator's structlog, unless a module that tasks import
+configures structlog for the workers too. Either way the run's fields are bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from typing import Any, Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_LOOK_EVERY: Final = 1.0
+
+
+# ------------------------------------------------ how a process becomes a worker
+
+
+def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
+    """Give this process its group, its signals, its streams and its watchdog.
+
+    Args:
+        stdout: The pipe that becomes descriptor 1.
+        stderr: The pipe that becomes descriptor 2.
+        coordinator: The pid of the process to end with.
+    """
+    # An own process group: Ctrl-C in the terminal is the coordinator's to handle, and
+    # what a task starts can be ended with its worker.
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    # Unlike SIG_IGN, this is not inherited by programs that a task starts.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    die_with_parent()
+    os.register_at_fork(after_in_child=die_with_parent)
+    threading.Thread(
+        target=watch_coordinator,
+        args=(coordinator,),
+        name="flowpregel-watchdog",
+        daemon=True,
+    ).start()
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (stdout, 1), (stderr, 2)):
+        os.dup2(source, target)
+        os.close(source)
+    faulthandler.enable(file=2, all_threads=True)
+    import multiprocessing  # noqa: PLC0415 - loaded by loky anyway
+
+    # With loky's method, pools that tasks make would respawn without end.
+    multiprocessing.set_start_method("spawn", force=True)
+    part_from_trackers()
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the OS thread that started it ends
+    (Linux).
+    """
+    # no mutant: the watchdog does the same, a moment later
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        # no mutant: the kernel does not read the last three
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def watch_coordinator(coordinator: int) -> None:
+    """End this process and all of its group when the coordinator is gone."""
+    with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
+        ended = os.pidfd_open(coordinator)
+        if os.getppid() == coordinator:
+            select.select([ended], [], [])
+    while os.getppid() == coordinator:
+        time.sleep(_LOOK_EVERY)
+    with contextlib.suppress(OSError):
+        os.killpg(0, signal.SIGKILL)
+    # no mutant: the parent is gone, so the exit code is not read
+    os._exit(1)
+
+
+# ------------------------------------------------ what tasks print and log
+
+
+def own_description(fd: int, mode: int) -> None:
+    """Give *fd*, one end of a pipe, a file description that no other process has
+    (Linux).
+
+    A task may set it blocking or not, and nobody else sees that.
+    """
+    with contextlib.suppress(OSError):  # without /proc it stays shared
+        opened = os.open(f"/proc/self/fd/{fd}", mode | os.O_CLOEXEC)
+        os.dup2(opened, fd, inheritable=False)
+        os.close(opened)
+
+
+def part_from_trackers() -> None:
+    """Share no file description with the trackers of named resources, nor hand theirs
+    down.
+
+    Every process of the program writes to their pipes: one that a task set non-blocking
+    was so for the program as well.
+    """
+    from multiprocessing import resource_tracker  # noqa: PLC0415 - loaded by loky anyway
+
+    from loky.backend import resource_tracker as loky_tracker  # noqa: PLC0415 - loaded anyway
+
+    trackers: tuple[Any, ...] = (resource_tracker, loky_tracker)
+    for fd in {each._resource_tracker._fd for each in trackers} - {None}:  # noqa: SLF001
+        own_description(fd, os.O_WRONLY)
+
+
+# ------------------------------------------------ structlog
