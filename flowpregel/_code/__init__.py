@@ -1,3 +1,1 @@
-"""What the code of a function means: a digest that survives every edit that changes
-nothing.
-"""
+"""Digests of the meaning of code, which survive each edit that changes no result."""

@@ -1,9 +1,11 @@
-"""What names referred to when a digest of code was taken, and whether they still do.
+"""The objects that names referred to when a digest of code was taken.
 
-A digest is used again as long as each global, attribute of a module, cell and default
-that it was made of refers to the same object. Objects are told apart by identity, which
-takes no longer for a large table than for a number; what changes *inside* of an object
-is not looked for.
+A digest is valid as long as each global, attribute of a module, cell and default that
+it was made of refers to the same object. Objects are compared by identity, which takes
+as long for a large table as for a number. A change *inside* an object is not detected.
+
+`Bindings.hold` runs before each call of a task, so it compares whole tuples of
+identities with functions in C code and has no Python loop over names.
 """
 
 from __future__ import annotations
@@ -13,16 +15,17 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, compress, repeat
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 _MISSING = object()
 _VARIABLES = attrgetter("__dict__")
+_GLOBALS = attrgetter("__globals__")
 _PARTS = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _CONTENT = attrgetter("cell_contents")
 
 
 def weak_reference_to(value: Any) -> Callable[[], Any]:
-    """Return what returns *value*, and does not keep it alive if that can be."""
+    """Return a function that returns *value*: a weak reference, if it can have one."""
     try:
         return weakref.ref(value)
     except TypeError:
@@ -30,128 +33,141 @@ def weak_reference_to(value: Any) -> Callable[[], Any]:
 
 
 class Bindings:
-    """Names, cells and the parts of functions, with the objects that each referred
-    to.
-    """
+    """Names, cells and parts of functions, with the objects that they referred to."""
 
     __slots__ = ("_functions", "_names", "_owners", "_reads")
 
     def __init__(self) -> None:
         self._owners: dict[int, Any] = {}
-        """By the identity of variables, the module or the function that they are those
-        of.
-        """
-        self._names: dict[int, dict[str, tuple[Any, str]]] = {}
-        """By the same, what the names in them refer to, and how the code writes
-        them.
-        """
+        """The module or function that owns a dict of variables, by the dict's id."""
+        self._names: dict[int, dict[str, _NamedValue]] = {}
+        """The names that were read from a dict of variables, by the dict's id."""
         self._functions: dict[int, types.FunctionType] = {}
         self._reads: list[_Read] = []
 
     def note_name(
         self, owner: Any, variables: Mapping[str, Any], name: str, text: str
     ) -> None:
-        """Note what *name* refers to in *variables*.
+        """Note the object that *name* refers to in *variables*.
 
         Args:
             owner: The module, or a function of it, that has these variables.
-            text: How the code writes it: ``settings.factor``.
+            variables: Its variables.
+            name: The name of one of them.
+            text: The name as the code writes it: ``settings.factor``.
         """
         self._owners.setdefault(id(variables), owner)
-        found = variables.get(name, _MISSING)
-        self._names.setdefault(id(variables), {})[name] = found, text
+        names = self._names.setdefault(id(variables), {})
+        names[name] = _NamedValue(variables.get(name, _MISSING), text)
 
     def note_attributes(self, class_: type, names: Iterable[str]) -> None:
-        """Note what the attributes *names* of a class refer to."""
+        """Note the objects that the attributes *names* of a class refer to."""
         variables = vars(class_)
-        values = {}
-        for name in names:
-            values[name] = variables.get(name, _MISSING)
-        if not values:
-            return
-        read = _Read(
-            class_,
-            _VARIABLES,
-            values.values(),
-            names=tuple(values),
-        )
-        self._reads.append(read)
+        values = {name: variables.get(name, _MISSING) for name in names}
+        if values:
+            self._reads.append(
+                _Read(class_, _VARIABLES, values.values(), names=tuple(values))
+            )
 
     def note_function(self, function: types.FunctionType) -> None:
         """Note the code, the defaults and the cells of *function*."""
         self._functions[id(function)] = function
 
     def close(self, state: Iterable[str]) -> None:
-        """End the noting.
+        """Read what was noted, and forget the names and functions themselves.
 
         Args:
-            state: What code binds while it runs, as a `Found` has it: that is left out.
+            state: The names that code binds while it runs, as `Definition.rebound` has
+                them. They are left out.
         """
-        is_state = {*state}.__contains__
-        for key, found in self._names.items():
-            values = {
-                name: value
-                for name, (value, text) in found.items()
-                if not is_state(text)
-            }
-            if values:
-                owner = self._owners[key]
-                is_function = isinstance(owner, types.FunctionType)
-                read = attrgetter("__globals__" if is_function else "__dict__")
-                self._reads.append(
-                    _Read(owner, read, values.values(), names=(*values,))
-                )
+        state = frozenset(state)
+        for key, names in self._names.items():
+            self._close_names(self._owners[key], names, state)
         for function in self._functions.values():
-            names = function.__code__.co_freevars
-            cells = tuple(not is_state(f"nonlocal {name}") for name in names)
-            parts = [*_PARTS(function), *compress(_values_in(function), cells)]
-            self._reads.append(_Read(function, _PARTS, parts, cells=cells))
+            self._close_function(function, state)
         self._owners, self._names, self._functions = {}, {}, {}
 
-    def hold(self) -> bool:
-        """Return whether each of them still refers to the same object.
+    def _close_names(
+        self, owner: Any, names: Mapping[str, _NamedValue], state: frozenset[str]
+    ) -> None:
+        values = {}
+        for name, named in names.items():
+            if named.text not in state:
+                values[name] = named.value
+        if not values:
+            return
+        read_variables = _VARIABLES
+        if isinstance(owner, types.FunctionType):
+            read_variables = _GLOBALS
+        self._reads.append(
+            _Read(owner, read_variables, values.values(), names=tuple(values))
+        )
 
-        It is asked for each call: what it does is done by functions in C code.
-        """
+    def _close_function(
+        self, function: types.FunctionType, state: frozenset[str]
+    ) -> None:
+        names = function.__code__.co_freevars
+        cells = tuple(f"nonlocal {name}" not in state for name in names)
+        contents = compress(_cell_contents(function), cells)
+        parts = [*_PARTS(function), *contents]
+        self._reads.append(_Read(function, _PARTS, parts, cells=cells))
+
+    def hold(self) -> bool:
+        """Return whether each name, cell and part still refers to the same object."""
         try:
             for read in self._reads:
                 owner = read.owner()
                 if owner is None or read.is_lost:
                     return False
-                found = read.read(owner)
+                objects = read.read(owner)
                 if read.names:
-                    found = map(found.get, read.names, repeat(_MISSING))
+                    objects = map(objects.get, read.names, repeat(_MISSING))
                 elif read.cells:
-                    found = chain(
-                        found, map(_CONTENT, compress(owner.__closure__, read.cells))
-                    )
-                if tuple(map(id, found)) != read.before:
+                    cells = compress(owner.__closure__, read.cells)
+                    objects = chain(objects, map(_CONTENT, cells))
+                if tuple(map(id, objects)) != read.before:
                     return False
-        except (ValueError, TypeError):  # a cell is empty, or there are none any more
+        except (ValueError, TypeError):  # a cell is empty, or all cells are gone
             return False
         return True
 
     def names_hold(self) -> bool:
-        """Return whether the names do; those of a module that is gone are not asked
-        for.
+        """Return whether each name still refers to the same object.
+
+        The names of a module that is gone are left out.
         """
         names = Bindings()
-        names._reads = [
-            each for each in self._reads if each.names and each.owner() is not None
-        ]
+        for read in self._reads:
+            if read.names and read.owner() is not None:
+                names._reads.append(read)
         return names.hold()
 
 
-class _Read:
-    """Objects that were read from one owner, told apart by their identities.
+class _NamedValue(NamedTuple):
+    """The object that a name referred to."""
 
-    Neither the owner nor the objects are kept alive by it, where they can be referred
-    to weakly: what a digest is kept for may be among them.
+    value: Any
+    text: str
+    """The name as the code writes it: ``settings.factor``."""
+
+
+class _Read:
+    """The identities of the objects that were read from one owner.
+
+    A weak reference to the owner and to each object is kept if their types allow it:
+    the digest may be kept for as long as one of them lives.
+
+    Args:
+        owner: A module, class or function.
+        read: Returns the variables of *owner*, or the parts of a function.
+        objects: The objects that were read.
+        names: The names of the objects, if *read* returns variables.
+        cells: A flag for each cell of a function: True if its content was read.
     """
 
     __slots__ = (
         "__weakref__",
-        "_kept",
+        "_references",
         "before",
         "cells",
         "is_lost",
@@ -164,45 +180,40 @@ class _Read:
         self,
         owner: Any,
         read: Callable[[Any], Any],
-        found: Iterable[Any],
+        objects: Iterable[Any],
         *,
         names: tuple[str, ...] = (),
         cells: tuple[bool, ...] = (),
     ) -> None:
-        objects = [*found]
+        objects = list(objects)
         self.owner = weakref.ref(owner)
         self.read = read
-        """Reads the variables of a module, if there are names; otherwise parts of a
-        function.
-        """
         self.names = names
         self.cells = cells
-        """Of each cell of the function whether its content counts."""
         self.before = tuple(map(id, objects))
+        """The identities of the objects."""
         self.is_lost = False
-        """Whether one of them is gone: another object may have its identity by now."""
+        """True if one of the objects is gone: another one may have its identity."""
         itself = weakref.ref(self)
 
         def note_lost(_: Any) -> None:
             if (read := itself()) is not None:
                 read.is_lost = True
 
-        self._kept: list[Any] = []
-        for each in objects:
+        self._references: list[Any] = []
+        for value in objects:
             try:
-                self._kept.append(weakref.ref(each, note_lost))
+                self._references.append(weakref.ref(value, note_lost))
             except TypeError:
-                self._kept.append(each)
+                self._references.append(value)
 
 
-def _values_in(function: types.FunctionType) -> list[Any]:
-    """Return what is in the cells of *function*, and something else for those with
-    nothing.
-    """
-    found = []
+def _cell_contents(function: types.FunctionType) -> list[Any]:
+    """Return the contents of the cells of *function*; `_MISSING` for an empty cell."""
+    contents = []
     for cell in function.__closure__ or ():
         try:
-            found.append(cell.cell_contents)
+            contents.append(cell.cell_contents)
         except ValueError:
-            found.append(_MISSING)
-    return found
+            contents.append(_MISSING)
+    return contents

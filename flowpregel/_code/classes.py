@@ -1,11 +1,10 @@
-"""What a class is made of: for classes that cannot be read from a source under their
-name.
+"""The content of a class: bases, annotations, fields, members and methods.
 
-A class is *importable* if its module and qualified name lead back to it. Such a class
-counts by its name, and its code is read from the source of its module. No name leads to
-one that a function or a call makes (`create_model`, `namedtuple`, ``Enum("Color",
-...)``, a `class` statement in a function): two of them may share a name and mean
-different things. They count by their content.
+A class is *importable* if its module and qualified name lead back to it. The digest of
+an importable class is made of the name and of the module's source. A class that a
+call or a function makes (`create_model`, `namedtuple`, ``Enum("Color", ...)``, a
+`class` statement in a function) is not importable: two such classes may have the same
+name and mean different things. Their digest is made of the content.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from typing import Any
 from weakref import WeakSet
 
 IMPORTABLE_ELSEWHERE: WeakSet[type] = WeakSet()
-"""Classes of another process's main program, which are importable there and came here
-by value.
+"""Classes that came by value from the main program of another process, where they are
+importable.
 """
 _HEAP_TYPE = 1 << 9
 _IMMUTABLE_TYPE = 1 << 8
-"""Flags of types: classes of Python code have the first, and lack the second."""
+"""Flags of types: a class of Python code has the first and lacks the second."""
 _DERIVED = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
@@ -35,7 +34,7 @@ _DERIVED = (
     types.BuiltinFunctionType,
     types.DynamicClassAttribute,
 )
-"""Kinds of class attributes that `__slots__`, fields or C code bring along."""
+"""Types of class attributes that follow from `__slots__`, fields or C code."""
 _DATA_NAMES = frozenset(
     {
         "__slots__",
@@ -48,9 +47,7 @@ _DATA_NAMES = frozenset(
         "__private_attributes__",
     }
 )
-"""Attributes with two underscores that say what a class is; others are derived or of
-people.
-"""
+"""Special attributes that are content; the others are derived, or for documentation."""
 _SKIPPED = frozenset({"_abc_impl", "_is_protocol", "_is_runtime_protocol"})
 _GENERATED_BY = frozenset({"dataclasses", "reprlib", "enum", "collections"})
 """Modules whose functions follow from the fields or members of a class."""
@@ -62,25 +59,25 @@ def is_importable(class_: type) -> bool:
         return True
     if class_ in IMPORTABLE_ELSEWHERE:
         return True
-    found: Any = sys.modules.get(class_.__module__)
+    value: Any = sys.modules.get(class_.__module__)
     for name in class_.__qualname__.split("."):
-        found = getattr(found, "__dict__", {}).get(name)
-    return found is class_
+        value = getattr(value, "__dict__", {}).get(name)
+    return value is class_
 
 
-def class_of_main(make: Callable[..., type], given: tuple[Any, ...]) -> type:
-    """Return the class that a recipe makes: it is importable in the process that it
+def class_of_main(make: Callable[..., type], arguments: tuple[Any, ...]) -> type:
+    """Return ``make(*arguments)``, a class that is importable in the process that it
     came from.
     """
-    class_ = make(*given)
+    class_ = make(*arguments)
     IMPORTABLE_ELSEWHERE.add(class_)
     return class_
 
 
 def class_content(class_: type) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the value of each part of a class, in an order of its own.
+    """Yield the name and the value of each part of a class, in a fixed order.
 
-    Left out is what follows from the other parts, such as the methods that `dataclass`
+    Parts that follow from others are left out, such as the methods that `dataclass`
     makes.
     """
     yield "bases", [type(class_), *class_.__bases__]
@@ -101,59 +98,75 @@ def class_content(class_: type) -> Iterator[tuple[str, Any]]:
 
 
 def _annotations(class_: type) -> list[Any]:
-    """Return the annotations of a class in their order, which is that of its fields."""
+    """Return the names and annotations of a class, in the order of the fields."""
     try:
-        return [[*pair] for pair in inspect.get_annotations(class_).items()]
-    # since Python 3.14 they are evaluated late; the fields have them too
+        annotations = inspect.get_annotations(class_)
     except NameError:
+        # Python 3.14 evaluates them here. The fields have them too.
         return []
+    return [list(item) for item in annotations.items()]
 
 
 def is_content(class_: type, name: str, value: Any) -> bool:
-    """Return whether an attribute of a class is neither derived nor written for
-    people.
+    """Return whether an attribute of a class is content: not derived, not a docstring.
+
+    Args:
+        class_: The class.
+        name: The name of the attribute.
+        value: Its value in the variables of the class.
     """
     if isinstance(value, _DERIVED) or name in _SKIPPED:
         return False
-    function = (
-        value.__func__ if isinstance(value, staticmethod | classmethod) else value
-    )
+    function = value
+    if isinstance(value, staticmethod | classmethod):
+        function = value.__func__
     if isinstance(function, types.FunctionType):
-        module = str(function.__globals__.get("__name__"))
-        is_generated = function.__code__.co_filename == "<string>" and (
-            "__dataclass_params__" in vars(class_) or module.startswith("namedtuple_")
-        )
-        return not is_generated and module.partition(".")[0] not in _GENERATED_BY
+        return not _is_generated(class_, function)
     if name.startswith("__") and name.endswith("__"):
         return name in _DATA_NAMES
-    # Of an enumeration, its members by value and the like.
-    return not (
-        issubclass(class_, enum.Enum) and name.startswith("_") and name.endswith("_")
-    )
+    if issubclass(class_, enum.Enum):
+        # `_value2member_map_` and the like follow from the members.
+        return not (name.startswith("_") and name.endswith("_"))
+    return True
+
+
+def _is_generated(class_: type, method: types.FunctionType) -> bool:
+    """Return whether a method follows from the fields or members of the class."""
+    module = str(method.__globals__.get("__name__"))
+    if module.partition(".")[0] in _GENERATED_BY:
+        return True
+    if method.__code__.co_filename != "<string>":
+        return False
+    is_of_namedtuple = module.startswith("namedtuple_")
+    return is_of_namedtuple or "__dataclass_params__" in vars(class_)
 
 
 def _field_content(field: Any) -> list[Any]:
-    """Return what counts of a field of a dataclass."""
-    default = [] if field.default is dataclasses.MISSING else [field.default]
-    factory = (
-        [] if field.default_factory is dataclasses.MISSING else [field.default_factory]
-    )
+    """Return the content of a field of a dataclass."""
+    default: list[Any] = []
+    if field.default is not dataclasses.MISSING:
+        default.append(field.default)
+    factory: list[Any] = []
+    if field.default_factory is not dataclasses.MISSING:
+        factory.append(field.default_factory)
     flags = [field.init, field.repr, field.hash, field.compare, field.kw_only]
     return [field.name, field.type, default, factory, flags, field.metadata]
 
 
 def _pydantic_content(class_: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a pydantic model, how it is configured, and what its
-    validators are for.
+    """Yield the fields of a pydantic model, and the settings of the validators.
 
     The validators themselves are methods of the class.
     """
     fields = getattr(class_, "__pydantic_fields__", None) or class_.model_fields
-    yield "pydantic fields", [[name, field] for name, field in fields.items()]
+    yield "pydantic fields", [list(item) for item in fields.items()]
     kinds = class_.__pydantic_decorators__
     for field in dataclasses.fields(kinds):
         decorators = getattr(kinds, field.name)
-        # Not the decorator as a whole: it refers to its class by its address in memory.
+        # Only `info`: the decorator itself shows the address of the class in memory.
         # no mutant: empty ones are alike
         if isinstance(decorators, dict) and decorators:
-            yield field.name, [[name, each.info] for name, each in decorators.items()]
+            settings = []
+            for name, decorator in decorators.items():
+                settings.append([name, decorator.info])
+            yield field.name, settings

@@ -1,8 +1,8 @@
-"""The syntax tree of a function or a class that exists, found in its file or notebook
-cell.
+"""The source of a function or class, found in its file or notebook cell.
 
-Of a file only the statements that are asked for are parsed: whole files would take
-most of the time that a digest takes.
+Only the statement that contains the definition is parsed. Parsing whole files would
+take most of the time of a digest. If that statement does not parse by itself, or does
+not contain the definition, the whole file is parsed once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import linecache
 import re
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
@@ -23,33 +23,34 @@ from flowpregel._code.tree import FUNCTIONS, written
 from flowpregel._code.values import is_ours
 
 _LAYOUT = frozenset(" \t\r\n\f#)]}")
-"""What a line begins with that does not begin a statement of a module."""
+"""The first characters of lines that do not begin a statement of a module."""
 
 
-class Found(NamedTuple):
-    """A definition."""
+class Definition(NamedTuple):
+    """A function, lambda or class, as its source has it."""
 
     meaning: str
-    """What it does, as `written` writes it."""
+    """The text that `written` makes of it."""
     names: list[tuple[str, ...]]
-    """The global names in it, each with the attributes that are taken."""
+    """The global names in it, each with the attributes that are taken of it."""
     source: str
+    """The source itself."""
     filled: frozenset[str] = frozenset()
-    """The names of containers that it fills, as in ``rows.append(row)`` and ``rows[0] =
-    row``.
-    """
+    """The names of containers that it fills, as in ``rows.append(row)``."""
     attributes: Mapping[str, Any] = MappingProxyType({})
-    """The names that a class binds in its body: see `bound_by`."""
+    """The names that the body of a class binds: see `bound_by`."""
     rebound: frozenset[str] = frozenset()
-    """What it binds outside of itself: ``"nonlocal n"``, and ``"settings.n"``. Without
-    a source the names that are ``global`` are among them; with one, the file knows
-    them.
+    """The names outside of the definition that it binds: ``"nonlocal n"``,
+    ``"settings.n"``.
+
+    Global names are among them only if there is no source: `SourceFile.rebound` has
+    those of a file.
     """
 
 
 _FILLS = re.compile(
-    r"\b(\w+)(?:\[[^]\n]*\])*\.(?:append|appendleft|extend|insert|add|update|setdefault|pop|popitem"
-    r"|popleft|remove|discard|clear|sort|reverse)\("
+    r"\b(\w+)(?:\[[^]\n]*\])*\.(?:append|appendleft|extend|insert|add|update"
+    r"|setdefault|pop|popitem|popleft|remove|discard|clear|sort|reverse)\("
     r"|\b(\w+)(?:\[[^]\n]*\])+ *(?:[-+*/%@&|^]|//|\*\*|<<|>>)?=(?!=)"
     r"|\bdel (\w+)\["
 )
@@ -61,25 +62,32 @@ _SETS_OF_TYPE = re.compile(
 
 
 def _rebound_in(source: str) -> frozenset[str]:
-    """Return what a definition binds outside of itself, as `Found` has it."""
-    names = re.findall(r"\w+", " ".join(_NONLOCAL.findall(source)))
-    of_types = (f"cls{name}" for name in _SETS_OF_TYPE.findall(source))
-    return frozenset(
-        {*_SETS.findall(source), *of_types, *(f"nonlocal {name}" for name in names)}
-    )
+    """Return the names that a definition binds outside of itself."""
+    rebound = set(_SETS.findall(source))
+    for attribute in _SETS_OF_TYPE.findall(source):
+        rebound.add(f"cls{attribute}")
+    for statement in _NONLOCAL.findall(source):
+        for name in re.findall(r"\w+", statement):
+            rebound.add(f"nonlocal {name}")
+    return frozenset(rebound)
 
 
 def rebound_by(code: CodeType) -> frozenset[str]:
-    """Return the same of a definition that has no source, without attributes."""
-    found = set[str]()
+    """Return the names that code without a source binds outside of itself.
+
+    Attributes are left out: bytecode does not show whose they are.
+    """
+    rebound = set[str]()
     for instruction in dis.get_instructions(code):
         name = str(instruction.argval)
         if instruction.opname == "STORE_GLOBAL":
-            found.add(name)
+            rebound.add(name)
         elif instruction.opname == "STORE_DEREF":
-            found.add(f"nonlocal {name}")
-    inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return frozenset(found.union(*map(rebound_by, inner)))
+            rebound.add(f"nonlocal {name}")
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            rebound |= rebound_by(constant)
+    return frozenset(rebound)
 
 
 class AttributesUsed(NamedTuple):
@@ -87,7 +95,7 @@ class AttributesUsed(NamedTuple):
 
     names: frozenset[str]
     stored: frozenset[str]
-    """The ones that it sets, or containers among them that it fills."""
+    """The names that it sets, or whose containers it fills."""
 
 
 def attributes_used(method: FunctionType) -> AttributesUsed:
@@ -96,17 +104,14 @@ def attributes_used(method: FunctionType) -> AttributesUsed:
     if not code.co_argcount:
         return AttributesUsed(frozenset(), frozenset())
     with _LOCK:
-        lines = linecache.getlines(
-            code.co_filename,
-            method.__globals__,
-        )
+        lines = linecache.getlines(code.co_filename, method.__globals__)
     first = code.co_firstlineno - 1
     last = _last_line(code)
     text = "".join(lines[first:last])
     if not text:
-        # Without a source, any attribute that is named may be set.
-        known = frozenset(code.co_names)
-        return AttributesUsed(known, known)
+        # Without a source, each attribute that is named may be set.
+        code_names = frozenset(code.co_names)
+        return AttributesUsed(code_names, code_names)
     owner = code.co_varnames[0]
     names = set(re.findall(rf"\b{owner}\.(\w+)", text))
     if re.search(rf"\b{owner}\(", text):
@@ -117,10 +122,7 @@ def attributes_used(method: FunctionType) -> AttributesUsed:
         stored.add(attribute.partition(".")[0])
     for containers in _FILLS.findall(text):
         stored.update(containers)
-    return AttributesUsed(
-        frozenset(names),
-        frozenset(names & stored),
-    )
+    return AttributesUsed(frozenset(names), frozenset(names & stored))
 
 
 def _last_line(code: CodeType) -> int:
@@ -135,71 +137,82 @@ def _last_line(code: CodeType) -> int:
 
 
 class SourceFile:
-    """The lines of a file, and what was found in it before."""
+    """The lines of a file, and the definitions that were read from them.
+
+    Args:
+        lines: The lines of the file.
+        variables: The variables of the module.
+    """
 
     def __init__(self, lines: list[str], variables: Mapping[str, Any]) -> None:
         self.lines = lines
-        self._is_ours = lambda name: is_ours(variables.get(name))
-        self.rebound = {
-            name
-            for line in lines
-            if "global " in line and line.lstrip().startswith("global ")
-            for name in re.findall(r"\w+", line.partition("#")[0])
-        }
+        self._variables = variables
+        self.rebound = _global_names_in(lines)
         """The global names that a function rebinds: they are state, not constants."""
-        self._found: dict[CodeType | str, Found | None] = {}
-        self._starts = [*_starts(lines)]
+        self._definitions: dict[CodeType | str, Definition | None] = {}
+        self._starts = list(_starts(lines))
         self._whole: ast.Module | None = None
 
-    def function(self, code: CodeType) -> Found | None:
-        """Return what the function of *code* means; None if its source is not here (any
-        more).
-        """
-        if code not in self._found:
-            self._found[code] = self._find(
+    def function(self, code: CodeType) -> Definition | None:
+        """Return the definition of the function of *code*; None if it is not here."""
+        if code not in self._definitions:
+            self._definitions[code] = self._find(
                 code.co_firstlineno,
                 lambda tree, offset: _function_in(tree, code, offset),
             )
-        return self._found[code]
+        return self._definitions[code]
 
-    def class_(self, name: str) -> Found | None:
-        """Return what the class with the qualified *name* means; None if its source is
+    def class_(self, name: str) -> Definition | None:
+        """Return the definition of the class with the qualified *name*; None if it is
         not here.
         """
-        if name not in self._found:
-            head = re.compile(rf"(class|def|async\s+def)\s+{name.partition('.')[0]}\b")
-            lines = [
-                number for number, line in enumerate(self.lines, 1) if head.match(line)
-            ]
-            line = lines[-1] if lines else 0
-            self._found[name] = self._find(line, lambda tree, _: _class_in(tree, name))
-        return self._found[name]
+        if name not in self._definitions:
+            self._definitions[name] = self._find(
+                self._line_of(name.partition(".")[0]),
+                lambda tree, _: _class_in(tree, name),
+            )
+        return self._definitions[name]
 
-    def _find(self, line: int, find: Callable[[ast.Module, int], Any]) -> Found | None:
+    def _line_of(self, name: str) -> int:
+        """Return the number of the last line that begins to define *name*; 0 if none
+        does.
+        """
+        head = re.compile(rf"(class|def|async\s+def)\s+{name}\b")
+        for index in reversed(range(len(self.lines))):
+            if head.match(self.lines[index]):
+                return index + 1
+        return 0
+
+    def _find(
+        self, line: int, find: Callable[[ast.Module, int], Any]
+    ) -> Definition | None:
         for tree, offset in self._trees_at(line):
             node = find(tree, offset)
-            if node is not None:
-                first = (
-                    node.decorator_list[0]
-                    if getattr(node, "decorator_list", ())
-                    else node
-                )
-                lines = self.lines[offset + first.lineno - 1 : offset + node.end_lineno]
-                with suppress(RecursionError):
-                    source = "".join(lines)
-                    filled = {
-                        name
-                        for names in _FILLS.findall(source)
-                        for name in names
-                        if name
-                    }
-                    meaning, names = written(node, self._is_ours)
-                    rebound = _rebound_in(source)
-                    bound = bound_by(node)
-                    return Found(
-                        meaning, names, source, frozenset(filled), bound, rebound
-                    )
+            if node is None:
+                continue
+            with suppress(RecursionError):
+                return self._definition_of(node, offset)
         return None
+
+    def _definition_of(self, node: Any, offset: int) -> Definition:
+        """Return the definition of a node; its tree begins after *offset* lines."""
+        first = _first_line(node)
+        source = "".join(self.lines[offset + first - 1 : offset + node.end_lineno])
+        filled: set[str] = set()
+        for names in _FILLS.findall(source):
+            filled.update(filter(None, names))
+        meaning, global_names = written(node, self._is_ours)
+        return Definition(
+            meaning,
+            global_names,
+            source,
+            filled=frozenset(filled),
+            attributes=bound_by(node),
+            rebound=_rebound_in(source),
+        )
+
+    def _is_ours(self, name: str) -> bool:
+        return is_ours(self._variables.get(name))
 
     def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:
         """Yield the statement at *line* with the number of lines before it; then the
@@ -217,19 +230,34 @@ class SourceFile:
             yield self._whole, 0
 
 
+def _global_names_in(lines: Iterable[str]) -> set[str]:
+    """Return the names in the ``global`` statements of a file."""
+    names: set[str] = set()
+    for line in lines:
+        if line.lstrip().startswith("global "):
+            names.update(re.findall(r"\w+", line.partition("#")[0]))
+    return names
+
+
+def _first_line(node: Any) -> int:
+    """Return the number of the first line of a definition, decorators included."""
+    decorators = getattr(node, "decorator_list", ())
+    return int(decorators[0].lineno if decorators else node.lineno)
+
+
 _files: dict[str, SourceFile] = {}
 _LOCK = threading.Lock()
-"""`linecache` and `ast.parse` may fail when two OS threads use them at the same
-time.
+"""The lock of `linecache` and `ast.parse`, which may fail when two OS threads use them
+at the same time.
 """
 
 
 def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
-    """Return a file, read again only if its size or time is another than before.
+    """Return a file; it is read again only if its size or modification time changed.
 
     Args:
-        name: As code objects name it: a path, or a notebook's name for a cell.
-        variables: Those of the module, which may be in an archive.
+        name: The file name of a code object: a path, or a notebook's name for a cell.
+        variables: The variables of the module, whose loader may read from an archive.
     """
     with _LOCK:
         linecache.checkcache(name)
@@ -241,16 +269,17 @@ def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
 
 
 def _starts(lines: Sequence[str]) -> Iterator[int]:
-    """Yield the index of each line that a statement of the module begins with, or its
-    decorator.
+    """Yield the index of the first line of each statement of a module.
+
+    The first line of a definition is that of the first decorator.
     """
-    decorated = False
+    is_decorated = False
     for index, line in enumerate(lines):
         # no mutant: the whole file is right as well
         if line[:1] not in _LAYOUT:
-            if not decorated:
+            if not is_decorated:
                 yield index
-            decorated = line.startswith("@")
+            is_decorated = line.startswith("@")
 
 
 def _parsed(lines: Sequence[str]) -> ast.Module | None:
@@ -258,77 +287,102 @@ def _parsed(lines: Sequence[str]) -> ast.Module | None:
         try:
             return ast.parse("".join(lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None  # only a part of a statement, or a file that has changed
+            return None  # a part of a statement, or a file that was edited since
 
 
-def _class_in(tree: ast.AST, wanted: str, outer: str = "") -> ast.ClassDef | None:
-    """Return the last class of this qualified name."""
-    found = None
+def _class_in(tree: ast.AST, name: str, outer: str = "") -> ast.ClassDef | None:
+    """Return the last class with the qualified *name* in *tree*.
+
+    Args:
+        tree: A module, or a definition in it.
+        name: The qualified name of the class.
+        outer: The beginning of the qualified names in *tree*.
+    """
+    match = None
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.ClassDef) and outer + node.name == wanted:
-            found = node
-        name = (
-            f"{outer}{node.name}."
-            if isinstance(node, (*FUNCTIONS, ast.ClassDef))
-            else outer
-        )
-        inside = f"{name}<locals>." if isinstance(node, FUNCTIONS) else name
-        if wanted.startswith(inside):
-            found = _class_in(node, wanted, inside) or found
-    return found
+        if isinstance(node, ast.ClassDef) and outer + node.name == name:
+            match = node
+        inner = outer
+        if isinstance(node, ast.ClassDef):
+            inner = f"{outer}{node.name}."
+        elif isinstance(node, FUNCTIONS):
+            inner = f"{outer}{node.name}.<locals>."
+        if name.startswith(inner):
+            match = _class_in(node, name, inner) or match
+    return match
 
 
 def _function_in(tree: ast.Module, code: CodeType, offset: int) -> ast.AST | None:
+    """Return the function or lambda of *code*; None if the file has changed since."""
     line = code.co_firstlineno - offset
-    lambdas = []
-    for node in ast.walk(tree):
-        if isinstance(node, FUNCTIONS) and node.name == code.co_name:
-            first = node.decorator_list[0] if node.decorator_list else node
-            if first.lineno == line and _takes(node.args, code):
-                return node
-        if (
-            isinstance(node, ast.Lambda)
-            and node.lineno == line
-            and _takes(node.args, code)
-        ):
-            lambdas.append(node)
     if code.co_name != "<lambda>":
+        for node in ast.walk(tree):
+            if _is_function_of(node, code, line):
+                return node
         return None
-    return lambdas[0] if len(lambdas) == 1 else _told_apart(lambdas, code, offset)
+    lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    candidates = [
+        node for node in lambdas if node.lineno == line and _takes(node.args, code)
+    ]
+    if len(candidates) == 1:
+        return candidates[0]
+    return _lambda_at(candidates, code, offset)
+
+
+def _is_function_of(node: Any, code: CodeType, line: int) -> bool:
+    if not isinstance(node, FUNCTIONS) or node.name != code.co_name:
+        return False
+    return _first_line(node) == line and _takes(node.args, code)
 
 
 def _takes(arguments: ast.arguments, code: CodeType) -> bool:
-    """Return whether *code* has these arguments; if not, the file has changed since."""
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    every += [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
+    """Return whether *code* has these parameters; otherwise the file has changed."""
+    names = [
+        parameter.arg
+        for parameter in (
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+            arguments.vararg,
+            arguments.kwarg,
+        )
+        if parameter is not None
+    ]
     stars = bool(code.co_flags & 4) + bool(code.co_flags & 8)
-    count = code.co_argcount + code.co_kwonlyargcount + stars
+    if len(names) != code.co_argcount + code.co_kwonlyargcount + stars:
+        return False
     # In a class, `__private` is `_Class__private`.
-    return len(every) == count and all(
-        known.endswith(each.arg)
-        for known, each in zip(code.co_varnames, every, strict=False)
+    return all(map(str.endswith, code.co_varnames, names))
+
+
+def _lambda_at(
+    lambdas: list[ast.Lambda], code: CodeType, offset: int
+) -> ast.AST | None:
+    """Return the lambda whose body contains all columns of *code*, of several lambdas
+    on one line.
+    """
+    # Instructions that the compiler adds end at column 0. Python 3.12 adds all of the
+    # instructions of `lambda: 1`.
+    positions: list[Any] = [position for position in code.co_positions() if position[3]]
+    match = None
+    for node in lambdas:
+        if not _contains(node.body, positions, offset):
+            continue
+        if positions or _has_value(node.body, code):
+            match = node  # an inner lambda comes later
+    return match
+
+
+def _contains(body: Any, positions: list[Any], offset: int) -> bool:
+    """Return whether all *positions* of instructions lie in the *body* of a lambda."""
+    start = (body.lineno, body.col_offset)
+    end = (body.end_lineno, body.end_col_offset)
+    return all(
+        start <= (line - offset, column) and (end_line - offset, end_column) <= end
+        for line, end_line, column, end_column in positions
     )
 
 
-def _told_apart(
-    lambdas: list[ast.Lambda], code: CodeType, offset: int
-) -> ast.AST | None:
-    """Return the one of several lambdas on a line that the columns of *code* lie in."""
-    # What the compiler adds ends at column 0. Python 3.12 adds all there is to `lambda:
-    # 1`.
-    places: list[Any] = [place for place in code.co_positions() if place[3]]
-    found = None
-    for node in lambdas:
-        body: Any = node.body
-        start, end = (
-            (body.lineno, body.col_offset),
-            (body.end_lineno, body.end_col_offset),
-        )
-        if all(
-            start <= (first - offset, column) and (last - offset, end_column) <= end
-            for first, last, column, end_column in places
-        ) and (
-            places or ascii(getattr(body, "value", body)) == ascii(code.co_consts[-1])
-        ):
-            found = node  # one inside of another comes later
-    return found
+def _has_value(body: Any, code: CodeType) -> bool:
+    """Return whether the constant that *code* returns is the one in *body*."""
+    return ascii(getattr(body, "value", body)) == ascii(code.co_consts[-1])

@@ -1,8 +1,8 @@
-"""What the syntax tree of a function or a class means, as text.
+"""The meaning of a syntax tree, as text.
 
-Left out are comments, docstrings, layout, annotations of functions, `pass`, and the
-names of locals. Every version of Python writes the same text for the same source: a
-field that is empty is not written, so that one that a later version adds does not show.
+The text has no comments, docstrings, layout, annotations of functions, `pass`, or names
+of locals. It is the same in every version of Python: an empty field is not written, so
+a field that a later version adds does not change it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 IsOurs = Callable[[str], bool]
-"""Whether a name is of this library, whose decorators change nothing that is
-computed.
+"""A function that returns whether a name refers to an object of this library, whose
+decorators do not change what a function computes.
 """
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -26,11 +26,11 @@ _UNWRITTEN = frozenset(
 
 
 def written(node: Any, is_ours: IsOurs) -> tuple[str, list[tuple[str, ...]]]:
-    """Return the text of a function, lambda or class, whose own name does not count.
+    """Return the text of a function, lambda or class without its own name.
 
     Returns:
-        The text, and the global names in it, each with the attributes that are
-        taken: ``("helpers", "clean")``.
+        The text, and the global names in it, each with the attributes that are taken of
+        it: ``("helpers", "clean")``.
     """
     writer = _TreeWriter(is_ours)
     writer.visit_Lambda(node, writer.outside)
@@ -38,9 +38,10 @@ def written(node: Any, is_ours: IsOurs) -> tuple[str, list[tuple[str, ...]]]:
 
 
 def constant_text(value: Any) -> str:
-    """Return a number, a text or bytes as every version of Python writes it."""
-    # Which characters `repr` escapes depends on the version, and some ints are too long
-    # for it.
+    """Return the text of a number, a `str` or bytes, the same in every version of
+    Python.
+    """
+    # `repr` escapes other characters in other versions, and refuses very long ints.
     return hex(value) if type(value) is int else ascii(value)
 
 
@@ -50,29 +51,33 @@ class _NameScope:
 
     kind: type[ast.AST] | None
     outer: _NameScope | None
-    """The next that is no class: the functions of a class do not see the names in
-    it.
-    """
+    """The next scope that is no class: a method does not see the names in its class."""
     bound: set[str] = field(default_factory=set)
-    kept: set[str] = field(default_factory=set)
-    """Arguments that a call may name."""
+    """The names that are bound here."""
+    keywords: set[str] = field(default_factory=set)
+    """The parameters that a call may pass by name. Their names have a meaning."""
     declared: dict[str, type[ast.AST]] = field(default_factory=dict)
-    """Those that a statement says are global, or of an outer function."""
+    """The names in ``global`` and ``nonlocal`` statements, with the type of these."""
     uses: defaultdict[tuple[str, ...], list[int]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """By each name that is used, and the attributes that are taken: where in the text
-    it stands.
+    """The positions in the text of each name, with the attributes that are taken of
+    it.
     """
 
     def inside(self, kind: type[ast.AST]) -> _NameScope:
-        """Return a scope for what is defined here."""
+        """Return the scope of a definition in this one."""
         return _NameScope(kind, self.outer if self.kind is ast.ClassDef else self)
 
 
 class _TreeWriter:
-    """Writes nodes; names follow when their scope ends, as only then it is known what
-    it binds.
+    """A writer of nodes.
+
+    It leaves a gap for each name, and fills it when the scope ends: a name may be bound
+    after its first use.
+
+    Args:
+        is_ours: Returns whether a name refers to an object of this library.
     """
 
     def __init__(self, is_ours: IsOurs) -> None:
@@ -80,21 +85,18 @@ class _TreeWriter:
         self._parts: list[str] = []
         self._closed = 0
         self.outside = _NameScope(None, None)
-        """The names that what is written does not bind."""
+        """The scope of the names that the written definition does not bind."""
 
     def finish(self) -> str:
         """Return the text."""
-        for (name, *_), places in self.outside.uses.items():
-            self._settle(places, f"{name};")
+        for (name, *_), positions in self.outside.uses.items():
+            self._fill(positions, f"{name};")
         return "".join(self._parts)
 
     def visit_Lambda(self, node: Any, scope: _NameScope) -> None:
         """Write a function, a lambda or a class without its name."""
         for decorator in getattr(node, "decorator_list", ()):
-            base = decorator
-            while isinstance(base, ast.Call | ast.Attribute):
-                base = base.func if isinstance(base, ast.Call) else base.value
-            if not (isinstance(base, ast.Name) and self._is_ours(base.id)):
+            if not self._is_decorator_of_ours(decorator):
                 self._parts.append("@")
                 self._write(decorator, scope)
         self._parts.append(f"{type(node).__name__}(")
@@ -106,43 +108,56 @@ class _TreeWriter:
         self._write(node.body, inner)
         self._close(inner)
 
+    def _is_decorator_of_ours(self, decorator: Any) -> bool:
+        base = decorator
+        while isinstance(base, ast.Call | ast.Attribute):
+            base = base.func if isinstance(base, ast.Call) else base.value
+        return isinstance(base, ast.Name) and self._is_ours(base.id)
+
     def _arguments(
         self, node: ast.arguments, scope: _NameScope, inner: _NameScope
     ) -> None:
-        named = [each.arg for each in (*node.args, *node.kwonlyargs)]
+        names = [parameter.arg for parameter in (*node.args, *node.kwonlyargs)]
         self._parts.append(
-            f"{len(node.posonlyargs)}/{len(node.args)}*{' '.join(named)};"
+            f"{len(node.posonlyargs)}/{len(node.args)}*{' '.join(names)};"
         )
-        inner.kept.update(named)
-        inner.bound.update(named)
-        rest = [each for each in (node.vararg, node.kwarg) if each is not None]
+        inner.keywords.update(names)
+        inner.bound.update(names)
         self._parts.append(f"{node.vararg is not None}{node.kwarg is not None};")
-        for each in (*node.posonlyargs, *rest):
-            self._bind(each.arg, inner)
+        for parameter in (*node.posonlyargs, node.vararg, node.kwarg):
+            if parameter is not None:
+                self._bind(parameter.arg, inner)
         self._write([*node.defaults, None, *node.kw_defaults], scope)
 
     def _close(self, scope: _NameScope) -> None:
-        """End *scope*: settle the names that it binds, leave the others to the one
-        around it.
+        """End *scope*: write the names that it binds, and hand the others to the outer
+        one.
         """
         self._parts.append(")")
         self._closed += 1
-        outer, numbers = scope.outer or self.outside, dict[str, int]()
-        for (name, *attributes), places in scope.uses.items():
-            declared = scope.declared.get(name)
-            if declared is ast.Global:
-                self.outside.uses[name, *attributes] += places
-            elif declared is not None or name not in scope.bound:
-                outer.uses[name, *attributes] += places
-            elif name in scope.kept or scope.kind is ast.ClassDef:
-                self._settle(places, f"${name};")
+        numbers: dict[str, int] = {}
+        for (name, *attributes), positions in scope.uses.items():
+            owner = self._owner_of(name, scope)
+            if owner is not scope:
+                owner.uses[name, *attributes] += positions
+            elif name in scope.keywords or scope.kind is ast.ClassDef:
+                self._fill(positions, f"${name};")
             else:
                 number = numbers.setdefault(name, len(numbers))
-                self._settle(places, f"%{self._closed}.{number};")
+                self._fill(positions, f"%{self._closed}.{number};")
 
-    def _settle(self, places: list[int], text: str) -> None:
-        for place in places:
-            self._parts[place] = text
+    def _owner_of(self, name: str, scope: _NameScope) -> _NameScope:
+        """Return the scope that binds a name in *scope*: itself, or an outer one."""
+        declared = scope.declared.get(name)
+        if declared is ast.Global:
+            return self.outside
+        if declared is None and name in scope.bound:
+            return scope
+        return scope.outer or self.outside
+
+    def _fill(self, positions: list[int], text: str) -> None:
+        for position in positions:
+            self._parts[position] = text
 
     def _write(self, value: Any, scope: _NameScope) -> None:
         default = self.visit_node if isinstance(value, ast.AST) else self.visit_value
@@ -150,8 +165,8 @@ class _TreeWriter:
 
     def visit_list(self, values: list[Any], scope: _NameScope) -> None:
         self._parts.append("[")
-        for each in values:
-            self._write(each, scope)
+        for value in values:
+            self._write(value, scope)
         self._parts.append("]")
 
     def visit_node(self, node: Any, scope: _NameScope) -> None:
@@ -211,12 +226,15 @@ class _TreeWriter:
     visit_Nonlocal = visit_Global
 
     def visit_ExceptHandler(self, node: Any, scope: _NameScope) -> None:
-        """Write what binds a name that is no node, such as an except clause."""
+        """Write a node that binds a name without a node of its own, such as an except
+        clause.
+        """
         name_field = "rest" if isinstance(node, ast.MatchMapping) else "name"
         self._bind(getattr(node, name_field), scope)
-        others = {
-            name: getattr(node, name) for name in node._fields if name != name_field
-        }
+        others = {}
+        for field_name in node._fields:
+            if field_name != name_field:
+                others[field_name] = getattr(node, field_name)
         self.visit_node(type(node)(**others), scope)
 
     visit_MatchAs = visit_MatchStar = visit_MatchMapping = visit_ExceptHandler
@@ -230,19 +248,20 @@ class _TreeWriter:
     def visit_ListComp(self, node: Any, scope: _NameScope) -> None:
         self._parts.append(f"{type(node).__name__}(")
         inner = scope.inside(type(node))
-        for each in node.generators:
-            self._parts.append(f"for{each.is_async} ")
-            self._write(each.target, inner)
-            self._write(each.iter, scope if each is node.generators[0] else inner)
-            self._write(each.ifs, inner)
-        self._write(
-            [getattr(node, name, None) for name in ("elt", "key", "value")], inner
-        )
+        iterable_scope = scope  # the first iterable is evaluated outside
+        for generator in node.generators:
+            self._parts.append(f"for{generator.is_async} ")
+            self._write(generator.target, inner)
+            self._write(generator.iter, iterable_scope)
+            self._write(generator.ifs, inner)
+            iterable_scope = inner
+        elements = [getattr(node, name, None) for name in ("elt", "key", "value")]
+        self._write(elements, inner)
         self._close(inner)
 
     visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
 
-    # what is written as something else -------------------------------------
+    # ------------------------------------------------------------ special nodes
 
     def visit_Pass(self, node: ast.AST, scope: _NameScope) -> None:
         """Write nothing for `pass`."""
@@ -255,27 +274,22 @@ class _TreeWriter:
         self.visit_value(node.value, scope)
 
     def visit_value(self, value: Any, scope: _NameScope) -> None:
-        """Write what is no node, as the name of an attribute."""
+        """Write a value that is no node, such as the name of an attribute."""
         self._parts.append(f"{constant_text(value)};")
 
     def visit_AnnAssign(self, node: ast.AnnAssign, scope: _NameScope) -> None:
-        """Write an assignment; in a class the annotation too, because it makes a
-        field.
-        """
+        """Write an assignment; in a class also the annotation, which makes a field."""
         if isinstance(node.target, ast.Name):
             scope.bound.add(node.target.id)
         if scope.kind is ast.ClassDef:
             self._write(node.annotation, scope)
         elif node.value is None:
             return
-        self.visit_node(
-            ast.Assign([node.target], node.value or ast.Constant(...)), scope
-        )
+        value = node.value or ast.Constant(...)
+        self.visit_node(ast.Assign([node.target], value), scope)
 
     def visit_JoinedStr(self, node: ast.JoinedStr, scope: _NameScope) -> None:
-        """Write an f-string, whose text some versions cut in pieces, or end with an
-        empty one.
-        """
+        """Write an f-string: some versions of Python split its text in parts."""
         text = ""
         self._parts.append("JoinedStr(")
         for value in node.values:

@@ -1,6 +1,4 @@
-"""What a digest of code asks about a value: whose it is, what it wraps, what it is made
-of.
-"""
+"""The home, the wrapped functions and the content of a value, for digests of code."""
 
 from __future__ import annotations
 
@@ -27,13 +25,13 @@ from flowpregel._code.tree import constant_text
 LIBRARY = __name__.partition(".")[0]
 ATOMS = frozenset({int, float, complex, str, bytes, bool, type(None), type(...)})
 _PLAIN = (type, types.FunctionType, functools.partial, types.MethodType)
-"""Kinds of what can be called that nothing is wrapped in."""
+"""Types of callables that wrap no other function."""
 IN_ENVIRONMENT = re.compile(r"\b(site|dist)-packages\b")
-"""What is in the path of a file of an installed package."""
+"""A part of the path of each file of an installed package."""
 _SHOWN = frozenset({"datetime", "decimal", "fractions", "uuid", "zoneinfo"})
-"""Modules of small values that `repr` shows in full."""
+"""Modules of small values whose `repr` shows their whole content."""
 MOST_ITEMS = 1_000_000
-"""A container with more is not looked into."""
+"""The most items of a container whose content is read."""
 NAMED = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
@@ -43,7 +41,7 @@ NAMED = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
-"""Kinds of functions and attributes in C code, which count by their names."""
+"""Types of functions and attributes in C code, whose content is their name."""
 FIXED = (
     *NAMED,
     type,
@@ -62,8 +60,8 @@ FIXED = (
     range,
     slice,
 )
-"""Kinds of objects that do not change in place, whatever is in them; classes but for
-those that are looked into.
+"""Types of objects that do not change in place, whatever they contain. Classes are
+among them, except those whose content is read.
 """
 _WITHOUT_CONTENT = frozenset(
     {
@@ -81,8 +79,8 @@ _WITHOUT_CONTENT = frozenset(
         "loguru",
     }
 )
-"""Modules of locks, threads, events, queues, weak references and loggers: of what a
-program works with, and no result is made of. An edit has nothing in them to change.
+"""Modules of tools: locks, threads, events, queues, weak references and loggers. A tool
+has no content that a result depends on.
 """
 
 
@@ -92,7 +90,7 @@ def top_package(module: str) -> str:
 
 
 def module_of(value: Any) -> str:
-    """Return the module in which *value* was defined, whatever a wrapper says."""
+    """Return the module in which *value* was defined, not the one a wrapper names."""
     if isinstance(value, types.FunctionType):
         return str(value.__globals__.get("__name__"))
     if isinstance(value, types.ModuleType):
@@ -110,19 +108,17 @@ def qualname(value: Any) -> str:
 
 
 def outside_name(value: Any) -> str:
-    """Return a name that does not depend on where in its package something is
-    defined.
-    """
+    """Return the package and the name of *value*, without the module in the package."""
     if isinstance(value, types.ModuleType):
         return value.__name__
     return f"{top_package(module_of(value)).lstrip('_')}:{qualname(value)}"
 
 
 def is_outside(class_: type) -> bool:
-    """Return whether a class is of the standard library, of this one, or of an
-    installed package.
+    """Return whether a class is of the standard library, flowpregel or an installed
+    package.
 
-    Its name is all that counts then, and never the version that is installed.
+    Such a class has its name as its content, whatever version is installed.
     """
     package = top_package(class_.__module__)
     if package in sys.stdlib_module_names or package == LIBRARY:
@@ -132,7 +128,9 @@ def is_outside(class_: type) -> bool:
 
 
 def is_ours(value: Any) -> bool:
-    """Return whether *value* is defined by this library, or an instance of what is."""
+    """Return whether *value* is defined by flowpregel, or is an instance of such a
+    class.
+    """
     return LIBRARY in (
         top_package(module_of(value)),
         top_package(type(value).__module__),
@@ -156,79 +154,96 @@ def peeled(value: Any) -> Any:
 
 
 def steps_of(graph: Any) -> list[Any]:
-    """Return the nodes of a graph: the name of each, and what it calls."""
+    """Return the nodes of a graph: the name of each and the functions it calls."""
     nodes = getattr(graph, "nodes", None)
-    nodes = nodes if isinstance(nodes, Mapping) else {}
-    return [
-        part
-        for name, node in nodes.items()
-        for part in (name, *getattr(node, "steps", ()))
-    ]
+    steps: list[Any] = []
+    if isinstance(nodes, Mapping):
+        for name, node in nodes.items():
+            steps += [name, *getattr(node, "steps", ())]
+    return steps
 
 
 def home_of(value: Any) -> Any:
-    """Return the function or class that says whose code *value* is."""
+    """Return the function or class whose module is the home of *value*."""
     value = peeled(value)
     if isinstance(value, types.FunctionType | type):
         return value
-    if isinstance(value, functools.partial | types.MethodType):
-        return home_of(
-            value.func if isinstance(value, functools.partial) else value.__func__
-        )
-    steps = (
-        [step for step in steps_of(value) if callable(step)] if is_ours(value) else []
-    )
-    return home_of(steps[0]) if steps else type(value)
+    if isinstance(value, functools.partial):
+        return home_of(value.func)
+    if isinstance(value, types.MethodType):
+        return home_of(value.__func__)
+    if is_ours(value):
+        for step in steps_of(value):
+            if callable(step):
+                return home_of(step)
+    return type(value)
 
 
 def cells_of(function: types.FunctionType) -> dict[str, Any]:
-    """Return the values that a function closes over, by name; None for what is not
-    there yet.
-    """
-    found = {}
-    for name, cell in zip(
-        function.__code__.co_freevars, function.__closure__ or (), strict=True
-    ):
+    """Return the values that a function closes over; None for an empty cell."""
+    names = function.__code__.co_freevars
+    contents: dict[str, Any] = {}
+    for name, cell in zip(names, function.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            contents[name] = cell.cell_contents
         except ValueError:
-            found[name] = None
-    return found
+            contents[name] = None
+    return contents
 
 
 def class_of(code: types.CodeType, variables: Mapping[str, Any]) -> Any:
-    """Return the class that a method is defined in, whose other methods it may call."""
-    first, *others = code.co_qualname.split(".")
-    found = variables.get(first) if others and "<locals>" not in others else None
-    for name in others[:-1]:
-        found = getattr(found, name, None)
-    return found
+    """Return the class that a method is defined in, whose other methods it may call.
+
+    Args:
+        code: The code of a function.
+        variables: The variables of the module.
+    """
+    outer, *names = code.co_qualname.split(".")
+    if not names or "<locals>" in names:
+        return None
+    class_ = variables.get(outer)
+    for name in names[:-1]:
+        class_ = getattr(class_, name, None)
+    return class_
 
 
 def wrapped_by(value: Any) -> list[Any]:
-    """Return the functions that a wrapper from elsewhere calls."""
+    """Return the functions that a wrapper of another package calls."""
     if not isinstance(value, types.FunctionType):
         return []
-    inner, registry = vars(value).get("__wrapped__"), vars(value).get("registry")
-    found = [inner] if inner is not None else [*cells_of(value).values()]
-    found = [each for each in found if isinstance(each, types.FunctionType)]
-    # of `functools.singledispatch`, by the type of the argument
+    attributes = vars(value)
+    inner = attributes.get("__wrapped__")
+    candidates = [inner]
+    if inner is None:
+        candidates = list(cells_of(value).values())
+    functions: list[Any] = [
+        candidate
+        for candidate in candidates
+        if isinstance(candidate, types.FunctionType)
+    ]
+    # The registry of `functools.singledispatch`, by the type of the argument.
+    registry = attributes.get("registry")
     if isinstance(registry, Mapping):
-        found += _items(registry)
-    return found
+        functions += _items(registry)
+    return functions
 
 
 def content_of(value: Any) -> list[Any] | None:
-    """Return what *value* is made of, besides its type; None if that is not known."""
+    """Return the parts of *value*; None if its type is not one of those known here.
+
+    The type itself is no part of the content.
+    """
     kind = type(value)
-    for kinds, made_of in _CONTENTS:
+    for kinds, parts_of in _CONTENTS:
         if isinstance(value, kinds):
-            return made_of(value)
+            return parts_of(value)
     if kind in _CONTAINERS:
-        return None if len(value) > MOST_ITEMS else _CONTAINERS[kind](value)
+        return None if is_too_large(value) else _CONTAINERS[kind](value)
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return list(value)
-    return [repr(value)] if top_package(kind.__module__).lstrip("_") in _SHOWN else None
+    if top_package(kind.__module__).lstrip("_") in _SHOWN:
+        return [repr(value)]
+    return None
 
 
 _first_contents: OrderedDict[tuple[str, int], tuple[Any, Any]] = OrderedDict()
@@ -236,9 +251,10 @@ _MOST_CONTENTS = 256
 
 
 def first_content(name: str, value: Any) -> Any:
-    """Return a list, dict or set as it was when it was first asked for under *name*.
+    """Return a copy of a list, dict or set from the first call with this *name*.
 
-    Code that fills a container does not become other code by that.
+    Code that fills a container is the same code afterwards. A value of another type is
+    returned itself.
     """
     if type(value) not in (list, dict, set, deque, defaultdict, Counter, OrderedDict):
         return value
@@ -248,7 +264,7 @@ def first_content(name: str, value: Any) -> Any:
         content = value
         with suppress(Exception):
             content = deepcopy(value)
-        # It holds the container, as another one could have the same id.
+        # A reference to the container itself, so that its id is not used again.
         known = _first_contents[key] = value, content
         while len(_first_contents) > _MOST_CONTENTS:
             _first_contents.popitem(last=False)
@@ -256,53 +272,52 @@ def first_content(name: str, value: Any) -> Any:
 
 
 def reduced(value: Any) -> str | tuple[Any, ...]:
-    """Return what pickle would make of an object: how it is made, and what that is
-    given.
+    """Return the parts that pickle would keep of an object: a function that makes it,
+    its arguments, and the state.
 
     Raises:
         Exception: The object has no content that could be pickled.
     """
     kind = type(value)
     if getattr(getattr(value, "flags", None), "c_contiguous", True) is False:
-        value = value.copy()  # how an array lies in memory is not its content
+        value = value.copy()  # the memory layout of an array is not its content
     if issubclass(kind, set | frozenset):
-        # Pickle has a list in its place, in an order that depends on `hash`.
+        # Pickle keeps a list instead, in an order that depends on `hash`.
         return kind, (frozenset(value),), getattr(value, "__dict__", None)
     if isinstance(value, BaseException):
         return _reduced_error(value)
     reduce = copyreg.dispatch_table.get(kind)
-    parts: str | tuple[Any, ...] = (
-        value.__reduce_ex__(5) if reduce is None else reduce(value)
-    )
+    parts: str | tuple[Any, ...]
+    parts = value.__reduce_ex__(5) if reduce is None else reduce(value)
     return parts
 
 
 def _reduced_error(error: BaseException) -> str | tuple[Any, ...]:
-    """Return what pickle would make of an error, without what is noted in it when it is
-    raised.
+    """Return the parts that pickle would keep of an error, without its traceback, cause
+    and notes.
     """
-    # Not by `copyreg`: `tblib`, which Dask imports, has errors pickle causes and
-    # tracebacks too.
+    # `copyreg` is passed over: `tblib`, which Dask imports, registers functions there
+    # that keep causes and tracebacks.
     parts: str | tuple[Any, ...] = error.__reduce_ex__(5)
     if len(parts) != 3 or not isinstance(parts[2], dict):
         return parts
-    state = {name: each for name, each in parts[2].items() if not name.startswith("__")}
-    return (*parts[:2], state) if state else parts[:2]
+    state = {
+        name: value for name, value in parts[2].items() if not name.startswith("__")
+    }
+    if not state:
+        return parts[:2]
+    return (*parts[:2], state)
 
 
 def buffer_text(value: Any) -> str:
-    """Return the size and a digest of the bytes of a buffer, such as that of an
-    array.
-    """
+    """Return the size and a digest of the bytes of a buffer, such as an array's."""
     with memoryview(value) as view:
         data = view if view.c_contiguous else view.tobytes()
         return f"{view.nbytes} bytes {hashlib.sha256(data).hexdigest()}"
 
 
 def is_record(value: Any) -> bool:
-    """Return whether the attributes of an object are all that pickle would keep of
-    it.
-    """
+    """Return whether pickle would keep the attributes of an object and nothing else."""
     kind: Any = type(value)
     if dataclasses.is_dataclass(kind):
         return True
@@ -312,7 +327,7 @@ def is_record(value: Any) -> bool:
         and kind.__reduce__ is plain.__reduce__
         and kind.__getstate__ is plain.__getstate__
         and kind not in copyreg.dispatch_table
-        # A subclass of `dict` or `str` has a content beside its attributes.
+        # A subclass of `dict` or `str` has a content in addition to its attributes.
         and all(
             base.__module__ != "builtins" or base is object for base in kind.__mro__
         )
@@ -320,28 +335,24 @@ def is_record(value: Any) -> bool:
 
 
 def has_no_content(value: Any) -> bool:
-    """Return whether *value* is a tool, such as a lock or a logger: no result is made
-    of it.
-    """
+    """Return whether *value* is a tool, such as a lock, a stream or a logger."""
     if any(value is stream for stream in (sys.stdin, sys.stdout, sys.stderr)):
         return True
-    packages = {
-        top_package(base.__module__).lstrip("_") for base in type(value).__mro__
-    }
-    logs = all(
-        hasattr(type(value), name) for name in ("debug", "info", "warning", "error")
-    )
-    return logs or LIBRARY in packages or not packages.isdisjoint(_WITHOUT_CONTENT)
+    kind = type(value)
+    if all(hasattr(kind, method) for method in ("debug", "info", "warning", "error")):
+        return True
+    packages = {top_package(base.__module__).lstrip("_") for base in kind.__mro__}
+    return LIBRARY in packages or not packages.isdisjoint(_WITHOUT_CONTENT)
 
 
 def is_too_large(value: Any) -> bool:
-    """Return whether *value* is a container with more items than are looked into."""
+    """Return whether *value* is a container with too many items to read."""
     return type(value) in _CONTAINERS and len(value) > MOST_ITEMS
 
 
 def changes_when_used(value: Any) -> bool:
-    """Return whether the content of *value* is state: of a file, a generator, random
-    numbers.
+    """Return whether *value* changes when it is used: a file, generator or source of
+    random numbers.
     """
     kind = type(value)
     return (
@@ -352,28 +363,23 @@ def changes_when_used(value: Any) -> bool:
 
 
 def is_bound(value: Any) -> bool:
-    """Return whether *value* is a method in C code of an object, such as
-    ``table.get``.
-    """
+    """Return whether *value* is a bound method in C code, such as ``table.get``."""
     if not isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
         return False
-    owner = value.__self__
-    return not isinstance(
-        owner, types.ModuleType | type | None
-    ) and not is_known_by_name(value)
+    if isinstance(value.__self__, types.ModuleType | type | None):
+        return False
+    return not is_known_by_name(value)
 
 
 def is_known_by_name(value: Any) -> bool:
-    """Return whether a bound method is one of its module's functions, such as
-    `random.randint`.
-    """
+    """Return whether a module has a bound method as a function: `random.randint`."""
     name = getattr(value, "__name__", "")
     module = sys.modules.get(type(getattr(value, "__self__", None)).__module__)
     return bool(getattr(module, "__dict__", {}).get(name) == value)
 
 
 def _sorted(values: Iterable[Any]) -> list[Any]:
-    """Return values of all kinds in an order that depends on nothing else."""
+    """Return values of any types in an order that depends on their content alone."""
     return sorted(values, key=_sort_text)
 
 
@@ -386,13 +392,23 @@ def _sort_text(value: Any) -> str:
     content = content_of(value)
     if content is None and is_record(value):
         content = [object.__getstate__(value)]
-    return (
-        f"{kind} {qualname(value) if content is None else [*map(_sort_text, content)]}"
-    )
+    if content is None:
+        return f"{kind} {qualname(value)}"
+    return f"{kind} {[_sort_text(part) for part in content]}"
 
 
 def _items(value: Mapping[Any, Any]) -> list[Any]:
-    return [part for key in _sorted(value) for part in (key, value[key])]
+    """Return the keys and values of a mapping, in the order of the keys' content."""
+    items: list[Any] = []
+    for key in _sorted(value):
+        items += [key, value[key]]
+    return items
+
+
+def _deque_content(value: deque[Any]) -> list[Any]:
+    if value.maxlen is None:
+        return list(value)
+    return [*value, {"maxlen": value.maxlen}]
 
 
 def _default_of(variable: ContextVar[Any]) -> list[Any]:
@@ -416,13 +432,13 @@ _CONTENTS: list[tuple[Any, Callable[[Any], list[Any]]]] = [
 _CONTAINERS: dict[type, Callable[[Any], list[Any]]] = {
     list: list,
     tuple: list,
-    deque: lambda value: [
-        *value,
-        *([] if value.maxlen is None else [{"maxlen": value.maxlen}]),
-    ],
+    deque: _deque_content,
     dict: _items,
     types.MappingProxyType: _items,
     set: _sorted,
     frozenset: _sorted,
 }
-"""Kinds whose subclasses may hold more than their items."""
+"""Functions that return the content of a container, by its type.
+
+They hold for these types alone: an instance of a subclass may have further attributes.
+"""

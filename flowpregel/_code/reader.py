@@ -1,0 +1,379 @@
+"""The reader of code: it follows a function to all definitions that it refers to.
+
+::
+
+    function ──► syntax tree ──► names in it ──► helpers, classes, constants ──► their
+    trees ...
+
+Each function, class and constant is a `Unit`. A unit is *filled* with its meaning once,
+in the order in which units are reached:
+
+* a function or class with the text of the syntax tree, and with the value of each name
+  in it that it does not bind itself;
+* a constant with its content (`ValueWriter`).
+
+Attributes that were set in classes after their bodies had run are written when no unit
+is left to be filled, because only then is it known which of them functions set: those
+are state. Writing them may add units, which are filled in turn.
+
+The digest is that of all meanings in this order. A unit appears in the meaning of
+another as a link with its number, so the name of the module does not count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from flowpregel._code import values
+from flowpregel._code.bindings import Bindings, weak_reference_to
+from flowpregel._code.class_bodies import attributes_set
+from flowpregel._code.classes import class_content, is_importable
+from flowpregel._code.modules import Modules
+from flowpregel._code.own_state import set_by_call
+from flowpregel._code.source import Definition, rebound_by, source_file
+from flowpregel._code.units import Unit, Units
+from flowpregel._code.value_writer import ValueWriter
+
+_MISSING = object()
+_LONGEST_MEANING = 1 << 20
+"""The most characters of a meaning; a longer one is replaced by its digest."""
+
+
+class Constant(NamedTuple):
+    """The meaning of a constant that may change in place."""
+
+    value: Callable[[], Any]
+    """Returns the constant; None if it is gone."""
+    meaning: str
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeDigest:
+    """The meaning of a function, in short.
+
+    Example:
+        >>> from flowpregel._code.digest import code_digest
+        >>> def half(n):
+        ...     return n / 2
+        >>> code = code_digest(half)
+        >>> len(code.digest), [name.partition(":")[2] for name in code.parts]
+        (32, ['half'])
+    """
+
+    digest: str
+    """32 hex digits."""
+    parts: Mapping[str, str]
+    """The meaning of the function, and of each function, class and constant that it
+    refers to, by ``module:name``. A part whose content could not be read says so.
+    """
+    # no mutant: it follows from the parts
+    source: str = dataclasses.field(repr=False, compare=False)
+    """The source of the parts, for people to compare."""
+    unseen: tuple[str, ...] = ()
+    """The values whose content is not in the digest, by name and type: ``"`CLIENT`
+    (http.Client)"``.
+    """
+    bindings: Bindings = dataclasses.field(
+        default_factory=Bindings, repr=False, compare=False
+    )
+    """The objects that the names in the parts referred to."""
+    constants: Mapping[str, Constant] = dataclasses.field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """The constants that may change in place, by name."""
+    is_fixed: bool = dataclasses.field(default=True, compare=False)
+    """True if no value in the digest can change in place."""
+
+
+class CodeReader:
+    """A reader of units, until no unit refers to a further one.
+
+    Args:
+        root: A function, method, partial, class, task or callable object.
+        through_tasks: Whether tasks and graphs count by their functions; otherwise they
+            count by name.
+        earlier: The digest that the new one replaces, if there is one. A constant that
+            is the same object as then has the meaning that it had then.
+    """
+
+    def __init__(
+        self, root: Any, *, through_tasks: bool, earlier: CodeDigest | None = None
+    ) -> None:
+        self._earlier: Mapping[str, Constant] = {}
+        # The values that a digest does not see are only found by reading again.
+        if earlier is not None and not earlier.unseen:
+            self._earlier = earlier.constants
+        self._root = values.peeled(root)
+        home = values.home_of(self._root)
+        self._modules = Modules(home)
+        self._units = Units(self._modules)
+        self._bindings = Bindings()
+        self._writer = ValueWriter(
+            self._units,
+            self._modules,
+            self._bindings,
+            set_by_call(self._root),
+            through_tasks=through_tasks,
+        )
+        self._constants: dict[str, Constant] = {}
+        self._filled: set[str] = set()
+        """The names of containers that functions fill."""
+        self._rebound: set[str] = set()
+        """The names that code binds while it runs, as `Definition.rebound` has them."""
+        self._classes: list[tuple[Unit, type, Definition]] = []
+        """Classes whose attributes that were set later are still to be written."""
+        if self._units.of_definition(self._root) is None:
+            name = f"{values.module_of(home)}:{values.qualname(home)}(...)"
+            self._units.add(0, name, self._root)
+
+    def read(self) -> CodeDigest:
+        """Return the digest of the root and of all the units that it leads to."""
+        units = self._units.order
+        for unit in units:  # the list grows during the loop
+            self._fill(unit)
+            if unit is units[-1]:
+                self._write_attributes_set()
+        parts: dict[str, str] = {}
+        sources: list[str] = []
+        for unit in units:
+            name = unit.name
+            while name in parts:
+                name += "'"
+            parts[name] = _meaning_of(unit)
+            source = unit.source
+            if source is None:
+                source = f"{name} = {parts[name]}\n"
+            if source:
+                sources.append(source)
+        self._bindings.close(self._rebound)
+        return CodeDigest(
+            _text_digest(repr(list(parts.values()))),
+            parts,
+            "\n".join(sources),
+            tuple(self._writer.unseen),
+            self._bindings,
+            self._constants,
+            self._writer.is_fixed,
+        )
+
+    def tasks(self) -> list[Any]:
+        """Return the tasks and graphs that `read` has come to."""
+        return self._writer.tasks
+
+    def _fill(self, unit: Unit) -> None:
+        self._writer.begin_unit()
+        if self._units.is_constant(unit):
+            self._fill_constant(unit)
+        elif isinstance(unit.value, type):
+            self._fill_class(unit, unit.value)
+        else:
+            self._fill_function(unit, unit.value)
+
+    # ------------------------------------------------------------ constants
+
+    def _fill_constant(self, unit: Unit) -> None:
+        value = unit.value
+        earlier = self._earlier.get(unit.name)
+        if earlier is not None and value is not None and earlier.value() is value:
+            unit.tokens.append(earlier.meaning)
+        elif re.split("[:.]", unit.name)[-1] in self._filled:
+            self._writer.write(values.first_content(unit.name, value), unit)
+        else:
+            self._writer.write(value, unit)
+        if unit.source is not None or type(value) in values.ATOMS:
+            return
+        meaning = _meaning_of(unit)
+        # The units that a constant links to, such as functions in a table, must be
+        # reached again for the next digest.
+        if "->" not in meaning:
+            self._constants[unit.name] = Constant(weak_reference_to(value), meaning)
+
+    # ------------------------------------------------------------ functions
+
+    def _fill_function(self, unit: Unit, function: types.FunctionType) -> None:
+        code = function.__code__
+        variables = function.__globals__
+        module = values.module_of(function)
+        definition = source_file(code.co_filename, variables).function(code)
+        if definition is None:
+            definition = self._definition_without_source(unit, code)
+        self._filled |= definition.filled
+        self._bindings.note_function(function)
+        self._write_definition(unit, definition, module, values.cells_of(function))
+        for defaults in (function.__defaults__, function.__kwdefaults__):
+            if defaults:
+                self._writer.write(defaults, unit)
+        class_ = values.class_of(code, variables)
+        if isinstance(class_, type):
+            name = code.co_qualname.partition(".")[0]
+            self._note_name(module, name, name)
+            self._writer.write(class_, unit)
+
+    def _definition_without_source(
+        self, unit: Unit, code: types.CodeType
+    ) -> Definition:
+        """Write the bytecode of a function, and return a definition with its names."""
+        version = sys.version_info
+        unit.tokens.append(
+            f"no source: bytecode of Python {version.major}.{version.minor};"
+        )
+        names = sorted(self._writer.write_code(code, unit))
+        return Definition("", [(name,) for name in names], "", rebound=rebound_by(code))
+
+    # ------------------------------------------------------------ classes
+
+    def _fill_class(self, unit: Unit, class_: type) -> None:
+        if is_importable(class_) and self._fill_from_source(unit, class_):
+            return
+        self._writer.is_fixed = False
+        for name, value in class_content(class_):
+            unit.tokens.append(f"|{name}=")
+            self._writer.write(value, unit)
+
+    def _fill_from_source(self, unit: Unit, class_: type) -> bool:
+        """Write the source of a class; return False if it has none."""
+        methods = [
+            value
+            for value in vars(class_).values()
+            if isinstance(value, types.FunctionType)
+        ]
+        definition = self._definition_of_class(class_, methods)
+        if definition is None:
+            return False
+        cells: dict[str, Any] = {}
+        for method in methods:
+            cells |= values.cells_of(method)
+            self._bindings.note_function(method)
+        self._write_definition(unit, definition, class_.__module__, cells)
+        self._classes.append((unit, class_, definition))
+        return True
+
+    def _definition_of_class(
+        self, class_: type, methods: list[types.FunctionType]
+    ) -> Definition | None:
+        module = self._modules.module(class_.__module__)
+        # In a notebook the module has no file, but the cell of the class has a name.
+        names = [module.file, *(method.__code__.co_filename for method in methods)]
+        for name in names:
+            file = source_file(name, module.variables)
+            definition = file.class_(class_.__qualname__)
+            if definition is not None:
+                return definition
+        return None
+
+    def _write_attributes_set(self) -> None:
+        """Write the attributes that were set in classes, as ``A.k = 5``, after their
+        bodies had run.
+
+        An attribute that a function sets is state and is left out.
+        """
+        classes = self._classes
+        self._classes = []
+        for unit, class_, definition in classes:
+            state = self._filled | definition.filled | self._attributes_rebound(class_)
+            bound = definition.attributes
+            for name, value in attributes_set(class_, bound):
+                if name not in state:
+                    unit.tokens.append(f"|{name} was set=")
+                    self._writer.write(value, unit)
+            self._bindings.note_attributes(class_, sorted(bound.keys() - state))
+
+    def _attributes_rebound(self, class_: type) -> set[str]:
+        """Return the attributes of a class that code sets while it runs."""
+        names = set()
+        for path in self._rebound:
+            owner, _, name = path.rpartition(".")
+            owner = owner.rpartition(".")[2]
+            if owner in {class_.__name__, "cls", "__class__"}:
+                names.add(name)
+        return names
+
+    # ------------------------------------------------------------ names
+
+    def _write_definition(
+        self,
+        unit: Unit,
+        definition: Definition,
+        module: str,
+        cells: Mapping[str, Any],
+    ) -> None:
+        """Write a definition, and the values of the names that it does not bind itself.
+
+        Args:
+            unit: The unit of the definition.
+            definition: The definition.
+            module: The name of the module.
+            cells: The values that it closes over, by name.
+        """
+        unit.tokens.append(definition.meaning)
+        unit.source = definition.source or None
+        self._rebound |= definition.rebound
+        for name, *attributes in definition.names:
+            if name in cells:
+                value, prefix = cells[name], f"{unit.name}."
+            else:
+                prefix = f"{module}:"
+                value = self._modules.module(module).variables.get(name, _MISSING)
+                if name not in self._modules.rebound(prefix):
+                    self._note_name(module, name, name)
+            self._write_reference(unit, value, prefix, [name, *attributes])
+
+    def _write_reference(
+        self, unit: Unit, value: Any, prefix: str, path: list[str]
+    ) -> None:
+        """Write the value of a name, or of an attribute of a near module.
+
+        Args:
+            unit: The unit whose code refers to the value.
+            value: The value of the first name of *path*.
+            prefix: The beginning of the full name of *value*: ``module:``.
+            path: The name and the attributes that are taken of it.
+        """
+        name = path[0]
+        for position, attribute in enumerate(path[1:], 1):
+            # Not `isinstance`, which runs code of the value's class.
+            if not issubclass(type(value), types.ModuleType):
+                break
+            if not self._modules.is_near(value.__name__):
+                break
+            prefix, name = f"{value.__name__}:", attribute
+            variables = vars(value)
+            if name not in self._modules.rebound(prefix):
+                text = ".".join(path[: position + 1])
+                self._bindings.note_name(value, variables, name, text)
+            value = variables.get(name, _MISSING)
+        if name in self._modules.rebound(prefix):
+            unit.tokens.append(f"{name} is rebound while running: by name only;")
+        elif value is not _MISSING:  # otherwise it is a builtin, or not defined yet
+            self._writer.write_named(value, unit, prefix + name)
+
+    def _note_name(self, module: str, name: str, text: str) -> None:
+        """Note the value of a global name, if its module can be found again.
+
+        Args:
+            module: The name of the module.
+            name: The name in its variables.
+            text: The name as the code writes it.
+        """
+        home = self._modules.module(module)
+        if home.owner is not None:
+            self._bindings.note_name(home.owner, home.variables, name, text)
+
+
+def _text_digest(text: str) -> str:
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _meaning_of(unit: Unit) -> str:
+    """Return the meaning of a unit; its length and digest if it is very long."""
+    text = "".join(unit.tokens)
+    if len(text) <= _LONGEST_MEANING:
+        return text
+    return f"{len(text)} characters: {_text_digest(text)}"

@@ -1,0 +1,260 @@
+"""The content of values, written into units.
+
+A value is written by its type and its parts, and a function or class in it as a link to
+its unit. A value whose content is not known is written by its type alone, and noted as
+unseen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Mapping, Sized
+from contextlib import suppress
+from typing import Any
+
+from flowpregel._code import values
+from flowpregel._code.bindings import Bindings
+from flowpregel._code.classes import is_importable
+from flowpregel._code.modules import Modules
+from flowpregel._code.tree import constant_text
+from flowpregel._code.units import Unit, Units
+
+_MOST_REDUCTIONS = 20_000
+"""The most objects of other packages whose content is read for one unit."""
+_DEEPEST = 100
+"""The depth of nesting from which a constant is not read any further."""
+
+
+class ValueWriter:
+    """A writer of values.
+
+    Args:
+        units: The units that links lead to; a link may add one.
+        modules: Decides which classes are read.
+        bindings: Gets the functions that wrappers of other packages call.
+        own_state: The names of the attributes that a call of an object sets, by the id
+            of the object. They are left out.
+        through_tasks: Whether tasks and graphs count by their functions; otherwise they
+            count by name.
+    """
+
+    def __init__(
+        self,
+        units: Units,
+        modules: Modules,
+        bindings: Bindings,
+        own_state: Mapping[int, frozenset[str]],
+        *,
+        through_tasks: bool,
+    ) -> None:
+        self._units = units
+        self._modules = modules
+        self._bindings = bindings
+        self._own_state = own_state
+        self._through_tasks = through_tasks
+        self._open: set[int] = set()
+        """The ids of the values that contain the one being written."""
+        self._reductions = 0
+        """The number of objects that were read for the current unit."""
+        self.tasks: list[Any] = []
+        """The tasks and graphs that were written."""
+        self.unseen: dict[str, None] = {}
+        """The values whose content is not in the digest, by name and type."""
+        self.is_fixed = True
+        """True if no value that was written can change in place."""
+
+    def begin_unit(self) -> None:
+        """Count the objects of a new unit."""
+        self._reductions = 0
+
+    def write(self, value: Any, unit: Unit) -> None:
+        """Write a value into *unit*, with a link for each function and class in it."""
+        if type(value) in values.ATOMS:
+            unit.tokens.append(f"{constant_text(value)};")
+            return
+        written = len(unit.tokens)
+        # An object of the user's may raise any error when its attributes are read.
+        with suppress(Exception):
+            self._write_value(self._unwrapped(value), unit)
+            return
+        del unit.tokens[written:]
+        unit.tokens.append(
+            f"{type(value).__qualname__}: by type only, it raised an error;"
+        )
+        self._note_unseen(type(value), unit)
+
+    def write_named(self, value: Any, unit: Unit, name: str) -> None:
+        """Write the value of a global name, an attribute or a cell.
+
+        Args:
+            value: The value.
+            unit: The unit whose code refers to it.
+            name: The full name: ``module:name``.
+        """
+        unit.tokens.append(f"|{name.rpartition(':')[2]}=")
+        with suppress(Exception):
+            value = self._unwrapped(value)
+        # Not `isinstance`, which runs code of the value's class.
+        if issubclass(type(value), types.FunctionType | type | types.ModuleType):
+            self.write(value, unit)
+        else:
+            unit.tokens.append(f"->{self._units.add(name, name, value).number};")
+
+    def write_code(self, code: types.CodeType, unit: Unit) -> set[str]:
+        """Write bytecode, and return the names in it."""
+        unit.tokens.append(f"{code.co_code.hex()} {code.co_varnames} {code.co_names}")
+        names = {*code.co_names, *code.co_freevars}
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                names |= self.write_code(constant, unit)
+            else:
+                self.write(constant, unit)
+        return names
+
+    def _unwrapped(self, value: Any) -> Any:
+        if type(value) in values.ATOMS:
+            return value
+        if values.is_ours(value) and not self._through_tasks:
+            return value
+        return values.peeled(value)
+
+    def _note_unseen(self, kind: type, unit: Unit) -> None:
+        """Note that the content of a value of this type is not in the digest."""
+        name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+        self.unseen[f"`{unit.name.rpartition(':')[2]}` ({name})"] = None
+
+    def _write_value(self, value: Any, unit: Unit) -> None:
+        if id(value) in self._open:
+            unit.tokens.append("^")
+            return
+        definition = self._units.of_definition(value)
+        if definition is not None:
+            unit.tokens.append(f"->{definition.number};")
+            return
+        self._open.add(id(value))
+        try:
+            self._write_content(value, unit)
+        finally:
+            self._open.remove(id(value))
+
+    def _write_content(self, value: Any, unit: Unit) -> None:
+        self.is_fixed &= isinstance(value, values.FIXED)
+        if isinstance(value, types.ModuleType | type | types.FunctionType):
+            self._write_outside(value, unit)
+            return
+        kind = type(value)
+        self.write(kind, unit)
+        if values.is_ours(value) and callable(value):
+            self._write_task(value, unit)
+            return
+        content = values.content_of(value)
+        if content is not None and not self._is_outside_method(value):
+            unit.tokens.append(f"{len(content)}(")
+            for part in content:
+                self.write(part, unit)
+            unit.tokens.append(")")
+            return
+        digest_of_value = getattr(kind, "__flowpregel_digest__", None)
+        if digest_of_value is not None:
+            unit.tokens.append(f"{digest_of_value(value)};")
+        elif values.has_no_content(value) and not dataclasses.is_dataclass(kind):
+            unit.tokens.append(f"{values.outside_name(kind)}: by type only;")
+        else:
+            self._write_object(value, unit)
+
+    def _write_outside(self, value: Any, unit: Unit) -> None:
+        """Write the name of a module, class or function that is not read, and the
+        functions that a wrapper calls.
+        """
+        unit.tokens.append(f"{values.outside_name(value)};")
+        if isinstance(value, type) and not is_importable(value):
+            self._note_unseen(value, unit)
+        if isinstance(value, types.FunctionType):
+            self._bindings.note_function(value)
+        for inner in values.wrapped_by(value):
+            self.write(inner, unit)
+
+    def _write_task(self, value: Any, unit: Unit) -> None:
+        """Write a task or a graph."""
+        self.tasks.append(value)
+        steps = values.steps_of(value) if self._through_tasks else []
+        if value is unit.value:
+            unit.source = ""  # the code that calls it shows its name
+        self.write([str(getattr(value, "name", "")), *steps], unit)
+
+    def _is_outside_method(self, value: Any) -> bool:
+        """Return whether *value* is a bound method that a distant module has as a
+        function.
+        """
+        if not isinstance(value, types.MethodType):
+            return False
+        if not values.is_known_by_name(value):
+            return False
+        return not self._modules.is_near(type(value.__self__).__module__)
+
+    # ------------------------------------------------------------ objects
+
+    def _write_object(self, value: Any, unit: Unit) -> None:
+        """Write the parts that pickle would keep of *value*."""
+        kind = type(value)
+        if values.is_record(value) and (
+            self._modules.is_near(kind.__module__) or dataclasses.is_dataclass(value)
+        ):
+            state = object.__getstate__(value)
+            self.write(self._without_own_state(value, state), unit)
+            return
+        is_named = isinstance(value, values.NAMED) and not values.is_bound(value)
+        if is_named or isinstance(value, types.MethodType):
+            unit.tokens.append(f"{values.outside_name(value)};")
+            return
+        parts = self._parts_of(value)
+        if parts is None:
+            size = f", {len(value)} items" if isinstance(value, Sized) else ""
+            unit.tokens.append(f"{values.outside_name(kind)}{size}: by type only;")
+            self._note_unseen(kind, unit)
+        elif isinstance(parts, str):
+            unit.tokens.append(f"{parts};")
+        else:
+            self._write_parts(self._parts_without_own_state(value, parts), unit)
+
+    def _parts_of(self, value: Any) -> Any:
+        """Return the parts that pickle would keep of *value*; None if its content
+        cannot be read.
+        """
+        if values.changes_when_used(value) or values.is_too_large(value):
+            return None
+        # Some objects make new ones, without end, whenever they are read.
+        self._reductions += 1 if len(self._open) < _DEEPEST else _MOST_REDUCTIONS
+        if self._reductions > _MOST_REDUCTIONS:
+            return None
+        with suppress(Exception):
+            return values.reduced(value)
+        return None
+
+    def _write_parts(self, parts: tuple[Any, ...], unit: Unit) -> None:
+        """Write the parts of a pickled object: a function, its arguments, the state."""
+        unit.tokens.append(f"{len(parts)}<")
+        function, arguments, *states = parts
+        self.write(function, unit)
+        self.write(arguments, unit)
+        for state in states:
+            is_iterator = hasattr(type(state), "__next__")
+            self.write(list(state) if is_iterator else state, unit)
+        unit.tokens.append(">")
+
+    def _parts_without_own_state(self, value: Any, parts: Any) -> Any:
+        """Return the parts of an object, without attributes that a call of it sets."""
+        if id(value) not in self._own_state:
+            return parts
+        states = [self._without_own_state(value, part) for part in parts[2:]]
+        return (*parts[:2], *states)
+
+    def _without_own_state(self, value: Any, state: Any) -> Any:
+        """Return the state of an object, without attributes that a call of it sets."""
+        names = self._own_state.get(id(value))
+        if names is None or not isinstance(state, dict | tuple):
+            return state
+        if isinstance(state, tuple):  # of a class with slots
+            return tuple(self._without_own_state(value, part) for part in state)
+        return {name: state[name] for name in state if name not in names}
