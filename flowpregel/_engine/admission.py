@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 from operator import attrgetter
+from typing import Any, Final
 
 from flowpregel._core.effects import Ended
-from flowpregel._core.records import Raised, Task
+from flowpregel._core.records import Arguments, Raised, Task
 from flowpregel.context import Job
 from flowpregel.errors import ResourcesError
 from flowpregel.executors.base import Executor, Mailbox
@@ -27,29 +28,78 @@ from flowpregel.executors.resources import (
     callers_of,
     holders_above,
 )
+from flowpregel.executors.shared import CapturedArguments, Shared
+
+_BYTES_A_PLACE: Final = 1 << 20
+"""Bytes of input for which a task takes one more place of an executor's room."""
+
+
+_NUMBERS: Final = frozenset({int, float, bool, type(None)})
+
+
+def places_of(job: Job) -> int:
+    """Return how many places *job* takes of the room that an executor has for jobs.
+
+    An executor keeps the packed input of each job that it has. Thousands of small jobs
+    are welcome there, but not a thousand copies of one large array: those wait with
+    their run, where they are references. The size is an estimate that costs little: of
+    values that are large themselves, not of what they contain.
+    """
+    task_input = job.task.input
+    if isinstance(task_input, CapturedArguments):
+        return 1 + task_input.nbytes // _BYTES_A_PLACE
+    values: Any = (task_input,)
+    if isinstance(task_input, Arguments):
+        values = (*task_input.args, *task_input.kwargs.values())
+    elif isinstance(task_input, dict):
+        values = task_input.values()
+    size = 0
+    for value in values:
+        if type(value) not in _NUMBERS:
+            size += _size_of_value(value)
+    return 1 + size // _BYTES_A_PLACE
+
+
+def _size_of_value(value: Any) -> int:
+    """Return the bytes of a text or an array; 0 for anything else."""
+    if isinstance(value, str | bytes | bytearray):
+        return len(value)
+    # The type is asked first: a user's `__getattr__` may do anything. The value of a
+    # handle is in shared memory already.
+    if not hasattr(type(value), "nbytes") or isinstance(value, Shared):
+        return 0
+    try:
+        return int(value.nbytes)
+    except Exception:  # noqa: BLE001 - a user's property may raise anything
+        return 0
 
 
 class ConcurrencyLimit:
-    """Limits how many tasks run at once and queues the rest, by priority.
+    """A limit of the tasks that run at once, and the queue of the others, by priority.
 
     Args:
-        most: How many may run.
+        most: The number of places.
+        places: Returns how many places a job takes; None: each takes one.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, places: Callable[[Job], int] | None = None) -> None:
         self._most = most
-        self._running: set[str] = set()
+        self._places = places
+        self._used = 0
+        self._running: dict[str, int] = {}
+        """The places that running tasks take, by task id."""
         self._waiting: dict[float, OrderedDict[str, Job]] = {}
-        """By priority."""
+        """The jobs that wait, by priority."""
 
     @property
     def has_room(self) -> bool:
         """Whether one more task may run now."""
-        return len(self._running) < self._most
+        return self._used < self._most
 
     def enter(self, task_id: str) -> None:
         """Note that a task starts that did not wait in this queue."""
-        self._running.add(task_id)
+        self._used += 1 - self._running.get(task_id, 0)
+        self._running[task_id] = 1
 
     def acquire(self, jobs: Sequence[Job], *, first: bool = False) -> list[Job]:
         """Queue *jobs*, at the front if *first*; return those that may start now."""
@@ -65,15 +115,18 @@ class ConcurrencyLimit:
         """Note that tasks ended, or wait for others; return the jobs that may start
         now.
         """
-        self._running.difference_update(task_ids)
+        for task_id in task_ids:
+            self._used -= self._running.pop(task_id, 0)
         ready: list[Job] = []
-        while self._waiting and len(self._running) < self._most:
+        while self._waiting and self._used < self._most:
             priority = max(self._waiting)
             queue = self._waiting[priority]
             task_id, job = queue.popitem(last=False)
             if not queue:
                 del self._waiting[priority]
-            self._running.add(task_id)
+            places = 1 if self._places is None else self._places(job)
+            self._used += places - self._running.get(task_id, 0)
+            self._running[task_id] = places
             ready.append(job)
         return ready
 

@@ -24,7 +24,7 @@ from flowpregel._core.effects import (
     Stopped,
 )
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
-from flowpregel._engine.admission import AdmissionQueue, ConcurrencyLimit
+from flowpregel._engine.admission import AdmissionQueue, ConcurrencyLimit, places_of
 from flowpregel._engine.nested import ActiveRun, live_state
 from flowpregel._fault import fault
 from flowpregel.context import Job
@@ -274,7 +274,7 @@ class TaskStarter:
         if is_below:
             return executor, None
         # What waits for a resource is in no other task's way.
-        limit = ConcurrencyLimit(executor.room)
+        limit = ConcurrencyLimit(executor.room, places_of)
         return executor, self._limits.setdefault((executor, node.resources), limit)
 
     def _executor_for(self, node: Node, default: Any) -> Executor:

@@ -102,6 +102,11 @@ class CapturedArguments(Arguments):
         kwargs: dict[str, Any] = read_parts(self._parts)[1]
         return kwargs
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the pickled arguments, their large buffers included."""
+        return sum(memoryview(part).nbytes for part in self._parts)
+
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle as plain arguments."""
         return _loaded, tuple(map(PickleBuffer, self._parts))

@@ -46,6 +46,19 @@ def test_what_others_wait_for_goes_before_them() -> None:
     assert ["below a"] == ids(limit.release(["a"]))
 
 
+def test_a_large_task_takes_more_of_the_room() -> None:
+    """The last one that starts may take more than there is: it must start some day."""
+    sizes = {"a": 3, "b": 9, "c": 1, "d": 4, "e": 1}
+    limit = ConcurrencyLimit(4, lambda job: sizes[job.task.id])
+    assert ["a", "b"] == ids(limit.acquire(group(*sizes)))
+    assert [] == ids(limit.release(["a"]))
+    assert not limit.has_room
+
+    assert ["c", "d"] == ids(limit.release(["b"]))
+    assert [] == ids(limit.release(["c"]))
+    assert ["e"] == ids(limit.release(["d"]))
+
+
 def test_a_higher_priority_goes_first_and_a_lower_one_last() -> None:
     limit = ConcurrencyLimit(1)
     assert ["a"] == ids(limit.acquire(group("a", "b")))

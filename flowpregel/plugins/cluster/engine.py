@@ -206,12 +206,11 @@ class RemotePool(TaskPool):
             task.worker = batch
             task.number = number
             try:
-                body = task.body or self.encoder.pack(task)
                 handles |= self._buffers.handles(task.refs, put)
             except Exception as error:  # noqa: BLE001 - it is the task's failure
                 self.finish(task, Raised(error))
                 continue
-            orders.append(_order_of(task, body))
+            orders.append(_order_of(task))
         if orders:
             codes = {task.code.digest: task.code.data for task in batch.tasks.values()}
             packed = pickle.dumps((batch.id, codes, orders), 5)
@@ -513,7 +512,7 @@ class RemotePool(TaskPool):
         self.loop.is_done = True
 
 
-def _order_of(task: InFlight, body: bytes) -> tuple[Any, ...]:
+def _order_of(task: InFlight) -> tuple[Any, ...]:
     """Return the fields of a task in a batch; `RemotePoolHost.run` documents them."""
     planned = task.job.task
     return (
@@ -523,5 +522,5 @@ def _order_of(task: InFlight, body: bytes) -> tuple[Any, ...]:
         planned.timeout,
         task.contexts,
         task.code.digest,
-        body,
+        task.body,
     )

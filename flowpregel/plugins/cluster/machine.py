@@ -29,11 +29,9 @@ from typing import Any, Final
 from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
 from flowpregel.context import Job
-from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.crash_report import last_lines
-from flowpregel.executors.processes.coordinator.encoder import JobEncoder
 from flowpregel.executors.processes.coordinator.pool import Pool
 from flowpregel.executors.processes.coordinator.worker_process import WorkerProcess
 from flowpregel.executors.processes.wire import (
@@ -74,7 +72,6 @@ class RelayWorkerPool(Pool):
 
     def __init__(self, settings: PoolSettings) -> None:
         super().__init__(settings)
-        self.encoder = PackedJobs(self.arena)
         self.handlers[protocol.PRINTED] = self._on_output
         self.handlers[protocol.LOGGED] = self._on_output
 
@@ -136,18 +133,6 @@ def _collect_buffer(
     """Add a worker's shared buffer to *buffers*; return a reference to it there."""
     buffers.append(PickleBuffer(worker.reader.open(ref)))
     return BufferRef(1, len(buffers) - 1, ref.size)
-
-
-class PackedJobs(JobEncoder):
-    """An encoder of jobs that their coordinator has packed already."""
-
-    def pack(self, task: InFlight, *, share: bool = True) -> bytes:
-        """Refuse *task*, whose bytes cannot be sent and cannot be packed again here.
-
-        Raises:
-            ExecutorUnavailableError: Always.
-        """
-        raise ExecutorUnavailableError("no descriptor is left on this machine")
 
 
 class RemotePoolHost(ProcessExecutor):

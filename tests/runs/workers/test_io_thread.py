@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import (
@@ -32,7 +33,7 @@ from flowpregel.errors import (
 from flowpregel.executors import ProcessExecutor
 from tests.runs import gated
 from tests.runs.gated import LONG, Gate, Gated, GatedError
-from tests.runs.pooling import wait_until
+from tests.runs.pooling import Run, value_of, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -378,6 +379,33 @@ def test_the_end_of_what_a_call_was_given_holds_up_no_run(
         assert gate.reached.wait(LONG)
 
         assert unrelated(pool) < 10
+
+
+class ThreadNoting:
+    """Notes the OS thread on which it is pickled, and is large where it arrives.
+
+    Args:
+        threads: Gets the name of the thread.
+    """
+
+    def __init__(self, threads: list[str]) -> None:
+        self._threads = threads
+
+    def __reduce__(self) -> Any:
+        self._threads.append(threading.current_thread().name)
+        return bytes, (bytes(2 << 20),)
+
+
+def test_a_large_input_is_pickled_by_its_run_though_shared_memory_is_full() -> None:
+    """The bytes are kept until a worker is free: they are not made again."""
+    threads: list[str] = []
+    with ProcessExecutor(1, shared_memory=0) as pool:
+        run = Run(pool)
+        jobs = [run.start(len, ThreadNoting(threads)) for _ in range(3)]
+        sizes = [value_of(outcome) for outcome in run.outcomes(*jobs)]
+
+    assert 3 * [2 << 20] == sizes
+    assert 3 * [threading.current_thread().name] == threads
 
 
 def test_the_watchdog_names_what_holds_up_the_pool(

@@ -7,12 +7,14 @@ import logging
 import os
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from flowpregel import entrypoint, task
 from flowpregel.context import get_store, get_stream_writer
 from flowpregel.errors import TaskSerializationError, WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
@@ -113,6 +115,29 @@ def test_without_shared_memory_large_values_go_through_the_link(
         assert value == value_of(Run(pool).outcome(jobs.same, value))
 
     assert "no shared memory is left" in caplog.text
+
+
+@pytest.mark.slow
+def test_large_inputs_wait_with_their_run_as_references() -> None:
+    """Calls of one value are not as many copies of it, though few could be sent yet."""
+    value = bytes(8 << 20)
+    size_of = task(len)
+    with ProcessExecutor(1, shared_memory=0) as pool:
+        pool.room = 18
+
+        @entrypoint(executor=pool)
+        def sizes(value: bytes) -> list[int]:
+            calls = [size_of(value) for _ in range(24)]
+            return [call.result() for call in calls]
+
+        tracemalloc.start()
+        try:
+            assert 24 * [len(value)] == sizes.invoke(value)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert peak < 12 * len(value)
 
 
 def send_and_die(_: Any) -> bytes:

@@ -93,8 +93,8 @@ class InFlight:
     code: NodeCode
     contexts: Collection[bytes] = ()
     """Tokens of the `Context` channels that it reads."""
-    body: bytes | None = None
-    """The packed job; None: it is packed when it is sent."""
+    body: bytes = b""
+    """The packed job, until it has ended."""
     refs: Sequence[BufferRef] = ()
     """What *body* names in shared memory."""
     worker: Any = None

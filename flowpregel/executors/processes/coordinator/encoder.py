@@ -1,4 +1,10 @@
-"""The packing of jobs, and the reading of the calls that tasks make."""
+"""The packing of jobs, and the decoding of the calls that tasks make.
+
+A job is packed once, on the OS thread that starts it: its task gets what the caller had
+then, and no code of the user's runs on the I/O thread. The bytes are kept until a
+worker has them. What does not fit into shared memory is part of them, so the run limits
+how many bytes are in the pool (`ConcurrencyLimit`).
+"""
 
 from __future__ import annotations
 
@@ -14,19 +20,14 @@ from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.code_cache import CalledNodes, codes
 from flowpregel.executors.processes.wire.messages import pack_job
 from flowpregel.executors.processes.wire.protocol import REQUEST
-from flowpregel.executors.processes.wire.serialization import unpack
+from flowpregel.executors.processes.wire.serialization import moved, unpack
 from flowpregel.executors.processes.wire.shared_memory import Arena
 
 _log: Final = logging.getLogger("flowpregel.worker")
-_LARGE: Final = 1 << 20
-"""Bytes of a packed job that does not wait: it is packed again when a worker is
-free.
-"""
 
 
 class JobEncoder:
-    """Packs jobs. A job is packed when it is taken: its task gets what the caller had
-    then.
+    """Turns jobs into the bytes that workers get, and their calls back into records.
 
     Args:
         arena: Shared memory for large inputs.
@@ -43,46 +44,40 @@ class JobEncoder:
         Raises:
             TaskSerializationError: A part of it cannot be pickled.
         """
-        code = job.task.code or codes.code_of(job.task.node)
+        task = job.task
+        code = task.code or codes.code_of(task.node)
         contexts: list[bytes] = []
-        if job.task.node.contexts:
-            from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
+        if task.node.contexts:
+            # It imports all channels.
+            from flowpregel.channels.context import contexts_in  # noqa: PLC0415
 
-            contexts = [each.held.token for each in contexts_in(job.task.input)]
-        task = InFlight(next(self._ids), job, mailbox, code, contexts)
-        if len(self.pack(task)) > _LARGE:
-            # Shared memory is full. Very many such jobs must not fill all other memory
-            # too.
-            task.body = None
-        return task
-
-    def pack(self, task: InFlight, *, share: bool = True) -> bytes:
-        """Pack the job of *task*; return its bytes.
-
-        Raises:
-            TaskSerializationError: A part of it cannot be pickled.
-        """
-        task.body, task.refs = pack_job(task.job, self._arena.share if share else None)
+            contexts += (channel.held.token for channel in contexts_in(task.input))
+        body, refs = pack_job(job, self._arena.share)
         if self._arena.is_full:
             self._arena.is_full = False
             _log.warning(
                 "no shared memory is left for the input of task %r: it goes through "
-                "the link, "
-                "which is slower",
-                task.job.task.name,
+                "the link, which is slower",
+                task.name,
             )
-        return task.body
+        return InFlight(next(self._ids), job, mailbox, code, contexts, body, refs)
+
+    def inline_buffers(self, task: InFlight) -> None:
+        """Copy the buffers of *task* from shared memory into its bytes."""
+        task.body, _ = moved(task.body, self._arena.view)
+        self._arena.release(ref.id for ref in task.refs)
+        task.refs = ()
 
     def decode_call(self, task: InFlight, body: bytes) -> Call:
-        """Return the call that a worker says *task* makes.
+        """Return the call that *task* makes, from the body of its frame.
 
         Raises:
             BaseException: Whatever the unpickling of a part raises.
         """
         (request,) = REQUEST.unpack_from(body)
-        code, arguments, asked, carried = unpack(body, None, REQUEST.size)
+        code, arguments, call_key, carried = unpack(body, None, REQUEST.size)
         node = self._called.node_of(code)
-        call = Call(*task.job.key, node, arguments, asked)
+        call = Call(*task.job.key, node, arguments, call_key)
         call.reply = (task, request)
         if carried is not None:
             call.variables = brought(carried)

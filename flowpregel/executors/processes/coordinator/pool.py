@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Raised, Withdrawn
-from flowpregel.errors import FlowPregelError, WorkerDiedError
+from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.base import JobKey
 from flowpregel.executors.processes.coordinator import crash_report
 from flowpregel.executors.processes.coordinator.arrivals import FailedStart
@@ -137,39 +137,27 @@ class Pool(TaskPool):
         now = time.monotonic()
         if not worker.tasks:
             worker.heard = now
-        packed: list[InFlight] = []
         for task in tasks:
-            try:
-                if task.body is None:
-                    self.encoder.pack(task)
-                if task.refs:
-                    self._hand_over(worker, task)
-            except FlowPregelError as error:
-                self.finish(task, Raised(error))
-                continue
+            if task.refs:
+                self._hand_over(worker, task)
             worker.contexts.update(task.contexts)
             task.worker, task.number = worker, next(self._numbers) & 0xFFFFFFFF
             task.sent = task.alive = now
-            packed.append(task)
-        if not packed:
-            return
-        worker.give(packed)
-        for task in packed:
+        worker.give(tasks)
+        for task in tasks:
             if task.needs is not None:
                 self.resources.start(task)
             if task.job.task.timeout is not None:
                 self._look_at_clock(worker, task.number)
 
     def _hand_over(self, worker: WorkerProcess, task: InFlight) -> None:
-        """Give *worker* the shared memory of *task*, or send what is in there with
-        it.
-        """
+        """Give *worker* the shared memory of *task*, or send its content with it."""
         try:
             for ref in task.refs:
                 worker.door.send(ref.segment, self.arena.descriptor(ref))
         except OSError:
-            self.release_own((task,))
-            self.encoder.pack(task, share=False)
+            # The descriptor cannot be sent: too many are open.
+            self.encoder.inline_buffers(task)
         worker.reads.update(ref.id for ref in task.refs)
 
     # ------------------------------------------------ tasks back

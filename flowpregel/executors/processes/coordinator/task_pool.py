@@ -217,7 +217,7 @@ class TaskPool(ABC):
         else:
             is_behind = task.worker.unwritten.size > 0
             self._free(task)
-        task.body = None
+        task.body = b""
         self._drop_later(task, end)
         if is_behind:
             self._behind.append((task.mailbox, end))

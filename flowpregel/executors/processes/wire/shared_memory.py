@@ -222,6 +222,10 @@ class Arena:
         fd: int = self._read[ref.id].origin.fd
         return fd
 
+    def view(self, ref: BufferRef) -> memoryview:
+        """Return the bytes of a buffer that is shared here."""
+        return memoryview(self._read[ref.id]).cast("B")[: ref.size]
+
     def _free_segment(self, size: int) -> Segment | None:
         fitting = [
             each for each in self._free if size <= each.size <= 2 * max(size, _SMALLEST)
