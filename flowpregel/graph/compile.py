@@ -1,4 +1,4 @@
-"""Lowers a `StateGraph` to nodes and channels.
+"""The compilation of a `StateGraph` to nodes and channels.
 
 ===========================  ==================================================
 in the graph                 in the program
@@ -9,7 +9,7 @@ a node ``n``                 a node, triggered by ``branch:to:n``, which is
                              deferred if the node is
 an edge to ``n``             a write of None to ``branch:to:n``
 an edge from ``a`` and ``b``  channel ``join:a+b:n``, which also triggers ``n``
-a conditional edge           a writer that asks its path function
+a conditional edge           a writer that calls the path function
 ===========================  ==================================================
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, TypeAlias
@@ -32,9 +32,17 @@ from flowpregel.channels import (
     NamedBarrierValue,
     NamedBarrierValueAfterFinish,
 )
+from flowpregel.channels.base import BaseChannel
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.spec import ROOT, GraphSpec, NodeSpec, Schema, is_model
+from flowpregel.graph.spec import (
+    ROOT,
+    BranchSpec,
+    GraphSpec,
+    NodeSpec,
+    Schema,
+    is_model,
+)
 from flowpregel.graph.writes import TRIGGER, BranchWriter, NodeWriter, check_input
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.drawing import Edge, Graph, graph_of
@@ -48,27 +56,26 @@ _DEFAULT_HANDLER = "__default_error_handler__"
 
 
 class CompiledStateGraph(Pregel):
-    """A `StateGraph` that can be run; made by `StateGraph.compile`.
+    """A `StateGraph` that can be run. `StateGraph.compile` returns it.
 
     Args:
-        builder: The graph it is compiled from.
-        pregel: As `Pregel` takes them.
+        builder: The graph to compile.
+        pregel: Further arguments of `Pregel`.
 
     Raises:
-        ConfigurationError: Its parts do not fit together.
+        ConfigurationError: The parts of the graph do not fit together.
     """
 
     def __init__(self, *, builder: GraphSpec, **pregel: Any) -> None:
         self.builder = builder
         lowering = _Lowering(builder)
-        output = tuple(builder.schemas[builder.output_schema].channels)
-        streamed = tuple(builder.channels)
+        output_schema = builder.schemas[builder.output_schema]
         super().__init__(
             nodes=lowering.nodes,
             channels={**lowering.channels, **builder.managed},
             input_channels=START,
-            output_channels=ROOT if output == (ROOT,) else output,
-            stream_channels=ROOT if streamed == (ROOT,) else streamed,
+            output_channels=_selection(output_schema.channels),
+            stream_channels=_selection(builder.channels),
             stream_mode="updates",
             context_schema=builder.context_schema,
             **pregel,
@@ -81,42 +88,52 @@ class CompiledStateGraph(Pregel):
 
     @property
     def OutputType(self) -> Any:
-        """The schema of what a run returns."""
+        """The schema of a run's output."""
         return self.builder.output_schema
 
     def shaped(self, values: Any) -> Any:
-        """Return *values* as an object of the output schema, if that makes objects.
+        """Return *values* as an object of the output schema, if that is a class.
 
-        A dict that lacks what the class requires stays one: a run has just begun.
+        A dict without all required fields is returned unchanged: at the beginning of a
+        run not all keys have values.
         """
         schema = self.builder.schemas[self.builder.output_schema]
         if schema.mapper is None or not isinstance(values, dict):
             return values
-        given = {key: values[key] for key in schema.keys if key in values}
-        return schema.mapper(given) if schema.required <= given.keys() else values
+        fields = {key: values[key] for key in schema.keys if key in values}
+        if not schema.required <= fields.keys():
+            return values
+        return schema.mapper(fields)
 
     def get_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
-        """Return a drawing of the graph: its nodes, its edges, and where branches may
-        lead.
+        """Return a drawing of the graph: nodes, edges, and destinations of branches.
 
         Args:
             config: Not used; LangGraph's programs pass it.
-            xray: Whether to draw the graphs that are nodes too; a number is how deep.
+            xray: Whether to draw the graphs that are nodes, too; a number is the depth.
         """
         specs = _with_defaults(self.builder)
         edges = list(dict.fromkeys(_drawn_edges(self.builder, specs)))
-        leads_on = {edge.source for edge in edges}
-        # Where nothing leads on, the run can end.
-        edges += [
-            Edge(name, END)
-            for name, spec in specs.items()
-            if name not in leads_on and not spec.is_handler
-        ]
+        sources = {edge.source for edge in edges}
+        # The run can end after a node that no edge leaves.
+        for name, spec in specs.items():
+            if name not in sources and not spec.is_handler:
+                edges.append(Edge(name, END))
         return graph_of(specs, edges, self._subgraph_drawings(xray))
 
 
+def _selection(channels: Iterable[str]) -> str | tuple[str, ...]:
+    """Return the names of *channels*; the one name of a state that is a plain value."""
+    names = tuple(channels)
+    return ROOT if names == (ROOT,) else names
+
+
 class _Lowering:
-    """Makes the nodes and channels of one graph."""
+    """The nodes and channels of one graph.
+
+    Args:
+        builder: The graph.
+    """
 
     def __init__(self, builder: GraphSpec) -> None:
         self.builder = builder
@@ -130,23 +147,27 @@ class _Lowering:
         self._edges: dict[str, list[Write]] = defaultdict(list)
         for name, spec in self.specs.items():
             if not spec.is_handler:
-                channel = TRIGGER + name
-                self._triggers[name].append(channel)
-                self.channels[channel] = (
-                    LastValueAfterFinish(object)
-                    if spec.defer
-                    else EphemeralValue(object, guard=False)
-                )
+                self._add_trigger(name, is_deferred=spec.defer)
         for start, end in builder.edges:
             if end != END:
                 self._edges[start].append((TRIGGER + end, None))
         for starts, end in builder.waiting_edges:
             if end != END:
                 self._add_join(starts, end)
-        nodes = {name: self._node(name, spec) for name, spec in self.specs.items()}
-        self.nodes = {START: self._start(), **nodes}
+        self.nodes = {START: self._start()}
+        for name, spec in self.specs.items():
+            self.nodes[name] = self._node(name, spec)
+
+    def _add_trigger(self, name: str, *, is_deferred: bool) -> None:
+        """Add the channel that triggers a node."""
+        channel: BaseChannel[Any, Any] = EphemeralValue(object, guard=False)
+        if is_deferred:
+            channel = LastValueAfterFinish(object)
+        self._triggers[name].append(TRIGGER + name)
+        self.channels[TRIGGER + name] = channel
 
     def _add_join(self, starts: tuple[str, ...], end: str) -> None:
+        """Add the channel that triggers *end* when all of *starts* have run."""
         channel = f"join:{'+'.join(starts)}:{end}"
         is_deferred = self.specs[end].defer
         kind = NamedBarrierValueAfterFinish if is_deferred else NamedBarrierValue
@@ -159,20 +180,21 @@ class _Lowering:
 
     def _start(self) -> PregelNode:
         schema = self.builder.schemas[self.builder.input_schema]
+        state_schema = self.builder.schemas[self.builder.state_schema]
         keys = dict.fromkeys(schema.channels)
         writers: list[Any] = [NodeWriter(START, keys, tuple(self._edges[START]))]
+        keys_checked: tuple[str, ...] = ()
         if is_model(schema.typ):
-            writers.append(partial(check_input, schema.typ, schema.keys))
-        branches = self._branches(
-            START, self.builder.schemas[self.builder.state_schema]
-        )
+            keys_checked = schema.keys
+            writers.append(partial(check_input, schema.typ, keys_checked))
+        branches = self._branches(START, state_schema)
         return PregelNode(
             channels=START,
             triggers=[START],
             tags=[TAG_HIDDEN],
             writers=[*writers, *branches],
             bound=_node_target(None, branches),
-            reads=_reads(branches, schema.keys if len(writers) > 1 else ()),
+            reads=_reads(branches, keys_checked),
             executor="inline",
         )
 
@@ -190,63 +212,80 @@ class _Lowering:
             reads=_reads(branches),
         )
 
-    def _branches(self, node: str, own: Schema) -> list[BranchWriter]:
-        """Return the writers of the branches that leave *node*, whose schema is
-        *own*.
+    def _branches(self, node: str, node_schema: Schema) -> list[BranchWriter]:
+        """Return the writers of the branches that leave a node.
+
+        Args:
+            node: The name of the node.
+            node_schema: The schema of the node's input.
         """
-        return [
-            BranchWriter(
+        writers = []
+        for name, branch in self.builder.branches.get(node, {}).items():
+            schema = branch.schema or node_schema
+            writer = BranchWriter(
                 node=node,
                 name=name,
                 path=call_target_of(branch.path),
                 ends=branch.ends,
-                selection=(branch.schema or own).selection,
-                mapper=(branch.schema or own).mapper,
+                selection=schema.selection,
+                mapper=schema.mapper,
                 passes_on=branch.schema is None,
             )
-            for name, branch in self.builder.branches.get(node, {}).items()
-        ]
+            writers.append(writer)
+        return writers
 
 
 def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
-    """Return the graph's nodes with its defaults filled in, and its default handler."""
-    specs, defaults = dict(builder.nodes), dict(builder.defaults)
+    """Return the nodes of a graph with its defaults applied, and the default handler of
+    errors.
+    """
+    specs = dict(builder.nodes)
+    defaults = dict(builder.defaults)
     if "error_handler" in defaults:
         if _DEFAULT_HANDLER in specs:
             raise ConfigurationError(
                 f"node name {_DEFAULT_HANDLER!r} is taken by the default error handler"
             )
-        action, schema = (
-            defaults["error_handler"],
-            builder.schemas[builder.state_schema],
+        specs[_DEFAULT_HANDLER] = NodeSpec(
+            bound=defaults["error_handler"],
+            schema=builder.schemas[builder.state_schema],
+            is_handler=True,
         )
-        specs[_DEFAULT_HANDLER] = NodeSpec(bound=action, schema=schema, is_handler=True)
         defaults["error_handler"] = _DEFAULT_HANDLER
     for name, spec in specs.items():
-        # A handler of failures is neither cached nor handled itself.
-        given = defaults.keys() - (
-            {"cache_policy", "error_handler"} if spec.is_handler else ()
-        )
-        left_open = {key: defaults[key] for key in given if not getattr(spec, key)}
-        specs[name] = replace(spec, **left_open)
+        changes = {}
+        for key, default in defaults.items():
+            # The result of an error handler is not cached, and its error not handled.
+            if spec.is_handler and key in {"cache_policy", "error_handler"}:
+                continue
+            if not getattr(spec, key):
+                changes[key] = default
+        specs[name] = replace(spec, **changes)
     return specs
 
 
-def _reads(branches: list[BranchWriter], more: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return the channels that a node's writers read."""
-    found = [*more]
+def _reads(
+    branches: list[BranchWriter], keys_checked: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Return the channels that a node's writers read.
+
+    Args:
+        branches: The writers of the branches that leave the node.
+        keys_checked: The keys of the input that are checked against a model.
+    """
+    channels = list(keys_checked)
     for branch in branches:
-        found += names(branch.selection)
-    return tuple(dict.fromkeys(found))
+        channels += names(branch.selection)
+    return tuple(dict.fromkeys(channels))
 
 
 # ---------------------------------------------------------------- async branches
 
 
 class _WithAsyncForm:
-    """A sync function that an async run calls on an OS thread, and awaits.
+    """A sync function with an async form, which calls it on an OS thread.
 
-    Its node then runs on the event loop, where its async branch is awaited too.
+    A node with an async branch runs on the event loop, where the branch is awaited.
     """
 
     def __init__(self, action: Callable[..., Any]) -> None:
@@ -256,15 +295,16 @@ class _WithAsyncForm:
 
 
 def _node_target(action: Any, branches: list[BranchWriter]) -> Any:
-    """Return what a node calls, with an async form if one of its branches has no
-    other.
+    """Return the action of a node, with an async form if one of its branches is
+    async.
     """
-    if is_graph(action) or not any(branch.path.func is None for branch in branches):
+    has_async_branch = any(branch.path.func is None for branch in branches)
+    if is_graph(action) or not has_async_branch:
         return action
-    callee = call_target_of(_identity if action is None else action)
-    if callee.func is None or callee.coroutine is not None:
+    target = call_target_of(_identity if action is None else action)
+    if target.func is None or target.coroutine is not None:
         return action
-    return _WithAsyncForm(callee.func)
+    return _WithAsyncForm(target.func)
 
 
 def _identity(value: Any) -> Any:
@@ -275,29 +315,36 @@ def _identity(value: Any) -> Any:
 
 
 def _drawn_edges(builder: GraphSpec, specs: Mapping[str, NodeSpec]) -> Iterator[Edge]:
+    """Yield the edges of a graph, conditional ones and those to error handlers too."""
     for start, end in builder.edges:
         yield Edge(start, end)
     for starts, end in builder.waiting_edges:
         for start in starts:
             yield Edge(start, end)
     for source, branches in builder.branches.items():
-        # Where nothing is known of the answers, it may lead anywhere.
-        others = [
-            name for name in specs if name != source and not specs[name].is_handler
-        ]
-        anywhere = {name: name for name in (*others, END)}
         for branch in branches.values():
-            for answer, end in (
-                anywhere if branch.ends is None else branch.ends
-            ).items():
-                yield Edge(
-                    source,
-                    end,
-                    str(answer) if answer != end else None,
-                    conditional=True,
-                )
+            yield from _branch_edges(source, branch, specs)
     for name, spec in specs.items():
         for end, label in spec.ends.items():
             yield Edge(name, end, label, conditional=True)
         if spec.error_handler is not None:
             yield Edge(name, spec.error_handler, "error", conditional=True)
+
+
+def _branch_edges(
+    source: str, branch: BranchSpec, specs: Mapping[str, NodeSpec]
+) -> Iterator[Edge]:
+    ends = branch.ends
+    if ends is None:
+        ends = _possible_ends(source, specs)
+    for answer, end in ends.items():
+        label = str(answer) if answer != end else None
+        yield Edge(source, end, label, conditional=True)
+
+
+def _possible_ends(source: str, specs: Mapping[str, NodeSpec]) -> dict[Any, str]:
+    """Return the destinations of a branch whose path function declares none."""
+    names = [
+        name for name, spec in specs.items() if name != source and not spec.is_handler
+    ]
+    return {name: name for name in (*names, END)}

@@ -1,5 +1,7 @@
-"""Messages in a state: a list that a reducer merges by id. Any objects or dicts will
-do.
+"""Messages in a state: a list that a reducer merges by id.
+
+A message is any object or dict. LangChain's messages are recognised without an import
+of LangChain.
 """
 
 from __future__ import annotations
@@ -19,26 +21,26 @@ REMOVE_ALL_MESSAGES: Final = "__remove_all__"
 
 @dataclass(frozen=True, slots=True)
 class RemoveMessage:
-    """Takes the message with this id out of the list."""
+    """A request to remove a message from the list."""
 
     id: str
+    """The id of the message, or `REMOVE_ALL_MESSAGES`."""
 
 
 def add_messages(left: Any, right: Any) -> list[Any]:
     """Return *left* with the messages of *right*: new ones added, known ids replaced.
 
-    A message is a dict, or an object, with an ``id``; one without gets a new one
-    (on a copy, if it can be copied). A dict may be ``{"role": ..., "content":
-    ...}``; what is in it does not matter here. A `RemoveMessage`, or any message
-    of ``type`` "remove", takes out the one with its id. Beside a message of
-    LangChain's, all become such messages.
+    A message is a dict or an object with an ``id``; a copy of a message without one
+    gets a new id. Other keys, such as those of ``{"role": ..., "content": ...}``, have
+    no meaning here. A `RemoveMessage`, or a message of ``type`` "remove", removes the
+    message with the same id. If one message is LangChain's, all become LangChain's.
 
     Args:
         left: The list, or one message.
-        right: What is added: a list, or one message.
+        right: The messages to add: a list, or one message.
 
     Raises:
-        ConfigurationError: One of the two is None.
+        ConfigurationError: *left* or *right* is None.
         ValueError: A `RemoveMessage` names an id that is not in the list.
 
     Example:
@@ -50,61 +52,99 @@ def add_messages(left: Any, right: Any) -> list[Any]:
         raise ConfigurationError(
             "add_messages takes two lists of messages, and got None"
         )
-    left, right = _listed(left), _listed(right)
-    langchain = sys.modules.get("langchain_core.messages")
-    if langchain and any(
-        isinstance(each, langchain.BaseMessage) for each in (*left, *right)
-    ):
-        left, right = langchain_messages(left), langchain_messages(right)
-    merged = [_identified(message) for message in left]
-    places = {_field(message, "id"): index for index, message in enumerate(merged)}
-    removed: set[Any] = set()
-    for message in map(_identified, right):
-        key = _field(message, "id")
-        if (
-            not isinstance(message, RemoveMessage)
-            and _field(message, "type") != "remove"
-        ):
-            removed.discard(key)
-            if key in places:
-                merged[places[key]] = message
-            else:
-                places[key] = len(merged)
-                merged.append(message)
+    messages, updates = _listed(left), _listed(right)
+    if _has_langchain(messages) or _has_langchain(updates):
+        messages, updates = langchain_messages(messages), langchain_messages(updates)
+    merged = _MessageList(messages)
+    for update in updates:
+        merged.apply(_identified(update))
+    return merged.remaining()
+
+
+class _MessageList:
+    """A list of messages to which updates are applied one after the other."""
+
+    def __init__(self, messages: list[Any]) -> None:
+        self._messages = [_identified(message) for message in messages]
+        self._positions: dict[Any, int] = {}
+        for position, message in enumerate(self._messages):
+            self._positions[_field(message, "id")] = position
+        self._removed: set[Any] = set()
+
+    def apply(self, update: Any) -> None:
+        """Add, replace or remove a message.
+
+        Raises:
+            ValueError: The id of a message to remove is not in the list.
+        """
+        key = _field(update, "id")
+        if not _is_removal(update):
+            self._put(key, update)
         elif key == REMOVE_ALL_MESSAGES:
-            merged, places, removed = [], {}, set()
-        elif key in places:
-            removed.add(key)
+            self._messages.clear()
+            self._positions.clear()
+            self._removed.clear()
+        elif key in self._positions:
+            self._removed.add(key)
         else:
             raise ValueError(
                 "Attempting to delete a message with an ID that doesn't exist "
                 f"({key!r})"
             )
-    return [message for message in merged if _field(message, "id") not in removed]
+
+    def _put(self, key: Any, message: Any) -> None:
+        self._removed.discard(key)
+        if key in self._positions:
+            self._messages[self._positions[key]] = message
+        else:
+            self._positions[key] = len(self._messages)
+            self._messages.append(message)
+
+    def remaining(self) -> list[Any]:
+        """Return the messages that were not removed."""
+        return [
+            message
+            for message in self._messages
+            if _field(message, "id") not in self._removed
+        ]
+
+
+def _is_removal(message: Any) -> bool:
+    return isinstance(message, RemoveMessage) or _field(message, "type") == "remove"
+
+
+def _has_langchain(messages: list[Any]) -> bool:
+    """Return whether one of *messages* is LangChain's, without importing LangChain."""
+    langchain = sys.modules.get("langchain_core.messages")
+    if langchain is None:
+        return False
+    return any(isinstance(message, langchain.BaseMessage) for message in messages)
 
 
 class MessagesState(TypedDict):
-    """A state with a list of messages; make subclasses of it to add keys."""
+    """A state with a list of messages. A subclass may add keys."""
 
     messages: Annotated[list[Any], add_messages]
 
 
 def langchain_messages(messages: Any) -> list[Any]:
-    """Return *messages*, a list or one, as LangChain's: chunks, dicts, pairs and texts
-    too.
+    """Return *messages* as LangChain's.
+
+    Args:
+        messages: A list, or one message: an object, a chunk, a dict, a pair or a text.
     """
     from langchain_core.messages import (  # noqa: PLC0415 - an extra
         convert_to_messages,
         message_chunk_to_message,
     )
 
-    made: list[Any] = []
+    converted: list[Any] = []
     for message in _listed(messages):
         if isinstance(message, dict | list | tuple | str):
-            made += convert_to_messages([message])
+            converted += convert_to_messages([message])
         else:
-            made.append(message_chunk_to_message(message))
-    return made
+            converted.append(message_chunk_to_message(message))
+    return converted
 
 
 def _listed(messages: Any) -> list[Any]:
@@ -112,18 +152,16 @@ def _listed(messages: Any) -> list[Any]:
 
 
 def _field(message: Any, name: str) -> Any:
-    return (
-        message.get(name)
-        if isinstance(message, Mapping)
-        else getattr(message, name, None)
-    )
+    if isinstance(message, Mapping):
+        return message.get(name)
+    return getattr(message, name, None)
 
 
 def _identified(message: Any) -> Any:
     """Return *message* with an id.
 
     Raises:
-        ConfigurationError: It has none, and cannot be given one.
+        ConfigurationError: *message* has no id, and its type takes none.
     """
     if isinstance(message, tuple) and len(message) == 2:
         message = {"role": message[0], "content": message[1]}
@@ -134,12 +172,11 @@ def _identified(message: Any) -> Any:
     if isinstance(message, Mapping):
         return {**message, "id": str(uuid.uuid4())}
     try:
-        named = copy.copy(message)
-        named.id = str(uuid.uuid4())
+        copied = copy.copy(message)
+        copied.id = str(uuid.uuid4())
     except (AttributeError, TypeError) as error:
         raise ConfigurationError(
             f"{message!r} has no id and cannot be given one; a message is a dict, or "
-            "an object "
-            "with an id"
+            "an object with an id"
         ) from error
-    return named
+    return copied

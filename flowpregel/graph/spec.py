@@ -1,8 +1,7 @@
-"""What a `StateGraph` consists of until it is compiled, and whether its parts fit
-together.
+"""The parts of a `StateGraph` before it is compiled: schemas, nodes, edges, branches.
 
-Its schemas are what annotations say: the channels of a state, a node's input, where it
-leads.
+Schemas are read from annotations: the channels of a state, the input of a node, and the
+destinations of a node or a branch.
 """
 
 from __future__ import annotations
@@ -36,36 +35,42 @@ _POSITIONAL = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """What a class, or a plain type, says about a state."""
+    """The channels that a class, or a plain type, declares for a state."""
 
     typ: Any
     channels: Mapping[str, BaseChannel[Any, Any]]
     managed: Mapping[str, type[ManagedValue[Any]]]
     keys: tuple[str, ...]
-    """The names of both, in the order in which they are declared."""
+    """The names of the channels and managed values."""
     mapper: Callable[[Mapping[str, Any]], Any] | None
-    """Turns a dict of values into what nodes get; None leaves the dict."""
+    """Makes an object of a dict of values; None leaves the dict."""
 
     @property
     def selection(self) -> str | tuple[str, ...]:
-        """What a node reads: the one channel of a plain value, or the keys of a
-        dict.
-        """
+        """The channel of a plain value, or the keys of a dict."""
         return ROOT if self.keys == (ROOT,) else self.keys
 
     @property
     def required(self) -> frozenset[str]:
-        """The keys that an object of the class cannot be made without."""
+        """The keys without defaults, which an object of the class needs."""
         if is_model(self.typ):
-            model_fields = self.typ.model_fields.items()
-            return frozenset(key for key, each in model_fields if each.is_required())
-        has_fields = is_dataclass(self.typ)
-        taken = inspect.signature(self.typ).parameters.items() if has_fields else ()
-        return frozenset(key for key, each in taken if each.default is each.empty)
+            model_fields = self.typ.model_fields
+            return frozenset(
+                key for key, field in model_fields.items() if field.is_required()
+            )
+        if not is_dataclass(self.typ):
+            return frozenset()
+        make: Any = self.typ
+        parameters = inspect.signature(make).parameters.values()
+        return frozenset(
+            parameter.name
+            for parameter in parameters
+            if parameter.default is parameter.empty
+        )
 
     @property
     def name(self) -> str:
-        """What to call it in messages."""
+        """The name of the class or type, for messages."""
         return getattr(self.typ, "__name__", str(self.typ))
 
 
@@ -75,45 +80,45 @@ def _state_object(typ: Any, values: Mapping[str, Any]) -> Any:
 
 
 def schema_of(typ: Any) -> Schema:
-    """Look at *typ*: a TypedDict, a dataclass, a pydantic model, or any other type.
+    """Return the schema of a TypedDict, dataclass, pydantic model or any other type.
 
     Raises:
-        ConfigurationError: A key's annotation cannot be a channel; the message
+        ConfigurationError: The annotation of a key cannot be a channel; the message
             names the key.
     """
     if not isinstance(typ, type) or not hasattr(typ, "__annotations__"):
         return Schema(typ, {ROOT: _channel_of(ROOT, typ)}, {}, (ROOT,), None)
     hints = typing.get_type_hints(typ, include_extras=True)
-    is_object = is_dataclass(typ) or is_model(typ)
-    if is_model(typ):
-        names: Any = typ.model_fields  # type: ignore[attr-defined]
-    elif is_dataclass(typ):
-        names = [field.name for field in fields(typ)]
-    else:
-        names = [
-            key
-            for key, hint in hints.items()
-            if typing.get_origin(hint) is not ClassVar
-        ]
     channels: dict[str, BaseChannel[Any, Any]] = {}
     managed: dict[str, type[ManagedValue[Any]]] = {}
-    for key in names:
+    for key in _keys_of(typ, hints):
         value = managed_value(without(_IN_DICTS, hints[key]))
         if value is not None:
             managed[key] = value
         elif key != "__slots__":
             channels[key] = _channel_of(key, hints[key])
-    mapper = partial(_state_object, typ) if is_object else None
+    mapper = None
+    if is_dataclass(typ) or is_model(typ):
+        mapper = partial(_state_object, typ)
     return Schema(typ, channels, managed, (*channels, *managed), mapper)
+
+
+def _keys_of(typ: Any, hints: Mapping[str, Any]) -> list[str]:
+    """Return the names of the fields of a class."""
+    if is_model(typ):
+        return list(typ.model_fields)
+    if is_dataclass(typ):
+        return [field.name for field in fields(typ)]
+    return [
+        key for key, hint in hints.items() if typing.get_origin(hint) is not ClassVar
+    ]
 
 
 def is_model(typ: Any) -> bool:
     """Return whether *typ* is a pydantic model."""
-    return (
-        isinstance(typ, type)
-        and hasattr(typ, "model_fields")
-        and hasattr(typ, "model_validate")
-    )
+    if not isinstance(typ, type):
+        return False
+    return hasattr(typ, "model_fields") and hasattr(typ, "model_validate")
 
 
 def _channel_of(key: str, annotation: Any) -> BaseChannel[Any, Any]:
@@ -124,7 +129,9 @@ def _channel_of(key: str, annotation: Any) -> BaseChannel[Any, Any]:
 
 
 def _declared(key: str, annotation: Any) -> BaseChannel[Any, Any] | None:
-    """Return the channel that ``Annotated[type, ...]`` asks for, or None."""
+    """Return the channel that ``Annotated[type, ...]`` declares; None if it declares
+    none.
+    """
     if typing.get_origin(annotation) is not Annotated:
         return None
     typ, *extras = typing.get_args(annotation)
@@ -147,9 +154,10 @@ def _declared(key: str, annotation: Any) -> BaseChannel[Any, Any] | None:
 def _check_reducer(key: str, reducer: Callable[..., Any]) -> None:
     try:
         signature = inspect.signature(reducer)
-    except (TypeError, ValueError):  # some built-in functions do not tell
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return
-    if sum(item.kind in _POSITIONAL for item in signature.parameters.values()) != 2:
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    if sum(kind in _POSITIONAL for kind in kinds) != 2:
         raise ConfigurationError(
             f"Invalid reducer signature of state key {key!r}. Expected (a, b) -> c. "
             f"Got {signature}"
@@ -157,19 +165,20 @@ def _check_reducer(key: str, reducer: Callable[..., Any]) -> None:
 
 
 def conflict(first: BaseChannel[Any, Any], second: BaseChannel[Any, Any]) -> bool:
-    """Return whether two declarations of one state key cannot both hold.
+    """Return whether two declarations of one state key contradict each other.
 
-    A key that is declared plainly takes the channel that another schema gave it.
+    A declaration without a channel takes the channel of another schema.
     """
     if isinstance(second, LastValue):
         return False
-    # All but the type of the value, which an annotation may spell in several ways.
-    return (
-        type(first) is not type(second) or first.identity()[1:] != second.identity()[1:]
-    )
+    if type(first) is not type(second):
+        return True
+    # The type of the value comes first and is left out: annotations may spell it in
+    # several ways.
+    return first.identity()[1:] != second.identity()[1:]
 
 
-# ---------------------------------------------------------------- of functions
+# ---------------------------------------------------------------- functions
 
 
 def _annotated_function(target: Any) -> Callable[..., Any] | None:
@@ -177,12 +186,14 @@ def _annotated_function(target: Any) -> Callable[..., Any] | None:
     target = target_of_partial(target)
     if inspect.isfunction(target) or inspect.ismethod(target):
         return target
-    call = getattr(target, "__call__", None)  # noqa: B004 - the method itself is looked at
-    return call if inspect.ismethod(call) and not isinstance(target, type) else None
+    if isinstance(target, type):
+        return None
+    call = getattr(target, "__call__", None)  # noqa: B004 - the method is needed
+    return call if inspect.ismethod(call) else None
 
 
 def input_schema_of(target: Any) -> type[Any] | None:
-    """Return the annotated class of the first parameter, if it has keys of its own."""
+    """Return the class that the first parameter is annotated with, if it has fields."""
     function = _annotated_function(target)
     if function is None:
         return None
@@ -192,47 +203,47 @@ def input_schema_of(target: Any) -> type[Any] | None:
 
 
 def destinations_of(action: Any) -> dict[str, str | None]:
-    """Return the nodes of an annotation ``-> Command[Literal["a", "b"]]``, without
-    labels.
+    """Return the nodes in an annotation ``-> Command[Literal["a", "b"]]``, each with
+    the label None.
     """
     returned = hints_of(_annotated_function(action)).get("return")
-    is_union = typing.get_origin(returned) in (typing.Union, UnionType)
-    for option in typing.get_args(returned) if is_union else (returned,):
-        target = (
-            typing.get_args(option)[0] if typing.get_origin(option) is Command else None
-        )
-        if typing.get_origin(target) is Literal:
-            return dict.fromkeys(typing.get_args(target))
+    options: tuple[Any, ...] = (returned,)
+    if typing.get_origin(returned) in (typing.Union, UnionType):
+        options = typing.get_args(returned)
+    for option in options:
+        if typing.get_origin(option) is not Command:
+            continue
+        nodes = typing.get_args(option)[0]
+        if typing.get_origin(nodes) is Literal:
+            return dict.fromkeys(typing.get_args(nodes))
     return {}
 
 
 def literals_of(path: Any) -> tuple[Any, ...]:
-    """Return the values of an annotation ``-> Literal["a", "b"]``."""
+    """Return the values in an annotation ``-> Literal["a", "b"]``."""
     returned = hints_of(_annotated_function(path)).get("return")
-    return typing.get_args(returned) if typing.get_origin(returned) is Literal else ()
+    if typing.get_origin(returned) is not Literal:
+        return ()
+    return typing.get_args(returned)
 
 
-# ---------------------------------------------------------------- the parts
+# ---------------------------------------------------------------- parts
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NodeSpec(PregelNode):
-    """A node, as it was added: what it reads and writes is known when the graph is
-    compiled.
-    """
+    """A node as it was added. `compile` adds the channels that it reads and writes."""
 
     channels: str | Sequence[str] = ()
     triggers: Sequence[str] = ()
     schema: Schema
-    """What of the state it is given."""
+    """The part of the state that the node gets."""
     defer: bool = False
-    """Whether it waits until nothing else is left to run."""
+    """Whether the node waits until no other node is left to run."""
     ends: Mapping[str, str | None] = field(default_factory=dict)
-    """The nodes that its `Command` may lead to, with labels: for drawing and
-    checking.
-    """
+    """The nodes that a `Command` of the node may lead to, with labels for drawings."""
     is_handler: bool = False
-    """Whether it handles failures of other nodes."""
+    """Whether the node handles errors of other nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -241,14 +252,16 @@ class BranchSpec:
 
     path: Any
     ends: Mapping[Any, str] | None
-    """Where each answer of *path* leads; None: an answer is a node's name."""
+    """The node for each result of *path*; None if a result is the name of a node."""
     schema: Schema | None = None
-    """What of the state it is given; None: what its node is given."""
+    """The part of the state that *path* gets; None for that of the node."""
 
 
 class GraphSpec:
-    """Nodes, edges and schemas, as they were added; `StateGraph` documents the
-    arguments.
+    """The nodes, edges and schemas of a graph, as they were added.
+
+    Args:
+        state_schema, context_schema, input_schema, output_schema: See `StateGraph`.
     """
 
     __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
@@ -264,11 +277,11 @@ class GraphSpec:
     ) -> None:
         self.nodes: dict[str, NodeSpec] = {}
         self.edges: dict[tuple[str, str], None] = {}
-        """(start, end), in the order they were added."""
+        """The edges, as (start, end)."""
         self.waiting_edges: dict[tuple[tuple[str, ...], str], None] = {}
-        """(starts, end): those that wait for several nodes."""
+        """The edges that wait for several nodes, as (starts, end)."""
         self.branches: dict[str, dict[str, BranchSpec]] = {}
-        """By the node they leave, and by name."""
+        """The conditional edges by the node that they leave, and by name."""
         self.schemas: dict[Any, Schema] = {}
         self.channels: dict[str, BaseChannel[Any, Any]] = {}
         self.managed: dict[str, type[ManagedValue[Any]]] = {}
@@ -277,23 +290,23 @@ class GraphSpec:
         self.input_schema = state_schema if input_schema is None else input_schema
         self.output_schema = state_schema if output_schema is None else output_schema
         self.defaults: dict[str, Any] = {}
-        """Fields of a `NodeSpec`, for nodes that leave them open; ``error_handler``:
-        the action.
+        """The defaults of fields of `NodeSpec`, by name. That of ``error_handler`` is a
+        function.
         """
         self._add_schema(self.state_schema)
         self._add_schema(self.input_schema, "input")
         self._add_schema(self.output_schema, "output")
 
     def _add_schema(self, typ: Any, role: str = "") -> Schema:
-        """Take the channels of *typ* in, and return its schema.
+        """Add the channels of *typ*, and return its schema.
 
         Args:
             typ: The class, or plain type.
-            role: ``input`` or ``output``, if it is the schema of that alone.
+            role: ``input`` or ``output``, if *typ* is the schema of that alone.
 
         Raises:
-            ConfigurationError: A key is declared in another way already, or is
-                worked out and can be no input or output.
+            ConfigurationError: Another schema declares a key in another way, or an
+                input or output has a managed value.
         """
         if typ in self.schemas:
             return self.schemas[typ]
@@ -318,16 +331,18 @@ class GraphSpec:
         return schema
 
     def validate(self, interrupt: Sequence[str] | None = None) -> Self:
-        """Check that edges and breakpoints (*interrupt*) fit the nodes, and return the
-        graph.
+        """Check that edges and breakpoints name nodes, and return the graph.
+
+        Args:
+            interrupt: The breakpoints.
 
         Raises:
-            ConfigurationError: An edge begins or ends nowhere, nothing follows the
-                start, or a breakpoint names no node; the message says which.
+            ConfigurationError: An edge begins or ends at an unknown node, no edge
+                leaves the start, or a breakpoint names no node. The message names it.
         """
         names = [name for name, spec in self.nodes.items() if not spec.is_handler]
         known = f"the nodes are: {', '.join(names) or 'none'}"
-        links = [*self._links()]
+        links = list(self._links())
         sources = {source for source, _, _ in links}
         for source in sorted(sources):
             if source not in self.nodes and source != START:
@@ -339,25 +354,24 @@ class GraphSpec:
                 "Graph must have an entrypoint: add at least one edge from START to "
                 "another node"
             )
-        for _, target, what in links:
+        for _, target, description in links:
             if target not in self.nodes and target != END:
-                raise ConfigurationError(f"{what} unknown node {target!r}; {known}")
+                raise ConfigurationError(
+                    f"{description} unknown node {target!r}; {known}"
+                )
         for name in interrupt or ():
             if name not in self.nodes:
                 raise ConfigurationError(f"Interrupt node {name!r} not found; {known}")
         return self
 
     def _links(self) -> Iterator[tuple[str, str, str]]:
-        """Yield where something begins, where it leads, and what it is."""
+        """Yield the start and the end of each edge, and a description for errors."""
         for start, end in self.edges:
             yield start, end, f"Found edge from {start!r} ending at"
         for starts, end in self.waiting_edges:
+            names = ", ".join(map(repr, starts))
             for start in starts:
-                yield (
-                    start,
-                    end,
-                    f"Found edge from {', '.join(map(repr, starts))} ending at",
-                )
+                yield start, end, f"Found edge from {names} ending at"
         for start, branches in self.branches.items():
             for name, branch in branches.items():
                 for end in (branch.ends or {END: END}).values():

@@ -1,4 +1,4 @@
-"""`StateGraph`: nodes and edges around a shared state, to be compiled and run."""
+"""`StateGraph`: nodes and edges around a shared state."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ Destinations = Mapping[str, str] | Sequence[str]
 class StateGraph(GraphSpec):
     """Nodes that read and write one state, and the edges along which they run.
 
-    A node takes the state and returns what it changes in it. Nodes that are
-    reached in the same superstep run side by side; what they return becomes
-    visible to others in the next.
+    A node takes the state and returns an update of it. Nodes of the same superstep run
+    in parallel; their updates become visible to other nodes in the next superstep.
 
     Args:
         state_schema: The state: a TypedDict, a dataclass or a pydantic model
             whose annotations may name reducers, channels and managed values
             (``Annotated[list, operator.add]``), or a plain type.
         context_schema: The class that a run's ``context`` dict becomes.
-        input_schema, output_schema: What of the state a run takes and gives; by
-            default all of it.
+        input_schema, output_schema: The parts of the state that a run takes and
+            returns; by default all of it.
 
     Raises:
         ConfigurationError: A key of a schema cannot be a channel.
@@ -81,24 +80,25 @@ class StateGraph(GraphSpec):
         """Add a node, and return the graph.
 
         Args:
-            node: Its name; or the action, which then names it.
-            action: What it does: a function of the state, another compiled
-                graph, or an object with ``invoke`` or ``ainvoke``. It returns a
-                dict of what it changes, a `Command`, several of them, or None.
-            defer: Run it when nothing else is left to run.
-            metadata: Shown in streams.
-            input_schema: What of the state it is given; by default the class its
-                first parameter is annotated with, or the whole state.
-            retry_policy: When it is tried again; of several, the first that fits.
-            cache_policy: Share its results between runs.
-            error_handler: Called with the same input, and an ``error`` if it asks
-                for one, when the node has failed for good.
-            destinations: The nodes its `Command` leads to (a dict adds labels),
-                for drawings; by default what ``-> Command[Literal[...]]`` says.
-            timeout: The most seconds an attempt may take, or a policy.
-            executor: Where it runs: ``"processes"``, ``"threads"``, ``"inline"``,
-                or an executor; None is the graph's.
-            isolation: ``"fresh"`` gives each attempt a worker process of its own.
+            node: The name of the node, or the action, whose name it then gets.
+            action: A function of the state, another compiled graph, or an object with
+                ``invoke`` or ``ainvoke``. It returns a dict with an update of the
+                state, a `Command`, a list of these, or None.
+            defer: Whether the node runs only when no other node is left to run.
+            metadata: Values that are shown in streams.
+            input_schema: The part of the state that the node gets; by default the class
+                that the first parameter is annotated with, or the whole state.
+            retry_policy: Decides whether a failed attempt is repeated; of several
+                policies, the first that matches the error does.
+            cache_policy: Shares the results of the node between runs.
+            error_handler: A function that is called with the same input, and an
+                ``error`` if it has such a parameter, when the last attempt has failed.
+            destinations: The nodes that a `Command` of the node leads to, for drawings;
+                a dict adds labels. By default those in ``-> Command[Literal[...]]``.
+            timeout: The most seconds that an attempt may take, or a policy.
+            executor: ``"processes"``, ``"threads"``, ``"inline"``, or an executor; None
+                for the executor of the graph.
+            isolation: ``"fresh"`` runs each attempt in a new worker process.
 
         Raises:
             ConfigurationError: The name is taken or reserved, or the action
@@ -113,25 +113,7 @@ class StateGraph(GraphSpec):
         self._check_name(node)
         inferred = None if is_graph(action) else input_schema_of(action)
         schema = self._add_schema(input_schema or inferred or self.state_schema)
-        ends: dict[str, str | None] = (
-            destinations_of(action) if destinations is None else {}
-        )
-        for end in destinations or ():
-            ends[end] = destinations[end] if isinstance(destinations, Mapping) else None
-        handler = None
-        if error_handler is not None:
-            handler = f"__error_handler__{node}"
-            # It reads what the failed node was given.
-            self.nodes[handler] = NodeSpec(
-                bound=_callable(
-                    getattr(error_handler, "__name__", handler), error_handler
-                ),
-                schema=schema,
-                ends=destinations_of(error_handler),
-                is_handler=True,
-                executor=executor,
-            )
-        self.nodes[node] = NodeSpec(
+        spec = NodeSpec(
             bound=_callable(node, action),
             schema=schema,
             defer=defer,
@@ -139,12 +121,28 @@ class StateGraph(GraphSpec):
             retry_policy=retry_policy,
             cache_policy=cache_policy,
             timeout=timeout,
-            ends=ends,
-            error_handler=handler,
+            ends=_ends_of(action, destinations),
             executor=executor,
             isolation=isolation,
         )
+        if error_handler is not None:
+            spec.error_handler = self._add_error_handler(node, error_handler, spec)
+        self.nodes[node] = spec
         return self
+
+    def _add_error_handler(
+        self, node: str, handler: Callable[..., Any], spec: NodeSpec
+    ) -> str:
+        """Add a node that handles errors of *node*, and return its name."""
+        name = f"__error_handler__{node}"
+        self.nodes[name] = NodeSpec(
+            bound=_callable(getattr(handler, "__name__", name), handler),
+            schema=spec.schema,  # it gets the input of the failed node
+            ends=destinations_of(handler),
+            is_handler=True,
+            executor=spec.executor,
+        )
+        return name
 
     def _check_name(self, name: str) -> None:
         if name in self.nodes:
@@ -157,8 +155,7 @@ class StateGraph(GraphSpec):
             if character in name:
                 raise ConfigurationError(
                     f"{character!r} is a reserved character and is not allowed in the "
-                    "node "
-                    f"name {name!r}"
+                    f"node name {name!r}"
                 )
 
     def set_node_defaults(
@@ -169,35 +166,36 @@ class StateGraph(GraphSpec):
         error_handler: Callable[..., Any] | None = None,
         timeout: Timeout | None = None,
     ) -> Self:
-        """Say what nodes get that do not say it themselves, and return the graph.
+        """Set the options of nodes that have none of their own, and return the graph.
 
         Args:
-            retry_policy, timeout: For all nodes, error handlers too.
-            cache_policy, error_handler: For all nodes but error handlers.
+            retry_policy, timeout: Options of all nodes, error handlers too.
+            cache_policy, error_handler: Options of all nodes except error handlers.
         """
-        given = {
+        options = {
             "retry_policy": retry_policy,
             "cache_policy": cache_policy,
             "error_handler": error_handler,
             "timeout": TimeoutPolicy.coerce(timeout),
         }
-        self.defaults |= {
-            key: value for key, value in given.items() if value is not None
-        }
+        for name, option in options.items():
+            if option is not None:
+                self.defaults[name] = option
         return self
 
     # ------------------------------------------------------------ edges
 
     def add_edge(self, start_key: str | Sequence[str], end_key: str) -> Self:
-        """Let *end_key* run after *start_key*, and return the graph.
+        """Run *end_key* after *start_key*, and return the graph.
 
         Args:
-            start_key: A node, or `START`. A list of nodes: when all of them have run.
+            start_key: A node, or `START`. After a list of nodes, *end_key* runs when
+                all of them have run.
             end_key: A node, or `END`.
 
         Raises:
-            ConfigurationError: It begins at the end or ends at the start, or a
-                list names a node that is not there (yet).
+            ConfigurationError: The edge begins at the end or ends at the start, or a
+                list names a node that was not added before.
         """
         starts = (start_key,) if isinstance(start_key, str) else tuple(start_key)
         if END in starts:
@@ -230,18 +228,18 @@ class StateGraph(GraphSpec):
         path: Callable[..., Any],
         path_map: Mapping[Any, str] | Sequence[str] | None = None,
     ) -> Self:
-        """Let *path* decide what runs after *source*, and return the graph.
+        """Call *path* after *source* to choose the next nodes, and return the graph.
 
         Args:
             source: A node, or `START`.
-            path: A function of the state with what *source* wrote in it. It
-                returns a node's name, `END`, a `Send`, or a list of them.
-            path_map: Where each of its answers leads; a list is names it may
-                return. By default what ``-> Literal[...]`` says, or any node.
+            path: A function of the state after the writes of *source*. It returns the
+                name of a node, `END`, a `Send`, or a list of these.
+            path_map: The node for each result of *path*, or a list of the names that it
+                may return. By default those in ``-> Literal[...]``, or any node.
 
         Raises:
-            ConfigurationError: *source* has a branch of that name already, or
-                *path* cannot be called.
+            ConfigurationError: *source* has a branch of this name, or *path* cannot be
+                called.
         """
         call_target_of(path)
         name = name_of(path)
@@ -266,14 +264,16 @@ class StateGraph(GraphSpec):
             nodes: Actions, or (name, action) pairs.
 
         Raises:
-            ConfigurationError: There are none, or a name is taken.
+            ConfigurationError: *nodes* is empty, or a name is taken.
         """
         if not nodes:
             raise ConfigurationError("Sequence requires at least one node.")
         previous: str | None = None
         for item in nodes:
-            is_pair = isinstance(item, tuple) and len(item) == 2
-            name, action = item if is_pair else (name_of(item), item)
+            if isinstance(item, tuple) and len(item) == 2:
+                name, action = item
+            else:
+                name, action = name_of(item), item
             self.add_node(name, action)
             if previous is not None:
                 self.add_edge(previous, name)
@@ -289,7 +289,7 @@ class StateGraph(GraphSpec):
         path: Callable[..., Any],
         path_map: Mapping[Any, str] | Sequence[str] | None = None,
     ) -> Self:
-        """Let *path* decide what to begin with: ``add_conditional_edges(START,
+        """Begin with the nodes that *path* returns: ``add_conditional_edges(START,
         ...)``.
         """
         return self.add_conditional_edges(START, path, path_map)
@@ -298,12 +298,14 @@ class StateGraph(GraphSpec):
         """End after the node *key*: ``add_edge(key, END)``."""
         return self.add_edge(key, END)
 
-    # ------------------------------------------------------------ what it makes
+    # ------------------------------------------------------------ compilation
 
     if not TYPE_CHECKING:  # type checkers refuse them by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Refuse what only a compiled graph has, and name the way to it."""
+            """Raise `AttributeError`; for an attribute of a compiled graph, mention
+            `compile`.
+            """
             text = f"{type(self).__name__!r} object has no attribute {name!r}"
             if not name.startswith("_") and hasattr(CompiledStateGraph, name):
                 text += f": a graph is compiled before it runs: write .compile().{name}"
@@ -323,26 +325,28 @@ class StateGraph(GraphSpec):
         migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
         **misspelled: Never,
     ) -> CompiledStateGraph:
-        """Return the graph as a `Pregel`, to be run. It does not change any more.
+        """Return the graph as a `Pregel` that can be run.
+
+        Nodes and edges that are added later are not part of it.
 
         Args:
-            checkpointer: Keeps the state of threads: a saver, or the path of an
-                LMDB folder. In another graph: None is that graph's, True the same
-                with one history per thread, False none.
-            cache: Shares results between runs, for nodes with a cache policy.
-            store: A long-term store for what outlives threads.
-            interrupt_before, interrupt_after: Nodes where runs stop until they
-                are resumed, or ``"*"``.
+            checkpointer: A saver for the state of threads, or the path of an LMDB
+                folder. For a graph that is a node of another: None for the other
+                graph's, True for the same with one history per thread, False for none.
+            cache: A cache for nodes with a cache policy.
+            store: A long-term store, which outlives threads.
+            interrupt_before, interrupt_after: The nodes before or after which a run
+                stops until it is resumed, or ``"*"``.
             debug: Whether to print updates and values.
-            name: Shown in drawings and messages.
-            executor: Where nodes run that do not say it: ``"processes"``,
-                ``"threads"``, ``"inline"``, or an executor.
-            migrate: Brings the values of an old thread's state to this graph's; see
-                `Pregel`.
+            name: The name of the graph in drawings and messages.
+            executor: The executor of nodes that have none of their own:
+                ``"processes"``, ``"threads"``, ``"inline"``, or an executor.
+            migrate: Converts the state of an old thread to the channels of this graph;
+                see `Pregel`.
 
         Raises:
             ConfigurationError: Nodes, edges and breakpoints do not fit together.
-            TypeError: There is no such option.
+            TypeError: An option is unknown.
         """
         for option in misspelled:
             known = [*signature(self.compile).parameters][:-1]
@@ -364,7 +368,11 @@ class StateGraph(GraphSpec):
 
 
 def _callable(name: str, action: Any) -> Any:
-    """Return *action* if a node can call it."""
+    """Return *action*.
+
+    Raises:
+        ConfigurationError: *action* cannot be called.
+    """
     if not is_graph(action):
         try:
             call_target_of(action)
@@ -373,10 +381,22 @@ def _callable(name: str, action: Any) -> Any:
     return action
 
 
+def _ends_of(action: Any, destinations: Destinations | None) -> dict[str, str | None]:
+    """Return the nodes that a `Command` of *action* leads to, with labels."""
+    if destinations is None:
+        return destinations_of(action)
+    if isinstance(destinations, Mapping):
+        return dict(destinations)
+    return dict.fromkeys(destinations)
+
+
 def _path_map(
-    path: Any, given: Mapping[Any, str] | Sequence[str] | None
+    path: Any, path_map: Mapping[Any, str] | Sequence[str] | None
 ) -> Mapping[Any, str] | None:
-    if isinstance(given, Mapping):
-        return dict(given)
-    names = literals_of(path) if given is None or isinstance(given, str) else given
+    """Return the node for each result of *path*; None if any node is possible."""
+    if isinstance(path_map, Mapping):
+        return dict(path_map)
+    names = path_map
+    if names is None or isinstance(names, str):
+        names = literals_of(path)
     return {name: name for name in names} or None

@@ -1,6 +1,8 @@
-"""What a node of a graph writes: its state update, and the edges that lead from it.
+"""Writers of a graph's nodes: they turn a node's output into writes to channels.
 
-Writers are plain objects, so that they travel to a worker process with the node.
+A `NodeWriter` writes the state update and follows the edges that leave the node, a
+`BranchWriter` follows one conditional edge. Both are plain objects, so that they can be
+sent to a worker process with the node.
 """
 
 from __future__ import annotations
@@ -8,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final
 
 from flowpregel._core.commands import CallTarget, Command, Send
@@ -21,17 +22,18 @@ from flowpregel.graph.spec import ROOT
 from flowpregel.pregel.definition import END, START
 
 TRIGGER: Final = "branch:to:"
-"""Before the name of a node: the channel that makes it run."""
+"""The prefix of the channel that triggers a node; its name follows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeWriter:
-    """Writes a node's output to the state, and goes where `Command` and edges say.
+    """A writer of a node's state update, `Command`, and unconditional edges.
 
     Args:
-        node: Whose output it is.
-        keys: The state keys it may write, in order; others in its output are left out.
-        edges: What the edges that always lead on write.
+        node: The name of the node.
+        keys: The state keys that the node may write, in order. Other keys in the output
+            are left out.
+        edges: The writes of the unconditional edges.
     """
 
     node: str
@@ -40,97 +42,111 @@ class NodeWriter:
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The channels that its edges write to."""
+        """The channels of the unconditional edges."""
         return tuple(channel for channel, _ in self.edges)
 
     def __call__(self, output: Any, scope: Any = None) -> list[Write]:
         """Return the writes for a node's *output*.
 
         Raises:
-            InvalidUpdateError: *output* is nothing that a state can take.
-            ParentCommand: It is a `Command` for the graph around this one.
+            InvalidUpdateError: The state cannot be updated with *output*.
+            ParentCommand: *output* is a `Command` for the parent graph.
         """
-        several = isinstance(output, list | tuple)
-        several = several and any(isinstance(item, Command | Send) for item in output)
-        parts = map(self._part_writes, output if several else (output,))
-        return [*chain.from_iterable(parts), *self.edges]
-
-    def _part_writes(self, part: Any) -> Iterable[Write]:
-        """Yield what *part* writes: an update of the state, a `Command` or a `Send`."""
-        update: Any = part
-        items: Iterable[Any] | None = None
-        targets: Iterable[Write] = ()
-        if isinstance(part, Command | Send):
-            update, items, targets = _commanded(part)
-        if isinstance(update, Mapping):
-            items = update.items()
-        if update is None:
-            pass
-        elif ROOT in self.keys:
-            yield from [item for item in items or () if item[0] == ROOT] or (
-                (ROOT, update),
-            )
-        elif items is not None:
-            yield from [item for item in items if item[0] in self.keys]
+        writes: list[Write] = []
+        if _has_commands(output):
+            for part in output:
+                writes += self._part_writes(part)
         else:
-            yield from self._object_writes(update)
-        yield from targets
+            writes += self._part_writes(output)
+        writes += self.edges
+        return writes
+
+    def _part_writes(self, part: Any) -> list[Write]:
+        """Return the writes of a state update, a `Command` or a `Send`."""
+        if isinstance(part, Send):
+            return [(TASKS, part)]
+        if not isinstance(part, Command):
+            return self._update_writes(part)
+        if part.graph == Command.PARENT:
+            raise ParentCommand(part)
+        update = part.update
+        if _is_pairs(update):
+            writes = self._item_writes(update, update)
+        else:
+            writes = self._update_writes(update)
+        writes += _goto_writes(part.goto)
+        return writes
+
+    def _update_writes(self, update: Any) -> list[Write]:
+        """Return the writes of a dict, an annotated object or a plain value."""
+        if update is None:
+            return []
+        if isinstance(update, Mapping):
+            return self._item_writes(update, update.items())
+        if ROOT in self.keys:
+            return [(ROOT, update)]
+        return list(self._object_writes(update))
+
+    def _item_writes(self, update: Any, items: Iterable[Write]) -> list[Write]:
+        """Return the writes of an update that consists of keys and values."""
+        writes = [item for item in items if item[0] in self.keys]
+        # A dict without this key may be the plain value itself.
+        if ROOT in self.keys:
+            writes = [item for item in writes if item[0] == ROOT]
+            return writes or [(ROOT, update)]
+        return writes
 
     def _object_writes(self, update: Any) -> Iterable[Write]:
-        """Yield what an annotated object writes: those of the keys that it has.
+        """Yield the writes of an annotated object.
 
-        A pydantic model leaves out what is None by default and was not given.
+        A field of a pydantic model is left out if it is None by default and was not
+        set.
 
         Raises:
-            InvalidUpdateError: Its class has no annotations, and it is no dict.
+            InvalidUpdateError: The class of *update* has no annotations.
         """
         if not any(inspect.get_annotations(base) for base in type(update).__mro__):
             raise InvalidUpdateError(
                 f"Expected dict, got {update!r} from node {self.node!r}: return a dict "
-                "with keys "
-                "of the state, an object with them, a Command, or None"
+                "with keys of the state, an object with them, a Command, or None"
             )
         fields = getattr(type(update), "model_fields", {})
-        given = getattr(update, "model_fields_set", ())
+        fields_set = getattr(update, "model_fields_set", ())
         for key in self.keys:
             value = getattr(update, key, MISSING)
-            is_left_out = (
-                key in fields and fields[key].default is None and key not in given
-            )
-            if value is not MISSING and not (value is None and is_left_out):
-                yield key, value
+            if value is MISSING:
+                continue
+            is_unset = key in fields and key not in fields_set
+            if value is None and is_unset and fields[key].default is None:
+                continue
+            yield key, value
 
 
-def _commanded(
-    part: Command[Any] | Send,
-) -> tuple[Any, Iterable[Any] | None, Iterable[Write]]:
-    """Return the state update in *part*, its items if it is pairs, and the writes that
-    lead on.
-
-    Raises:
-        ParentCommand: It is a `Command` for the graph around this one.
-    """
-    if isinstance(part, Send):
-        return None, None, ((TASKS, part),)
-    if part.graph == Command.PARENT:
-        raise ParentCommand(part)
-    update = part.update
-    return update, update if _is_pairs(update) else None, _goto_writes(part.goto)
+def _has_commands(output: Any) -> bool:
+    """Return whether *output* is a list in which there is a `Command` or a `Send`."""
+    if not isinstance(output, list | tuple):
+        return False
+    return any(isinstance(item, Command | Send) for item in output)
 
 
 def _is_pairs(update: Any) -> bool:
-    """Return whether *update* is (key, value) pairs, which only a `Command` may
-    hold.
+    """Return whether *update* is a list of (key, value) pairs, as a `Command` may
+    have.
     """
-    return isinstance(update, list | tuple) and all(
-        isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
-        for item in update
-    )
+    if not isinstance(update, list | tuple):
+        return False
+    for item in update:
+        if not isinstance(item, tuple) or len(item) != 2:
+            return False
+        if not isinstance(item[0], str):
+            return False
+    return True
 
 
 def _goto_writes(goto: Any) -> Iterable[Write]:
-    """Yield what `Command.goto` writes: node names, `Send`, or several of either."""
-    for target in (goto,) if isinstance(goto, str | Send) else goto:
+    """Yield the writes of `Command.goto`: a node's name, a `Send`, or several."""
+    targets = [goto] if isinstance(goto, str | Send) else goto
+    for target in targets:
         if isinstance(target, Send):
             yield TASKS, target
         elif not isinstance(target, str):
@@ -143,17 +159,21 @@ def _goto_writes(goto: Any) -> Iterable[Write]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BranchWriter:
-    """Asks a path function where to go, with the state as the node's own writes made
-    it.
+    """A writer that follows a conditional edge: it calls the path function.
+
+    The path function gets the state with the node's own writes applied.
 
     Args:
-        node: The node that the branch leaves.
+        node: The name of the node that the edge leaves.
         name: The name of the path function.
-        path: What to call.
-        ends: Where each of its answers leads; None: an answer is a node's name.
-        selection: What of the state it is given; its node's ``reads`` name the same.
-        mapper: Makes an object of it.
-        passes_on: Whether it is given what its node returned beside the state's keys.
+        path: The path function.
+        ends: The node for each result of the path function; None if a result is the
+            name of a node.
+        selection: The keys of the state that the path function gets. They are in the
+            ``reads`` of the node, too.
+        mapper: Makes an object of the state; None leaves the dict.
+        passes_on: Whether the path function also gets the keys of the node's output
+            that are not in the state.
     """
 
     node: str
@@ -166,14 +186,15 @@ class BranchWriter:
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The channels it may write to, as far as that is known."""
-        targets = () if self.ends is None else self.ends.values()
-        return tuple(TRIGGER + target for target in targets if target != END)
+        """The channels of the known destinations."""
+        if self.ends is None:
+            return ()
+        return tuple(TRIGGER + end for end in self.ends.values() if end != END)
 
     def __call__(
         self, output: Any, scope: Scope
     ) -> list[Write] | Awaitable[list[Write]]:
-        """Return the writes that lead where the path function says."""
+        """Return the writes for the result of the path function."""
         selection = self.selection
         if isinstance(selection, str):
             state = scope.read((selection,), fresh=True).get(selection)
@@ -184,8 +205,8 @@ class BranchWriter:
             elif self.passes_on and isinstance(output, dict):
                 state = {**output, **state}
         if self.path.func is None:
-            # Called when it is awaited: in a sync run nobody does, and nothing may be
-            # left over.
+            # The coroutine is made when it is awaited. A sync run refuses it, and must
+            # not leave a coroutine that was never awaited.
             return self._later(state, scope)
         return self._writes_of(call(self.path, state, scope))
 
@@ -193,57 +214,78 @@ class BranchWriter:
         return self._writes_of(await call(self.path, state, scope))
 
     def _writes_of(self, result: Any) -> list[Write]:
-        """Return the writes that lead to the path function's answer, or to each of
-        several.
-        """
+        """Return the writes for a *result* of the path function, or a list of them."""
+        answers = result if isinstance(result, list | tuple) else [result]
         writes: list[Write] = []
-        for answer in result if isinstance(result, list | tuple) else (result,):
-            target = answer
-            if not isinstance(answer, Send) and self.ends is not None:
-                if answer not in self.ends:
-                    known = ", ".join(map(repr, self.ends))
-                    raise ConfigurationError(
-                        f"Branch {self.name!r} of node {self.node!r} did not return a "
-                        "valid "
-                        f"destination: it returned {answer!r}, and its path map has "
-                        f"{known}"
-                    )
-                target = self.ends[answer]
+        for answer in answers:
+            target = self._target_of(answer)
             if isinstance(target, Send):
-                if target.node == END:
-                    raise InvalidUpdateError(
-                        f"Cannot send a packet to the END node: branch {self.name!r} "
-                        "of "
-                        f"node {self.node!r} returned {target!r}"
-                    )
+                self._check_packet(target)
                 writes.append((TASKS, target))
             elif not isinstance(target, str) or target == START:
                 raise ConfigurationError(
                     f"Branch {self.name!r} of node {self.node!r} did not return a "
-                    "valid "
-                    f"destination, but {target!r}: return a node's name, a Send, or "
-                    "several"
+                    f"valid destination, but {target!r}: return a node's name, a Send, "
+                    "or several"
                 )
             elif target != END:
                 writes.append((TRIGGER + target, None))
         return writes
 
+    def _target_of(self, answer: Any) -> Any:
+        """Return the destination for a result of the path function.
+
+        Raises:
+            ConfigurationError: The path map does not have this result.
+        """
+        if isinstance(answer, Send) or self.ends is None:
+            return answer
+        if answer in self.ends:
+            return self.ends[answer]
+        known = ", ".join(map(repr, self.ends))
+        raise ConfigurationError(
+            f"Branch {self.name!r} of node {self.node!r} did not return a valid "
+            f"destination: it returned {answer!r}, and its path map has {known}"
+        )
+
+    def _check_packet(self, packet: Send) -> None:
+        if packet.node == END:
+            raise InvalidUpdateError(
+                f"Cannot send a packet to the END node: branch {self.name!r} of node "
+                f"{self.node!r} returned {packet!r}"
+            )
+
 
 def check_input(
     model: Any, keys: tuple[str, ...], output: Any, scope: Scope
 ) -> list[Write]:
-    """Check a run's input against a pydantic model, before any node runs; write
-    nothing.
+    """Check a run's input against a pydantic model, before any node runs.
 
-    What is missing is no fault here: nodes may still write it.
+    A missing key is no error: a node may still write it.
+
+    Args:
+        model: The model.
+        keys: The keys of the input.
+        output: The output of the input node; not used.
+        scope: Reads the state.
+
+    Returns:
+        No writes.
 
     Raises:
-        pydantic.ValidationError: The state with the input in it does not fit.
+        pydantic.ValidationError: The state with the input does not fit the model.
     """
     try:
         model(**scope.read(keys, fresh=True))
     except ValueError as error:
-        faults = getattr(error, "errors", None)
-        if faults is None or any(fault["type"] != "missing" for fault in faults()):
+        if not _lacks_keys_only(error):
             raise
     return []
+
+
+def _lacks_keys_only(error: ValueError) -> bool:
+    """Return whether a validation error reports missing keys and nothing else."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return False
+    return all(fault["type"] == "missing" for fault in errors())
