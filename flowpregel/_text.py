@@ -5,13 +5,14 @@ as text.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 _LONGEST = 40
 _MOST = 4
 _PLAIN = frozenset({int, float, bool, type(None), complex})
 _SIZED = frozenset({list, tuple, dict, set, frozenset, bytearray})
 _LONGEST_TEXT = 100
+_UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
 _LONGEST_INT = 128
 """Bits of an int that is written out: longer ones take long to write."""
 
@@ -132,6 +133,24 @@ def no_such_attribute(
         return f"{text}: {instead[attribute].format(name=name)}"
     public_names = (known for known in dir(type(owner)) if not known.startswith("_"))
     return text + did_you_mean(attribute, public_names)
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes for people, in decimal units.
+
+    Example:
+        >>> size_text(1), size_text(999), size_text(12_345_678)
+        ('1 byte', '999 bytes', '12.3 MB')
+    """
+    if count < 1_000:
+        return "1 byte" if count == 1 else f"{count} bytes"
+    size = float(count)
+    units = iter(_UNITS)
+    unit = ""
+    while size >= 1_000 and unit != _UNITS[-1]:
+        size /= 1_000
+        unit = next(units)
+    return f"{size:,.1f} {unit}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 from flowpregel import executors
 from flowpregel._core.calls import DEEPEST, too_deep
@@ -31,35 +30,10 @@ from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
+from flowpregel.executors.by_name import check_executor, executor_named
 from flowpregel.executors.local import InlineExecutor, ThreadExecutor
 from flowpregel.executors.resources import SharedLimits, priority_of
 from flowpregel.policies import Resources
-
-NAMES: Final = ("processes", "threads", "inline")
-
-
-# -------------------------------------------------------------------- where
-
-
-def check_executor(value: Any) -> Any:
-    """Return *value* if it can be an executor.
-
-    Raises:
-        ConfigurationError: It is no known name, and no executor.
-    """
-    if value is None or isinstance(value, Executor | concurrent.futures.Executor):
-        return value
-    if value in NAMES or _is_address(value):
-        return value
-    raise ConfigurationError(
-        f"executor={value!r}: use {', '.join(map(repr, NAMES))}, 'dask://HOST:PORT', "
-        "'ray://HOST:PORT', a flowpregel executor, or any concurrent.futures.Executor"
-    )
-
-
-def _is_address(value: object) -> bool:
-    return isinstance(value, str) and value.startswith(("dask://", "ray://"))
-
 
 # -------------------------------------------------------------------- starting them
 
@@ -318,10 +292,8 @@ class TaskStarter:
             case "processes":
                 return executors.default_pool()
         check_executor(wanted)
-        if _is_address(wanted):
-            from flowpregel.plugins.cluster import executor_at  # noqa: PLC0415 - an extra's
-
-            return executor_at(wanted)
+        if isinstance(wanted, str):
+            return executor_named(wanted)
         return self._once(wanted, lambda: executors.FuturesExecutor(wanted))
 
     def _once(self, key: object, make: Callable[[], Executor]) -> Executor:

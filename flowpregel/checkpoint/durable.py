@@ -1,4 +1,4 @@
-"""What our savers on disk have in common, whoever keeps their tables."""
+"""The common part of the savers on disk, for any engine that keeps the tables."""
 
 from __future__ import annotations
 
@@ -216,6 +216,46 @@ class DurableSaver(RecordSaver):
             for thread_id in ((None,) if thread_ids is None else thread_ids)
             for address in [*self.namespaces(thread_id)]
         )
+
+    def abandoned(self) -> list[Address]:
+        """Return the addresses at which runs have died, by leases that have expired.
+
+        Raises:
+            ConfigurationError: The leases of this kind of store do not expire.
+        """
+        raise ConfigurationError(
+            "recover is for a store whose leases expire, such as one in PostgreSQL; "
+            "`flowpregel wake` resumes the runs of this one"
+        )
+
+    def backup(self, path: str) -> None:
+        """Copy the store, as it is at one moment, to *path*.
+
+        Raises:
+            ConfigurationError: This kind of store is copied with tools of its own.
+        """
+        raise self._unsupported("backup")
+
+    def compact(self) -> None:
+        """Return free room to the disk.
+
+        Raises:
+            ConfigurationError: This kind of store does so by itself.
+        """
+        raise self._unsupported("compact")
+
+    def change_keys(self, *, encryption_key: bytes | None) -> None:
+        """Write every record again under another key.
+
+        Raises:
+            ConfigurationError: This kind of store keeps its keys.
+        """
+        raise self._unsupported("change_keys")
+
+    def _unsupported(self, method: str) -> ConfigurationError:
+        """Return the error for a method that this kind of store does not have."""
+        kind = type(self).__name__
+        return ConfigurationError(f"{kind} has no {method}; the store is {self.path}")
 
     def verify(self) -> Verification:
         """Read everything, and return what is damaged.

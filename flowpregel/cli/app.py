@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from flowpregel._entry_points import COMMANDS, load_plugin, plugin_hint, plugin_names
 from flowpregel._inspection.preview import FULL, to_json
 from flowpregel.cli import calls, looking, maintenance, running
 from flowpregel.cli.console import (
@@ -17,10 +18,9 @@ from flowpregel.cli.console import (
     note,
     print_json,
 )
-from flowpregel.errors import FlowPregelError
-from flowpregel.plugins.page import commands as page
+from flowpregel.errors import ConfigurationError, FlowPregelError
 
-_MODULES = (running, calls, looking, page, maintenance)
+_MODULES = (running, calls, looking, maintenance)
 """The modules with commands, in the order of the help."""
 
 
@@ -38,14 +38,34 @@ _HINTS = {
     r"No such option '-\d": "what begins so comes last, after two dashes: -- -5",
 }
 """Advice for a usage error, by a pattern of the error's message."""
+_UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")
 
 
 class CommandGroup(click.Group):
-    """A group with commands in a fixed order, which prints an error in one line."""
+    """A group with commands in a fixed order, which prints an error in one line.
+
+    After its own commands come those of plug-ins, which are found by entry point.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, in the order in which they were added."""
-        return list(self.commands)
+        plugin_commands = [
+            name for name in plugin_names(COMMANDS) if name not in self.commands
+        ]
+        return [*self.commands, *plugin_commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command with a name; a plug-in is imported for it."""
+        command = self.commands.get(cmd_name)
+        if command is not None:
+            return command
+        if cmd_name not in plugin_names(COMMANDS):
+            return None
+        try:
+            plugin: click.Command = load_plugin(COMMANDS, cmd_name)
+        except ConfigurationError as error:
+            return _failing_command(cmd_name, error)
+        return plugin
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command, and exit with its code or with the code of an error."""
@@ -64,12 +84,29 @@ class CommandGroup(click.Group):
         ctx.exit(code or 0)
 
 
+def _failing_command(name: str, error: ConfigurationError) -> click.Command:
+    """Return a command that raises *error*, so that the others can still be used."""
+
+    def fail(**_options: Any) -> None:
+        raise error
+
+    return click.Command(
+        name,
+        callback=fail,
+        help=f"(Cannot be loaded: {error})",
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+
+
 def _with_hint(error: click.UsageError) -> click.UsageError:
     """Return a usage error with advice, or *error* itself if there is none."""
     for pattern, hint in _HINTS.items():
         if re.search(pattern, error.message):
             text = f"{error.message.rstrip('.')}; {hint}"
             return click.UsageError(text, error.ctx)
+    name = _UNKNOWN_COMMAND.match(error.message)
+    if name is not None and (advice := plugin_hint(COMMANDS, name[1])):
+        return click.UsageError(error.message.rstrip(".") + advice, error.ctx)
     return error
 
 

@@ -290,10 +290,3 @@ def utc_text(nanoseconds: int) -> str:
     """Return a moment as ISO 8601 text in UTC, to the second."""
     moment = datetime.fromtimestamp(nanoseconds / 1e9, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def size_text(count: int) -> str:
-    """Return a number of bytes for people."""
-    from rich.filesize import decimal  # noqa: PLC0415 - keeps --help fast
-
-    return decimal(count)

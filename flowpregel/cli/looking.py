@@ -22,7 +22,7 @@ from flowpregel._inspection.preview import (
     one_line,
     to_json,
 )
-from flowpregel._text import in_one_line
+from flowpregel._text import in_one_line, size_text
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.work import Status, Work, status_of, work_of
 from flowpregel.cli import console, targets
@@ -386,9 +386,9 @@ def stats_command(store: str | None) -> None:
         "threads": f"{stats.threads:,}",
         "namespaces": f"{stats.namespaces:,}",
         "checkpoints": f"{stats.checkpoints:,}",
-        "file": console.size_text(stats.bytes),
-        "in checkpoints": console.size_text(stats.bytes_of_checkpoints),
-        "in pending writes": console.size_text(stats.bytes_of_writes),
+        "file": size_text(stats.bytes),
+        "in checkpoints": size_text(stats.bytes_of_checkpoints),
+        "in pending writes": size_text(stats.bytes_of_writes),
     }
     sizes = for_people(stats.bytes_of_channels).items()
     largest_first = sorted(

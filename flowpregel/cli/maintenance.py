@@ -16,10 +16,11 @@ import click
 
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._interrupts import held
-from flowpregel._urls import is_url
+from flowpregel._stores import StorePlugin, store_plugin_at
+from flowpregel._text import size_text
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
-from flowpregel.errors import ConfigurationError, FlowPregelError, StoreError
+from flowpregel.errors import ConfigurationError, FlowPregelError
 from flowpregel.policies import bytes_of
 from flowpregel.storage.renames import importable
 
@@ -42,7 +43,6 @@ _EXTRAS = (
 )
 _SHM = "/dev/shm"
 _LEAST_SHM = 64 << 20
-_LEAST_DISK = 256 << 20
 
 
 @console.thread_command("fork")
@@ -181,10 +181,9 @@ def gc_command(
         if compact:
             saver.compact()
         store_size = saver.size()
-    size_text = console.size_text(store_size)
     console.print_result(
         {"dropped": dropped, "bytes": store_size},
-        f"dropped {dropped:,} checkpoints; the store takes up {size_text}",
+        f"dropped {dropped:,} checkpoints; the store takes up {size_text(store_size)}",
     )
 
 
@@ -242,8 +241,8 @@ def verify_command(store: str | None) -> console.Code:
     checked too, and writers have to wait.
     """
     # No process may write while the pages are checked, which only a writer can ensure.
-    can_write = os.access(targets.existing_store(store), os.W_OK)
-    if can_write:
+    path = targets.existing_store(store)
+    if store_plugin_at(path).is_lockable(path):
         opened_store = targets.open_to_write(store, InertCodec())
     else:
         opened_store = targets.open_to_read(store)
@@ -359,30 +358,11 @@ def _checks_of_packages() -> Iterator[dict[str, Any]]:
 
 
 def _checks_of_store(path: str) -> Iterator[dict[str, Any]]:
-    """Check a store, and its folder or the folder in which it would be made."""
-    from flowpregel.storage.file_systems import file_system  # noqa: PLC0415 - as above
-    from flowpregel.storage.lmdb import files  # noqa: PLC0415 - loads LMDB
-
-    if is_url(path):
-        yield _check_opens(path)
-        return
-    real_path = os.path.realpath(path)
-    yield _check_opens(real_path)
-    folder = real_path
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    try:
-        files.refuse_network(folder)
-        name = file_system(folder) or "unknown"
-        yield _finding("store's file system", True, name)
-    except StoreError as error:
-        yield _finding("store's file system", False, str(error))
-    yield _check_free_space("store's disk", folder, _LEAST_DISK)
-    is_writable = os.access(folder, os.W_OK)
-    rights = "writable" if is_writable else f"{folder} is read-only"
-    yield _finding("store's rights", is_writable, rights)
-    if folder == real_path:
-        yield _check_mode(real_path)
+    """Check a store, and what it stands on."""
+    plugin = store_plugin_at(path)
+    yield _check_opens(plugin, path)
+    for check in plugin.checks(path):
+        yield _finding(check.name, check.ok, check.finding)
 
 
 def _finding(check: str, ok: bool, text: str) -> dict[str, Any]:
@@ -395,29 +375,17 @@ def _finding(check: str, ok: bool, text: str) -> dict[str, Any]:
 
 def _check_free_space(check: str, folder: str, least: int) -> dict[str, Any]:
     free = shutil.disk_usage(folder).free
-    return _finding(check, free >= least, f"{console.size_text(free)} free")
+    return _finding(check, free >= least, f"{size_text(free)} free")
 
 
-def _check_mode(folder: str) -> dict[str, Any]:
-    """Check that no other user may read a store."""
-    mode = os.stat(folder).st_mode & 0o777
-    is_private = not mode & 0o077
-    finding = f"mode {mode:o}"
-    if not is_private:
-        finding += ": others may look into it; chmod 700 it"
-    return _finding("store's mode", is_private, finding)
-
-
-def _check_opens(path: str) -> dict[str, Any]:
+def _check_opens(plugin: StorePlugin, path: str) -> dict[str, Any]:
     """Check that a store can be opened, if it exists."""
-    from flowpregel.storage.lmdb import files  # noqa: PLC0415 - loads LMDB
-
     try:
-        if not is_url(path) and not files.exists(files.real_path(path)):
-            return _finding("store", True, f"none at {path} yet")
-        with targets.open_to_read(path) as saver:
-            size_text = console.size_text(saver.size())
-            finding = f"{saver.path} opens, {size_text}"
+        full_path = plugin.full_location(path)
+        if not plugin.exists(full_path):
+            return _finding("store", True, f"none at {full_path} yet")
+        with targets.open_to_read(full_path) as saver:
+            finding = f"{saver.path} opens, {size_text(saver.size())}"
     except FlowPregelError as error:
         return _finding("store", False, str(error))
     return _finding("store", True, finding)

@@ -306,15 +306,8 @@ def recover_command(every: float | None, **options: Any) -> Code:
 
 def _abandoned_runs(store: str | None) -> list[Saved]:
     """Return the newest checkpoints of the runs whose process has died."""
-    from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - fast --help
-
     runs: list[Saved] = []
     with targets.open_to_read(store) as saver:
-        if isinstance(saver, LMDBSaver):
-            raise ConfigurationError(
-                "recover is for a store in PostgreSQL; "
-                "`flowpregel wake` goes on with a folder's"
-            )
         for address in saver.abandoned():
             if address.namespace:
                 continue

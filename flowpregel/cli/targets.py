@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.inert import InertCodec
-from flowpregel._urls import is_url
+from flowpregel._stores import store_plugin_at
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.checkpoint.work import Work, work_of
 from flowpregel.cli.console import has_flag
@@ -23,8 +23,6 @@ from flowpregel.storage.codec import Codec
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
-    from flowpregel.checkpoint.lmdb import LMDBSaver
-    from flowpregel.plugins.postgres import PostgresSaver
     from flowpregel.pregel.pregel import Pregel
 
 KEY_FILE = "FLOWPREGEL_ENCRYPTION_KEY_FILE"
@@ -205,7 +203,7 @@ def open_to_read(
     path: str | None,
     *,
     flow: bool = False,
-) -> LMDBSaver | PostgresSaver:
+) -> DurableSaver:
     """Open an existing store to read it, and change nothing in the store.
 
     Args:
@@ -217,20 +215,14 @@ def open_to_read(
         ConfigurationError: There is no path.
         StoreError: There is no store, or it cannot be opened.
     """
-    real_path = existing_store(path)
     codec = None if flow else InertCodec()
-    return open_saver(
-        real_path,
-        readonly=True,
-        lock=os.access(real_path, os.W_OK),
-        codec=codec,
-    )
+    return open_saver(existing_store(path), readonly=True, codec=codec)
 
 
 def open_to_write(
     path: str | None,
     codec: Codec | None = None,
-) -> LMDBSaver | PostgresSaver:
+) -> DurableSaver:
     """Open an existing store to change it.
 
     Raises:
@@ -243,17 +235,22 @@ def open_to_write(
 def open_saver(
     path: str,
     *,
-    lock: bool = True,
-    **keywords: Any,
-) -> LMDBSaver | PostgresSaver:
+    readonly: bool = False,
+    codec: Codec | None = None,
+) -> DurableSaver:
     """Open or make a store, with the key in the file that a variable names.
 
     Args:
         path: The store's folder, or the URL of a database.
-        lock: The argument of `LMDBSaver`; a database has no such.
-        keywords: Other arguments of the saver.
+        readonly: Only read; make and change nothing.
+        codec: The encoder of values; None stands for any Python value, exactly.
+
+    Raises:
+        ConfigurationError: No plug-in has the scheme of the URL, or the saver of the
+            plug-in lacks what the commands need.
     """
-    from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions  # noqa: PLC0415
+    from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415 - fast --help
+    from flowpregel.checkpoint.lmdb import StoreOptions  # noqa: PLC0415 - fast --help
 
     key_file = os.environ.get(KEY_FILE)
     key = read_key(key_file) if key_file else None
@@ -261,11 +258,15 @@ def open_saver(
         encryption_key=key,
         trust=has_flag("--trust") or None,
     )
-    if is_url(path):
-        from flowpregel.plugins.postgres import PostgresSaver  # noqa: PLC0415
-
-        return PostgresSaver(path, options=options, **keywords)
-    return LMDBSaver(path, options=options, lock=lock, **keywords)
+    plugin = store_plugin_at(path)
+    saver = plugin.open_saver(path, readonly=readonly, codec=codec, options=options)
+    if not isinstance(saver, DurableSaver):
+        saver.close()
+        raise ConfigurationError(
+            f"the commands cannot use {path}: {type(saver).__name__} is not derived "
+            "from flowpregel.checkpoint.durable.DurableSaver"
+        )
+    return saver
 
 
 def read_key(file: str) -> bytes:
@@ -284,19 +285,16 @@ def read_key(file: str) -> bytes:
 
 
 def existing_store(path: str | None) -> str:
-    """Return the real path of an existing store, or the URL of a database."""
+    """Return the full path or the URL of an existing store."""
     if not path:
         raise ConfigurationError(
             "which store? pass --store PATH, or set FLOWPREGEL_STORE"
         )
-    if is_url(path):
-        return path
-    from flowpregel.storage.lmdb import files  # noqa: PLC0415 - loads LMDB
-
-    real_path = files.real_path(path)
-    if not files.exists(real_path):
-        raise StoreError(f"there is no store at {real_path}")
-    return real_path
+    plugin = store_plugin_at(path)
+    full_path = plugin.full_location(path)
+    if not plugin.exists(full_path):
+        raise StoreError(f"there is no store at {full_path}")
+    return full_path
 
 
 # ---------------------------------------------------------------- checkpoints

@@ -37,6 +37,7 @@ from typing import (
 )
 
 from flowpregel._core.digest import definition_of
+from flowpregel._entry_points import NOTEBOOKS, load_plugins
 from flowpregel._interrupts import ending, held
 from flowpregel._text import no_such_attribute, no_such_option
 from flowpregel._tracebacks import UsersFrames
@@ -605,9 +606,11 @@ class RunHandle(Generic[R]):
         """Return the run's page as it stands now, for a notebook; None: no store keeps
         the run.
         """
-        from flowpregel.plugins.page.pages import notebook_report  # noqa: PLC0415 - seldom needed
-
-        return notebook_report(self._run.graph.saver, self.id)
+        for report_html in load_plugins(NOTEBOOKS):
+            report: str | None = report_html(self._run.graph.saver, self.id)
+            if report is not None:
+                return report
+        return None
 
     def _work(self) -> None:
         try:

@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, TypedDict, cast
 
 from flowpregel._core.program import names
 from flowpregel._core.records import Node
-from flowpregel._engine.tasks import check_executor
 from flowpregel._text import no_such_option
 from flowpregel.errors import ConfigurationError
+from flowpregel.executors.by_name import check_executor
 from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.node import checked_cache_policy, policies_of
 

@@ -1,1 +1,20 @@
-"""Plug-ins: parts of flowpregel that need an extra."""
+"""Plug-ins: stores, executors and commands that installed packages add.
+
+flowpregel's own plug-ins, which need an extra, are the packages and modules here. They
+are found as those of other packages are: by entry points that the package declares.
+
+=======================  ==============================  =============================
+group                    name                            value
+=======================  ==============================  =============================
+``flowpregel.stores``    the scheme of the URLs         a class derived from
+                                                         `StorePlugin`
+``flowpregel.executors`` the scheme of the URLs, or the  a function of what follows
+                         executor's whole name           ``://`` that returns an
+                                                         `Executor`
+``flowpregel.commands``  the name of the command         a ``click.Command``
+=======================  ==============================  =============================
+"""
+
+from flowpregel._stores import StoreCheck, StorePlugin
+
+__all__ = ["StoreCheck", "StorePlugin"]

@@ -31,6 +31,8 @@ from flowpregel.executors.calls import CallFuture
 from flowpregel.func.decorator import task
 from flowpregel.func.entry import entrypoint
 
+__all__ = ["joblib_backend"]
+
 Callback: TypeAlias = Callable[[Future[Any]], Any]
 JoblibCall: TypeAlias = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """A function and its arguments, as ``joblib.delayed`` gives them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from copy import copy as shallow_copy
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
@@ -16,7 +16,6 @@ from flowpregel._core.digest import SharedSpace
 from flowpregel._core.ids import without_ids
 from flowpregel._core.program import Keys, Program, compile_program, names
 from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS, Node
-from flowpregel._engine.tasks import check_executor
 from flowpregel.cache.base import BaseCache
 from flowpregel.cache.memory import InMemoryCache
 from flowpregel.channels import Topic
@@ -25,10 +24,17 @@ from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
+from flowpregel.executors.by_name import check_executor
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
 from flowpregel.pregel.jsonschema import json_schema_of, model_of
-from flowpregel.pregel.naming import RunIdentity, as_cache, as_checkpointer, cache_at
+from flowpregel.pregel.naming import (
+    RunIdentity,
+    as_cache,
+    as_checkpointer,
+    as_store,
+    cache_at,
+)
 from flowpregel.pregel.node import (
     NodeBuilder,
     PregelNode,
@@ -351,9 +357,10 @@ class GraphDefinition:
 
         if not isinstance(self.saver, DurableSaver):
             return None
-        return resources.enter_context(
-            cache_at(self.saver.location, self.saver.options)
-        )
+        cache = cache_at(self.saver.location, self.saver.options)
+        if isinstance(cache, AbstractContextManager):
+            resources.enter_context(cache)
+        return cache
 
     def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
         """Forget shared results: of *nodes*, or of all.
@@ -382,6 +389,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "input_channels": keys_of,
     "checkpointer": as_checkpointer,
     "cache": as_cache,
+    "store": as_store,
     "retry_policy": policies_of,
     "cache_policy": checked_cache_policy,
     "executor": check_executor,

@@ -10,23 +10,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowpregel._urls import is_url
+from flowpregel._entry_points import SAVERS, load_plugins
+from flowpregel._stores import store_plugin_at
 from flowpregel.cache.base import BaseCache
 from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.checkpoint.langgraph_methods import is_overridden
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from flowpregel.cache.memory import RecordCache
     from flowpregel.storage.options import StoreOptions
 
 
 def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
-    """Return what a user passed as ``checkpointer=`` as a saver; a path opens an
-    `LMDBSaver`, a URL a `PostgresSaver`.
+    """Return the saver that a user's ``checkpointer=`` stands for.
+
+    A path or URL opens the store there. A checkpointer of another library is adapted
+    by its plug-in.
 
     Raises:
-        ConfigurationError: It is none of what can be one.
+        ConfigurationError: The value cannot be a checkpointer.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -36,44 +38,61 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
         )
     if isinstance(value, BaseCheckpointSaver) and not is_overridden(value):
         return value
-    if is_url(value):
-        from flowpregel.plugins.postgres import PostgresSaver  # noqa: PLC0415 - an extra
-
-        return PostgresSaver(value)
     if isinstance(value, str | os.PathLike):
-        from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - imports lmdb
+        location = location_text(value)
+        return store_plugin_at(location).open_saver(location)
+    for adapt in load_plugins(SAVERS):
+        saver: BaseCheckpointSaver | None = adapt(value)
+        if saver is not None:
+            return saver
+    raise ConfigurationError(
+        f"Invalid checkpointer {value!r}: "
+        "give a saver, a path, a URL, True, False or None"
+    )
 
-        return LMDBSaver(value)
-    from flowpregel.plugins.langgraph.foreign import as_saver  # noqa: PLC0415 - seldom needed
 
-    return as_saver(value)
+def location_text(value: str | os.PathLike[str]) -> str:
+    """Return a path or URL as text; a path object never becomes a URL."""
+    return value if isinstance(value, str) else os.path.abspath(value)
 
 
 def as_cache(value: Any) -> BaseCache | None:
-    """Return what a user passed as ``cache=``; a path opens an `LMDBCache`, a URL the
-    other.
+    """Return the cache that a user's ``cache=`` stands for; a path or URL opens one.
 
     Raises:
-        ConfigurationError: It is no cache.
+        ConfigurationError: The value cannot be a cache.
     """
-    if isinstance(value, str | os.PathLike):
-        return cache_at(value)
     if value is None or isinstance(value, BaseCache):
         return value
-    raise ConfigurationError(f"Invalid cache {value!r}: give a cache, or a path")
+    if not isinstance(value, str | os.PathLike):
+        raise ConfigurationError(f"Invalid cache {value!r}: give a cache, or a path")
+    cache = cache_at(location_text(value))
+    if cache is None:
+        raise ConfigurationError(f"cache={value!r}: this kind of store has no cache")
+    return cache
 
 
-def cache_at(
-    place: str | os.PathLike[str], options: StoreOptions | None = None
-) -> RecordCache:
-    """Open the cache in a folder, or in a database."""
-    if isinstance(place, str) and is_url(place):
-        from flowpregel.plugins.postgres import PostgresCache  # noqa: PLC0415 - an extra
+def cache_at(location: str, options: StoreOptions | None = None) -> BaseCache | None:
+    """Open the cache at a path or URL; None: that kind of store has no cache."""
+    return store_plugin_at(location).open_cache(location, options=options)
 
-        return PostgresCache(place, options=options)
-    from flowpregel.cache.lmdb import LMDBCache  # noqa: PLC0415 - imports lmdb
 
-    return LMDBCache(place, options=options)
+def as_store(value: Any) -> Any:
+    """Return the long-term store that a user's ``store=`` stands for; a path or URL
+    opens one.
+
+    Raises:
+        ConfigurationError: The kind of store at the URL has no long-term store.
+    """
+    if not isinstance(value, str | os.PathLike):
+        return value
+    location = location_text(value)
+    store = store_plugin_at(location).open_store(location)
+    if store is None:
+        raise ConfigurationError(
+            f"store={value!r}: this kind of store has no long-term store"
+        )
+    return store
 
 
 # ---------------------------------------------------------------- workflows

@@ -26,6 +26,7 @@ from typing import Any, Final, TextIO, TypeAlias
 
 from flowpregel._engine.drivers import Item
 from flowpregel._engine.engine import RunPlan
+from flowpregel._entry_points import STREAMS, load_plugin
 from flowpregel._interrupts import is_from_handler
 from flowpregel._text import in_one_line
 from flowpregel.errors import RunDiedError
@@ -124,11 +125,9 @@ def message_stream(metadata: Mapping[str, Any]) -> Any:
         metadata: The run's.
 
     Raises:
-        ImportError: LangChain is not installed.
+        ConfigurationError: LangChain is not installed.
     """
-    return import_module("flowpregel.plugins.langchain.messages").MessageStream(
-        metadata
-    )
+    return load_plugin(STREAMS, "messages")(metadata)
 
 
 # ---------------------------------------------------------------- the live view

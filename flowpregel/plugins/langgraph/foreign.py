@@ -70,6 +70,17 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
     return ForeignSaver(candidate)
 
 
+def adapt(candidate: Any) -> BaseCheckpointSaver | None:
+    """Return a LangGraph saver as one of ours, or None if it is no such saver.
+
+    Raises:
+        ConfigurationError: It has some of the methods of a LangGraph saver, not all.
+    """
+    if not any(callable(getattr(candidate, name, None)) for name in _REQUIRED):
+        return None
+    return as_saver(candidate)
+
+
 class ForeignSaver(BaseCheckpointSaver):
     """A LangGraph saver as one of ours.
 

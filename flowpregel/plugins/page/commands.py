@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flowpregel._text import size_text
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import note
 from flowpregel.errors import ConfigurationError
@@ -143,5 +144,5 @@ def report_command(thread: str, output: str, store: str | None) -> None:
         raise ConfigurationError(f"--output: {error}") from error
     console.print_result(
         {"thread_id": thread, "output": output, "bytes": len(page)},
-        f"{output}: {console.size_text(len(page))}",
+        f"{output}: {size_text(len(page))}",
     )

@@ -27,8 +27,8 @@ from flowpregel._inspection.preview import (
 )
 from flowpregel._inspection.reader import StoreReader
 from flowpregel._inspection.tasks import CallChanges, CallRow
+from flowpregel._stores import store_plugin_at
 from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import ConfigurationError
 
 Json: TypeAlias = Any
@@ -279,16 +279,11 @@ def run_report(saver: DurableSaver, thread: str) -> str:
 
 def notebook_report(saver: Any, thread: str | None) -> str | None:
     """Return the page of a run in a sandboxed frame; None: the run is not stored."""
-    if thread is None or not isinstance(saver, LMDBSaver):
+    if thread is None or not isinstance(saver, DurableSaver):
         return None
     with (
         suppress(ConfigurationError),  # nothing of the run is stored yet
-        LMDBSaver(
-            saver.path,
-            readonly=True,
-            codec=InertCodec(),
-            options=saver.options,
-        ) as inert_saver,
+        _open_inertly(saver) as inert_saver,
     ):
         page = html.escape(run_report(inert_saver, thread))
         return (
@@ -297,6 +292,19 @@ def notebook_report(saver: Any, thread: str | None) -> str | None:
             'height: 640px; border: 1px solid #8885; border-radius: 8px"></iframe>'
         )
     return None
+
+
+def _open_inertly(saver: DurableSaver) -> DurableSaver:
+    """Open the store of *saver* once more, to read it without the user's classes."""
+    plugin = store_plugin_at(saver.location)
+    inert_saver = plugin.open_saver(
+        saver.location,
+        readonly=True,
+        codec=InertCodec(),
+        options=saver.options,
+    )
+    assert isinstance(inert_saver, DurableSaver)  # like *saver*, of the same plug-in
+    return inert_saver
 
 
 def _script() -> str:

@@ -1,0 +1,226 @@
+"""Stores by the location that a user writes: the path of a folder, or a URL.
+
+::
+
+    "runs.lmdb" ──────────► FolderStores ───────────────┐
+                                                        ├──► saver, store, cache
+    "mine://host/runs" ───► the StorePlugin of "mine" ──┘
+
+A URL's plug-in is found by entry point (`flowpregel._entry_points`). The rest of the
+package asks a `StorePlugin`, and no other module distinguishes paths from URLs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+from flowpregel._text import size_text
+from flowpregel._urls import plugin_of_url, scheme_of
+from flowpregel.errors import StoreError
+
+if TYPE_CHECKING:
+    from flowpregel.cache.base import BaseCache
+    from flowpregel.checkpoint.base import BaseCheckpointSaver
+    from flowpregel.checkpoint.lmdb import Codec, StoreOptions
+    from flowpregel.store.base import BaseStore
+
+_LEAST_DISK: Final = 256 << 20
+"""Bytes of free disk space that a store in a folder should have."""
+
+
+class StoreCheck(NamedTuple):
+    """A line of ``flowpregel doctor``."""
+
+    name: str
+    """The subject of the check."""
+    ok: bool
+    """True if all is well."""
+    finding: str
+    """The result, for people."""
+
+
+class StorePlugin(ABC):
+    """A kind of store: opens savers, long-term stores and caches at a location.
+
+    A package declares its class in the entry points ``flowpregel.stores``, under the
+    scheme of the URLs. The class is instantiated without arguments, and may be
+    instantiated often.
+    """
+
+    example: ClassVar[str]
+    """A URL as a user writes one, for messages: ``mine://host/name``."""
+    classes: ClassVar[tuple[str, ...]] = ()
+    """The names of the classes that a program may use instead of a URL."""
+
+    @abstractmethod
+    def open_saver(
+        self,
+        location: str,
+        *,
+        readonly: bool = False,
+        codec: Codec | None = None,
+        options: StoreOptions | None = None,
+    ) -> BaseCheckpointSaver:
+        """Open the checkpointer at a location.
+
+        The commands and the page need a `flowpregel.checkpoint.durable.DurableSaver`.
+
+        Args:
+            location: The URL, as the user wrote it.
+            readonly: Only read; make and change nothing.
+            codec: The encoder of values; None stands for any Python value, exactly.
+            options: The options of the store.
+        """
+
+    def open_store(
+        self, location: str, *, options: StoreOptions | None = None
+    ) -> BaseStore | None:
+        """Open the long-term store at a location; None: this kind has none."""
+        return None
+
+    def open_cache(
+        self, location: str, *, options: StoreOptions | None = None
+    ) -> BaseCache | None:
+        """Open the cache of results at a location; None: this kind has none."""
+        return None
+
+    def full_location(self, location: str) -> str:
+        """Return a location that does not depend on the working folder."""
+        return location
+
+    def exists(self, location: str) -> bool:
+        """Return whether there may be a store at a full location.
+
+        False lets a command that only reads refuse early, with a clear error. By
+        default it is True, and opening the store shows whether it exists.
+        """
+        return True
+
+    def is_lockable(self, location: str) -> bool:
+        """Return whether this process may keep others from writing to the store.
+
+        If so, ``flowpregel verify`` opens the store to write, so that no other process
+        writes while it reads.
+        """
+        return False
+
+    def checks(self, location: str) -> Iterable[StoreCheck]:
+        """Yield checks of what a store stands on, for ``flowpregel doctor``."""
+        return ()
+
+
+class FolderStores(StorePlugin):
+    """The stores in folders, which LMDB keeps: a location is a path."""
+
+    example = "runs.lmdb"
+    classes = ("LMDBSaver", "LMDBStore", "LMDBCache")
+
+    def open_saver(
+        self,
+        location: str,
+        *,
+        readonly: bool = False,
+        codec: Codec | None = None,
+        options: StoreOptions | None = None,
+    ) -> BaseCheckpointSaver:
+        from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - imports lmdb
+
+        return LMDBSaver(
+            location,
+            readonly=readonly,
+            # A reader registers in a file, which it cannot in a read-only folder.
+            lock=not readonly or os.access(location, os.W_OK),
+            codec=codec,
+            options=options,
+        )
+
+    def open_store(
+        self,
+        location: str,
+        *,
+        options: StoreOptions | None = None,
+    ) -> BaseStore:
+        from flowpregel.store.lmdb import LMDBStore  # noqa: PLC0415 - imports lmdb
+
+        return LMDBStore(location, options=options)
+
+    def open_cache(
+        self,
+        location: str,
+        *,
+        options: StoreOptions | None = None,
+    ) -> BaseCache:
+        from flowpregel.cache.lmdb import LMDBCache  # noqa: PLC0415 - imports lmdb
+
+        return LMDBCache(location, options=options)
+
+    def full_location(self, location: str) -> str:
+        from flowpregel.storage.lmdb import files  # noqa: PLC0415 - imports lmdb
+
+        return files.real_path(location)
+
+    def exists(self, location: str) -> bool:
+        from flowpregel.storage.lmdb import files  # noqa: PLC0415 - imports lmdb
+
+        return files.exists(location)
+
+    def is_lockable(self, location: str) -> bool:
+        return os.access(location, os.W_OK)
+
+    def checks(self, location: str) -> Iterator[StoreCheck]:
+        """Check the folder, or the folder in which the store would be made."""
+        path = os.path.realpath(location)
+        folder = path
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        yield _check_file_system(folder)
+        free = shutil.disk_usage(folder).free
+        yield StoreCheck("store's disk", free >= _LEAST_DISK, f"{size_text(free)} free")
+        is_writable = os.access(folder, os.W_OK)
+        rights = "writable" if is_writable else f"{folder} is read-only"
+        yield StoreCheck("store's rights", is_writable, rights)
+        if folder == path:
+            yield _check_mode(path)
+
+
+def store_plugin_at(location: str) -> StorePlugin:
+    """Return what opens the store at a location.
+
+    Raises:
+        ConfigurationError: It is a URL, and no plug-in has its scheme.
+
+    Example:
+        >>> type(store_plugin_at("runs.lmdb")).__name__
+        'FolderStores'
+    """
+    scheme = scheme_of(location)
+    if scheme is None:
+        return FolderStores()
+    plugin: StorePlugin = plugin_of_url(location, scheme)()
+    return plugin
+
+
+def _check_file_system(folder: str) -> StoreCheck:
+    """Check that a folder is on a file system that LMDB can use."""
+    from flowpregel.storage.file_systems import file_system  # noqa: PLC0415 - seldom used
+    from flowpregel.storage.lmdb import files  # noqa: PLC0415 - imports lmdb
+
+    try:
+        files.refuse_network(folder)
+    except StoreError as error:
+        return StoreCheck("store's file system", False, str(error))
+    return StoreCheck("store's file system", True, file_system(folder) or "unknown")
+
+
+def _check_mode(folder: str) -> StoreCheck:
+    """Check that no other user may read a store."""
+    mode = os.stat(folder).st_mode & 0o777
+    is_private = not mode & 0o077
+    finding = f"mode {mode:o}"
+    if not is_private:
+        finding += ": others may look into it; chmod 700 it"
+    return StoreCheck("store's mode", is_private, finding)
