@@ -15,7 +15,7 @@ import tomllib
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
@@ -58,6 +58,8 @@ NO_NOUNS: Final = frozenset(
 """Names that say nothing about the value of a local or a parameter."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_BLOCK_FIELDS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
+_BLOCKS: Final = (ast.stmt, ast.ExceptHandler, ast.match_case)
 _BRANCHES: Final = (
     ast.If,
     ast.For,
@@ -77,10 +79,26 @@ class Source:
     name: str
     """The path below the root of the project, or a name for messages."""
     text: str
-    tree: ast.Module = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.tree = ast.parse(self.text)
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree."""
+        return ast.parse(self.text)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def statements(self) -> list[ast.AST]:
+        """All nodes with statements in them, without the expressions."""
+        blocks: list[ast.AST] = [self.tree]
+        for block in blocks:  # the list grows during the loop
+            for name in _BLOCK_FIELDS:
+                children = getattr(block, name, ())
+                blocks += [child for child in children if isinstance(child, _BLOCKS)]
+        return blocks
 
     @cached_property
     def tokens(self) -> list[tokenize.TokenInfo]:
@@ -124,7 +142,7 @@ class Source:
     @cached_property
     def functions(self) -> list[Function]:
         """All functions, inner ones and methods too."""
-        return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
+        return [node for node in self.statements if isinstance(node, Function)]
 
     @cached_property
     def docstrings(self) -> list[tuple[int, str]]:
@@ -138,9 +156,8 @@ class Source:
     def _docstring_statements(self) -> list[ast.Expr]:
         """The statements that are nothing but a string."""
         statements: list[ast.Expr] = []
-        for node in ast.walk(self.tree):
-            body = getattr(node, "body", None)
-            for statement in body if isinstance(body, list) else ():
+        for node in self.statements:
+            for statement in getattr(node, "body", ()):
                 match statement:
                     case ast.Expr(value=ast.Constant(value=str())):
                         statements.append(statement)
@@ -178,6 +195,8 @@ def function_length(function: Function, source: Source) -> int:
 
 def large_file(source: Source) -> Iterator[str]:
     """Yield a breach if a file has more than 450 code lines: it holds two ideas."""
+    if source.text.count("\n") <= FILE_LINES:
+        return  # a file of tests is not read any further: that takes time
     lines = len(source.code_lines)
     if lines > FILE_LINES:
         yield f"{source.name}: {lines} code lines (limit {FILE_LINES})"
@@ -186,7 +205,11 @@ def large_file(source: Source) -> Iterator[str]:
 def long_function(source: Source) -> Iterator[str]:
     """Yield functions of more than 40 code lines, in tests of more than 60."""
     limit = TEST_LINES if source.is_test else FUNCTION_LINES
+    if source.text.count("\n") <= limit:
+        return
     for function in source.functions:
+        if (function.end_lineno or 0) - function.lineno < limit:
+            continue
         lines = function_length(function, source)
         if lines > limit:
             yield (
@@ -208,7 +231,7 @@ def complex_function(source: Source) -> Iterator[str]:
 
 def large_record(source: Source) -> Iterator[str]:
     """Yield mutable classes with more than 12 annotated fields."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.ClassDef):
             continue
         fields = sum(isinstance(statement, ast.AnnAssign) for statement in node.body)
@@ -239,7 +262,7 @@ def banned_phrase(source: Source) -> Iterator[str]:
 
 def no_noun(source: Source) -> Iterator[str]:
     """Yield locals and parameters whose name is in `NO_NOUNS`."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Store()) if name in NO_NOUNS:
                 yield f"{source.name}:{node.lineno} local {name}"
