@@ -272,6 +272,8 @@ def no_noun(source: Source) -> Iterator[str]:
 
 def skipped_format(source: Source) -> Iterator[str]:
     """Yield comments that keep the formatter away."""
+    if "fmt:" not in source.text:
+        return
     for line, text in source.comments:
         if text.lstrip("# ").startswith("fmt:"):
             yield f"{source.name}:{line} {text}"
