@@ -15,6 +15,6 @@ group                    name                            value
 =======================  ==============================  =============================
 """
 
-from flowpregel._stores import StoreCheck, StorePlugin
+from flowpregel._stores import StoreCheck, StorePlugin, store_plugin_at
 
-__all__ = ["StoreCheck", "StorePlugin"]
+__all__ = ["StoreCheck", "StorePlugin", "store_plugin_at"]

@@ -28,8 +28,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import current_scope
 from flowpregel.errors import TaskCancelled
 from flowpregel.executors.calls import CallFuture
-from flowpregel.func.decorator import task
-from flowpregel.func.entry import entrypoint
+from flowpregel.func import entrypoint, task
 
 __all__ = ["joblib_backend"]
 

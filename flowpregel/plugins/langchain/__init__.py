@@ -15,7 +15,6 @@ except ImportError as error:
         "get it with: pip install 'flowpregel[langchain]'"
     ) from error
 
-from flowpregel._core.commands import Command
 from flowpregel.plugins.langchain.agent import AgentState, create_react_agent
 from flowpregel.plugins.langchain.messages import MessagesState, add_messages
 from flowpregel.plugins.langchain.tools import (
@@ -25,6 +24,7 @@ from flowpregel.plugins.langchain.tools import (
     ToolRuntime,
     tools_condition,
 )
+from flowpregel.types import Command
 
 __all__ = [
     "AgentState",

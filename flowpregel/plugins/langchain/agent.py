@@ -19,10 +19,8 @@ from langchain_core.tools import BaseTool
 # Before Python 3.12 pydantic accepts no other TypedDict in a tool.
 from typing_extensions import TypedDict
 
-from flowpregel._core.commands import Send
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.compile import CompiledStateGraph
-from flowpregel.graph.state import StateGraph
+from flowpregel.graph import END, CompiledStateGraph, StateGraph
 from flowpregel.managed import RemainingSteps
 from flowpregel.plugins.langchain.messages import add_messages
 from flowpregel.plugins.langchain.tools import (
@@ -31,8 +29,8 @@ from flowpregel.plugins.langchain.tools import (
     part_of,
     without_run_id,
 )
-from flowpregel.pregel.definition import END
 from flowpregel.runtime import get_runtime
+from flowpregel.types import Send
 
 Step = Runnable[Any, Any]
 STRUCTURED: Final = "generate_structured_response"

@@ -26,12 +26,12 @@ from langchain_core.tracers.context import register_configure_hook
 # Before Python 3.12 pydantic accepts no other TypedDict in a tool.
 from typing_extensions import TypedDict
 
+from flowpregel import carry
 from flowpregel._core.effects import ModelMessage
 from flowpregel._core.records import RETURN, Task
-from flowpregel.carried import carry
 from flowpregel.context import config_of, current, labels_of
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.message import add_messages as merged_messages
+from flowpregel.graph import add_messages as merged_messages
 from flowpregel.graph.message import langchain_messages
 
 

@@ -21,12 +21,12 @@ from langchain_core.tools.base import (
 from pydantic import ValidationError
 from typing_extensions import TypeVar
 
-from flowpregel._core.commands import Command, Send
 from flowpregel.channels.base import MISSING
 from flowpregel.context import config_of, current
 from flowpregel.errors import ConfigurationError, is_invalid_resume
-from flowpregel.pregel.definition import END
+from flowpregel.graph import END
 from flowpregel.runtime import Runtime, runtime_of
+from flowpregel.types import Command, Send
 
 ContextT = TypeVar("ContextT", default=Any)
 StateT = TypeVar("StateT", default=Any)

@@ -15,7 +15,6 @@ from itertools import repeat
 from typing import Any, ClassVar
 
 from flowpregel._core import records
-from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import (
     UNKNOWN_CODE,
@@ -29,14 +28,13 @@ from flowpregel._core.records import (
     Version,
     split_writes_and_attempts,
 )
-from flowpregel.channels.folding import Overwrite
 from flowpregel.checkpoint import base
 from flowpregel.checkpoint import langgraph_methods as shapes
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.langgraph_methods import is_overridden
 from flowpregel.checkpoint.records import EncodedBatch, encode_batch
 from flowpregel.errors import ConfigurationError, ValueEncodingError
-from flowpregel.policies import TimeoutPolicy
+from flowpregel.types import Interrupt, Overwrite, Send, TimeoutPolicy
 
 _REQUIRED = ("get_tuple", "list", "put", "put_writes")
 

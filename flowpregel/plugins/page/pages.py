@@ -25,11 +25,10 @@ from flowpregel._inspection.preview import (
     channel_values,
     to_json,
 )
-from flowpregel._inspection.reader import StoreReader
-from flowpregel._inspection.tasks import CallChanges, CallRow
-from flowpregel._stores import store_plugin_at
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.errors import ConfigurationError
+from flowpregel.plugins import store_plugin_at
+from flowpregel.watching import CallChanges, CallRow, StoreReader
 
 Json: TypeAlias = Any
 """A value that `json.dumps` accepts."""

@@ -9,9 +9,9 @@ from typing import Any
 from flowpregel._core.records import Address
 from flowpregel.cache.base import FullKey
 from flowpregel.cache.memory import RecordCache, digest_of_key
+from flowpregel.checkpoint.lmdb import StoreOptions
 from flowpregel.plugins.postgres.database import Database
 from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease
-from flowpregel.storage.options import StoreOptions
 
 __all__ = ["PostgresCache"]
 

@@ -21,15 +21,13 @@ from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.layout import NamespaceRecord, Tables
 from flowpregel.checkpoint.leases import REASON, WATCHED_FOR, LiveState, live_state_in
+from flowpregel.checkpoint.lmdb import Codec, Retention, StoreOptions
 from flowpregel.checkpoint.records import EncodedBatch
-from flowpregel.checkpoint.retention import Retention
 from flowpregel.errors import ConfigurationError, ThreadBusyError
 from flowpregel.plugins.postgres.database import Database
 from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease, place_of
 from flowpregel.plugins.postgres.tables import KINDS
-from flowpregel.storage.codec import Codec
 from flowpregel.storage.locks import Owner
-from flowpregel.storage.options import StoreOptions
 from flowpregel.storage.records import after
 
 __all__ = ["PostgresSaver"]

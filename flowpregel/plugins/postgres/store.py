@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowpregel.checkpoint.lmdb import StoreOptions
 from flowpregel.plugins.postgres.database import Database
-from flowpregel.storage.options import StoreOptions
 from flowpregel.store.memory import ItemStore
 
 __all__ = ["PostgresStore"]
