@@ -39,6 +39,10 @@ class RunInfo:
     """The long-term store, if there is one."""
     control: Any = None
     """What may ask it to stop (a `RunControl`), if anything may."""
+    outer_runs: tuple[tuple[Any, ...], ...] = ()
+    """The stores, threads and namespaces of the runs around the tasks, its own among
+    them: those whose stores another process can open.
+    """
     executor: Any = None
     """Where nodes run that name no executor; unknown in a worker."""
     ending: list[str] = field(default_factory=list)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -129,6 +130,12 @@ def by_value_pickler() -> Any:
                     "".join(obj.co_filename),
                     *self.dispatch_table[CodeType](obj),
                 )
+            if isinstance(obj, io.TextIOWrapper) and obj not in (
+                sys.stdout,
+                sys.stderr,
+            ):
+                # cloudpickle would read the file, and pickle a `StringIO` in its place.
+                raise TypeError("cannot pickle an open file: pass its path")
             reduced = super().reducer_override(obj)
             if (
                 isinstance(obj, type)

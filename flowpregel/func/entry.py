@@ -23,7 +23,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.events import Durability
 from flowpregel.executors.calls import refuse_futures
 from flowpregel.func.flow import Flow, run_identity_of
-from flowpregel.func.options import check_names
+from flowpregel.func.options import check_names, is_task
 from flowpregel.func.parameters import FlowParameters, parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel._write import ChannelWriteEntry
@@ -260,6 +260,15 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
     """Return the parameters of a workflow's function; refuse what cannot be one."""
     if not callable(func):
         raise ConfigurationError(f"@entrypoint() takes a function, not {func!r}")
+    if is_task(func):
+        raise ConfigurationError(
+            f"@entrypoint() takes a function, and {name!r} is a task: call it in the "
+            f"body of a workflow, or pass its plain function, {name}.func"
+        )
+    if isinstance(func, Flow):
+        raise ConfigurationError(
+            f"@entrypoint() takes a function, and {name!r} is a workflow already"
+        )
     if is_generator_function(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is a generator: return the result, give the stream "

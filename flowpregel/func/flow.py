@@ -476,6 +476,11 @@ class Flow(Pregel, Generic[P, R]):
         """
         own = {**_OPTIONS, **self.run_options, **self._options_in(kwargs)}
         run_id, adopt, again = own.pop("id"), own.pop("adopt"), own.pop("again")
+        if run_id == "":
+            raise ConfigurationError(
+                f"{self.name}.run(id=''): name the run by any other text, or leave id "
+                "out"
+            )
         if self.checkpointer is not None:
             own["thread_id"] = str(uuid.uuid4()) if run_id is None else run_id
         elif run_id is not None:

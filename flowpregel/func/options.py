@@ -146,6 +146,11 @@ NO_RESOURCES: Final[Mapping[str, Any]] = {each.name: None for each in fields(Res
 """The options of a task that takes nothing in particular."""
 
 
+def is_task(func: Any) -> bool:
+    """Return whether *func* is what `task` makes of a function."""
+    return isinstance(getattr(func, "options", None), TaskOptions)
+
+
 def check_names(decorator: str, option: str, value: Any) -> None:
     """Refuse an option that is neither a name nor several.
 

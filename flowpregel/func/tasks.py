@@ -59,6 +59,7 @@ from flowpregel.func.options import (
     TaskKeywords,
     TaskOptions,
     checked_options,
+    is_task,
 )
 from flowpregel.func.shared_nodes import SharedNodes
 
@@ -80,6 +81,12 @@ class TaskFunction(Generic[P, R]):
     def __init__(self, func: Callable[P, Any], options: TaskOptions) -> None:
         if not callable(func):
             raise ConfigurationError(f"task() takes a function, not {func!r}")
+        if is_task(func):
+            name = name_of(func)
+            raise ConfigurationError(
+                f"task() takes a function, and {name!r} is a task already: write "
+                f"{name}.with_options(...) to call it with other options"
+            )
         if is_generator_function(func):
             raise ConfigurationError(
                 f"task {name_of(func)!r} is a generator, and what it yields could not "

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from flowpregel._core.commands import CallTarget, Command, Send
+from flowpregel._core.effects import Notice
 from flowpregel._core.records import TASKS, Write
 from flowpregel.channels.base import MISSING
 from flowpregel.context import Scope
@@ -55,46 +56,71 @@ class NodeWriter:
         writes: list[Write] = []
         if _has_commands(output):
             for part in output:
-                writes += self._part_writes(part)
+                writes += self._part_writes(part, scope)
         else:
-            writes += self._part_writes(output)
+            writes += self._part_writes(output, scope)
         writes += self.edges
         return writes
 
-    def _part_writes(self, part: Any) -> list[Write]:
+    def _part_writes(self, part: Any, scope: Scope | None) -> list[Write]:
         """Return the writes of a state update, a `Command` or a `Send`."""
         if isinstance(part, Send):
             return [(TASKS, part)]
         if not isinstance(part, Command):
-            return self._update_writes(part)
+            return self._update_writes(part, scope)
         if part.graph == Command.PARENT:
             raise ParentCommand(part)
         update = part.update
         if _is_pairs(update):
-            writes = self._item_writes(update, update)
+            writes = self._item_writes(update, update, scope)
         else:
-            writes = self._update_writes(update)
+            writes = self._update_writes(update, scope)
         writes += _goto_writes(part.goto)
         return writes
 
-    def _update_writes(self, update: Any) -> list[Write]:
+    def _update_writes(self, update: Any, scope: Scope | None) -> list[Write]:
         """Return the writes of a dict, an annotated object or a plain value."""
         if update is None:
             return []
         if isinstance(update, Mapping):
-            return self._item_writes(update, update.items())
+            return self._item_writes(update, update.items(), scope)
         if ROOT in self.keys:
             return [(ROOT, update)]
         return list(self._object_writes(update))
 
-    def _item_writes(self, update: Any, items: Iterable[Write]) -> list[Write]:
+    def _item_writes(
+        self, update: Any, items: Iterable[Write], scope: Scope | None
+    ) -> list[Write]:
         """Return the writes of an update that consists of keys and values."""
         writes = [item for item in items if item[0] in self.keys]
         # A dict without this key may be the plain value itself.
         if ROOT in self.keys:
             writes = [item for item in writes if item[0] == ROOT]
             return writes or [(ROOT, update)]
+        if not writes and update and scope is not None:
+            self._notice_unknown([key for key, _ in items], scope)
         return writes
+
+    def _notice_unknown(self, keys: Iterable[Any], scope: Scope) -> None:
+        """Give the user a notice of an update whose *keys* are all unknown.
+
+        A nested graph need not share a key with the state around it.
+        """
+        is_input = self.node == START
+        # When the output of a nested graph is written, nothing is called any more.
+        task = scope.job.task
+        is_nested = scope.job.place.namespace if is_input else not task.node.steps
+        if is_nested:
+            return
+        subject = "the input" if is_input else f"node {self.node!r}"
+        verb = "has" if is_input else "returned"
+        unknown = ", ".join(map(repr, keys))
+        known = ", ".join(map(repr, self.keys))
+        notice = Notice(
+            f"{subject} {verb} no key of the state, so nothing was written: the keys "
+            f"are {unknown}, and those of the state are {known}"
+        )
+        scope.ends.emit(notice)
 
     def _object_writes(self, update: Any) -> Iterable[Write]:
         """Yield the writes of an annotated object.
@@ -145,7 +171,8 @@ def _is_pairs(update: Any) -> bool:
 
 def _goto_writes(goto: Any) -> Iterable[Write]:
     """Yield the writes of `Command.goto`: a node's name, a `Send`, or several."""
-    targets = [goto] if isinstance(goto, str | Send) else goto
+    is_target = isinstance(goto, str | Send) or not isinstance(goto, Iterable)
+    targets = [goto] if is_target else goto
     for target in targets:
         if isinstance(target, Send):
             yield TASKS, target

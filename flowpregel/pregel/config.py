@@ -17,7 +17,7 @@ from flowpregel.checkpoint.base import OnConflict
 from flowpregel.checkpoint.layout import thread_name
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
-from flowpregel.pregel.definition import GraphDefinition, Where
+from flowpregel.pregel.definition import START, GraphDefinition, Where
 from flowpregel.pregel.progress import progress_is_on
 from flowpregel.runtime import RunControl
 
@@ -187,7 +187,6 @@ def parse(config: Config | None) -> ParsedConfig:
         raise ConfigurationError(f"config has no key {unknown[0]!r}; it takes: {known}")
     configurable = dict(_setting_of(config, "configurable", {}))
     metadata = dict(_setting_of(config, "metadata", {}))
-    thread_id = configurable.get("thread_id")
     places = (config, metadata, configurable)
     run_id = next(
         (str(found) for place in places if (found := _setting_of(place, "run_id"))),
@@ -202,7 +201,7 @@ def parse(config: Config | None) -> ParsedConfig:
         "run_id": run_id,
     }
     return ParsedConfig(
-        thread_id=None if thread_id is None else thread_name(thread_id),
+        thread_id=_thread_id_of(configurable),
         checkpoint_id=_setting_of(configurable, "checkpoint_id"),
         namespace=_setting_of(configurable, "checkpoint_ns", ""),
         checkpoint_map=configurable.get("checkpoint_map") or {},
@@ -215,6 +214,15 @@ def parse(config: Config | None) -> ParsedConfig:
         },
         **checked,
     )
+
+
+def _thread_id_of(configurable: Mapping[str, Any]) -> str | None:
+    thread_id = configurable.get("thread_id")
+    if thread_id == "":
+        raise ConfigurationError(
+            "thread_id is empty: name the thread by any other text, or leave it out"
+        )
+    return None if thread_id is None else thread_name(thread_id)
 
 
 def configs_of(
@@ -341,6 +349,8 @@ def options_of(
             raise ConfigurationError(
                 f"stream_mode {mode!r} is unknown; the modes are: {known}"
             )
+    for name in ("interrupt_before", "interrupt_after"):
+        options[name] = _breakpoints_of(graph, name, options[name])
     for key in names(options["output_keys"]):
         if key not in graph.program.channels:
             raise ConfigurationError(
@@ -348,6 +358,25 @@ def options_of(
                 f"the channels are: {', '.join(graph.program.channels)}"
             )
     return options
+
+
+def _breakpoints_of(graph: GraphDefinition, option: str, where: Where) -> Where:
+    """Return the nodes at which a run stops: ``"*"``, or their names.
+
+    Raises:
+        ConfigurationError: The graph has no node of such a name.
+    """
+    if where == "*":
+        return where
+    nodes = names(where)
+    for name in nodes:
+        if name not in graph.nodes:
+            known = ", ".join(key for key in graph.nodes if key != START)
+            raise ConfigurationError(
+                f"{option} names node {name!r}, which does not exist; the nodes are: "
+                f"{known}"
+            )
+    return nodes
 
 
 def check_choices(options: Mapping[str, Any]) -> None:

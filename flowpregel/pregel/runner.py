@@ -49,6 +49,7 @@ from flowpregel.errors import (
     RunNotice,
     ThreadBusyError,
 )
+from flowpregel.pregel import outer_runs
 from flowpregel.pregel.config import (
     OPTIONS,
     WHOLE,
@@ -62,7 +63,6 @@ from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.hints import add_hint
 from flowpregel.pregel.kept_results import difference_in
 from flowpregel.pregel.naming import RunIdentity, labels_of_graph
-from flowpregel.pregel.outer_runs import enter_run, is_dry, refuse_inside_itself
 from flowpregel.pregel.progress import MODES, message_stream, run_hooks
 from flowpregel.pregel.resume import Start, for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
@@ -330,7 +330,7 @@ def _saver_of(graph: GraphDefinition) -> BaseCheckpointSaver | None:
     """Return what keeps the runs of a graph; refuse one that cannot run by itself, or
     not here.
     """
-    if is_dry.get():
+    if outer_runs.is_dry.get():
         raise GraphInterrupt  # it would run, and keep something
     own: Any = graph.checkpointer
     if own is True:
@@ -348,7 +348,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
     with ExitStack() as resources:
         if saver is not None:
             place = config.address.thread_id, config.address.namespace
-            refuse_inside_itself(saver, place)
+            outer_runs.refuse_inside_itself(saver, place)
             resources.callback(fault, "lease.released.after")
             fault("lease.taken.before")
             lease = resources.enter_context(
@@ -364,17 +364,13 @@ def plan_of(asked: GraphRun) -> RunPlan:
         start = _start_of(asked, options)
         fault("run.start.after")
         run_id = start.run_id or str(uuid.uuid4())
-        metadata = {
-            **asked.labels,
-            **start.metadata,
-            **config.metadata,
-            "run_id": run_id,
-        }
+        metadata = {**asked.labels, **start.metadata, **config.metadata}
+        metadata["run_id"] = run_id
         options = _begun(asked, options, start, metadata)
         variables = options.messages.variables() if options.messages else copy_context()
         committer = None
         if saver is not None:
-            variables.run(enter_run, saver, place)
+            variables.run(outer_runs.enter_run, saver, place)
             committer = committers.of(saver, options.durability)
         around = RunContext(
             config={**config.shown, "run_id": start.run_id},
@@ -386,6 +382,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
             thread_id=config.thread_id,
             run_id=run_id,
             has_saver=saver is not None,
+            outer_runs=variables.run(outer_runs.outer_runs_of_tasks),
             executor=graph.executor,
             modes=options.modes if asked.subgraphs else options.modes & _FROM_INSIDE,
             options=options,

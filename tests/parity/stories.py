@@ -97,6 +97,9 @@ class Teller:
             # Listed as different: LangGraph keeps half of the superstep.
             self.torn = True
             return [(action.kind, shown)]
+        if self._hides_tasks():
+            self.torn = True
+            return [(action.kind, shown)]
         self.was_refused = action.kind == "wrong" and "raised" in repr(shown)
         if action.kind in (*ANSWERS, "input"):
             self.asks_on = action.kind in ANSWERS and bool(self._waiting())
@@ -129,6 +132,17 @@ class Teller:
         # state.
         return action.kind == "command" and any(
             node.fails or node.handled for node in nodes
+        )
+
+    def _hides_tasks(self) -> bool:
+        """Return whether a task waits that a command beside an answer has sent.
+
+        Listed as different: LangGraph's state shows neither it nor its question.
+        """
+        saved = saved_of(self.app, self.config)
+        return saved is not None and any(
+            task_id == RUN_TASK_ID and channel == "__pregel_tasks"
+            for task_id, channel, _ in saved.pending_writes or ()
         )
 
     def _has_company(self) -> bool:

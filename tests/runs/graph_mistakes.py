@@ -139,6 +139,35 @@ GRAPHS: dict[str, Mistake] = {
         ValueError,
         "Interrupt node 'b' not found; the nodes are: a",
     ),
+    "stops a run before nowhere": (
+        lambda: graph().compile().invoke({"n": 0}, interrupt_before=["b"]),
+        ValueError,
+        "interrupt_before names node 'b', which does not exist; the nodes are: a",
+    ),
+    "stops a run after nowhere": (
+        lambda: graph().compile().invoke({"n": 0}, interrupt_after="b"),
+        ValueError,
+        "interrupt_after names node 'b', which does not exist; the nodes are: a",
+    ),
+    "commands to a number": (
+        lambda: ran(a=lambda s: Command(goto=3)),  # type: ignore[type-var]
+        InvalidUpdateError,
+        "Command(goto=...) takes node names and Sends, not 3",
+    ),
+    "commands to None": (
+        lambda: ran(a=lambda s: Command(goto=None)),
+        InvalidUpdateError,
+        "Command(goto=...) takes node names and Sends, not None",
+    ),
+    "gives a thread an empty name": (
+        lambda: (
+            graph()
+            .compile(checkpointer=InMemorySaver())
+            .invoke({"n": 0}, {"configurable": {"thread_id": ""}})
+        ),
+        ValueError,
+        "thread_id is empty: name the thread by any other text",
+    ),
     "goes round for ever": (
         lambda: (
             graph(("a", "a"))

@@ -146,6 +146,21 @@ TASKS: dict[str, Mistake] = {
         ConfigurationError,
         "takes a function",
     ),
+    "makes a task of a task": (
+        lambda: task(timeout=3)(double),
+        ConfigurationError,
+        "'double' is a task already: write double.with_options(...)",
+    ),
+    "makes a workflow of a task": (
+        lambda: entrypoint(double),
+        ConfigurationError,
+        "'double' is a task: call it in the body of a workflow",
+    ),
+    "makes a workflow of a workflow": (
+        lambda: entrypoint(plain),
+        ConfigurationError,
+        "'plain' is a workflow already",
+    ),
     "yields in a task": (lambda: task(_yields), ConfigurationError, "return a list"),
     "gives a number of tries": (
         lambda: task(retry_policy=3),

@@ -35,6 +35,7 @@ from flowpregel.errors import (
     EmptyInputError,
     ResourcesError,
     StoreError,
+    TaskSerializationError,
     UnknownInterruptError,
 )
 from flowpregel.executors import ProcessExecutor
@@ -210,6 +211,16 @@ OPTIONS: dict[str, Mistake] = {
         ValueError,
         "thread_id must be text",
     ),
+    "gives an empty id": (
+        lambda: kept().run(1, id=""),
+        ValueError,
+        "one.run(id=''): name the run by any other text, or leave id out",
+    ),
+    "gives an empty id before": (
+        lambda: kept().with_options(id="").run(1),
+        ValueError,
+        "one.run(id=''): name the run by any other text",
+    ),
     "calls nobody at the end": (
         lambda: entrypoint(on_end=3)(one),
         ValueError,
@@ -273,6 +284,16 @@ CALLS: dict[str, Mistake] = {
         lambda: inside(lambda: double(n for n in [1]).result(), executor="processes"),
         Exception,
         "create it inside the task",
+    ),
+    "sends an open file": (
+        lambda: _open_file(double, executor="processes"),
+        TaskSerializationError,
+        "cannot be pickled at args[0]...an open file: pass its path",
+    ),
+    "keeps an open file": (
+        lambda: _open_file(task(one)),
+        StoreError,
+        "cannot be kept...an open file: pass its path",
     ),
     "keeps a result that cannot be": (
         lambda: inside(lambda: task(_lock)(1).result(), checkpointer="runs.lmdb"),
@@ -393,6 +414,12 @@ CALLS: dict[str, Mistake] = {
 
 def _lock(n: int) -> Any:
     return threading.Lock()
+
+
+def _open_file(use: Any, executor: str = "inline") -> Any:
+    with Path(__file__).open(encoding="utf-8") as file:
+        saver = InMemorySaver()
+        return inside(lambda: use(file).result(), executor=executor, checkpointer=saver)
 
 
 # ---------------------------------------------------------------- stores

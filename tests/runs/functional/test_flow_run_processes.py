@@ -65,3 +65,36 @@ def test_only_what_was_in_flight_is_done_again(tmp_path: Path) -> None:
     assert ("", [1, 2, 3]) == run(dies_at=4)
     assert ("300", [4, 5]) == run()
     assert ("300", []) == run()
+
+
+NESTED = """
+from flowpregel import entrypoint, task
+
+
+@task
+def again(n: int) -> int:
+    return study.run(n, id="study")
+
+
+@entrypoint(checkpointer="runs.lmdb", executor="processes")
+def study(n: int) -> int:
+    return again(n).result()
+"""
+
+
+@pytest.mark.slow
+def test_a_task_in_a_worker_cannot_run_the_run_it_belongs_to(tmp_path: Path) -> None:
+    """It would wait for its own end: an error tells so, as in one process."""
+    (tmp_path / "nested.py").write_text(NESTED)
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import nested; nested.study.run(1, id='study')"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+
+    assert 1 == done.returncode
+    assert "the run 'study' is asked for inside itself" in done.stderr

@@ -155,3 +155,23 @@ def test_what_a_command_goes_to_by_name_does_not_take_the_answer(
     command = Command(resume="yes", goto="first")
 
     assert "a: yes" in drive.invoke(app, command, thread_id="1")["log"]
+
+
+def test_what_a_command_sends_is_shown_while_it_waits(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
+    """Beside the task that took the answer; LangGraph's state shows neither."""
+    builder = StateGraph(Log)
+    builder.add_node("ask", lambda given: ask(given.get("name", "own")))
+    builder.add_edge(START, "ask")
+    app = builder.compile(saver, executor="inline")
+    drive.invoke(app, {"log": []}, thread_id="1")
+    _, asked = shown(app)
+
+    command = Command(resume={asked["own?"]: "yes"}, goto=Send("ask", {"name": "sent"}))
+    drive.invoke(app, command, thread_id="1")
+
+    state, (log, waiting) = app.get_state(thread_id="1"), shown(app)
+    assert (("ask",), ["own: yes"], ["sent?"]) == (state.next, log, [*waiting])
+    last = drive.invoke(app, Command(resume={waiting["sent?"]: "no"}), thread_id="1")
+    assert {"log": ["own: yes", "sent: no"]} == last

@@ -7,7 +7,12 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from flowpregel.channels import EphemeralValue, Overwrite, Topic
-from flowpregel.errors import ConfigurationError, EmptyInputError, InvalidUpdateError
+from flowpregel.errors import (
+    ConfigurationError,
+    EmptyInputError,
+    InvalidUpdateError,
+    RunNotice,
+)
 from flowpregel.graph import END, START, StateGraph
 from flowpregel.types import Command, Send
 from tests.graphs import Lists, fan, put
@@ -31,6 +36,35 @@ def test_keys_that_are_no_state_are_left_out(drive: Drive) -> None:
     assert {"items": [], "total": 2} == drive.invoke(
         builder.compile(executor="inline"), {"items": [], "more": 1}
     )
+
+
+@pytest.mark.parametrize(
+    "returned", [{"itmes": ["a"]}, Command(update={"itmes": ["a"]})]
+)
+def test_a_notice_tells_of_an_update_without_any_key_of_the_state(
+    drive: Drive, executor: str, returned: Any
+) -> None:
+    """LangGraph drops it without a word; most often a key is misspelled."""
+    builder = StateGraph(Lists).add_node("n", lambda _: returned).add_edge(START, "n")
+    app = builder.compile(executor=executor)
+
+    with pytest.warns(
+        RunNotice,
+        match="node 'n' returned no key of the state.* are 'itmes', .*'items', 'total'",
+    ):
+        result = drive.invoke(app, {"items": ["in"]})
+
+    assert {"items": ["in"]} == result
+
+
+def test_a_notice_tells_of_an_input_without_any_key_of_the_state(drive: Drive) -> None:
+    """The nodes would run on an empty state."""
+    builder = StateGraph(Lists).add_node("n", put("n")).add_edge(START, "n")
+
+    with pytest.warns(RunNotice, match="the input has no key of the state.*'itmes'"):
+        result = drive.invoke(builder.compile(executor="inline"), {"itmes": ["in"]})
+
+    assert {"items": ["n"]} == result
 
 
 @pytest.mark.parametrize("wrong", [1, "text", ["a"], {1, 2}])
