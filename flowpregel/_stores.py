@@ -206,11 +206,13 @@ def store_plugin_at(location: str) -> StorePlugin:
 
 def _check_file_system(folder: str) -> StoreCheck:
     """Check that a folder is on a file system that LMDB can use."""
-    from flowpregel.storage.file_systems import file_system  # noqa: PLC0415 - seldom used
-    from flowpregel.storage.lmdb import files  # noqa: PLC0415 - imports lmdb
+    from flowpregel.storage.file_systems import (  # noqa: PLC0415 - seldom used
+        file_system,
+        refuse_network,
+    )
 
     try:
-        files.refuse_network(folder)
+        refuse_network(folder)
     except StoreError as error:
         return StoreCheck("store's file system", False, str(error))
     return StoreCheck("store's file system", True, file_system(folder) or "unknown")

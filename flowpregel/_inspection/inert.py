@@ -31,7 +31,7 @@ from uuid import UUID
 from flowpregel import errors
 from flowpregel._core.commands import Interrupt
 from flowpregel.storage.codec import PythonCodec, rebuild_error
-from flowpregel.storage.records import fields_of
+from flowpregel.storage.plain_fields import fields_of
 
 _MOST_OBJECTS = 250_000
 """The most texts, containers and objects of a readable value: some seconds of work."""

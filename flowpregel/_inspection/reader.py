@@ -47,7 +47,7 @@ from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.coordinator.crash_report import cpu_of, memory_of
-from flowpregel.storage.locks import Owner
+from flowpregel.storage.locks import LockHolder
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
@@ -165,7 +165,7 @@ class StoreReader:
         For a moment after a commit, each call returns another number. A call takes some
         microseconds.
         """
-        return int(self._store.mark())
+        return int(self._store.change_counter())
 
     # ------------------------------------------------------------ runs
 
@@ -519,7 +519,7 @@ class StoreReader:
         if answer is None:
             return None
         owner, state = answer
-        here = Owner.me()
+        here = LockHolder.me()
         if (owner.host, owner.namespace) == (here.host, here.namespace):
             for worker in state["workers"]:
                 pid = worker["pid"]

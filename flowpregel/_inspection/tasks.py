@@ -26,7 +26,7 @@ from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.work import Status, Work, work_from
 
 if TYPE_CHECKING:
-    from flowpregel.storage.records import StoreOnDisk
+    from flowpregel.storage.stores import DurableStore
 
 CallState: TypeAlias = Literal["failed", "waiting", "unfinished", "done"]
 """The state of a call by its records: a *waiting* call needs an answer; an *unfinished*
@@ -135,7 +135,7 @@ class TaskRecords:
         store: An open store, with a codec that decodes inertly.
     """
 
-    def __init__(self, store: StoreOnDisk) -> None:
+    def __init__(self, store: DurableStore) -> None:
         self.tables = Tables(store)
         self.table = self.tables.writes
         self.read: Callable[[Callable[[Any], Any]], Any] = store.read

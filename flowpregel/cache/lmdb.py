@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager
 
 from flowpregel.cache.base import FullKey
 from flowpregel.cache.memory import RecordCache, digest_of_key
+from flowpregel.storage.claims import ClaimFiles
 from flowpregel.storage.lmdb.store import OpenStore, open_store
-from flowpregel.storage.locks import FileLock
 from flowpregel.storage.options import StoreOptions
 
 __all__ = ["LMDBCache"]
@@ -44,29 +43,8 @@ class LMDBCache(RecordCache):
         options: StoreOptions | None,
     ) -> OpenStore:
         store = open_store(path, options=options)
-        self._claims = os.path.join(store.environment.path, "claims")
-        with suppress(FileNotFoundError):
-            # Remove the files of processes that were killed.
-            names = os.listdir(self._claims)
-            for name in names:
-                with self._claimed(name):
-                    pass
+        self._claims = ClaimFiles(store.path)
         return store
 
     def claim(self, key: FullKey) -> AbstractContextManager[bool]:
-        with suppress(FileExistsError):
-            os.mkdir(self._claims, 0o700)
-        name = digest_of_key(key).hex()
-        return self._claimed(name)
-
-    @contextmanager
-    def _claimed(self, name: str) -> Iterator[bool]:
-        path = os.path.join(self._claims, name)
-        file = FileLock(path)
-        is_free = False
-        try:
-            # Its last owner may have removed the file since it was opened.
-            is_free = file.acquire(0.0) and file.is_current()
-            yield is_free
-        finally:
-            file.close(remove=is_free)
+        return self._claims.claim(digest_of_key(key))

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flowpregel.cache.base import BaseCache, Entries, FullKey, Namespace
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.storage.in_memory import MemoryStore
-from flowpregel.storage.records import KeptInStore, SealedStore, labels_digest
+from flowpregel.storage.records import labels_digest
+from flowpregel.storage.stores import Store, StoreUser
 
 if TYPE_CHECKING:
     from flowpregel.storage.options import StoreOptions
@@ -38,7 +39,7 @@ _FOR_EVER = float("inf")
 _DIGEST_SIZE = 32
 
 
-class RecordCache(KeptInStore, BaseCache):
+class RecordCache(StoreUser, BaseCache):
     """A cache that keeps values as records in a table.
 
     Args:
@@ -71,7 +72,7 @@ class RecordCache(KeptInStore, BaseCache):
         self,
         path: str | os.PathLike[str],
         options: StoreOptions | None,
-    ) -> SealedStore:
+    ) -> Store:
         """Open the store of the table."""
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:

@@ -11,6 +11,7 @@ from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint import arguments, maintenance, output
 from flowpregel.checkpoint.base import Leases
 from flowpregel.checkpoint.layout import Tables, thread_name
+from flowpregel.checkpoint.leases import LeaseFiles
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.reader import Glance
@@ -19,22 +20,33 @@ from flowpregel.checkpoint.retention import Retention, Sweeper, pin, take_back
 from flowpregel.checkpoint.work import status_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.codec import Codec
-from flowpregel.storage.locks import Owner
+from flowpregel.storage.locks import LockHolder
 from flowpregel.storage.options import StoreOptions
-from flowpregel.storage.records import StoreOnDisk
 from flowpregel.storage.renames import RENAMED, names_in, with_rename
+from flowpregel.storage.stores import DurableStore
+
+__all__ = [
+    "DurableSaver",
+    "LeaseFiles",
+    "LeaseRegistry",
+    "Retention",
+    "Stats",
+    "Tables",
+    "ThreadInfo",
+    "Verification",
+]
 
 
-class LeasesOfAll(Leases, Protocol):
+class LeaseRegistry(Leases, Protocol):
     """The leases in a store that other processes use too."""
 
-    def owner(self, address: Address) -> Owner | None:
+    def owner(self, address: Address) -> LockHolder | None:
         """Return who holds the lease at *address*; None: nobody does."""
 
-    def ask_to_stop(self, address: Address) -> Owner | None:
+    def ask_to_stop(self, address: Address) -> LockHolder | None:
         """Ask the run that holds the lease at *address* to stop; return whose it is."""
 
-    def watch(self, address: Address) -> tuple[Owner, dict[str, Any]] | None:
+    def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
         """Return whose run holds the lease at *address*, and what it shows; None:
         nothing yet.
         """
@@ -46,14 +58,14 @@ class DurableSaver(RecordSaver):
     """
 
     keeps_arguments: ClassVar[bool] = True
-    _store: StoreOnDisk
-    _leases: LeasesOfAll
+    _store: DurableStore
+    _leases: LeaseRegistry
 
     def __init__(
         self,
-        store: StoreOnDisk,
+        store: DurableStore,
         tables: Tables,
-        leases: LeasesOfAll,
+        leases: LeaseRegistry,
         options: StoreOptions,
         retention: Retention | None,
     ) -> None:
@@ -68,7 +80,7 @@ class DurableSaver(RecordSaver):
         """How the store was opened."""
 
     @abstractmethod
-    def opened_to_look(self, codec: Codec) -> tuple[StoreOnDisk, LeasesOfAll]:
+    def opened_to_look(self, codec: Codec) -> tuple[DurableStore, LeaseRegistry]:
         """Open the store once more, to be read with *codec*; return that and who holds
         leases.
         """
@@ -88,13 +100,13 @@ class DurableSaver(RecordSaver):
 
     # -------------------------------------------------------- runs
 
-    def owner(self, thread_id: str, namespace: str = "") -> Owner | None:
+    def owner(self, thread_id: str, namespace: str = "") -> LockHolder | None:
         """Return the process whose run holds a thread, or None if nothing runs on
         it.
         """
         return self._leases.owner(Address(thread_name(thread_id), namespace))
 
-    def cancel(self, thread_id: str, namespace: str = "") -> Owner | None:
+    def cancel(self, thread_id: str, namespace: str = "") -> LockHolder | None:
         """Ask the run that holds a thread to stop, in whatever process it is.
 
         It looks for such requests five times a second. Tasks in worker processes

@@ -33,7 +33,9 @@ from uuid import UUID
 
 from flowpregel._core.records import NOTHING_DUE, Address, Version
 from flowpregel.errors import ConfigurationError
-from flowpregel.storage.records import DATABASES, SealedStore, Table
+from flowpregel.storage.records import TABLE_NAMES
+from flowpregel.storage.stores import Store
+from flowpregel.storage.tables import Table
 
 Value = TypeVar("Value")
 Place = bytes | int
@@ -222,7 +224,7 @@ class Tables:
         store: The store.
     """
 
-    def __init__(self, store: SealedStore) -> None:
+    def __init__(self, store: Store) -> None:
         table = store.table
         self.read, self.write, self.codec = store.read, store.write, store.codec
         self.fields_of, self.record_of = store.codec.fields_of, store.codec.record_of
@@ -234,7 +236,7 @@ class Tables:
         self.writes = table(b"writes")
         self.of_namespace = self.checkpoints, self.values, self.deltas, self.writes
         """Those whose keys begin with a namespace's prefix."""
-        self.all = [*map(table, DATABASES)]
+        self.all = [*map(table, TABLE_NAMES)]
 
     # ------------------------------------------------------------ namespaces
 

@@ -57,15 +57,15 @@ from flowpregel.errors import (
 )
 from flowpregel.storage.errors import of_system
 from flowpregel.storage.locks import (
-    ASKED,
     FENCE,
-    SHOWN,
-    WATCHED,
+    STATE_SIZE,
+    STOP_REQUEST,
+    WATCHED_UNTIL,
     FileLock,
-    Owner,
-    held_at,
+    LockHolder,
+    holder_and_state,
 )
-from flowpregel.storage.records import Table
+from flowpregel.storage.tables import Table
 
 FOLDER = "leases"
 NAMES_LOCK: Final = "leases.lock"
@@ -126,7 +126,7 @@ class LeaseFiles:
                     file, replaced = self._acquire(address, on_conflict, fences)
                     fence = _mark(file, max(replaced or 0, fences(address, 0)))
                 self.held.add((address.thread_id, fence))
-                file.write(SHOWN, 0)
+                file.write(STATE_SIZE, 0)
                 lease = Lease(fence, is_inherited=replaced is None and left > 0)
                 place = os.path.basename(file.path).encode()
                 WATCH.add(file, LiveState(lease, self._table, place))
@@ -138,11 +138,11 @@ class LeaseFiles:
                     WATCH.drop(file)
                     self._release(file)
 
-    def owner(self, address: Address) -> Owner | None:
+    def owner(self, address: Address) -> LockHolder | None:
         """Return who holds the lease at *address*; None: nobody does."""
-        return held_at(self.file(address))[0]
+        return holder_and_state(self.file(address))[0]
 
-    def ask_to_stop(self, address: Address) -> Owner | None:
+    def ask_to_stop(self, address: Address) -> LockHolder | None:
         """Ask the run that holds the lease at *address* to stop; return whose it is.
 
         Raises:
@@ -152,12 +152,12 @@ class LeaseFiles:
         if owner is not None:
             try:
                 with closing(FileLock(self.file(address))) as file:
-                    file.write(ASKED, file.read(FENCE))
+                    file.write(STOP_REQUEST, file.read(FENCE))
             except OSError as error:
                 raise StoreError(f"cannot ask {owner} to stop: {error}") from error
         return owner
 
-    def watch(self, address: Address) -> tuple[Owner, dict[str, Any]] | None:
+    def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
         """Return who holds the lease at *address*, and what its run has last shown that
         it does.
 
@@ -165,12 +165,12 @@ class LeaseFiles:
         can be read yet, as it is being written.
         """
         path = self.file(address)
-        owner, shown = held_at(path)
+        owner, shown = holder_and_state(path)
         if owner is None:
             return None
         # Who may not write sees what others ask for.
         with suppress(PermissionError), closing(FileLock(path)) as file:
-            file.write(WATCHED, time.time_ns() + WATCHED_FOR * 10**9)
+            file.write(WATCHED_UNTIL, time.time_ns() + WATCHED_FOR * 10**9)
         state = live_state_in(self._table, os.path.basename(path).encode(), shown)
         return None if state is None else (owner, state)
 
@@ -358,7 +358,7 @@ class LeaseWatch:
             held = [*self._held.items()]
             for file, live in held:
                 stop = live.lease.stop
-                if stop is not None and file.read(ASKED) == live.lease.fence:
+                if stop is not None and file.read(STOP_REQUEST) == live.lease.fence:
                     stops.append(stop)
                     del self._held[file]
         for stop in stops:
@@ -368,10 +368,10 @@ class LeaseWatch:
             # do.
             with suppress(Exception):
                 if (
-                    file.read(WATCHED) > time.time_ns()
+                    file.read(WATCHED_UNTIL) > time.time_ns()
                     and (data := live.sealed()) is not None
                 ):
-                    file.show(data)
+                    file.write_state(data)
 
     def _work(self) -> None:
         while True:

@@ -15,7 +15,7 @@ from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tabl
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.work import Status
 from flowpregel.errors import StoreError
-from flowpregel.storage.records import Table
+from flowpregel.storage.tables import Table
 
 _AT_ONCE = 256
 """Records of a page: a large one is read whole."""

@@ -1,6 +1,47 @@
-"""Sealed records on disk and in this process: the room under savers, stores and caches.
+"""Storage: the contract of stores, and sealed records, for those who write an engine.
 
-`storage.lmdb` is the only room that knows LMDB. The order to read them in: `records`,
-`options`, `locks`, then `lmdb.files`, `lmdb.environment` and `lmdb.store`; `in_memory`
-keeps the same records in this process.
+A *store* keeps records in tables, in transactions. Savers, long-term stores and caches
+use it through `Store` and `Table` and know no engine. An engine implements both, and
+its plug-in (`flowpregel.plugins.StorePlugin`) opens it by URL. The page *Write a store
+of your own* builds one.
+
+The order to read the modules in: `stores`, `tables`, `records`, `headers`, `options`,
+`group_commit`, `locks`. `in_memory` keeps records in this process; `storage.lmdb` is
+the engine of the default, and the only package that knows LMDB.
 """
+
+from flowpregel._fault import fault
+from flowpregel._interrupts import held
+from flowpregel.storage.claims import ClaimFiles
+from flowpregel.storage.codec import Codec, PythonCodec, ValueCodec
+from flowpregel.storage.group_commit import CommitQueue
+from flowpregel.storage.headers import Header, seal_for
+from flowpregel.storage.locks import FileLock, LockHolder
+from flowpregel.storage.options import StoreOptions
+from flowpregel.storage.records import HEADER, TABLE_NAMES, Seal, SealedRecords, after
+from flowpregel.storage.stores import DurableStore, Store, Transaction
+from flowpregel.storage.tables import Table
+
+__all__ = [
+    "HEADER",
+    "TABLE_NAMES",
+    "ClaimFiles",
+    "Codec",
+    "CommitQueue",
+    "DurableStore",
+    "FileLock",
+    "Header",
+    "LockHolder",
+    "PythonCodec",
+    "Seal",
+    "SealedRecords",
+    "Store",
+    "StoreOptions",
+    "Table",
+    "Transaction",
+    "ValueCodec",
+    "after",
+    "fault",
+    "held",
+    "seal_for",
+]

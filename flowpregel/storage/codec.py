@@ -42,7 +42,8 @@ from flowpregel.errors import (
     StoreVersionError,
     ValueEncodingError,
 )
-from flowpregel.storage.errors import class_name, culprit_in, extra_module
+from flowpregel.storage.culprits import class_name, culprit_in
+from flowpregel.storage.errors import extra_module
 from flowpregel.storage.renames import Renames
 
 _SMALLEST = 256

@@ -1,10 +1,9 @@
-"""The file systems on which LMDB may keep data: those known to be on a local disk, or
-in memory.
+"""The file systems on which a store may be: those known to be local, or in memory.
 
-LMDB maps its file into memory and locks it. On a network file system the mappings of
-two machines differ, locks may be none, and acknowledged commits are lost. There are
-dozens of those, with new ones each year, so the list is the other one: of what is
-local.
+LMDB and SQLite map files into memory and lock them. On a network file system the
+mappings of two machines differ, locks may do nothing, and acknowledged commits are
+lost. Such file systems are many, with new ones each year, so the list holds the local
+ones.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ import os
 import sys
 from contextlib import suppress
 from typing import Final
+
+from flowpregel.errors import StoreError
 
 LOCAL: Final = frozenset(
     {
@@ -57,7 +58,7 @@ LOCAL: Final = frozenset(
         "hfs",
     }
 )
-"""The names by which the kernel knows them."""
+"""The kernel's names of local file systems."""
 _BY_MAGIC: Final = {
     0xEF53: "ext4",
     0x58465342: "xfs",
@@ -88,25 +89,42 @@ _BY_MAGIC: Final = {
     0x5346414F: "afs",
     0x564C: "ncpfs",
 }
-"""The names of what `statfs` of Linux returns."""
+"""The names of file systems by the number that `statfs` of Linux returns."""
 _DARWIN_NAME: Final = slice(72, 88)
-"""The place of the name in what `statfs` of macOS returns."""
+"""The position of the name in the answer of `statfs` of macOS."""
 _STATFS_SIZE: Final = 4_096
 """More bytes than any system's ``struct statfs`` has."""
 
 
-def file_system(folder: str) -> str:
-    """Return the type of the file system that *folder* is on; empty: the system does
-    not say.
+def refuse_network(folder: str, engine: str = "LMDB") -> None:
+    """Refuse a folder on a file system that is not known to be local.
+
+    Args:
+        folder: The folder; it need not be there.
+        engine: The engine that would lose data on another file system.
+
+    Raises:
+        StoreError: It is on one; the message explains how to allow it.
     """
+    kind = file_system(folder)
+    if kind not in LOCAL:
+        raise StoreError(
+            f"{folder} is on a file system ({kind or 'of unknown type'}) that is not "
+            f"known to be local, and {engine} loses data on network file systems; "
+            "keep the store on a local disk, or pass StoreOptions(allow_network=True)"
+        )
+
+
+def file_system(folder: str) -> str:
+    """Return the type of the file system that *folder* is on; empty: unknown."""
     if sys.platform == "darwin":
         return _name_in(_statfs(folder))
     with (
         suppress(OSError),
         open("/proc/self/mountinfo", errors="surrogateescape") as file,
     ):
-        if found := mounted(file.read(), folder):
-            return found
+        if kind := mounted(file.read(), folder):
+            return kind
     return _BY_MAGIC.get(_magic_in(_statfs(folder)), "")
 
 
@@ -114,22 +132,23 @@ def mounted(table: str, folder: str) -> str:
     """Return the type of the mount in the text of ``/proc/self/mountinfo`` that
     *folder* is in.
     """
-    best, kind = "", ""
+    best = ""
+    kind = ""
     for line in table.splitlines():
         fields, _, rest = line.partition(" - ")
         point = fields.split()[4].replace("\\040", " ")
         inside = folder == point or folder.startswith(point.rstrip("/") + "/")
-        # Of two at one place the later one hides the other.
+        # Of two mounts at one point the later one hides the other.
         if inside and len(point) >= len(best):
-            best, kind = point, rest.split()[0]
+            best = point
+            kind = rest.split()[0]
     return kind
 
 
 def _statfs(folder: str) -> bytes:
-    """Return the ``struct statfs`` of a folder, or of the nearest one around that is
-    there.
+    """Return the ``struct statfs`` of a folder, or of the nearest parent that exists.
 
-    Empty if that cannot be had.
+    It is empty if the system does not return one.
     """
     while not os.path.exists(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)

@@ -1,12 +1,11 @@
-"""A store in this process: tables of plain dicts, under everything that is kept as
-records.
+"""A store in this process: tables of plain dicts.
 
 ::
 
     MemoryStore ┬─► read(work), write(work)   one OS thread at a time
                 └─► table(name)               key ► payload, in the order of the keys
 
-What fails in the middle of a transaction is undone; nothing is sealed.
+A transaction that fails is undone. Payloads are not sealed.
 """
 
 from __future__ import annotations
@@ -15,27 +14,30 @@ import pickle
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, TypeAlias
 
 from flowpregel._core.copies import restore_value, snapshot_value
 from flowpregel._interrupts import held
 from flowpregel.storage.codec import ValueCodec
-from flowpregel.storage.records import Seal, Table, after
+from flowpregel.storage.records import Seal, after
+from flowpregel.storage.tables import Table
 
 Undo: TypeAlias = "list[tuple[MemoryTable, bytes, bytes | None]]"
-"""A transaction that writes: what it has changed, and what was there before."""
+"""A transaction that writes: for each change the table, the key, and the payload that
+was there before.
+"""
 
 _NONE = (pickle.dumps(None),)
 _LONGEST = 1_000
-"""How many keys are moved at most to add one."""
+"""The greatest number of keys that adding one moves."""
 
 
 class MemoryStore:
     """A store that ends with its process. Any OS thread may use it.
 
     Args:
-        codec: Encodes values; by default as a store on disk does.
+        codec: The codec of values; by default that of a store on disk.
     """
 
     def __init__(self, codec: ValueCodec | None = None) -> None:
@@ -50,7 +52,7 @@ class MemoryStore:
 
     @held()
     def write(self, work: Callable[[Any], Any]) -> Any:
-        """Return ``work(transaction)``; if it raises, nothing of it was kept."""
+        """Return ``work(transaction)``; if it raises, undo its changes."""
         with self._lock:
             undo: Undo = []
             try:
@@ -68,45 +70,74 @@ class MemoryStore:
         return self._tables.setdefault(name, MemoryTable(name))
 
     def close(self) -> None:
-        """Keep everything: it is there as long as the store is."""
+        """Keep everything: the records live as long as this object."""
 
 
 class CopyingCodec(ValueCodec):
-    """Keeps copies of values, and the fields of records as they are: no bytes are made
-    of them.
-    """
+    """A codec that copies values and makes no bytes of them, nor of records' fields."""
 
     def __init__(self) -> None:
         self.fields_of = self.record_of = tuple
 
-    def encode(self, value: Any, what: str) -> Any:
+    def encode(
+        self,
+        value: Any,
+        label: str,
+    ) -> Any:
         # A table without a record gives None.
-        return _NONE if value is None else snapshot_value(value, what)
+        return _NONE if value is None else snapshot_value(value, label)
 
-    def decode(self, data: Any, what: object) -> Any:
-        return restore_value(data, what)
+    def decode(
+        self,
+        data: Any,
+        label: object,
+    ) -> Any:
+        return restore_value(data, label)
 
 
 class MemoryTable(Table):
-    """One kind of records; every method takes the transaction to use."""
+    """A table of plain dicts, whose payloads are not sealed."""
 
     def __init__(self, name: bytes) -> None:
-        super().__init__(name, "this process", {}, Seal(b""))
-        self._records: dict[bytes, bytes] = {}
+        super().__init__(name, "this process", Seal(b""))
+        self._payloads: dict[bytes, bytes] = {}
         self._keys = SortedKeys()
 
-    def get(self, transaction: Any, key: bytes) -> bytes | None:
-        return self._records.get(key)
+    def get(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> bytes | None:
+        return self._payloads.get(key)
 
-    def put(self, transaction: Undo, key: bytes, payload: bytes) -> None:
-        before = self._records.get(key)
+    record = get
+
+    def put(
+        self,
+        transaction: Undo,
+        key: bytes,
+        payload: bytes,
+    ) -> None:
+        before = self._payloads.get(key)
         transaction.append((self, key, before))
         if before is None:
             self._keys.add(key)
-        self._records[key] = payload
+        self._payloads[key] = payload
 
-    def delete(self, transaction: Undo, key: bytes) -> bool:
-        before = self._records.pop(key, None)
+    def put_record(
+        self,
+        transaction: Undo,
+        key: bytes,
+        record: bytes,
+    ) -> None:
+        self.put(transaction, key, record)
+
+    def delete(
+        self,
+        transaction: Undo,
+        key: bytes,
+    ) -> bool:
+        before = self._payloads.pop(key, None)
         if before is None:
             return False
         transaction.append((self, key, before))
@@ -124,11 +155,15 @@ class MemoryTable(Table):
         backwards: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         if backwards:
-            found = self._keys.before(start or after(prefix))
+            keys = self._keys.before(start or after(prefix))
         else:
-            found = self._keys.since(start or prefix)
-        for key in takewhile(lambda key: key.startswith(prefix), found):
-            yield key, self._records[key]
+            keys = self._keys.since(start or prefix)
+        for key in keys:
+            if not key.startswith(prefix):
+                break
+            yield key, self._payloads[key]
+
+    records = scan
 
     def keys(
         self,
@@ -137,45 +172,50 @@ class MemoryTable(Table):
         start: bytes = b"",
         limit: int | None = None,
     ) -> list[bytes]:
-        return [key for key, _ in islice(self.scan(transaction, prefix, start), limit)]
+        payloads = self.scan(transaction, prefix, start)
+        return [key for key, _ in islice(payloads, limit)]
 
-    def drop(self, transaction: Undo, prefix: bytes) -> None:
+    def drop(
+        self,
+        transaction: Undo,
+        prefix: bytes,
+    ) -> None:
         for key in self.keys(transaction, prefix):
             self.delete(transaction, key)
 
 
 class SortedKeys:
-    """Keys in order, in lists of which none is long: to add one moves few others."""
+    """Sorted keys, in short lists: to add a key moves few others."""
 
     def __init__(self) -> None:
         self._parts: list[list[bytes]] = [[]]
-        """In order, each sorted; only the first may be empty, if there is no other."""
+        """Sorted lists in their order; a list is empty only if there is no other."""
 
     def add(self, key: bytes) -> None:
         """Add a key that is not there."""
-        at = max(0, bisect_right(self._parts, [key]) - 1)
-        part = self._parts[at]
+        index = max(0, bisect_right(self._parts, [key]) - 1)
+        part = self._parts[index]
         insort(part, key)
         if len(part) > _LONGEST:
             half = len(part) // 2
-            self._parts[at : at + 1] = [part[:half], part[half:]]
+            self._parts[index : index + 1] = [part[:half], part[half:]]
 
     def remove(self, key: bytes) -> None:
         """Remove a key that is there."""
-        at = bisect_left(self._parts, [key + b"\0"]) - 1
-        part = self._parts[at]
+        index = bisect_left(self._parts, [key + b"\0"]) - 1
+        part = self._parts[index]
         del part[bisect_left(part, key)]
         if not part and len(self._parts) > 1:
-            del self._parts[at]
+            del self._parts[index]
 
     def since(self, low: bytes) -> Iterator[bytes]:
         """Yield the keys from *low* on, the smallest first."""
-        at = max(0, bisect_right(self._parts, [low]) - 1)
-        for part in self._parts[at:]:
+        index = max(0, bisect_right(self._parts, [low]) - 1)
+        for part in self._parts[index:]:
             yield from part[bisect_left(part, low) :]
 
     def before(self, high: bytes) -> Iterator[bytes]:
         """Yield the keys below *high*, the greatest first."""
-        at = bisect_left(self._parts, [high])
-        for part in reversed(self._parts[:at]):
+        index = bisect_left(self._parts, [high])
+        for part in reversed(self._parts[:index]):
             yield from reversed(part[: bisect_left(part, high)])

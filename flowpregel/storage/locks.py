@@ -1,13 +1,38 @@
-"""Locks: between processes, and between the OS threads of one.
+"""Locks between processes: files that the kernel unlocks when their holder dies.
 
-LMDB's own lock is a POSIX lock, which a process loses without notice when it
-opens and closes the lock file once more (a copy of the folder does). `flock`
-belongs to the open file and is not lost that way; the kernel releases it when
-its holder dies; and one can wait for it with a deadline.
+A lock between processes must end with its holder, however that dies; a waiter needs a
+deadline; and an error should name the holder. No single mechanism gives all three:
 
-LMDB's map must not be resized while any transaction of the process is open:
-readers would die with errors, and a writer deadlocks. Each transaction passes
-the `Gate`; a resize or a close holds it alone.
+* A POSIX lock (``fcntl``), which LMDB and SQLite use, belongs to the process. It is
+  lost without notice when the process opens and closes the locked file once more, as
+  any copy of the folder does.
+* `flock` belongs to the open file. It survives that, and the kernel releases it when
+  the last descriptor is closed. So `FileLock` uses it, and polls: `flock` waits with a
+  deadline only by a signal, which belongs to the user's program.
+* The holder writes its name into the file, after it has the lock. Between the two the
+  file names the previous holder, or none; so a name is for messages only, and no
+  decision that must be right depends on it.
+
+Who sees what when::
+
+    process A                     the file                    process B
+    ---------                     --------                    ---------
+    flock(LOCK_EX)                [locked by A]               flock ► BlockingIOError
+    pwrite(its name)              [A's name]                  reads A's name
+    dies, or flock(LOCK_UN)       [A's name], unlocked        flock ► the lock is B's
+                                                              pwrite(its name)
+
+A descriptor is inherited by a fork, and the lock with it: it would outlive its holder.
+So a forked child closes all locks of its parent first. Some milliseconds may pass until
+then, which `LockHolder.has_ended` is for.
+
+The file may also be removed and made again under its name. Two processes would hold a
+lock then, on two files: `FileLock.is_current` detects that, and a user of the lock that
+removes files must ask it after `acquire`.
+
+Behind the name a lease keeps four numbers of 8 bytes (`FENCE`, `STOP_REQUEST`,
+`WATCHED_UNTIL`, `STATE_SIZE`) and the state of its run. They are read without the lock,
+so a reader may meet half of a state: it is sealed, and half of it is refused.
 """
 
 from __future__ import annotations
@@ -15,40 +40,45 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import random
 import socket
 import stat
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from flowpregel import _interrupts
-from flowpregel.errors import StoreBusyError, StoreError
+from flowpregel.errors import StoreError
 from flowpregel.storage.errors import of_system
 
-_FIRST_PAUSE = 0.00005
-_LONGEST_PAUSE = 0.01
-_NAME_SIZE = 256
-FENCE, ASKED, WATCHED, SHOWN = (_NAME_SIZE + 8 * number for number in range(4))
-"""Where numbers stand in a lock's file, after the holder's name, and what the holder
-shows.
+FIRST_PAUSE = 0.00005
+LONGEST_PAUSE = 0.01
+"""Seconds between two attempts to take a lock: they double from the one to the other.
 """
+NAME_SIZE = 256
+"""The bytes at the beginning of a lock's file that name its holder."""
+FENCE = NAME_SIZE
+STOP_REQUEST = NAME_SIZE + 8
+WATCHED_UNTIL = NAME_SIZE + 16
+STATE_SIZE = NAME_SIZE + 24
+"""The positions of the numbers of a lease in its file; the state follows the last."""
+_STATE = STATE_SIZE + 8
+_DEAD_STATES = ("Z", "X")
+_STOPPED_STATES = ("T", "t")
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """A process that holds a lock: one that is held is held by a living process."""
+class LockHolder:
+    """The process that holds a lock, as it stands in the lock's file."""
 
     host: str
     pid: int
     namespace: int = 0
-    """Where its pid means this process; 0: there is but one such place."""
+    """The pid namespace in which *pid* is valid; 0: the system has only one."""
 
     @classmethod
-    def me(cls) -> Owner:
+    def me(cls) -> LockHolder:
         """Return this process."""
         namespace = 0
         with suppress(OSError):
@@ -56,27 +86,28 @@ class Owner:
         return cls(socket.gethostname(), os.getpid(), namespace)
 
     def __str__(self) -> str:
-        if self.namespace != self.me().namespace and self.host == socket.gethostname():
+        is_here = self.host == socket.gethostname()
+        if is_here and self.namespace != self.me().namespace:
             return f"process {self.pid} of another pid namespace on {self.host}"
         text = f"process {self.pid} on {self.host}"
-        if self.state in ("T", "t") and self.host == socket.gethostname():
+        if is_here and self.state in _STOPPED_STATES:
             text += " (it is stopped: SIGCONT lets it go on)"
         return text
 
     @property
     def state(self) -> str:
-        """The letter by which the kernel says how the process of this id is; empty: not
-        known.
-        """
+        """The letter for the state of the process with this pid; empty: unknown."""
         with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
+            _, _, rest = file.read().rpartition(b")")
+            return rest.split()[0].decode()
         return ""
 
     def has_ended(self) -> bool:
-        """Return whether this process is known to be gone, though its lock may not be.
+        """Return True if this process is known to be gone, though its lock may not be.
 
-        What it had just forked when it died holds its locks too, until that has become
-        another program: some milliseconds, or more on a busy machine.
+        A process that it forked just before it died holds its locks too, until the
+        child has closed them or become another program: some milliseconds, or more on
+        a busy machine.
         """
         me = self.me()
         if (self.host, self.namespace) != (me.host, me.namespace):
@@ -87,44 +118,44 @@ class Owner:
             return True
         except PermissionError:
             return False
-        return self.state in ("Z", "X")
+        return self.state in _DEAD_STATES
 
 
-def _owner_in(data: bytes) -> Owner | None:
-    """Return the owner that stands in a lock's file, if there is one to be read."""
+def _holder_in(data: bytes) -> LockHolder | None:
+    """Return the holder that a lock's file names, or None if it names none."""
     with suppress(ValueError, TypeError):
-        return Owner(**json.loads(data))
+        return LockHolder(**json.loads(data))
     return None
 
 
 def open_file(path: str, flags: int) -> int:
-    """Return a descriptor of a store's file, which is made with mode 0600 if *flags*
-    say so.
+    """Return a descriptor of a store's file; it is made with mode 0600.
 
     Raises:
-        StoreError: It, or the folder it is in, is a link, or it is no file.
+        StoreError: The file, or its folder, is a link, or it is no regular file.
         OSError: It cannot be opened.
     """
     folder, name = os.path.split(path)
-    kept = os.O_CLOEXEC | os.O_NOFOLLOW
-    place = getattr(os, "O_PATH", os.O_RDONLY)  # it may be one that must not be listed
-    inside = -1
+    inherited = os.O_CLOEXEC | os.O_NOFOLLOW
+    # The folder may be one that this user may enter and not list.
+    entered = getattr(os, "O_PATH", os.O_RDONLY)
+    folder_file = -1
     try:
-        inside = os.open(folder, place | os.O_DIRECTORY | kept)
-        # Not blocking: it may be a pipe, which nobody else opens.
-        file = os.open(name, flags | os.O_NONBLOCK | kept, 0o600, dir_fd=inside)
+        folder_file = os.open(folder, entered | os.O_DIRECTORY | inherited)
+        # Not blocking: the file may be a pipe that no other process opens.
+        flags |= os.O_NONBLOCK | inherited
+        file = os.open(name, flags, 0o600, dir_fd=folder_file)
     except OSError as error:
-        linked = path if inside >= 0 else folder
-        if os.path.islink(linked):
+        suspect = path if folder_file >= 0 else folder
+        if os.path.islink(suspect):
             raise StoreError(
-                f"{linked} is a symbolic link, and a store has none; nothing was "
-                "changed: "
-                "remove the link if you know who made it"
+                f"{suspect} is a symbolic link, and a store has none; nothing was "
+                "changed: remove the link if you know who made it"
             ) from error
         raise
     finally:
-        if inside >= 0:
-            os.close(inside)
+        if folder_file >= 0:
+            os.close(folder_file)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         raise StoreError(f"{path} is no plain file, as all of a store are")
@@ -134,100 +165,106 @@ def open_file(path: str, flags: int) -> int:
 class FileLock:
     """A lock between processes, with the name of its holder in the file.
 
-    A process that this one forks does not inherit it: else the lock would outlive its
-    owner. One OS thread may close it while another uses it: that one finds it closed,
-    and never the file that has got its descriptor since.
+    A forked child does not inherit it. One OS thread may close it while another uses
+    it: the other one gets an error, and never uses the file that has got the descriptor
+    since.
 
     Args:
-        path: The file; created with mode 0600 if it is not there.
+        path: The file; it is made with mode 0600 if it is not there.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._use = threading.Lock()  # of the descriptor; held for one system call
+        self._use = threading.Lock()
+        """Guards the descriptor, for one system call at a time."""
         self._file = open_file(path, os.O_RDWR | os.O_CREAT)
         _OPEN.add(self)
-        os.fchmod(self._file, 0o600)  # whatever the umask took away
+        os.fchmod(self._file, 0o600)  # the umask may have removed bits
 
     def acquire(self, timeout: float) -> bool:
         """Take the lock; return False if it is not free within *timeout* seconds."""
-        deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
+        deadline = time.monotonic() + timeout
+        pause = FIRST_PAUSE
         while True:
             try:
                 with self._use, suppress(BlockingIOError):
                     fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if os.pread(self._file, _NAME_SIZE, 0) != _holder_name:
+                    if os.pread(self._file, NAME_SIZE, 0) != _holder_name:
                         os.pwrite(self._file, _holder_name, 0)
                     return True
             except OSError as error:
                 self.release()
                 raise of_system(error, self.path) from error
-            except ValueError as error:  # it has no descriptor any more
+            except ValueError as error:  # the descriptor is -1
                 raise StoreError(
                     f"{self.path} is closed; open the store again"
                 ) from error
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 return False
             _interrupts.deliver()
-            time.sleep(min(pause, left))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            time.sleep(min(pause, remaining))
+            pause = min(pause * 2, LONGEST_PAUSE)
 
     def release(self) -> None:
-        """Give the lock up, unless it was closed meanwhile."""
+        """Release the lock, if this has not been closed."""
         with self._use, suppress(ValueError):
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def holder(self) -> Owner | None:
-        """Return who took the lock last, as the file tells; None once this is
-        closed.
-        """
+    def holder(self) -> LockHolder | None:
+        """Return the last holder that the file names; None if this is closed."""
         with self._use, suppress(OSError):
-            return _owner_in(os.pread(self._file, _NAME_SIZE, 0))
+            return _holder_in(os.pread(self._file, NAME_SIZE, 0))
         return None
 
-    def read(self, place: int) -> int:
-        """Return the number that was written last at *place* (0: none)."""
+    def read(self, position: int) -> int:
+        """Return the number at *position* (0: none was written)."""
         with self._use:
-            return int.from_bytes(os.pread(self._file, 8, place), "big")
+            return int.from_bytes(os.pread(self._file, 8, position), "big")
 
-    def write(self, place: int, number: int) -> None:
-        """Write a number at `FENCE`, `ASKED`, `WATCHED` or, to show nothing,
-        `SHOWN`.
+    def write(
+        self,
+        position: int,
+        number: int,
+    ) -> None:
+        """Write a number at `FENCE`, `STOP_REQUEST` or `WATCHED_UNTIL`, or 0 at
+        `STATE_SIZE` for no state.
         """
         with self._use:
-            os.pwrite(self._file, number.to_bytes(8, "big"), place)
+            os.pwrite(self._file, number.to_bytes(8, "big"), position)
 
-    def show(self, data: bytes) -> None:
-        """Write what the holder shows: not at once for those who read it meanwhile."""
+    def write_state(self, state: bytes) -> None:
+        """Write the state of the holder; those who read it now may see half of it."""
+        size = len(state).to_bytes(8, "big")
         with self._use:
-            os.pwrite(self._file, len(data).to_bytes(8, "big") + data, SHOWN)
+            os.pwrite(self._file, size + state, STATE_SIZE)
 
     def is_current(self) -> bool:
-        """Return whether the file is the one that its path names now."""
+        """Return True if the path still names this file."""
         with suppress(FileNotFoundError):
             return os.path.samestat(os.stat(self.path), os.fstat(self._file))
         return False
 
     def close(self, *, remove: bool = False) -> None:
-        """Close the file, by which the lock is given up; may be called again.
+        """Close the file, which releases the lock; may be called again.
 
         Args:
-            remove: Remove its name before, if that is still this one's. Only the holder
-                of the lock may ask for that, and only where nobody else puts another
-                file there.
+            remove: Remove the file first, if the path still names it. Only the holder
+                of the lock may ask for that, and only where no other process puts
+                another file there.
         """
         if remove and self._file >= 0 and self.is_current():
             with suppress(FileNotFoundError):
                 os.unlink(self.path)
         with self._use:
-            file, self._file = self._file, -1
+            file = self._file
+            self._file = -1
             if file >= 0:
                 os.close(file)
 
-    def leave(self) -> None:
-        """Close it in a process that was forked: another OS thread may have been using
-        it.
+    def close_after_fork(self) -> None:
+        """Close the file in a forked child: the parent's OS threads may have held
+        `_use`.
         """
         self._use = threading.Lock()
         self.close()
@@ -235,148 +272,31 @@ class FileLock:
 
 _OPEN: weakref.WeakSet[FileLock] = weakref.WeakSet()
 _holder_name = b""
-"""What this process writes into the file of a lock that it has taken."""
+"""The name that this process writes into the file of a lock it has taken."""
 
 
 def _begin_process() -> None:
     global _holder_name
     for lock in _OPEN:  # the parent's
-        lock.leave()
-    _holder_name = json.dumps(asdict(Owner.me())).encode().ljust(_NAME_SIZE)
+        lock.close_after_fork()
+    name = json.dumps(asdict(LockHolder.me()))
+    _holder_name = name.encode().ljust(NAME_SIZE)
 
 
 _begin_process()
 os.register_at_fork(after_in_child=_begin_process)
 
 
-def held_at(path: str) -> tuple[Owner | None, bytes]:
-    """Return who holds the lock on the file at *path*, and what that shows; None:
-    nobody does.
+def holder_and_state(path: str) -> tuple[LockHolder | None, bytes]:
+    """Return the holder of the lock on the file at *path*, and its state.
+
+    The holder is None if the lock is free.
     """
     with suppress(OSError), open(open_file(path, os.O_RDONLY), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             data = file.read()
-            size = int.from_bytes(data[SHOWN : SHOWN + 8], "big")
-            return _owner_in(data[:_NAME_SIZE]), data[SHOWN + 8 :][:size]
+            size = int.from_bytes(data[STATE_SIZE:_STATE], "big")
+            return _holder_in(data[:NAME_SIZE]), data[_STATE:][:size]
     return None, b""
-
-
-class Presence:
-    """Tells others that this process has a store open: a shared lock on a file.
-
-    In it stands which file they have open: another may be put in its place meanwhile.
-
-    Args:
-        path: The file. Where it cannot be made, nobody can write there either.
-        data: The file that is open.
-        create: Make it if it is not there.
-    """
-
-    def __init__(self, path: str, data: str, *, create: bool = True) -> None:
-        self._path, self._data = path, data
-        self._file = -1
-        for flags in (
-            (os.O_RDWR | os.O_CREAT, os.O_RDONLY) if create else (os.O_RDONLY,)
-        ):
-            with suppress(OSError):
-                self._file = open_file(path, flags)
-                break
-        if self._file >= 0:
-            fcntl.flock(self._file, fcntl.LOCK_SH)
-
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Keep others from opening the store; give False if another has it open."""
-        if self._file < 0:
-            yield not os.path.lexists(self._path)
-            return
-        is_only = False
-        with suppress(BlockingIOError):
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_only = True
-        try:
-            yield is_only
-        finally:
-            with suppress(OSError):  # it may be one we can only read
-                if is_only:
-                    os.pwrite(self._file, self._identity(), 0)
-            # Also where the attempt has failed: it has given up the shared lock.
-            fcntl.flock(self._file, fcntl.LOCK_SH)
-
-    def agree(self, timeout: float) -> None:
-        """Wait until nobody has another file open, whose place ours has taken.
-
-        Two files would share LMDB's lock file, which tells what is the newest in one of
-        them.
-
-        Raises:
-            StoreBusyError: Somebody still has, after *timeout* seconds.
-        """
-        deadline = time.monotonic() + timeout
-        while self._file >= 0:
-            with self.alone() as is_only:
-                pass
-            if is_only or os.pread(self._file, _NAME_SIZE, 0) in (
-                b"",
-                self._identity(),
-            ):
-                break
-            if time.monotonic() > deadline:
-                holder = (
-                    "a process that has another file open, whose place this one took"
-                )
-                raise StoreBusyError(os.path.dirname(self._data), holder, timeout)
-            # Not counted meanwhile: of several who open it at once one is to be the
-            # only one.
-            fcntl.flock(self._file, fcntl.LOCK_UN)
-            _interrupts.deliver()
-            time.sleep(random.uniform(_FIRST_PAUSE, _LONGEST_PAUSE))
-
-    def _identity(self) -> bytes:
-        """Return what the file is known by, as long as anybody has it open."""
-        return str(os.stat(self._data).st_ino).encode().ljust(_NAME_SIZE)
-
-    def close(self) -> None:
-        """Not to have it open any more."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-
-class Gate:
-    """Let many OS threads in together, or one alone; those who want it alone go
-    first.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._inside = 0
-        self._closed = False
-
-    def __enter__(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._closed)
-            self._inside += 1
-
-    def __exit__(self, *exc_info: object) -> None:
-        with self._changed:
-            self._inside -= 1
-            self._changed.notify_all()
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep newcomers out, wait until nobody is inside, and be alone.
-
-        Must not be called by an OS thread that is inside.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: not self._closed)
-            self._closed = True
-            try:
-                self._changed.wait_for(lambda: not self._inside)
-                yield
-            finally:
-                self._closed = False
-                self._changed.notify_all()

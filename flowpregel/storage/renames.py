@@ -89,7 +89,11 @@ def names_in(data: bytes | None) -> dict[str, str]:
     return {} if data is None else dict(json.loads(data))
 
 
-def with_rename(names: Mapping[str, str], old: str, new: str) -> bytes:
+def with_rename(
+    names: Mapping[str, str],
+    old: str,
+    new: str,
+) -> bytes:
     """Return the record of a store in which *old* was renamed to *new* after all other
     renames.
 

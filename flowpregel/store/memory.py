@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, assert_n
 
 from flowpregel._interrupts import held, interruptible
 from flowpregel.storage.in_memory import MemoryStore
-from flowpregel.storage.records import KeptInStore, SealedStore, labels_digest
+from flowpregel.storage.records import labels_digest
+from flowpregel.storage.stores import Store, StoreUser
 from flowpregel.store.base import (
     BaseStore,
     GetOp,
@@ -83,7 +84,7 @@ class StoredItem(NamedTuple):
         return self.ends_at is None or self.ends_at > now
 
 
-class ItemStore(KeptInStore, BaseStore):
+class ItemStore(StoreUser, BaseStore):
     """A store that keeps `StoredItem` records in a table.
 
     Args:
@@ -120,7 +121,7 @@ class ItemStore(KeptInStore, BaseStore):
         self,
         path: str | os.PathLike[str],
         options: StoreOptions | None,
-    ) -> SealedStore:
+    ) -> Store:
         """Open the store of the table."""
 
     @held()

@@ -267,8 +267,9 @@ def newest(path: str) -> int:
 
 def create_in_place(path: str) -> None:
     """Make a store as LMDB does by itself: not in a draft that is renamed."""
+    from flowpregel.storage.headers import Header, seal_for
     from flowpregel.storage.lmdb import files
-    from flowpregel.storage.options import Header, StoreOptions, seal_for
+    from flowpregel.storage.options import StoreOptions
 
     os.mkdir(path)
     seal = seal_for(StoreOptions())

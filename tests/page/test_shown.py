@@ -20,7 +20,7 @@ from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.cli.app import app
 from flowpregel.plugins.page.pages import MODULES, STATIC, Pages, json_text, run_report
-from flowpregel.storage.records import Table
+from flowpregel.storage.lmdb.tables import LMDBTable
 from tests.page.serving import served
 from tests.page.stores import (
     HOSTILE,
@@ -256,13 +256,13 @@ def test_a_report_looks_up_each_call_at_its_own_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up: list[bytes] = []
-    get = Table.get
+    get = LMDBTable.get
 
-    def counted(table: Table, transaction: Any, key: bytes) -> bytes | None:
+    def counted(table: LMDBTable, transaction: Any, key: bytes) -> bytes | None:
         looked_up.append(key)
         return get(table, transaction, key)
 
-    monkeypatch.setattr(Table, "get", counted)
+    monkeypatch.setattr(LMDBTable, "get", counted)
     counts = []
     for supersteps in (25, 50):
         path = long_store(tmp_path / f"store{supersteps}", supersteps)

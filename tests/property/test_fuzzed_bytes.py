@@ -22,7 +22,8 @@ from flowpregel.executors.processes.wire.protocol import (
     Parser,
 )
 from flowpregel.storage.codec import ValueCodec
-from flowpregel.storage.records import SIZE, Seal, Table
+from flowpregel.storage.lmdb.tables import LMDBTable
+from flowpregel.storage.records import SIZE, Seal
 
 MARK = 0xC0FFEE11
 KEY = b"k" * 21
@@ -65,10 +66,10 @@ class StepId:
         return self.records.pop(key, None) is not None
 
 
-def table_with(payload: bytes) -> tuple[Table, StepId]:
+def table_with(payload: bytes) -> tuple[LMDBTable, StepId]:
     """Return a table with one record, and where it lies."""
     place = StepId()
-    table = Table(b"log", place.path, place.databases, SEAL)
+    table = LMDBTable(b"log", place.path, SEAL, place.databases)
     table.put(place, KEY, payload)
     return table, place
 

@@ -14,7 +14,7 @@ import pytest
 from flowpregel._inspection.inert import InertCodec, is_small
 from flowpregel._inspection.preview import FULL, one_line, to_json
 from flowpregel.storage.codec import PythonCodec
-from flowpregel.storage.records import fields_of
+from flowpregel.storage.plain_fields import fields_of
 
 ROOT = Path(__file__).parents[2]
 DEEP = b")" + b"2\x86" * 60
@@ -175,7 +175,7 @@ def test_a_record_that_grows_without_a_bound_is_refused(kind: str) -> None:
     """
     program = b"\x80\x04" + RECORDS[kind]
     code = (
-        "import sys; from flowpregel.storage.records import fields_of\n"
+        "import sys; from flowpregel.storage.plain_fields import fields_of\n"
         "from flowpregel.errors import StoreCorruptError\n"
         "try: fields_of(bytes.fromhex(sys.argv[1]))\n"
         "except StoreCorruptError: print('refused')"

@@ -47,9 +47,11 @@ from flowpregel.plugins.postgres.transactions import (
     WriteTransaction,
 )
 from flowpregel.storage.codec import Codec, ValueCodec
-from flowpregel.storage.options import Header, StoreOptions, seal_for
-from flowpregel.storage.records import HEADER, Seal, Table
+from flowpregel.storage.headers import Header, seal_for
+from flowpregel.storage.options import StoreOptions
+from flowpregel.storage.records import HEADER, Seal
 from flowpregel.storage.renames import RENAMED
+from flowpregel.storage.tables import Table
 
 try:
     import psycopg
@@ -59,6 +61,8 @@ except ImportError as error:
         f"PostgreSQL needs the package psycopg ({error}); install flowpregel[postgres]"
     ) from error
 
+ENGINES = ("postgresql", "0.9")
+"""The name of this engine in a header, and its earlier name."""
 Result = TypeVar("Result")
 Attempt: TypeAlias = Callable[[psycopg.Connection[Any], LandingSlot], Any]
 """One try of a write, on a connection and under the next number of a slot."""
@@ -273,7 +277,7 @@ class Database:
         found = self.execute("SELECT pg_total_relation_size('flowpregel.records')")
         return int(found[0][0]), 0
 
-    def mark(self) -> int:
+    def change_counter(self) -> int:
         """Return a number that grows with every transaction that begins or ends."""
         return int(self.execute(_MARK)[0][0])
 
@@ -332,11 +336,11 @@ class Database:
             )
         if record is None:
             seal = seal_for(self._options)
-            header = Header.new(seal).to_bytes(seal)
+            header = Header.new(seal, ENGINES[0]).to_bytes(seal)
             # Tables and header, unless another process is faster.
             self.execute(MAKE.format(_HEADER.hex(), header.hex()))
             record = self._header() or b""
-        found = Header.read(record, self.path)
+        found = Header.read(record, self.path, ENGINES)
         seal = seal_for(self._options, found)
         found.check(record, self.path, seal, readonly=self.readonly)
         vars(self._seal).update(vars(seal))

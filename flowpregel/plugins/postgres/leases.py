@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from flowpregel._core.records import Address
 from flowpregel.errors import StoreError, StoreReadOnlyError
 from flowpregel.plugins.postgres.database import Database
-from flowpregel.storage.locks import Owner
+from flowpregel.storage.locks import LockHolder
 from flowpregel.storage.records import labels_digest
 
 _LONGEST_PERIOD = 1.0
@@ -106,7 +106,7 @@ class LeaseTable:
         """
         names = wanted.address.thread_id, wanted.address.namespace
         texts = [each.encode("utf-8", "surrogatepass") for each in names]
-        owner = json.dumps(asdict(Owner.me()))
+        owner = json.dumps(asdict(LockHolder.me()))
         values = (place_of(wanted.address), *texts, owner, self._ttl, takeover)
         rows = self._database.execute_once(_TAKE, *values)
         if not rows:
@@ -133,13 +133,13 @@ class LeaseTable:
                 fence,
             )
 
-    def owner(self, address: Address) -> Owner | None:
+    def owner(self, address: Address) -> LockHolder | None:
         """Return who owns the lease of *address*; None: nobody does, or it is out."""
         return _owner_from_rows(
             self._database.execute(_OWNER.format("NULL"), place_of(address))
         )
 
-    def ask_to_stop(self, address: Address) -> Owner | None:
+    def ask_to_stop(self, address: Address) -> LockHolder | None:
         """Ask who owns the lease of *address* to stop; return who that is."""
         # Not repeated: it would reach the next run, which has the lease by then.
         rows = self._database.execute_once(_ASK, place_of(address))
@@ -147,7 +147,7 @@ class LeaseTable:
 
     def shown(
         self, address: Address, seconds: float
-    ) -> tuple[Owner | None, bytes | None]:
+    ) -> tuple[LockHolder | None, bytes | None]:
         """Return who owns a lease, and what that shows; it does so *seconds* from now
         on.
         """
@@ -206,5 +206,5 @@ def place_of(address: Address) -> bytes:
     return labels_digest((address.thread_id, address.namespace))
 
 
-def _owner_from_rows(rows: Sequence[Sequence[Any]]) -> Owner | None:
-    return Owner(**json.loads(rows[0][0])) if rows else None
+def _owner_from_rows(rows: Sequence[Sequence[Any]]) -> LockHolder | None:
+    return LockHolder(**json.loads(rows[0][0])) if rows else None

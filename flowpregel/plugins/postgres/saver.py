@@ -27,7 +27,7 @@ from flowpregel.errors import ConfigurationError, ThreadBusyError
 from flowpregel.plugins.postgres.database import Database
 from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease, place_of
 from flowpregel.plugins.postgres.tables import KINDS
-from flowpregel.storage.locks import Owner
+from flowpregel.storage.locks import LockHolder
 from flowpregel.storage.records import after
 
 __all__ = ["PostgresSaver"]
@@ -97,7 +97,7 @@ class PostgresLeases(LeaseTable):
                     self.held.discard((address.thread_id, lease.fence))
                     self.give_back(lease.fence)
 
-    def watch(self, address: Address) -> tuple[Owner, dict[str, Any]] | None:
+    def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
         """Return who holds the lease at *address*, and what its run shows; None:
         nothing yet.
         """

@@ -22,7 +22,8 @@ from typing import Any
 from flowpregel.errors import ValueEncodingError
 from flowpregel.plugins.postgres.once import TABLE
 from flowpregel.plugins.postgres.transactions import CACHE, DELTAS, STORE, THREADS
-from flowpregel.storage.records import Seal, Table, after
+from flowpregel.storage.records import Seal, after
+from flowpregel.storage.tables import Table
 
 KINDS = {
     b"meta": b"m",
@@ -35,7 +36,6 @@ KINDS = {
     b"cache": CACHE,
     b"live": b"l",
 }
-_WHOLE = 0
 _LARGEST = 1_000_000_000
 """PostgreSQL's own limit for a field is a little above."""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
@@ -106,16 +106,12 @@ class PostgresTable(Table):
     """
 
     def __init__(self, name: bytes, path: str, seal: Seal) -> None:
-        super().__init__(name, path, {}, seal)
+        super().__init__(name, path, seal)
         self._kind = KINDS[name]
 
     def record(self, transaction: Any, key: bytes) -> bytes | None:
-        found: bytes | None = transaction.get(self._kind + key)
-        return found
-
-    def get(self, transaction: Any, key: bytes) -> bytes | None:
-        record = self.record(transaction, key)
-        return None if record is None else self.opened(key, record)[1]
+        record: bytes | None = transaction.get(self._kind + key)
+        return record
 
     def expect(self, transaction: Any, keys: list[bytes]) -> None:
         transaction.expect([self._kind + key for key in keys])
@@ -124,20 +120,20 @@ class PostgresTable(Table):
         if len(payload) > _LARGEST:
             raise ValueEncodingError(
                 f"a value of {len(payload):,} bytes is too large for PostgreSQL, which "
-                "keeps at "
-                "most 1 GB: keep it in a file, and its path here"
+                "keeps at most 1 GB: keep it in a file, and its path here"
             )
-        transaction.put(self._kind + key, self.sealed(key, _WHOLE, payload))
+        super().put(transaction, key, payload)
 
-    def delete(self, transaction: Any, key: bytes) -> bool:
+    def put_record(self, transaction: Any, key: bytes, record: bytes) -> None:
+        transaction.put(self._kind + key, record)
+
+    def discard(self, transaction: Any, key: bytes) -> bool:
         was_there = transaction.get(self._kind + key) is not None
         if was_there:
             transaction.put(self._kind + key, None)
         return was_there
 
-    discard = delete
-
-    def scan(
+    def records(
         self,
         transaction: Any,
         prefix: bytes,
@@ -146,18 +142,23 @@ class PostgresTable(Table):
         backwards: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         low, high = self._range(prefix)
-        if start:
-            low, high = (
-                (low, self._kind + start) if backwards else (self._kind + start, high)
-            )
-        limit, order = _FIRST_PAGE, "DESC" if backwards else "ASC"
+        if start and backwards:
+            high = self._kind + start
+        elif start:
+            low = self._kind + start
+        limit = _FIRST_PAGE
+        order = "DESC" if backwards else "ASC"
         while page := transaction.page(low, high, limit, order):
             for key, record in page:
-                yield key[1:], self.opened(key[1:], record)[1]
+                yield key[1:], record
             if len(page) < limit:
                 return
-            last, limit = page[-1][0], _LARGEST_PAGE
-            low, high = (low, last) if backwards else (last + b"\0", high)
+            last_key, _ = page[-1]
+            limit = _LARGEST_PAGE
+            if backwards:
+                high = last_key
+            else:
+                low = last_key + b"\0"
 
     def keys(
         self,

@@ -1,22 +1,34 @@
-"""A store's LMDB environment: everything that LMDB does not forgive is kept in here.
+"""An LMDB environment: the one module that calls what LMDB does not forgive.
 
 ::
 
-    open_environment(path) ──► Environment (one a process, shared, counted)
+    open_environment(path) ──► Environment (one per process and folder, counted)
                               ├── read(work)    one short read transaction
-                              └── write(work)   group commit ► our flock ► gate ► LMDB
+                              └── commits       group commit ► flock ► gate ► LMDB
 
-LMDB alone holds the data: with its default flags a commit is on disk when it returns,
-and what it has acknowledged every later transaction sees, of this process or another.
+LMDB alone holds the data. With its default flags a commit is on disk when it returns,
+and every later transaction, of this process or another, sees it.
 
-A transaction is never handed out: *work* is a function of it, so that it begins, is
-filled and is committed on one OS thread, and nothing of the map outlives it. *work* may
-be called again: a transaction that met the end of the map is dead, the map grows, and
-the whole of it is repeated.
+What LMDB does not forgive, and what is done about it:
 
-A durable commit costs the same for a hundred requests as for one: whose turn it is
-takes along all that wait. The others find theirs done at their turn, or do it then if
-Ctrl-C ended who took it.
+* *A transaction used on another OS thread, or a view of the map used after its
+  transaction.* A transaction is never handed out. A caller gives *work*, a function of
+  the transaction, so it begins, is filled and is committed on one OS thread; and *work*
+  returns copies.
+* *A resize while a transaction is open.* Each transaction is inside `_gate`; a resize
+  holds the gate alone.
+* *The end of the map.* A transaction that reaches it is dead. The map grows, and all of
+  *work* is repeated: so *work* may be called more than once, and must do the same.
+* *A wait without a deadline.* LMDB's writer lock waits for ever, and is lost if the
+  process opens and closes the lock file. So a `FileLock` is taken first, with a
+  deadline; after that LMDB's own lock is free.
+* *A commit that fails.* LMDB is unusable after a meta page could not be written, and
+  the commit may be on disk although its sync failed. The file is opened again, and its
+  newest transaction shows whether the commit has landed.
+* *A fork.* The child must not use the environment; every use compares the pid.
+
+The locks are always taken in this order, so none waits for itself: the writer of the
+`CommitQueue` (one OS thread), the `FileLock` (one process), the gate, LMDB's own lock.
 """
 
 from __future__ import annotations
@@ -24,43 +36,40 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import lmdb
 
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
 from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
-from flowpregel.storage import errors
-from flowpregel.storage.lmdb import files
-from flowpregel.storage.locks import FileLock, Gate, Presence
+from flowpregel.storage.drafts import draft_in, sync
+from flowpregel.storage.errors import named
+from flowpregel.storage.group_commit import CommitQueue, Work
+from flowpregel.storage.lmdb import errors, files
+from flowpregel.storage.lmdb.gates import OpenStoreLock, SharedExclusiveLock
+from flowpregel.storage.locks import FileLock
 from flowpregel.storage.options import StoreOptions
-from flowpregel.storage.records import DATABASES
+from flowpregel.storage.records import TABLE_NAMES
 
 _TICK = 50_000_000
 """Nanoseconds within which two commits may leave the same time on the file."""
+_LARGEST_DOUBLED = 1 << 36
+"""Bytes of address space up to which a map doubles; then it grows by as much."""
 
 Result = TypeVar("Result")
 Part = TypeVar("Part")
-Work = Callable[[Any], Result]
 
 OPEN: dict[str, Environment] = {}
+"""The environments that are open in this process, by their paths."""
 REGISTRY = threading.Lock()
-
-
-class CommitRequest(NamedTuple):
-    """What one caller wants done in a transaction: all of it, or nothing."""
-
-    work: Work[Any]
-    ended: Future[Any]
+"""Guards `OPEN`, and the counts of users."""
 
 
 class Environment:
-    """A store's LMDB environment, shared by all who opened it in this process.
+    """An LMDB environment, shared by all users of a store in this process.
 
     Use `open_store`; each `close` gives one opening back.
     """
@@ -78,42 +87,47 @@ class Environment:
         self.readonly = readonly
         self.users = 0
         self.databases: dict[bytes, Any] = {}
-        self.shared: dict[str, Any] = {}  # by all users of the store in this process
+        self.shared: dict[str, Any] = {}
+        """Objects that the users of the store in this process share."""
+        self.pid = os.getpid()
         self._map_size = max(map_size, files.SMALLEST_MAP)
         self._registers = lock
-        self.pid = os.getpid()
         self._data = os.path.join(path, errors.DATA)
         self._lmdb: Any = None
         self._inode = 0
-        self._gate = Gate()  # every transaction is inside
-        self._writer = threading.Lock()
-        self._queue: deque[CommitRequest] = deque()
+        self._gate = SharedExclusiveLock()
+        self.commits = CommitQueue(path, self._commit, self._locked)
+        self.exclusively = self.commits.exclusively
         self._file_lock: FileLock | None = None
-        self._presence = Presence(os.path.join(path, files.PRESENCE), self._data)
+        open_lock_path = os.path.join(path, files.OPEN_LOCK)
+        self._open_lock = OpenStoreLock(open_lock_path, self._data)
         try:
-            with errors.named(path):
-                self._presence.agree(options.lock_timeout)
-                if readonly:
-                    self._map(pages=options.check_pages)
-                    return
-                self._file_lock = FileLock(os.path.join(path, files.WRITE_LOCK))
-                # Opening the databases is a write transaction, and LMDB's lock waits
-                # for ever.
-                with self.exclusively(options.lock_timeout):
-                    self._map(pages=options.check_pages)
-                files.make_ballast(path)
-                files.close_to_others(path)
+            with named(path):
+                self._open(options)
         except BaseException:
-            self.shut()  # else its locks are held by nobody
+            self.shut()  # to release its locks
             raise
+
+    def _open(self, options: StoreOptions) -> None:
+        """Take the locks of an open store, and map its file."""
+        self._open_lock.await_one_file(options.lock_timeout)
+        if self.readonly:
+            self._map(pages=options.check_pages)
+            return
+        self._file_lock = FileLock(os.path.join(self.path, files.WRITE_LOCK))
+        # Opening the databases is a write transaction, and LMDB's lock has no deadline.
+        with self.exclusively(options.lock_timeout):
+            self._map(pages=options.check_pages)
+        files.make_ballast(self.path)
+        files.close_to_others(self.path)
 
     # ------------------------------------------------------------ transactions
 
     @held()
-    def read(self, work: Work[Result]) -> Result:
+    def read(self, work: Callable[[Any], Result]) -> Result:
         """Return ``work(transaction)`` of one read transaction.
 
-        What it returns must be copies: nothing of the map may leave.
+        *work* must return copies: nothing of the map may leave.
         """
         while True:
             try:
@@ -122,86 +136,24 @@ class Environment:
             except lmdb.Error as error:
                 self._overcome(error)
 
-    @held()
-    def write(self, work: Work[Any], *, timeout: float) -> Any:
-        """Return ``work(transaction)`` of one write transaction, once it is on disk.
-
-        Args:
-            work: Fills the transaction; may be called more than once.
-            timeout: Seconds to wait for others who write.
-
-        Raises:
-            StoreBusyError: Someone else held the store all that time.
-            StoreFullError: There is no room; nothing of it was kept.
-            Exception: Whatever *work* raises; nothing of it was kept.
-        """
-        self._usable(self._file_lock)
-        request = CommitRequest(work, Future())
-        self._queue.append(request)
-        try:
-            if not self._writer.acquire(timeout=timeout):
-                with suppress(ValueError):
-                    self._queue.remove(request)
-                    raise StoreBusyError(
-                        self.path, "another OS thread of this process", timeout
-                    )
-                # it is being committed: how that ends has to be known
-                self._writer.acquire()
+    def _commit(self, works: Sequence[Work]) -> list[Any]:
+        """Return the result of each of *works*, once all are on disk."""
+        while True:
             try:
-                if not request.ended.done():
-                    with self._locked(timeout):
-                        group: list[CommitRequest] = []
-                        # others may withdraw theirs meanwhile
-                        with suppress(IndexError):
-                            while True:
-                                group.append(self._queue.popleft())
-                        # whoever took it along was interrupted
-                        if request not in group:
-                            group.append(request)
-                        self._commit(group)
-            finally:
-                self._writer.release()
-        finally:
-            with suppress(ValueError):  # it was taken along, or is to be withdrawn
-                self._queue.remove(request)
-        return request.ended.result()
+                return self._attempt(works)
+            except lmdb.Error as error:
+                self._overcome(error)
 
-    def _commit(self, group: Sequence[CommitRequest]) -> None:
-        """Commit what is asked for in one transaction; note what came of it."""
-        results: list[Any] | None = None
-        try:
-            while results is None:
-                try:
-                    results = self._attempt(group)
-                except lmdb.Error as error:
-                    self._overcome(error)
-        except Exception as error:  # noqa: BLE001 - raised in the OS thread that asked
-            if len(group) == 1:
-                group[0].ended.set_exception(error)
-                return
-            # One may be to blame: each on its own, so that the others are kept.
-            for each in group:
-                self._commit([each])
-        else:
-            for each, result in zip(group, results, strict=True):
-                each.ended.set_result(result)
-
-    def _attempt(self, group: Sequence[CommitRequest]) -> list[Any]:
-        """Return what each request's work returned, once all are on disk."""
-        fault("store.commit.begin")
+    def _attempt(self, works: Sequence[Work]) -> list[Any]:
+        """Return what `_commit` does, or raise an error of LMDB's."""
         with self._gate:
             with suppress(FileNotFoundError):  # the whole folder may be moved
                 if os.stat(self._data).st_ino != self._inode:
-                    raise StoreError(
-                        f"{self.path} is not the store that was opened: another file "
-                        "has taken "
-                        "its place, as when a backup is restored; nothing was kept: "
-                        "open it again"
-                    )
-            live = self._usable(self._lmdb)
-            transaction = live.begin(write=True)
+                    raise self._another_file()
+            environment = self._usable(self._lmdb)
+            transaction = environment.begin(write=True)
             try:
-                results = [request.work(transaction) for request in group]
+                results = [work(transaction) for work in works]
                 number = transaction.id()
                 fault("store.commit.before")
             except BaseException:
@@ -212,24 +164,32 @@ class Environment:
             except (lmdb.MapFullError, lmdb.MapResizedError):
                 raise
             except lmdb.Error as error:
-                failed = error
+                failure = error
             else:
-                # Unless the last pages are written, `files.check` has to look at all of
-                # them.
-                used = (live.info()["last_pgno"] + 1) * live.stat()["psize"]
-                # where it cannot be done the next to open it takes longer
+                # LMDB does not write pages at the end that a transaction took and gave
+                # back, and `files.check_files` would check all of a short file. If it
+                # cannot be made longer, the next process to open it takes its time.
+                last_page = environment.info()["last_pgno"]
+                used = (last_page + 1) * environment.stat()["psize"]
                 with suppress(OSError):
                     if os.path.getsize(self._data) < used:
                         os.truncate(self._data, used)
-                fault("store.commit.after")
                 return results
-        if not self._has_landed(number):  # what came of it the file knows
-            raise errors.of_commit(failed, self.path) from failed
+        if not self._has_landed(number):
+            raise errors.of_commit(failure, self.path) from failure
         return results
 
+    def _another_file(self) -> StoreError:
+        return StoreError(
+            f"{self.path} is not the store that was opened: another file has taken its "
+            "place, as when a backup is restored; nothing was kept: open it again"
+        )
+
     def _overcome(self, error: lmdb.Error) -> None:
-        """Do what lets a transaction succeed that failed by *error*, or raise what that
-        means.
+        """Remove the cause of *error*, so that the transaction can be repeated.
+
+        Raises:
+            StoreError: It cannot be removed.
         """
         match error:
             case lmdb.MapFullError():
@@ -245,19 +205,6 @@ class Environment:
                 raise errors.of_lmdb(error, self.path) from error
 
     @contextmanager
-    def exclusively(self, timeout: float) -> Iterator[None]:
-        """Keep out all others who write, of this process and of others."""
-        if not self._writer.acquire(timeout=timeout):
-            raise StoreBusyError(
-                self.path, "another OS thread of this process", timeout
-            )
-        try:
-            with self._locked(timeout):
-                yield
-        finally:
-            self._writer.release()
-
-    @contextmanager
     def _locked(self, timeout: float) -> Iterator[None]:
         """Hold the lock that keeps other processes from writing."""
         lock = self._usable(self._file_lock)
@@ -271,10 +218,12 @@ class Environment:
     # ------------------------------------------------------------ the map and the file
 
     def _usable(self, part: Part | None) -> Part:
-        """Return *part*, LMDB's environment or the lock, unless it is closed or a
-        parent's.
+        """Return *part*, LMDB's environment or the lock.
 
-        LMDB's environment is for use inside the gate.
+        LMDB's environment may be used inside the gate only.
+
+        Raises:
+            StoreError: The store is closed, or was opened by the parent of this fork.
         """
         if self.pid != os.getpid():
             raise StoreReadOnlyError(
@@ -292,28 +241,33 @@ class Environment:
     def _map(self, *, pages: bool = False) -> None:
         """Check the file, with *pages* each page of it, and map it."""
         files.check_files(self.path, pages=pages, readonly=self.readonly)
-        size = self._map_size
         try:
-            while self._lmdb is None:
-                try:
-                    self._lmdb = files.open_lmdb(
-                        self.path, size, readonly=self.readonly, lock=self._registers
-                    )
-                except lmdb.MemoryError:
-                    # A process may be allowed little address space (`ulimit -v`).
-                    if size <= files.SMALLEST_MAP:
-                        raise
-                    size //= 2
+            self._lmdb = self._open_lmdb()
             self._inode = os.stat(self._data).st_ino
             if self._registers:
                 self._lmdb.reader_check()
-            for name in DATABASES:
+            for name in TABLE_NAMES:
                 self.databases[name] = self._lmdb.open_db(name, create=False)
-        except BaseException as error:
+        except lmdb.Error as error:
             self._unmap()
-            if isinstance(error, lmdb.Error):
-                raise errors.of_lmdb(error, self.path) from error
+            raise errors.of_lmdb(error, self.path) from error
+        except BaseException:
+            self._unmap()
             raise
+
+    def _open_lmdb(self) -> Any:
+        """Open LMDB's environment with as much address space as this process gets."""
+        size = self._map_size
+        while True:
+            try:
+                return files.open_lmdb(
+                    self.path, size, readonly=self.readonly, lock=self._registers
+                )
+            except lmdb.MemoryError:
+                # A process may be allowed little address space (`ulimit -v`).
+                if size <= files.SMALLEST_MAP:
+                    raise
+                size //= 2
 
     def _unmap(self) -> None:
         if self._lmdb is not None:
@@ -322,16 +276,16 @@ class Environment:
 
     def grow(self) -> None:
         """Make room: double the map."""
-        size = self.sizes()[1]
-        self._resize(size * 2 if size < 1 << 36 else size + (1 << 36))
+        _, size = self.sizes()
+        self._resize(size + min(size, _LARGEST_DOUBLED))
 
     def _resize(self, size: int) -> None:
-        """Give the map another size (0: the one that the file tells)."""
+        """Give the map another size (0: the size that the file names)."""
         with self._gate.alone():
             try:
                 self._usable(self._lmdb).set_mapsize(size)
-            # such as: no address space; LMDB has closed itself
             except lmdb.Error as error:
+                # There is no address space, say; LMDB has closed itself.
                 self._unmap()
                 self._map()
                 raise errors.of_commit(error, self.path) from error
@@ -340,37 +294,38 @@ class Environment:
     def sizes(self) -> tuple[int, int]:
         """Return the bytes of the file, and those of its address space."""
         with self._gate:
-            return os.path.getsize(self._data), int(
-                self._usable(self._lmdb).info()["map_size"]
-            )
+            info = self._usable(self._lmdb).info()
+            return os.path.getsize(self._data), int(info["map_size"])
 
     def _has_landed(self, transaction_id: int) -> bool:
-        """Open the file again after a commit failed; return whether that is there after
-        all.
+        """Open the file again after a commit failed; return True if the commit is on
+        disk all the same.
 
-        LMDB itself cannot be asked: a meta page that could not be written
-        leaves it unusable, and one that could not be synced may be there.
+        LMDB itself cannot be asked: a meta page that could not be written leaves it
+        unusable, and one that could not be synced may be there.
         """
         with self._gate.alone():
             self._unmap()
-            synced = False
+            is_synced = False
             with suppress(OSError):
-                files.sync(self._data)
-                synced = True
+                sync(self._data)
+                is_synced = True
             self._map()
-            return synced and self._lmdb.info()["last_txnid"] >= transaction_id
+            newest = self._lmdb.info()["last_txnid"]
+            return is_synced and bool(newest >= transaction_id)
 
-    def mark(self) -> int:
-        """Return a number that is the same as long as nothing is committed.
+    def change_counter(self) -> int:
+        """Return a number that stays the same as long as nothing is committed.
 
-        For a moment after a commit it is another each time.
+        For a moment after a commit it is a new one each time.
         """
-        changed, now = os.stat(self._data).st_mtime_ns, time.time_ns()
-        return changed if now - changed > _TICK else now
+        changed_at = os.stat(self._data).st_mtime_ns
+        now = time.time_ns()
+        return changed_at if now - changed_at > _TICK else now
 
     @held()
     def copy(self, path: str) -> None:
-        """Copy it as it is at one moment into the folder *path*, without free pages."""
+        """Copy the store at this moment into the folder *path*, without free pages."""
         try:
             with self._gate:
                 self._usable(self._lmdb).copy(path, compact=True)
@@ -384,16 +339,13 @@ class Environment:
         Raises:
             StoreBusyError: Another process has the store open.
         """
-        with self.exclusively(timeout), self._presence.alone() as is_only:
-            if not is_only:
+        with self.exclusively(timeout), self._open_lock.alone() as is_alone:
+            if not is_alone:
                 raise StoreBusyError(self.path, "another process that has it open", 0.0)
-            with (
-                errors.named(self.path),
-                files.draft_in(self.path, files.DRAFT) as draft,
-            ):
+            with named(self.path), draft_in(self.path, files.DRAFT) as draft:
                 self.copy(draft)
                 with self._gate.alone():
-                    # if it was closed meanwhile, others may have written
+                    # After a close, another process may have written since the copy.
                     self._usable(self._lmdb)
                     self._unmap()
                     try:
@@ -413,7 +365,7 @@ class Environment:
                 self.shut()
 
     def shut(self) -> None:
-        """Close the file, whoever uses it."""
+        """Close the file for all users."""
         if OPEN.get(self.path) is self:
             del OPEN[self.path]
         if self.pid != os.getpid():
@@ -423,5 +375,5 @@ class Environment:
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None
-        with self._writer:  # who makes it compact uses that outside the gate too
-            self._presence.close()
+        with self.commits.writer:  # `replace` uses the lock outside the gate
+            self._open_lock.close()

@@ -1,11 +1,10 @@
-"""A store that is open: its environment, its seal and its codec; and how its keys
-change.
+"""One opening of an LMDB store: its environment, its seal and its codec.
 
-Every process that has a store open keeps in mind the keys of its records. So those
-change only while it is open nowhere, and in a new file: what could be read in the old
-one would stay in its free pages. The new file takes the old one's place in one step,
-once it is whole and on disk: a crash, a full disk and a damaged record leave the old
-one as it was.
+The keys of a store can be changed. Every process that has it open holds its keys in
+memory, so they change only while no process has it open; and they change in a new file,
+as the free pages of the old one keep what was readable. The new file takes the old
+one's place in one step, once it is whole and on disk: a crash, a full disk and a
+damaged record leave the old one as it was.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -28,27 +27,27 @@ from flowpregel.errors import (
     StoreError,
     StoreReadOnlyError,
 )
-from flowpregel.storage import errors
 from flowpregel.storage.codec import Codec, ValueCodec
-from flowpregel.storage.lmdb import files
+from flowpregel.storage.drafts import draft_in
+from flowpregel.storage.errors import named
+from flowpregel.storage.file_systems import refuse_network
+from flowpregel.storage.headers import Header, seal_for
+from flowpregel.storage.lmdb import errors, files
 from flowpregel.storage.lmdb.environment import OPEN, REGISTRY, Environment
-from flowpregel.storage.locks import Presence
-from flowpregel.storage.options import (
-    DEFAULT_MAP_SIZE,
-    Header,
-    StoreOptions,
-    refuse_others,
-    seal_for,
-)
-from flowpregel.storage.records import DATABASES, HEADER, SIZE, Seal, Table
+from flowpregel.storage.lmdb.gates import OpenStoreLock
+from flowpregel.storage.lmdb.tables import LMDBTable
+from flowpregel.storage.options import DEFAULT_MAP_SIZE, StoreOptions
+from flowpregel.storage.ownership import refuse_others
+from flowpregel.storage.records import HEADER, SIZE, TABLE_NAMES, Seal, SealedRecords
 from flowpregel.storage.renames import RENAMED
+from flowpregel.storage.tables import Table
 
+ENGINES = ("lmdb 0.9", "0.9")
+"""The name of this engine in a header, and its earlier name."""
 _PAUSE = 0.02
-"""Seconds before the next try to find a store that nobody has open."""
+"""Seconds before the next attempt to find a store closed."""
 _PART = 64 << 20
-"""Bytes that are put in one transaction when records are sealed anew: it is in
-memory.
-"""
+"""Bytes of records that one transaction seals again: it is in memory."""
 _LEAST_MAP = 16 << 20
 
 
@@ -56,53 +55,53 @@ class OpenStore:
     """One opening of a store; `close` gives it back.
 
     Args:
-        environment: What the process shares.
-        seal: Makes and checks the checksums.
-        codec: Encodes values.
-        timeout: Seconds for which it waits for others who write.
+        environment: The environment that the process shares.
+        seal: The keys of the store.
+        codec: The codec of values.
+        timeout: Seconds to wait for other writers.
     """
 
     def __init__(
-        self, environment: Environment, seal: Seal, codec: ValueCodec, timeout: float
+        self,
+        environment: Environment,
+        seal: Seal,
+        codec: ValueCodec,
+        timeout: float,
     ) -> None:
         self.environment = environment
-        self.path, self.sizes, self.mark = (
-            environment.path,
-            environment.sizes,
-            environment.mark,
-        )
+        self.path = environment.path
+        self.sizes = environment.sizes
+        self.change_counter = environment.change_counter
         self.read = environment.read
-        self.write = partial(environment.write, timeout=timeout)
+        self.write = partial(environment.commits.write, timeout=timeout)
         self.seal = seal
         self.codec = codec
-        codec.renames.load = lambda: self.read(
-            partial(self.table(b"meta").get, key=RENAMED)
-        )
+        read_renames = partial(self.table(b"meta").get, key=RENAMED)
+        codec.renames.load = lambda: self.read(read_renames)
         self._is_open = True
 
     def table(self, name: bytes) -> Table:
         """Return the database that has *name*."""
-        return Table(name, self.environment.path, self.environment.databases, self.seal)
+        return LMDBTable(name, self.path, self.seal, self.environment.databases)
 
     def check(self, transaction: Any) -> None:
-        """Raise `StoreCorruptError` unless every record holds, each under the key it is
-        found at.
+        """Raise `StoreCorruptError` if a record is damaged, or has another key.
 
-        That a record whose key was damaged is missing cannot be told otherwise.
+        A record whose key was damaged is missing, which nothing else detects.
         """
-        for table in map(self.table, DATABASES):
-            with transaction.cursor(
-                db=self.environment.databases[table.name]
-            ) as cursor:
+        for name in TABLE_NAMES:
+            table = self.table(name)
+            database = self.environment.databases[name]
+            with transaction.cursor(db=database) as cursor:
                 for key in cursor.iternext(values=False):
                     table.check(transaction, key)
 
     @held()
     def seal_anew(self, seal: Seal) -> None:
-        """Close the store, and make every record of it one of *seal*.
+        """Close the store, and seal all its records again, with *seal*.
 
         Raises:
-            StoreBusyError: Someone else has it open.
+            StoreBusyError: Another opening uses it.
         """
         path = self.environment.path
         if self.environment.readonly:
@@ -111,9 +110,9 @@ class OpenStore:
             )
         self.close()
         with _kept_closed(path):
-            # Someone may have been faster.
+            # Another process may have changed it since the close.
             record = _header_of(path)
-            header = Header.read(record, path)
+            header = Header.read(record, path, ENGINES)
             header.check(record, path, self.seal, readonly=False)
             header = replace(header.under(seal), encryption=seal.encryption)
             _seal_anew(path, header, seal, self.seal)
@@ -125,12 +124,28 @@ class OpenStore:
             self.environment.close()
 
 
-def _check_place(path: str | os.PathLike[str], map_size: int) -> None:
-    """Refuse a path or a size that no store can have."""
+def _check_arguments(
+    path: str | os.PathLike[str],
+    map_size: int,
+    options: StoreOptions,
+    *,
+    readonly: bool,
+    lock: bool,
+) -> None:
+    """Refuse arguments with which no store can be opened."""
     if not os.fspath(path):
         raise ConfigurationError("the store's path is empty: give that of a folder")
     if map_size < 0:
         raise ConfigurationError(f"map_size={map_size}: use bytes, 0 or more")
+    if not lock and not readonly:
+        raise ConfigurationError(
+            "lock=False needs readonly=True: it is for folders none can write"
+        )
+    if options.check_pages and readonly and lock:
+        raise ConfigurationError(
+            "check_pages needs that nobody writes meanwhile: with readonly=True, "
+            "pass lock=False too"
+        )
 
 
 @held()
@@ -149,32 +164,24 @@ def open_store(
         path: The folder.
         map_size: The bytes the map begins with; it grows by itself.
         readonly: Only read; there must be a store.
-        lock: Register as a reader. Without it nobody may write meanwhile.
-        codec: Encodes values; None is `PythonCodec`.
-        options: The rarely needed.
+        lock: Register as a reader. Without it no process may write meanwhile.
+        codec: The codec of values; None is `PythonCodec`.
+        options: Rarely needed options.
 
     Raises:
-        StoreForeignError: It is sealed, or encrypted, under another key, or others own
-            it or may write it.
-        StoreBusyError: It must be sealed anew first, and someone has it open.
+        StoreForeignError: The store is sealed, or encrypted, under another key, or
+            other users own it or may write it.
+        StoreBusyError: It must be sealed again first, and a process has it open.
         StoreVersionError: Another release, or another engine, wrote it.
         StoreCorruptError: It is damaged.
     """
     options = options or StoreOptions()
-    _check_place(path, map_size)
-    if not lock and not readonly:
-        raise ConfigurationError(
-            "lock=False needs readonly=True: it is for folders none can write"
-        )
-    if options.check_pages and readonly and lock:
-        raise ConfigurationError(
-            "check_pages needs that nobody writes meanwhile: with readonly=True, "
-            "pass lock=False too"
-        )
+    _check_arguments(path, map_size, options, readonly=readonly, lock=lock)
     values = ValueCodec(codec, options.compression, options.renamed)
-    real, until = files.real_path(path), time.monotonic() + options.lock_timeout
+    real = files.real_path(path)
     if files.exists(real) and not (options.trust or options.trusts_all):
-        refuse_others(real)
+        refuse_others([real, os.path.join(real, errors.DATA)])
+    deadline = time.monotonic() + options.lock_timeout
     while True:
         environment = _shared_environment(
             real, options, map_size, readonly=readonly, lock=lock
@@ -191,65 +198,86 @@ def open_store(
             environment.close()
             raise
         environment.close()
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise StoreBusyError(
                 real, "someone who has it open, and is to be sealed anew", 0.0
             )
-        time.sleep(_PAUSE)  # they may be about to do the same
+        time.sleep(_PAUSE)  # another process may be about to seal it again
 
 
 def _accepted(
-    record: bytes, path: str, options: StoreOptions, *, readonly: bool
+    record: bytes,
+    path: str,
+    options: StoreOptions,
+    *,
+    readonly: bool,
 ) -> tuple[Header, Seal]:
-    """Return a store's header, and the seal that its records have or are to be
-    given.
-    """
-    header = Header.read(record, path)
+    """Return a store's header, and the seal that its records have, or get."""
+    header = Header.read(record, path, ENGINES)
     seal = seal_for(options, header)
     header.check(record, path, seal, readonly=readonly, trusting=options.trusts_all)
     return header, seal
 
 
 def _shared_environment(
-    path: str, options: StoreOptions, map_size: int, *, readonly: bool, lock: bool
+    path: str,
+    options: StoreOptions,
+    map_size: int,
+    *,
+    readonly: bool,
+    lock: bool,
 ) -> Environment:
-    """Return the environment that all of this process share, opened or made if need
-    be.
+    """Return the environment that this process shares; it is opened, or made, first if
+    need be.
     """
     with REGISTRY:
-        found = OPEN.get(path)
-        if found is None or found.pid != os.getpid():
+        environment = OPEN.get(path)
+        if environment is None or environment.pid != os.getpid():
             if not options.allow_network:
-                files.refuse_network(path)
-            if files.exists(path):
-                _look(path, options, readonly=readonly)
-            elif readonly:
-                raise StoreError(
-                    f"there is no store at {path}, and readonly=True makes none"
-                )
-            else:
-                seal = seal_for(options)
-                header = Header.new(seal).to_bytes(seal)
-                files.create(path, partial(files.fill_draft, header=header))
-            found = OPEN[path] = Environment(
+                refuse_network(path)
+            _check_or_create(path, options, readonly=readonly)
+            environment = Environment(
                 path, map_size=map_size, readonly=readonly, lock=lock, options=options
             )
-        elif found.readonly and not readonly:
+            OPEN[path] = environment
+        elif environment.readonly and not readonly:
             raise StoreReadOnlyError(
                 f"{path} is open in this process to be read only; close that before "
                 "writing to it"
             )
-        found.users += 1
-        return found
+        environment.users += 1
+        return environment
 
 
-def _look(path: str, options: StoreOptions, *, readonly: bool) -> None:
+def _check_or_create(
+    path: str,
+    options: StoreOptions,
+    *,
+    readonly: bool,
+) -> None:
+    """Check the store at *path*, or make one."""
+    if files.exists(path):
+        _check_header(path, options, readonly=readonly)
+    elif readonly:
+        raise StoreError(f"there is no store at {path}, and readonly=True makes none")
+    else:
+        seal = seal_for(options)
+        header = Header.new(seal, ENGINES[0]).to_bytes(seal)
+        files.create(path, partial(files.fill_draft, header=header))
+
+
+def _check_header(
+    path: str,
+    options: StoreOptions,
+    *,
+    readonly: bool,
+) -> None:
     """Check a store's header before anything in its folder is made, or opened to be
     written.
 
-    Without LMDB's lock: if someone has it open, it is checked later. One that is
-    trusted is sealed anew: nothing can be checked without the other key, and what is
-    sealed now is unpickled later.
+    It reads without LMDB's lock. If a process has the store open, the header is checked
+    later. A store that is trusted is sealed again: without its key nothing of it can be
+    checked, and what is sealed now is unpickled later.
     """
     with suppress(StoreBusyError):
         with _kept_closed(path, create=False):
@@ -267,21 +295,22 @@ def _close_environments() -> None:
         environment.shut()
 
 
-# while nobody has it open --------------------------------------------------
+# while the store is open nowhere --------------------------------------------
 
 
 @contextmanager
 def _kept_closed(path: str, *, create: bool = True) -> Iterator[None]:
-    """Keep everyone from opening the store at *path*; who opens it meanwhile waits.
+    """Keep all processes from opening the store at *path*: they wait.
 
     Raises:
-        StoreBusyError: Someone has it open, in this process or in another.
+        StoreBusyError: It is open, in this process or in another.
     """
     data = os.path.join(path, errors.DATA)
-    presence = Presence(os.path.join(path, files.PRESENCE), data, create=create)
+    lock_path = os.path.join(path, files.OPEN_LOCK)
+    open_lock = OpenStoreLock(lock_path, data, create=create)
     try:
-        with presence.alone() as is_only, errors.named(path):
-            if not is_only:
+        with open_lock.alone() as is_alone, named(path):
+            if not is_alone:
                 raise StoreBusyError(
                     path, "someone who has it open, here or elsewhere", 0.0
                 )
@@ -289,17 +318,17 @@ def _kept_closed(path: str, *, create: bool = True) -> Iterator[None]:
     except lmdb.Error as error:
         raise errors.of_lmdb(error, path) from error
     finally:
-        presence.close()
+        open_lock.close()
 
 
 @contextmanager
 def _opened(path: str, map_size: int = 0) -> Iterator[tuple[Any, dict[bytes, Any]]]:
-    """Open a file that nobody else has open; without *map_size* only to be read."""
+    """Open a file that is open nowhere else; without *map_size* only to be read."""
     readonly = not map_size
     files.check_files(path, readonly=readonly)
     size = max(map_size, files.SMALLEST_MAP)
     with files.open_lmdb(path, size, readonly=readonly, lock=not readonly) as env:
-        yield env, {name: env.open_db(name, create=False) for name in DATABASES}
+        yield env, {name: env.open_db(name, create=False) for name in TABLE_NAMES}
 
 
 def _header_of(path: str) -> bytes:
@@ -311,64 +340,79 @@ def _header_in(databases: Mapping[bytes, Any], transaction: Any) -> bytes:
     return transaction.get(HEADER, db=databases[b"meta"]) or b""
 
 
-def _seal_anew(path: str, header: Header, seal: Seal, old: Seal | None) -> None:
-    """Make every record of a store one of *seal*: sealed, and encrypted if it has a key
-    for that.
+def _seal_anew(
+    path: str,
+    header: Header,
+    seal: Seal,
+    old: Seal | None,
+) -> None:
+    """Seal all records of a store with *seal*, and encrypt them if it has a key for
+    that.
 
     Args:
-        path: The store's folder; it must be kept closed.
-        header: Of the new file.
-        seal: Makes the records.
-        old: Made those that are there, and checks them. None: nobody knows the key
-            they were sealed under, and they are taken as they are.
+        path: The folder of the store; the caller must keep it closed.
+        header: The header of the new file.
+        seal: The new keys.
+        old: The old keys, with which the records are checked. None: they are unknown,
+            and the records are taken as they are.
 
     Raises:
         StoreForeignError: A record is encrypted under another key than *old* has.
         StoreCorruptError: A record is damaged.
         StoreFullError: There is no room for both files.
     """
-    # What is sealed anew takes at most the room of its checksum more.
+    # A record that is sealed again grows by at most its checksum.
     room = 4 * os.path.getsize(os.path.join(path, errors.DATA)) + _LEAST_MAP
     try:
-        with files.draft_in(path, files.DRAFT) as draft:
+        with draft_in(path, files.DRAFT) as draft:
             files.fill_draft(draft, header.to_bytes(seal))
             with (
                 _opened(path) as (source, databases),
                 _opened(draft, room) as (target, new_databases),
                 source.begin() as reading,
             ):
-                for name in DATABASES:
-                    known = None if old is None else Table(name, path, {}, old)
-                    table = Table(name, draft, {}, seal)
+                for name in TABLE_NAMES:
+                    resealed = partial(_resealed, name, path, old, seal)
                     with reading.cursor(db=databases[name]) as cursor:
-                        found = cursor.first()
-                        while found:
-                            with target.begin(
-                                write=True, db=new_databases[name]
-                            ) as writing:
-                                found = _copy_part(cursor, writing, known, table, seal)
+                        _copy_table(cursor, target, new_databases[name], resealed)
             files.put_in_place(draft, path)
     finally:
         files.close_to_others(path)
 
 
-def _copy_part(
-    cursor: Any, writing: Any, old: Table | None, new: Table, seal: Seal
-) -> bool:
-    """Copy records, all but the header, from one table; return whether there are
-    more.
-    """
-    size, found = 0, True
-    while found and size <= _PART:
-        key, record = cursor.item()
-        if key != HEADER:
-            if old is not None:
-                fresh = new.sealed(key, *old.opened(key, record))
-            else:
-                fresh = seal.of(new.name + key, record[SIZE:]) + record[SIZE:]
-            # A tree that is damaged may not be in order; all that is in it is kept.
-            if not writing.put(key, fresh, append=True):
-                writing.put(key, fresh)
-            size += len(record)
-        found = cursor.next()
-    return found
+def _copy_table(
+    cursor: Any,
+    target: Any,
+    database: Any,
+    resealed: Callable[[bytes, bytes], bytes],
+) -> None:
+    """Copy the records of a table, without the header, in transactions of some size."""
+    is_found = cursor.first()
+    while is_found:
+        size = 0
+        with target.begin(write=True, db=database) as writing:
+            while is_found and size <= _PART:
+                key, record = cursor.item()
+                if key != HEADER:
+                    new_record = resealed(key, record)
+                    # A damaged tree may not be in order; all its records are kept.
+                    if not writing.put(key, new_record, append=True):
+                        writing.put(key, new_record)
+                    size += len(record)
+                is_found = cursor.next()
+
+
+def _resealed(
+    name: bytes,
+    path: str,
+    old: Seal | None,
+    new: Seal,
+    key: bytes,
+    record: bytes,
+) -> bytes:
+    """Return a record of the table *name*, sealed with *new*."""
+    if old is None:
+        content = record[SIZE:]
+        return new.of(name + key, content) + content
+    kind, payload = SealedRecords(name, path, old).opened(key, record)
+    return SealedRecords(name, path, new).sealed(key, kind, payload)

@@ -17,7 +17,7 @@ from flowpregel.cli.console import Code
 from flowpregel.errors import TaskCancelled
 from flowpregel.func import entrypoint, task
 from flowpregel.storage.in_memory import MemoryStore
-from flowpregel.storage.locks import ASKED, FENCE, FileLock
+from flowpregel.storage.locks import FENCE, STOP_REQUEST, FileLock
 from tests.runs.cli_jobs import half_way, hold, let_go
 from tests.runs.conftest import Drive
 
@@ -71,7 +71,7 @@ def test_a_request_reaches_no_later_run(tmp_path: Path) -> None:
         lease.stop = lambda _, fence=fence: told.append(str(fence))  # type: ignore[misc]
         watch.add(file, LiveState(lease, MemoryStore().table(b"live"), b""))
         if fence == 5:
-            file.write(ASKED, 5)
+            file.write(STOP_REQUEST, 5)
         watch.look()
         watch.drop(file)
     file.close()
@@ -88,7 +88,7 @@ def test_a_run_that_cannot_be_told_yet_is_told_when_it_can(tmp_path: Path) -> No
     file.write(FENCE, 5)
     lease = Lease(5)
     watch.add(file, LiveState(lease, MemoryStore().table(b"live"), b""))
-    file.write(ASKED, 5)
+    file.write(STOP_REQUEST, 5)
 
     watch.look()
     lease.stop = told.append

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from flowpregel.storage.options import KEY_VARIABLE
+from flowpregel.storage.headers import KEY_VARIABLE
 from tests.runs.stores import ROOT
 
 pytestmark = pytest.mark.slow

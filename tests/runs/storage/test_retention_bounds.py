@@ -17,7 +17,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver, Retention
 from flowpregel.context import interrupt
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
-from flowpregel.storage.records import DATABASES, SIZE
+from flowpregel.storage.records import SIZE, TABLE_NAMES
 from flowpregel.types import Command
 from tests.runs.crashes import Once
 from tests.runs.stores import commit, id_of, step
@@ -40,7 +40,7 @@ def records_in(path: Path) -> list[bytes]:
     """
     found: list[bytes] = []
     with lmdb.open(str(path), max_dbs=16, readonly=True, lib_version=0) as env:
-        names = [name for name in DATABASES if name.decode() in PARTS]
+        names = [name for name in TABLE_NAMES if name.decode() in PARTS]
         databases = [env.open_db(name, create=False) for name in names]
         with env.begin() as transaction:
             for database in databases:

@@ -16,7 +16,7 @@ from flowpregel.errors import (
     StoreError,
     StoreFullError,
 )
-from flowpregel.storage.records import DATABASES
+from flowpregel.storage.records import TABLE_NAMES
 from tests.runs.stores import commit, finish, id_of, newest, start, step
 
 T = Address("t")
@@ -145,7 +145,7 @@ def test_a_pin_goes_with_its_thread_and_its_checkpoint_and_is_copied_with_them(p
 
     assert 0 in pinned
     with lmdb.open(str(path), max_dbs=16, readonly=True, lib_version=0) as env:
-        left = {name: env.open_db(name, create=False) for name in DATABASES}
+        left = {name: env.open_db(name, create=False) for name in TABLE_NAMES}
         with env.begin() as transaction:
             entries = {
                 name: transaction.stat(db)["entries"] for name, db in left.items()

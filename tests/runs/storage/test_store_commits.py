@@ -69,10 +69,10 @@ def test_what_waits_for_a_commit_goes_along_with_the_next(
 
         def hold(_: Any) -> None:
             held.set()
-            until(lambda: 10 == len(environment._queue))  # noqa: SLF001
+            until(lambda: 10 == len(environment.commits._queue))  # noqa: SLF001
 
         with threads:
-            first = threads.submit(environment.write, hold, timeout=20)
+            first = threads.submit(environment.commits.write, hold, timeout=20)
             assert held.wait(20)
             others = [
                 threads.submit(saver.commit, [superstep(str(n), 0)]) for n in range(10)

@@ -17,7 +17,7 @@ from flowpregel.checkpoint.layout import EMPTY, DeltaRecord
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import StoreCorruptError, StoreError, StoreForeignError
 from flowpregel.storage import records as tables
-from flowpregel.storage.records import DATABASES
+from flowpregel.storage.records import TABLE_NAMES
 from tests.runs.stores import KEY, commit, id_of, step
 
 ADDRESS = Address("t")
@@ -64,7 +64,7 @@ def long_text():
 def records(path):
     """Return every record of a closed store: {(database, key): bytes}."""
     with lmdb.open(str(path), max_dbs=16, readonly=True, lib_version=0) as env:
-        handles = {name: env.open_db(name, create=False) for name in DATABASES}
+        handles = {name: env.open_db(name, create=False) for name in TABLE_NAMES}
         with env.begin() as transaction:
             return {
                 (name, key): value
@@ -180,7 +180,9 @@ def test_without_the_checksum_the_canary_would_sing(path, tmp_path, monkeypatch)
     delta = DeltaRecord(None, EMPTY, (b"p" + pickle.dumps(Canary(str(sprung))),))
     put(path, b"deltas", place, bytes(17) + pickle.dumps(tuple(delta), 5))
     monkeypatch.setattr(
-        tables.Table, "opened", lambda self, key, record: (record[16], record[17:])
+        tables.SealedRecords,
+        "opened",
+        lambda self, key, record: (record[16], record[17:]),
     )
 
     everything(path)

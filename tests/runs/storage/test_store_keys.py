@@ -192,7 +192,7 @@ def test_a_damaged_record_stops_it_and_the_store_is_as_it_was(path: Path) -> Non
             key, record = cursor.item()
         transaction.put(key, record[:-1] + bytes((record[-1] ^ 1,)), db=log)
 
-    environment.write(damage, timeout=5)
+    environment.commits.write(damage, timeout=5)
     environment.close()
     before = data(path)
 

@@ -217,7 +217,7 @@ def test_values_that_are_a_stores_own_bytes_are_values(path: Path) -> None:
     acknowledged = killed(path, 0, 5)
     raw = (path / "data.mdb").read_bytes()
     with lmdb.open(str(path), max_dbs=16, readonly=True, lib_version=0) as env:
-        tables = [env.open_db(name, create=False) for name in files.DATABASES]
+        tables = [env.open_db(name, create=False) for name in files.TABLE_NAMES]
         with env.begin() as transaction:
             records = [
                 part

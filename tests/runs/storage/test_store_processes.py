@@ -125,7 +125,7 @@ def test_ctrl_c_ends_the_wait_for_a_writer(path):
             assert wait_for_line(process) == "interrupted"
 
         environment = environment_of(path)
-        environment.write(hang, timeout=1)
+        environment.commits.write(hang, timeout=1)
         environment.close()
         process.communicate(timeout=20)
 

@@ -8,7 +8,7 @@ import pytest
 from flowpregel._core.records import Address, Batch, TaskWrites
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import StoreBusyError, StoreError, ValueEncodingError
-from flowpregel.storage.locks import Gate
+from flowpregel.storage.lmdb.gates import SharedExclusiveLock
 from tests.runs.stores import commit, environment_of, id_of, step
 
 pytestmark = pytest.mark.slow
@@ -137,7 +137,7 @@ def lock_held(path):
 
     with closing(environment_of(path)) as environment:
         holder = threading.Thread(
-            target=environment.write, args=(hold,), kwargs={"timeout": 1}
+            target=environment.commits.write, args=(hold,), kwargs={"timeout": 1}
         )
         holder.start()
         held.wait(20)
@@ -167,7 +167,7 @@ def test_those_who_wait_for_a_group_get_their_turn_after_a_timeout(path):
 
 
 def test_the_gate_lets_nobody_in_while_one_is_alone():
-    gate, log = Gate(), []
+    gate, log = SharedExclusiveLock(), []
     inside, passed = threading.Event(), threading.Event()
 
     def alone():

@@ -453,5 +453,5 @@ def poison(path: Path, canary: Path) -> None:
                 fields = (*pickle.loads(data)[:-1], Canary(canary))
                 table.put(transaction, key, pickle.dumps(fields))
 
-    store.environment.write(work, timeout=10)
+    store.environment.commits.write(work, timeout=10)
     store.close()

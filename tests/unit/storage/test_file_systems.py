@@ -10,7 +10,6 @@ import pytest
 from flowpregel.errors import StoreError
 from flowpregel.storage import file_systems
 from flowpregel.storage.file_systems import LOCAL, file_system, mounted
-from flowpregel.storage.lmdb import files
 
 REMOTE = (
     "nfs",
@@ -90,9 +89,9 @@ def test_the_nearest_and_latest_mount_counts(folder: str, kind: str) -> None:
 def test_a_local_file_system_is_accepted(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(files, "file_system", lambda _: kind)
+    monkeypatch.setattr(file_systems, "file_system", lambda _: kind)
 
-    files.refuse_network("/runs")
+    file_systems.refuse_network("/runs")
 
 
 @pytest.mark.parametrize("kind", REMOTE)
@@ -100,10 +99,10 @@ def test_any_other_is_refused_by_its_name(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """With the option that allows it; also one that nobody has ever heard of."""
-    monkeypatch.setattr(files, "file_system", lambda _: kind)
+    monkeypatch.setattr(file_systems, "file_system", lambda _: kind)
 
     with pytest.raises(StoreError, match=r"allow_network=True") as caught:
-        files.refuse_network("/runs")
+        file_systems.refuse_network("/runs")
 
     assert f"({kind or 'of unknown type'})" in str(caught.value)
 

@@ -7,7 +7,7 @@ import pytest
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import ConfigurationError, StoreCorruptError, StoreForeignError
-from flowpregel.storage.records import SIZE, Seal, Table
+from flowpregel.storage.records import SIZE, Seal, SealedRecords
 from tests.runs.stores import KEY, commit
 
 SECRET = "a secret that must not be on the disk " * 50
@@ -94,7 +94,7 @@ def test_an_encrypted_record_holds_in_its_own_place_only():
     """Also for someone who has the key of the checksums and seals it there anew."""
     pytest.importorskip("cryptography")
     seal = Seal(KEY.encode(), AES)
-    table = Table(b"values of ", "a store", {}, seal)
+    table = SealedRecords(b"values of ", "a store", seal)
     sealed = table.sealed(b"one thread", 0, b"value")
     moved = seal.of(b"values of another", sealed[SIZE:]) + sealed[SIZE:]
 

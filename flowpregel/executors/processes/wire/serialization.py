@@ -31,7 +31,7 @@ from flowpregel._core.copies import ProcessBound, by_value_pickler, reference_to
 from flowpregel.carried import default_of, variable_at, variable_place
 from flowpregel.errors import TaskSerializationError
 from flowpregel.storage.codec import stays_inside
-from flowpregel.storage.errors import class_name, culprit_in, why_refused
+from flowpregel.storage.culprits import class_name, culprit_in, why_refused
 
 PROTOCOL: Final = 5
 SHARE_FROM: Final = 128 << 10

@@ -1,0 +1,110 @@
+"""The part of a value to blame if the value cannot be stored, or sent."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from types import FunctionType
+from typing import Any
+
+_DEEPEST = 30
+_MOST_PARTS = 10_000
+"""The depth, and the number of parts of one value, up to which culprits are found."""
+
+
+def culprit_in(value: Any, encode: Callable[[Any], object]) -> tuple[str, Any]:
+    """Return the path to the innermost part of *value* that *encode* refuses, and that
+    part.
+
+    The path is empty if *encode* refuses *value* and accepts each part.
+
+    Example:
+        >>> import pickle, threading
+        >>> culprit_in({"a": [1, threading.Lock()]}, pickle.dumps)[0]
+        "['a'][1]"
+    """
+    path = ""
+    seen = {id(value)}
+    # An object may raise when its parts are read; then it is the culprit.
+    with suppress(Exception):
+        while len(seen) < _DEEPEST:
+            refused = _first_refused(value, encode, seen)
+            if refused is None:
+                break
+            step, value = refused
+            path += step
+            seen.add(id(value))
+    return path, value
+
+
+def _first_refused(
+    value: Any,
+    encode: Callable[[Any], object],
+    seen: set[int],
+) -> tuple[str, Any] | None:
+    """Return the first part of *value* that *encode* refuses, with the step to it."""
+    unseen = (part for part in _parts(value) if id(part[1]) not in seen)
+    for step, part in islice(unseen, _MOST_PARTS):
+        if why_refused(part, encode):
+            return step, part
+    return None
+
+
+def why_refused(value: Any, encode: Callable[[Any], object]) -> str | None:
+    """Return why *encode* refuses *value*, or None if it does not."""
+    try:
+        encode(value)
+    except RecursionError:
+        return "it is nested too deeply"
+    except BaseException as error:  # noqa: BLE001 - a class may raise anything while it is pickled
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def class_name(value: Any) -> str:
+    """Return the name of *value*'s class, with its module unless that is `builtins`."""
+    class_ = type(value)
+    name = f"{class_.__module__}.{class_.__qualname__}"
+    return name.removeprefix("builtins.")
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of *value*, each with the step that leads to it."""
+    if isinstance(value, Mapping):
+        yield from _parts_of_mapping(value)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, part in enumerate(value):
+            yield f"[{index}]", part
+    elif isinstance(value, FunctionType):
+        yield from _parts_of_function(value)
+    else:
+        yield from _parts_of_object(value)
+
+
+def _parts_of_mapping(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for key, part in mapping.items():
+        yield f"[{key!r}]", part
+    for index, key in enumerate(mapping):
+        yield f".keys()[{index}]", key
+
+
+def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    variables = inspect.getclosurevars(function)
+    for name, part in variables.nonlocals.items():
+        yield f".<closure {name}>", part
+    for name, part in variables.globals.items():
+        yield f".<global {name}>", part
+    yield ".__defaults__", function.__defaults__
+
+
+def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, BaseException):
+        yield ".args", value.args
+    slots: set[str] = set()
+    for class_ in type(value).__mro__:
+        slots.update(getattr(class_, "__slots__", ()))
+    for name in (*sorted(slots), *getattr(value, "__dict__", ())):
+        if hasattr(value, name):
+            yield f".{name}", getattr(value, name)

@@ -1,0 +1,61 @@
+"""Drafts: files and folders that are made whole before they get their name."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from glob import escape, glob
+
+ABANDONED = 60.0
+"""Seconds after which the maker of an unlocked draft must have been killed."""
+
+
+def sync(path: str) -> None:
+    """Make the contents of *path* (a file or a folder) durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def draft_in(
+    parent: str,
+    prefix: str,
+    abandoned: float = 0.0,
+) -> Iterator[str]:
+    """Make a folder whose name begins with *prefix*; remove it in the end.
+
+    Drafts that killed processes left are removed: those whose lock is free, and that
+    are *abandoned* seconds old.
+    """
+    # The list is empty if this user may write to the folder and not list it.
+    for path in glob(escape(os.path.join(parent, prefix)) + "*"):
+        with suppress(OSError):
+            _remove_abandoned(path, abandoned)
+    draft = tempfile.mkdtemp(prefix=prefix, dir=parent)
+    lock = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield draft
+    finally:
+        os.close(lock)
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _remove_abandoned(draft: str, seconds: float) -> None:
+    """Remove a draft whose lock is free, if it is *seconds* old."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+    lock = os.open(draft, flags)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - os.fstat(lock).st_mtime >= seconds:
+            shutil.rmtree(draft, ignore_errors=True)
+    finally:
+        os.close(lock)

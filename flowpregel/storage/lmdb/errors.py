@@ -1,0 +1,69 @@
+"""Errors of LMDB as ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from flowpregel.errors import (
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreVersionError,
+)
+from flowpregel.storage.errors import LITTLE_ROOM, room_for
+
+DATA = "data.mdb"
+"""The name of the file that LMDB keeps the data in."""
+_DAMAGE = (
+    "CorruptedError",
+    "PageNotFoundError",
+    "InvalidError",
+    "PanicError",
+    "BadTxnError",
+    "BadValsizeError",
+)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def of_lmdb(error: Exception, path: str) -> StoreError:
+    """Return our error for one that LMDB raised on the store at *path*."""
+    kind = type(error).__name__
+    code = getattr(error, "code", 0)
+    if kind in _DAMAGE:
+        return StoreCorruptError(f"{path} is damaged ({error}); restore a backup")
+    if kind == "VersionMismatchError":
+        return StoreVersionError(
+            f"{path} was written by another LMDB engine; it was not touched"
+        )
+    if kind == "ReadonlyError" or code in _READ_ONLY:
+        return StoreReadOnlyError(
+            f"{path} cannot be written: {error}; check its rights"
+        )
+    if kind == "NotFoundError":
+        return StoreVersionError(
+            f"{path} is an LMDB file, but no store of flowpregel's ({error})"
+        )
+    return of_commit(error, path)
+
+
+def of_commit(error: Exception, path: str) -> StoreError:
+    """Return our error for a commit, or a copy, that failed at *path*.
+
+    LMDB reports a full disk as EIO, so the free space decides which error it was.
+    """
+    code = getattr(error, "code", 0)
+    is_full = code in _FULL
+    if code in (errno.EIO, 0):
+        is_full = room_for(os.path.join(path, DATA)) < LITTLE_ROOM
+    if is_full:
+        return StoreFullError(
+            f"there is no room to write to {path} ({error}); nothing of this commit "
+            "was kept, what was committed before stays readable: make room and try "
+            "again"
+        )
+    return StoreError(
+        f"{path} could not be written: {error}; nothing of this commit was kept"
+    )

@@ -1,0 +1,235 @@
+"""The tables of a store in LMDB: databases of one environment.
+
+A payload over a mebibyte is stored in chunks at keys of their own::
+
+    key            ► the head: the number of bytes (8)
+    key + n (4)    ► the n-th chunk
+
+A chunk fills whole pages of the map together with LMDB's own header, so the room of a
+deleted chunk can be used for any other value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice, takewhile
+from typing import Any
+
+from flowpregel.storage.records import KIND_END, SIZE, WHOLE, Seal, after
+from flowpregel.storage.tables import Table
+
+_PAGES_HEADER = 16
+CHUNK = (1 << 20) - _PAGES_HEADER - SIZE - 1
+"""The greatest number of bytes of a payload that is stored as a whole."""
+_CHUNKED = 1
+_PIECE = 2
+_CHUNKED_MARKS = (b"\1", b"\x11")
+_PIECE_MARKS = (b"\2", b"\x12")
+"""The kind of a chunk as it stands in a record, plain and encrypted."""
+
+
+class LMDBTable(Table):
+    """One database of an environment.
+
+    A transaction is LMDB's own, and this class calls it directly: each superstep
+    passes through these methods several times.
+
+    Args:
+        name: The name of the database.
+        path: The folder of the store, for messages.
+        seal: The keys of the store.
+        databases: LMDB's handles by name. The mapping has other handles after the file
+            has been opened again.
+    """
+
+    def __init__(
+        self,
+        name: bytes,
+        path: str,
+        seal: Seal,
+        databases: Mapping[bytes, Any],
+    ) -> None:
+        super().__init__(name, path, seal)
+        self._databases = databases
+
+    # ------------------------------------------------------------ records
+
+    def record(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> bytes | None:
+        record: bytes | None = transaction.get(key, db=self._databases[self.name])
+        return record
+
+    def put_record(
+        self,
+        transaction: Any,
+        key: bytes,
+        record: bytes,
+    ) -> None:
+        database = self._databases[self.name]
+        # LMDB fills a page to its end only where the greatest key is appended.
+        if not transaction.put(key, record, append=True, db=database):
+            transaction.put(key, record, db=database)
+
+    def discard(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> bool:
+        return bool(transaction.delete(key, db=self._databases[self.name]))
+
+    def records(
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        *,
+        backwards: bool = False,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        with transaction.cursor(db=self._databases[self.name]) as cursor:
+            if backwards:
+                is_found = cursor.set_range(start or after(prefix))
+                is_found = cursor.prev() if is_found else cursor.last()
+            else:
+                is_found = cursor.set_range(start or prefix)
+            while is_found and cursor.key().startswith(prefix):
+                yield cursor.item()
+                is_found = cursor.prev() if backwards else cursor.next()
+
+    def keys(
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        limit: int | None = None,
+    ) -> list[bytes]:
+        """Return the keys that begin with *prefix*, those of chunks included."""
+        with transaction.cursor(db=self._databases[self.name]) as cursor:
+            if not cursor.set_range(start or prefix):
+                return []
+            keys = cursor.iternext(values=False)
+            return [*takewhile(after(prefix).__gt__, islice(keys, limit))]
+
+    def drop(
+        self,
+        transaction: Any,
+        prefix: bytes,
+    ) -> None:
+        with transaction.cursor(db=self._databases[self.name]) as cursor:
+            is_found = cursor.set_range(prefix)
+            while is_found and cursor.key().startswith(prefix):
+                is_found = cursor.delete()
+
+    # ------------------------------------------------------------ payloads
+
+    def get(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> bytes | None:
+        record = transaction.get(key, db=self._databases[self.name])
+        if record is None:
+            return None
+        kind, payload = self.opened(key, record)
+        return payload if kind == WHOLE else self._joined(transaction, key, payload)
+
+    def put(
+        self,
+        transaction: Any,
+        key: bytes,
+        payload: bytes,
+    ) -> None:
+        database = self._databases[self.name]
+        earlier = transaction.get(key, db=database)
+        if earlier is not None and earlier[SIZE:KIND_END] in _CHUNKED_MARKS:
+            self._delete_chunks(transaction, key, earlier)
+        kind = WHOLE
+        if len(payload) > CHUNK:
+            kind = _CHUNKED
+            payload = self._put_chunks(transaction, key, memoryview(payload))
+        record = self.sealed(key, kind, payload)
+        # As in `put_record`: most records of a superstep come this way.
+        if not transaction.put(key, record, append=True, db=database):
+            transaction.put(key, record, db=database)
+
+    def delete(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> bool:
+        record = self.record(transaction, key)
+        if record is not None and record[SIZE:KIND_END] in _CHUNKED_MARKS:
+            self._delete_chunks(transaction, key, record)
+        return self.discard(transaction, key)
+
+    def scan(
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        *,
+        backwards: bool = False,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        records = self.records(transaction, prefix, start, backwards=backwards)
+        for key, record in records:
+            if record[SIZE:KIND_END] in _PIECE_MARKS:
+                continue
+            kind, payload = self.opened(key, record)
+            if kind != WHOLE:
+                payload = self._joined(transaction, key, payload)
+            yield key, payload
+
+    # ------------------------------------------------------------ chunks
+
+    def _put_chunks(
+        self,
+        transaction: Any,
+        key: bytes,
+        payload: memoryview,
+    ) -> bytes:
+        """Store a large payload in chunks; return the head."""
+        database = self._databases[self.name]
+        for chunk_key, start in _chunks(key, len(payload)):
+            chunk = payload[start : start + CHUNK]
+            record = self.sealed(chunk_key, _PIECE, chunk)
+            transaction.put(chunk_key, record, db=database)
+        return len(payload).to_bytes(8, "big")
+
+    def _delete_chunks(
+        self,
+        transaction: Any,
+        key: bytes,
+        record: bytes,
+    ) -> None:
+        """Delete the chunks of the payload at *key*, whose head is in *record*."""
+        _, head = self.opened(key, record)
+        for chunk_key, _ in _chunks(key, int.from_bytes(head, "big")):
+            self.discard(transaction, chunk_key)
+
+    def _joined(
+        self,
+        transaction: Any,
+        key: bytes,
+        head: bytes,
+    ) -> bytes:
+        """Return the large payload at *key*."""
+        size = int.from_bytes(head, "big")
+        chunks = []
+        for chunk_key, _ in _chunks(key, size):
+            record = self.record(transaction, chunk_key)
+            if record is None:
+                raise self.corrupt(chunk_key, "is missing: a part of a large value")
+            _, chunk = self.opened(chunk_key, record)
+            chunks.append(chunk)
+        payload = b"".join(chunks)
+        if len(payload) != size:
+            raise self.corrupt(key, "has not the length it says")
+        return payload
+
+
+def _chunks(key: bytes, size: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the key of each chunk of a payload, and the position of the first byte."""
+    for number, start in enumerate(range(0, size, CHUNK)):
+        yield key + number.to_bytes(4, "big"), start

@@ -1,0 +1,42 @@
+"""The refusal of stores that other users may have written."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+
+from flowpregel.errors import StoreForeignError
+from flowpregel.storage.errors import named
+from flowpregel.storage.options import TRUST_VARIABLE
+
+
+def refuse_others(paths: Iterable[str]) -> None:
+    """Refuse a store that other users may have written: values are pickles, which run
+    code.
+
+    The store's own key proves nothing then, and engines trust their own pages.
+
+    Args:
+        paths: The files and folders of the store.
+
+    Raises:
+        StoreForeignError: One of *paths* is another user's, or others may write it.
+    """
+    for path in paths:
+        with named(path):
+            status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            continue  # refused where it is opened
+        if status.st_uid != os.geteuid():
+            reason = f"belongs to user {status.st_uid}, and we are user {os.geteuid()}"
+        elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            mode = stat.S_IMODE(status.st_mode)
+            reason = f"can be written by others (mode {mode:o})"
+        else:
+            continue
+        raise StoreForeignError(
+            f"{path} {reason}; nothing of it was read. If you trust everybody who can "
+            "write it, pass StoreOptions(trust=True), or `flowpregel ... --trust`, or "
+            f"set {TRUST_VARIABLE}=1"
+        )

@@ -1,0 +1,185 @@
+"""The tables of a store: records by key, in the order of their keys.
+
+An engine keeps *records*, which are opaque bytes. `Table` turns payloads into sealed
+records and back, so no engine can return a record that was damaged or moved::
+
+    saver ── payload ──► Table.put ── sealed record ──► put_record   an engine's
+          ◄── payload ── Table.get ◄── checked record ── record      six methods
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from flowpregel.errors import StoreForeignError
+from flowpregel.storage.records import HEADER, WHOLE, SealedRecords
+
+
+class Table(SealedRecords, ABC):
+    """A table of one store; every method takes the transaction to use.
+
+    A transaction is the object that `Store.read` and `Store.write` pass to their work.
+    Only the engine's own tables look into it. A subclass implements the six abstract
+    methods. Keys are at most 500 bytes long and are ordered as bytes are.
+
+    Args:
+        name: The name of the table, one of `TABLE_NAMES`.
+        path: The location of the store, for messages.
+        seal: The keys of the store.
+    """
+
+    # ------------------------------------------------------------ an engine's part
+
+    @abstractmethod
+    def record(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> bytes | None:
+        """Return the record at *key*, or None."""
+
+    @abstractmethod
+    def put_record(
+        self,
+        transaction: Any,
+        key: bytes,
+        record: bytes,
+    ) -> None:
+        """Store *record* at *key*, in place of a record that was there."""
+
+    @abstractmethod
+    def discard(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> bool:
+        """Delete the record at *key*; return True if there was one."""
+
+    @abstractmethod
+    def records(
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        *,
+        backwards: bool = False,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, record) of all keys that begin with *prefix*, in their order.
+
+        The caller may stop at any record, and may delete records it has been given.
+
+        Args:
+            transaction: The transaction.
+            prefix: The bytes with which the keys begin.
+            start: The first key; with *backwards* the first key that is left out.
+            backwards: Yield the greatest key first.
+        """
+
+    @abstractmethod
+    def keys(
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        limit: int | None = None,
+    ) -> list[bytes]:
+        """Return the keys that begin with *prefix*, from *start* on, in their order.
+
+        Args:
+            transaction: The transaction.
+            prefix: The bytes with which the keys begin.
+            start: The first key.
+            limit: The greatest number of keys.
+        """
+
+    @abstractmethod
+    def drop(
+        self,
+        transaction: Any,
+        prefix: bytes,
+    ) -> None:
+        """Delete all records whose keys begin with *prefix*."""
+
+    def expect(
+        self,
+        transaction: Any,
+        keys: list[bytes],
+    ) -> None:
+        """Prepare to read *keys*: an engine far away fetches them in one round trip."""
+
+    # ------------------------------------------------------------ payloads
+
+    def get(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> bytes | None:
+        """Return the payload at *key*, or None."""
+        record = self.record(transaction, key)
+        return None if record is None else self.opened(key, record)[1]
+
+    def put(
+        self,
+        transaction: Any,
+        key: bytes,
+        payload: bytes,
+    ) -> None:
+        """Store *payload* at *key*."""
+        record = self.sealed(key, WHOLE, payload)
+        self.put_record(transaction, key, record)
+
+    def delete(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> bool:
+        """Delete the payload at *key*; return True if there was one."""
+        return self.discard(transaction, key)
+
+    def scan(
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        *,
+        backwards: bool = False,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, payload) as `records` yields (key, record)."""
+        records = self.records(transaction, prefix, start, backwards=backwards)
+        for key, record in records:
+            yield key, self.opened(key, record)[1]
+
+    def copy(
+        self,
+        transaction: Any,
+        source: bytes,
+        target: bytes,
+    ) -> None:
+        """Copy all payloads whose keys begin with *source* to keys that begin with
+        *target*.
+        """
+        for key, payload in self.scan(transaction, source):
+            rest = key[len(source) :]
+            self.put(transaction, target + rest, payload)
+
+    # ------------------------------------------------------------ verification
+
+    def check(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> None:
+        """Raise `StoreCorruptError` if the record at *key* is damaged.
+
+        The header has a form of its own, and is checked when the store is opened.
+        """
+        if not key:
+            raise self.corrupt(key, "has no key")
+        record = self.record(transaction, key)
+        if record is not None and self.name + key != b"meta" + HEADER:
+            # Its checksum holds if only the key to decrypt it is missing.
+            with suppress(StoreForeignError):
+                self.opened(key, record)
