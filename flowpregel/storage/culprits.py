@@ -73,24 +73,24 @@ def class_name(value: Any) -> str:
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parts of *value*, each with the step that leads to it."""
     if isinstance(value, Mapping):
-        yield from _parts_of_mapping(value)
+        yield from _steps_into_mapping(value)
     elif isinstance(value, list | tuple | set | frozenset):
         for index, part in enumerate(value):
             yield f"[{index}]", part
     elif isinstance(value, FunctionType):
-        yield from _parts_of_function(value)
+        yield from _steps_into_function(value)
     else:
-        yield from _parts_of_object(value)
+        yield from _steps_into_object(value)
 
 
-def _parts_of_mapping(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+def _steps_into_mapping(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
     for key, part in mapping.items():
         yield f"[{key!r}]", part
     for index, key in enumerate(mapping):
         yield f".keys()[{index}]", key
 
 
-def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
+def _steps_into_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
     variables = inspect.getclosurevars(function)
     for name, part in variables.nonlocals.items():
         yield f".<closure {name}>", part
@@ -99,7 +99,7 @@ def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
     yield ".__defaults__", function.__defaults__
 
 
-def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
+def _steps_into_object(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, BaseException):
         yield ".args", value.args
     slots: set[str] = set()

@@ -20,7 +20,7 @@ from flowpregel.func import entrypoint, task
 from flowpregel.store.lmdb import LMDBStore
 
 UNKNOWN = (
-    "sqlite:///x.db",
+    "sqlight:///x.db",
     "mysql://me:secret@db/x",
     "s3:bucket",
     "redis://db",
@@ -86,8 +86,8 @@ def test_an_unknown_scheme_is_an_error(
 
 @pytest.mark.parametrize("command", [["ls"], ["doctor"], ["show", "a"], ["ui"]])
 def test_a_command_refuses_an_unknown_scheme(command: list[str]) -> None:
-    words = [*command, "sqlite:///x.db"] if command == ["ui"] else command
-    option = [] if command == ["ui"] else ["--store", "sqlite:///x.db"]
+    words = [*command, "sqlight:///x.db"] if command == ["ui"] else command
+    option = [] if command == ["ui"] else ["--store", "sqlight:///x.db"]
 
     result = CliRunner().invoke(app, [*words, *option])
 

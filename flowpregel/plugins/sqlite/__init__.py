@@ -1,0 +1,12 @@
+"""Saver, long-term store and cache in a SQLite database, with no package to install.
+
+The order to read the modules in: `files` (URL, files beside the database, creation),
+`connections`, `tables`, `database`; then `saver`, `store`, `cache` and `plugin`. It is
+the example of the page *Write a store of your own*.
+"""
+
+from flowpregel.plugins.sqlite.cache import SQLiteCache
+from flowpregel.plugins.sqlite.saver import SQLiteSaver
+from flowpregel.plugins.sqlite.store import SQLiteStore
+
+__all__ = ["SQLiteCache", "SQLiteSaver", "SQLiteStore"]

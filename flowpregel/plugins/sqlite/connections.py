@@ -1,0 +1,158 @@
+"""Connections to a SQLite database, and SQLite's errors as ours.
+
+Every connection has the same settings. ``journal_mode=WAL`` lets readers go on while a
+commit is written. With ``synchronous=FULL`` the log is synced at each commit: with
+``NORMAL``, which many programs use, a power cut loses acknowledged commits.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import quote
+
+from flowpregel.errors import (
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreVersionError,
+)
+from flowpregel.storage import TABLE_NAMES
+from flowpregel.storage.errors import LITTLE_ROOM, room_for
+
+APPLICATION_ID = 0x666C6F77
+"""The number, ``flow``, by which ``file`` and we recognize a store."""
+_SETTINGS = """
+    PRAGMA synchronous = FULL;
+    PRAGMA fullfsync = ON;
+    PRAGMA checkpoint_fullfsync = ON;
+    PRAGMA trusted_schema = OFF;
+    PRAGMA cell_size_check = ON;
+"""
+_MOST_STATEMENTS = 64
+_FULL = sqlite3.SQLITE_FULL
+_IO_ERROR = sqlite3.SQLITE_IOERR
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
+
+
+def connect(
+    path: str,
+    *,
+    timeout: float,
+    readonly: bool = False,
+    immutable: bool = False,
+) -> sqlite3.Connection:
+    """Return a connection to the database at *path*, which must be there.
+
+    Args:
+        path: The file.
+        timeout: Seconds to wait for locks of other programs.
+        readonly: Only read.
+        immutable: Take no locks: no process may write to the database.
+    """
+    mode = "ro" if readonly else "rw"
+    uri = f"file:{quote(path)}?mode={mode}"
+    if immutable:
+        uri += "&immutable=1"
+    connection = sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=timeout,
+        isolation_level=None,  # no transaction begins by itself
+        check_same_thread=False,
+        cached_statements=_MOST_STATEMENTS,
+    )
+    # A text where a record should be is refused by its checksum, not by its encoding.
+    connection.text_factory = bytes
+    try:
+        connection.executescript(_SETTINGS)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def make_tables(path: str) -> None:
+    """Make the tables of a store in the empty file at *path*."""
+    connection = connect(path, timeout=0.0)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        for name in TABLE_NAMES:
+            # Without a rowid the records lie in the tree of the keys: a commit changes
+            # one page for each record, not two.
+            connection.execute(
+                f'CREATE TABLE "{name.decode()}" '
+                "(key BLOB PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID"
+            )
+    finally:
+        connection.close()
+
+
+def check_application(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a database of another program.
+
+    Raises:
+        StoreVersionError: It is one.
+    """
+    (number,) = connection.execute("PRAGMA application_id").fetchone()
+    if number != APPLICATION_ID:
+        raise StoreVersionError(
+            f"{path} is a SQLite database, but no store of flowpregel's; it was not "
+            "touched: give another path"
+        )
+
+
+def damaged_pages(connection: sqlite3.Connection) -> list[str]:
+    """Return the problems of the pages of a database."""
+    rows = connection.execute("PRAGMA integrity_check").fetchall()
+    return [text.decode() for (text,) in rows if text != b"ok"]
+
+
+@contextmanager
+def our_errors(path: str, timeout: float) -> Iterator[None]:
+    """Raise our error in place of one of SQLite's on the database at *path*.
+
+    Args:
+        path: The file.
+        timeout: Seconds for which a connection waited for other programs.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise of_sqlite(error, path, timeout) from error
+
+
+def of_sqlite(
+    error: sqlite3.Error,
+    path: str,
+    timeout: float,
+) -> StoreError:
+    """Return our error for one that SQLite raised on the database at *path*."""
+    # The low byte is the kind of error, the rest its details.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    is_full = code == _FULL
+    if code == _IO_ERROR:  # a full disk may be found by a sync
+        is_full = room_for(path) < LITTLE_ROOM
+    if is_full:
+        return StoreFullError(
+            f"there is no room to write to {path} ({error}); nothing of this commit "
+            "was kept, what was committed before stays readable: make room and try "
+            "again"
+        )
+    if code in _BUSY:
+        return StoreBusyError(path, "another program that uses the database", timeout)
+    if code in _DAMAGED:
+        return StoreCorruptError(f"{path} is damaged ({error}); restore a backup")
+    if code in _READ_ONLY:
+        return StoreReadOnlyError(
+            f"{path} cannot be written: {error}; check its rights"
+        )
+    return StoreError(
+        f"{path} could not be used: {error}; nothing of this commit was kept"
+    )

@@ -1,0 +1,422 @@
+"""One opening of a SQLite store: its connections, transactions and header.
+
+::
+
+    SQLiteDatabase ┬─► read(work)     a connection of the pool, one snapshot
+                   ├─► write(work)    group commit ► our flock ► one connection
+                   └─► table(name)    see `tables`
+
+Writers of one process form groups: one transaction, and one sync, for all that wait
+(see `flowpregel.storage.group_commit`). Between processes our own lock comes first, as
+an error can name its holder; SQLite's lock then is free, unless another program writes
+to the database.
+
+A commit whose sync failed is rolled back, but its pages may be in the log, and a reader
+after a crash would find them. So the next frames of the log are written at once, over
+those: by a transaction that changes nothing. If that fails too, the caller gets
+`CommitUnknownError`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from flowpregel.errors import (
+    CommitUnknownError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreReadOnlyError,
+)
+from flowpregel.plugins.sqlite import connections, files
+from flowpregel.plugins.sqlite.connections import our_errors
+from flowpregel.plugins.sqlite.tables import SQLiteTable
+from flowpregel.storage import (
+    HEADER,
+    TABLE_NAMES,
+    Codec,
+    CommitQueue,
+    FileLock,
+    Header,
+    Seal,
+    StoreOptions,
+    ValueCodec,
+    fault,
+    held,
+    seal_for,
+)
+from flowpregel.storage.errors import named
+from flowpregel.storage.file_systems import refuse_network
+from flowpregel.storage.renames import RENAMED
+
+ENGINES = ("sqlite 3",)
+"""The name of this engine in a header."""
+_MOST_IDLE = 4
+_TICK = 50_000_000
+"""Nanoseconds within which two commits may leave the same time on the file."""
+_GET_HEADER = "SELECT record FROM meta WHERE key = ?"
+_PUT_HEADER = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+
+
+class SQLiteDatabase:
+    """A store in a SQLite database, for any OS thread and several processes.
+
+    Args:
+        location: The URL or the path of the file; it is made if it is not there.
+        readonly: Only read; the file must be there.
+        codec: The codec of values; None is `PythonCodec`.
+        options: Rarely needed options.
+
+    Raises:
+        ConfigurationError: The URL names no file.
+        StoreError: It cannot be opened; the subclasses of the error are the reasons.
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str],
+        *,
+        readonly: bool = False,
+        codec: Codec | None = None,
+        options: StoreOptions | None = None,
+    ) -> None:
+        self.path = files.path_in(location)
+        self.readonly = readonly
+        self._options = options or StoreOptions()
+        self._timeout = self._options.lock_timeout
+        self.codec = ValueCodec(codec, self._options.compression, self._options.renamed)
+        self._pid = os.getpid()
+        self._is_open = True
+        self._lock = threading.Lock()
+        """Guards the pool of connections."""
+        self._idle: list[sqlite3.Connection] = []
+        self._writer: sqlite3.Connection | None = None
+        self._file_lock: FileLock | None = None
+        self._commits = CommitQueue(self.path, self._attempt, self._locked)
+        try:
+            with held():
+                self._open()
+        except BaseException:
+            self.close()
+            raise
+        self.codec.renames.load = self._read_renames
+
+    # ------------------------------------------------------------ the store
+
+    def table(self, name: bytes) -> SQLiteTable:
+        """Return the table that has *name*."""
+        return SQLiteTable(name, self.path, self.seal)
+
+    @held()
+    def read(self, work: Callable[[Any], Any]) -> Any:
+        """Return ``work(transaction)`` of one snapshot."""
+        with our_errors(self.path, self._timeout), self._connection() as connection:
+            connection.execute("BEGIN")
+            try:
+                return work(connection)
+            finally:
+                connection.execute("ROLLBACK")
+
+    @held()
+    def write(self, work: Callable[[Any], Any]) -> Any:
+        """Return ``work(transaction)`` of one transaction, once it is on disk.
+
+        Raises:
+            StoreBusyError: Another writer held the store for too long.
+            StoreFullError: There is no room; nothing of it was stored.
+            Exception: *work* raised it; nothing of it was stored.
+        """
+        self._writing()
+        return self._commits.write(work, self._timeout)
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the bytes of the files, and 0: there is no map."""
+        size = os.path.getsize(self.path)
+        with suppress(FileNotFoundError):
+            size += os.path.getsize(self.path + files.WAL_SUFFIX)
+        return size, 0
+
+    def change_counter(self) -> int:
+        """Return a number that stays the same as long as nothing is committed.
+
+        For a moment after a commit it is a new one each time.
+        """
+        changed_at = os.stat(self.path).st_mtime_ns
+        with suppress(FileNotFoundError):
+            log = os.stat(self.path + files.WAL_SUFFIX)
+            changed_at = max(changed_at, log.st_mtime_ns)
+        now = time.time_ns()
+        return changed_at if now - changed_at > _TICK else now
+
+    @held()
+    def close(self) -> None:
+        """Close the connections; may be called again."""
+        self._is_open = False
+        if self._pid != os.getpid():
+            return  # they are the parent's
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
+        with self._commits.writer:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            if self._file_lock is not None:
+                self._file_lock.close()
+                self._file_lock = None
+
+    # ------------------------------------------------------------ care
+
+    @held()
+    def unsound_pages(self) -> list[str]:
+        """Return the problems of the pages of the file."""
+        with our_errors(self.path, self._timeout), self._connection() as connection:
+            return connections.damaged_pages(connection)
+
+    @held()
+    def backup(self, path: str) -> None:
+        """Copy the store at this moment into the new file *path*, without free pages.
+
+        Raises:
+            StoreError: There is a file at *path*.
+        """
+        if os.path.lexists(path):
+            raise StoreError(f"there is a file at {path} already; give a new one")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if not files.create_database(path, self._copy):
+            raise StoreError(f"there is a file at {path} already; give a new one")
+
+    def _copy(self, path: str) -> None:
+        with our_errors(path, self._timeout), self._connection() as connection:
+            connection.execute("VACUUM INTO ?", (path,))
+
+    @held()
+    def compact(self) -> None:
+        """Write the file again without free pages.
+
+        Raises:
+            StoreBusyError: Another program uses the database.
+        """
+        self._writing()
+        with self._commits.exclusively(self._timeout):
+            connection = self._writing()
+            with our_errors(self.path, self._timeout):
+                connection.execute("VACUUM")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    # ------------------------------------------------------------ opening
+
+    def _open(self) -> None:
+        """Check the files, make the store if need be, and check its header."""
+        if not self._options.allow_network:
+            refuse_network(os.path.dirname(self.path), "SQLite")
+        if not os.path.exists(self.path):
+            self._create()
+        if not (self._options.trust or self._options.trusts_all):
+            files.refuse_others_files(self.path)
+        if not self.readonly:
+            self._file_lock = files.write_lock(self.path)
+        with our_errors(self.path, self._timeout):
+            record = self._first_connection()
+        header = Header.read(record, self.path, ENGINES)
+        self.seal: Seal = seal_for(self._options, header)
+        header.check(record, self.path, self.seal, readonly=self.readonly)
+        self._inode = os.stat(self.path).st_ino
+        if self._options.check_pages:
+            self._check_all()
+
+    def _create(self) -> None:
+        if self.readonly:
+            raise StoreError(
+                f"there is no store at {self.path}, and readonly=True makes none"
+            )
+        with named(self.path):
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        seal = seal_for(self._options)
+        lock = files.write_lock(self.path)
+        try:
+            if not lock.acquire(self._timeout):
+                raise StoreBusyError(self.path, str(lock.holder()), self._timeout)
+            header = Header.new(seal, ENGINES[0]).to_bytes(seal)
+            files.create_database(self.path, partial(self._fill_draft, header=header))
+        finally:
+            lock.close()
+
+    def _fill_draft(
+        self,
+        draft: str,
+        header: bytes,
+    ) -> None:
+        with our_errors(self.path, self._timeout):
+            connections.make_tables(draft)
+            connection = connections.connect(draft, timeout=0.0)
+            try:
+                connection.execute(_PUT_HEADER, (HEADER, header))
+            finally:
+                connection.close()
+
+    def _first_connection(self) -> bytes:
+        """Make the writing, or the first reading, connection; return the header."""
+        connection = self._new_connection()
+        if self.readonly:
+            self._idle.append(connection)
+        else:
+            self._writer = connection
+        connections.check_application(connection, self.path)
+        if not self.readonly:
+            # A backup that was restored need not be in this mode.
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        row = connection.execute(_GET_HEADER, (HEADER,)).fetchone()
+        return b"" if row is None else bytes(row[0])
+
+    def _check_all(self) -> None:
+        """Raise `StoreCorruptError` if a page or a record is damaged."""
+        problems = self.unsound_pages()
+        if problems:
+            raise StoreCorruptError(
+                f"{self.path} is damaged: {problems[0]} ({len(problems)} problems); "
+                "restore a backup"
+            )
+
+        def work(transaction: Any) -> None:
+            for name in TABLE_NAMES:
+                table = self.table(name)
+                for key in table.keys(transaction, b""):
+                    table.check(transaction, key)
+
+        self.read(work)
+
+    def _read_renames(self) -> bytes | None:
+        record: bytes | None = self.read(partial(self.table(b"meta").get, key=RENAMED))
+        return record
+
+    # ------------------------------------------------------------ transactions
+
+    @contextmanager
+    def _locked(self, timeout: float) -> Iterator[None]:
+        """Hold the lock that keeps other processes from writing."""
+        self._writing()
+        lock = self._file_lock
+        assert lock is not None  # a connection that writes comes with it
+        try:
+            if not lock.acquire(timeout):
+                raise StoreBusyError(self.path, str(lock.holder()), timeout)
+            yield
+        finally:
+            lock.release()
+
+    def _attempt(self, works: Sequence[Callable[[Any], Any]]) -> list[Any]:
+        """Return the result of each of *works*, once all are on disk."""
+        self._refuse_another_file()
+        connection = self._writing()
+        with our_errors(self.path, self._timeout):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                results = [work(connection) for work in works]
+                fault("store.commit.before")
+            except BaseException:
+                _roll_back(connection)
+                raise
+            self._commit(connection)
+        return results
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        """Commit; after a failure make sure that nothing of it can be found later."""
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            _roll_back(connection)
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_IOERR:
+                raise
+            try:
+                self._write_header_again(connection)
+            except sqlite3.Error:
+                raise CommitUnknownError(self.path, str(error)) from error
+            raise
+
+    def _write_header_again(self, connection: sqlite3.Connection) -> None:
+        """Write the next frames of the log: over those of a commit that failed."""
+        (record,) = connection.execute(_GET_HEADER, (HEADER,)).fetchone()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute("DELETE FROM meta WHERE key = ?", (HEADER,))
+            connection.execute(_PUT_HEADER, (HEADER, record))
+            connection.execute("COMMIT")
+        except BaseException:
+            _roll_back(connection)
+            raise
+
+    def _refuse_another_file(self) -> None:
+        """Raise `StoreError` if another file has taken the place of the open one."""
+        with suppress(FileNotFoundError):  # its folder may be moved
+            if os.stat(self.path).st_ino != self._inode:
+                raise StoreError(
+                    f"{self.path} is not the store that was opened: another file has "
+                    "taken its place, as when a backup is restored; nothing was kept: "
+                    "open it again"
+                )
+
+    # ------------------------------------------------------------ connections
+
+    def _check_usable(self) -> None:
+        """Raise `StoreError` if the store is closed, or is that of a fork's parent."""
+        if self._pid != os.getpid():
+            raise StoreReadOnlyError(
+                f"{self.path} was opened before a fork (by process {self._pid}); "
+                "a forked process cannot use it: start one that opens it itself"
+            )
+        if not self._is_open:
+            raise StoreError(f"{self.path} is closed; open it again")
+
+    def _writing(self) -> sqlite3.Connection:
+        """Return the connection that writes."""
+        self._check_usable()
+        if self._writer is None:
+            raise StoreReadOnlyError(f"{self.path} was opened to be read only")
+        return self._writer
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection that reads."""
+        with self._lock:
+            self._check_usable()
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or self._new_connection()
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                is_kept = self._is_open and len(self._idle) < _MOST_IDLE
+                if is_kept:
+                    self._idle.append(connection)
+            if not is_kept:
+                connection.close()
+
+    def _new_connection(self) -> sqlite3.Connection:
+        """Return a new connection; of a store that is only read, one that reads."""
+        try:
+            return connections.connect(
+                self.path, timeout=self._timeout, readonly=self.readonly
+            )
+        except sqlite3.OperationalError:
+            # SQLite needs to make the index of the log, unless nothing is written.
+            is_frozen = not os.access(os.path.dirname(self.path), os.W_OK)
+            if not self.readonly or not is_frozen:
+                raise
+            return connections.connect(
+                self.path, timeout=self._timeout, readonly=True, immutable=True
+            )
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """Roll the transaction back, unless SQLite has done that after an error."""
+    if connection.in_transaction:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")

@@ -1,0 +1,119 @@
+"""The URL of a SQLite database, and the files of the database.
+
+::
+
+    runs.db           the database
+    runs.db-wal       SQLite's log of commits, while the database is open
+    runs.db-shm       SQLite's index of the log
+    runs.db-locks/    our locks: of writers, of leases, of claims
+
+The database is made in a draft and renamed, so it is there as a whole or not at all.
+No module opens the database file but through SQLite: SQLite's locks are POSIX locks,
+which a process loses when it closes any descriptor of the file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+
+from flowpregel.errors import ConfigurationError, StoreError
+from flowpregel.storage import FileLock
+from flowpregel.storage.drafts import ABANDONED, draft_in, sync
+from flowpregel.storage.errors import named
+from flowpregel.storage.ownership import refuse_others
+
+SCHEME = "sqlite"
+EXAMPLE = "sqlite:///runs.db"
+WAL_SUFFIX = "-wal"
+_LOCKS_SUFFIX = "-locks"
+_WRITE_LOCK = "write.lock"
+
+
+def path_in(location: str | os.PathLike[str]) -> str:
+    """Return the real path of the database that a URL, or a path, names.
+
+    Example:
+        >>> path_in("sqlite:////data/runs.db")
+        '/data/runs.db'
+
+    Raises:
+        ConfigurationError: It is no such URL.
+        StoreError: The path is that of a folder, or goes in circles.
+    """
+    text = os.fspath(location)
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme.lower() == SCHEME:
+        if not rest.startswith("/"):
+            raise ConfigurationError(
+                f"{text!r} names no file: write sqlite:///{rest or 'runs.db'} for a "
+                f"relative path, sqlite:////folder/runs.db for an absolute one"
+            )
+        text = rest[1:]
+    elif separator:
+        raise ConfigurationError(f"{text!r} is no URL of SQLite: write {EXAMPLE}")
+    if not text or text == ":memory:":
+        raise ConfigurationError(
+            f"{os.fspath(location)!r} names no file: write {EXAMPLE}; to keep runs in "
+            "memory, use InMemorySaver"
+        )
+    real = os.path.realpath(text)
+    with named(real):
+        if os.path.lexists(real) and not stat.S_ISREG(os.stat(real).st_mode):
+            raise StoreError(
+                f"{real} is no regular file; a SQLite store is one: give its path"
+            )
+    return real
+
+
+def url_of(path: str) -> str:
+    """Return the URL of the database at an absolute *path*."""
+    return f"{SCHEME}:///{path}"
+
+
+def locks_of(path: str) -> str:
+    """Return the folder of the locks of the database at *path*."""
+    return path + _LOCKS_SUFFIX
+
+
+def refuse_others_files(path: str) -> None:
+    """Refuse a database that other users may have written.
+
+    Raises:
+        StoreForeignError: It, or its log, is another user's, or others may write it.
+        StoreError: Its log is a link.
+    """
+    log = path + WAL_SUFFIX
+    if os.path.islink(log):
+        raise StoreError(f"{log} is a symbolic link, and a store has none")
+    refuse_others([file for file in (path, log) if os.path.exists(file)])
+
+
+def write_lock(path: str) -> FileLock:
+    """Return the lock of those who write the database at *path*, not yet taken."""
+    folder = locks_of(path)
+    with named(folder):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return FileLock(os.path.join(folder, _WRITE_LOCK))
+
+
+def create_database(path: str, fill: Callable[[str], None]) -> bool:
+    """Make the database at *path* from a draft that *fill* fills, in one step.
+
+    The caller holds the lock of writers, so no other process makes it at once.
+
+    Returns:
+        False if it is there already.
+    """
+    folder, name = os.path.split(path)
+    with named(path), draft_in(folder, f".{name}.new.", ABANDONED) as draft:
+        file = os.path.join(draft, name)
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        fill(file)
+        sync(file)
+        if os.path.lexists(path):
+            return False
+        os.rename(file, path)
+        sync(folder)
+    return True

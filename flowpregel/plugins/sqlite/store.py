@@ -1,0 +1,35 @@
+"""A long-term store in SQLite, with the records of `flowpregel.store.durable`."""
+
+from __future__ import annotations
+
+import os
+
+from flowpregel.plugins.sqlite.database import SQLiteDatabase
+from flowpregel.storage import StoreOptions
+from flowpregel.store.durable import ItemStore
+
+__all__ = ["SQLiteStore"]
+
+
+class SQLiteStore(ItemStore):
+    """A store in a SQLite database, for any OS thread and several processes.
+
+    Args:
+        path: The URL or the path of the file; a `SQLiteSaver` may use the same.
+        index: The index for queries by meaning (``embed``, ``dims``, ``fields``);
+            without it a query ranks by shared words.
+        ttl: The time to live of items that are put without one.
+        clock: A function that returns wall-clock seconds.
+        options: Options for opening the store.
+
+    Raises:
+        ConfigurationError: The URL names no file.
+        StoreError: The store cannot be opened.
+    """
+
+    def _open(
+        self,
+        path: str | os.PathLike[str],
+        options: StoreOptions | None,
+    ) -> SQLiteDatabase:
+        return SQLiteDatabase(path, options=options)

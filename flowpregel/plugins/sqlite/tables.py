@@ -1,0 +1,107 @@
+"""The tables of a store in SQLite. A transaction is a connection that has begun one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from flowpregel.errors import ValueEncodingError
+from flowpregel.storage import Seal, Table, after
+
+_LARGEST = 999_000_000
+"""Bytes: SQLite's own limit for a record is a little above."""
+
+
+class SQLiteTable(Table):
+    """One table of a database.
+
+    Args:
+        name: The name of the table.
+        path: The file, for messages.
+        seal: The keys of the store.
+    """
+
+    def __init__(
+        self,
+        name: bytes,
+        path: str,
+        seal: Seal,
+    ) -> None:
+        super().__init__(name, path, seal)
+        table = f'"{name.decode()}"'
+        inside = "key >= ? AND key < ?"
+        self._get = f"SELECT record FROM {table} WHERE key = ?"
+        self._put = f"INSERT OR REPLACE INTO {table} VALUES (?, ?)"
+        self._delete = f"DELETE FROM {table} WHERE key = ?"
+        self._drop = f"DELETE FROM {table} WHERE {inside}"
+        self._ascending = f"SELECT * FROM {table} WHERE {inside} ORDER BY key"
+        self._descending = f"{self._ascending} DESC"
+        self._keys = f"SELECT key FROM {table} WHERE {inside} ORDER BY key LIMIT ?"
+
+    def record(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> bytes | None:
+        row = transaction.execute(self._get, (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def put_record(
+        self,
+        transaction: Any,
+        key: bytes,
+        record: bytes,
+    ) -> None:
+        if len(record) > _LARGEST:
+            raise ValueEncodingError(
+                f"a value of {len(record):,} bytes is too large for SQLite, which "
+                "keeps at most 1 GB: keep it in a file, and its path here"
+            )
+        transaction.execute(self._put, (key, record))
+
+    def discard(
+        self,
+        transaction: Any,
+        key: bytes,
+    ) -> bool:
+        return bool(transaction.execute(self._delete, (key,)).rowcount)
+
+    def records(
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        *,
+        backwards: bool = False,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        low = prefix
+        high = after(prefix)
+        statement = self._descending if backwards else self._ascending
+        if start and backwards:
+            high = min(high, start)
+        elif start:
+            low = start
+        cursor = transaction.execute(statement, (low, high))
+        try:
+            yield from cursor
+        finally:
+            # A statement that is not finished would keep its snapshot.
+            cursor.close()
+
+    def keys(
+        self,
+        transaction: Any,
+        prefix: bytes,
+        start: bytes = b"",
+        limit: int | None = None,
+    ) -> list[bytes]:
+        most = -1 if limit is None else limit
+        rows = transaction.execute(self._keys, (start or prefix, after(prefix), most))
+        return [key for (key,) in rows]
+
+    def drop(
+        self,
+        transaction: Any,
+        prefix: bytes,
+    ) -> None:
+        transaction.execute(self._drop, (prefix, after(prefix)))
