@@ -238,6 +238,8 @@ def pytest_command(tests: Iterable[str], *options: str) -> list[str]:
         "-qx",
         "-p",
         "no:cacheprovider",
+        # The same examples for each mutant: what is noticed is no chance.
+        "--hypothesis-profile=ci",
         *options,
         *tests,
     ]

@@ -46,7 +46,11 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
     ),
     "code": MutatedRoom(
         files=("_code/*.py",),
-        quick=("unit/code", "property/test_code_digest_edits.py"),
+        quick=(
+            "unit/code",
+            "unit/test_digest.py",
+            "property/test_code_digest_edits.py",
+        ),
     ),
     "pool": MutatedRoom(
         files=(
