@@ -53,6 +53,8 @@ class File:
     """Whether its name is on disk for certain."""
     kept: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes]] = field(default_factory=list)
+    unlinked: bool = False
+    """Whether its name was removed, which is not yet on disk for certain."""
 
     def sync(self) -> None:
         """All that was written is on disk."""
@@ -131,14 +133,22 @@ class Disk:
             self._renamed.append((call.path, call.data.decode()))
         elif call.op == SYNC and call.inode in self._files:
             self._files[call.inode].sync()
-        elif call.op == SYNC:  # of a folder
-            for rename in [
-                r for r in self._renamed if os.path.dirname(r[1]) == call.path
-            ]:
-                self._renamed.remove(rename)
-                self._apply(rename)
+        elif call.op == SYNC:
+            self._settle_folder(call.path)
+        elif call.op == UNLINK:
             for file in self._files.values():
-                file.named |= os.path.dirname(file.path) == call.path
+                file.unlinked |= file.path == call.path
+
+    def _settle_folder(self, path: str) -> None:
+        """Take in what is certain once the folder at *path* was synced."""
+        for rename in [r for r in self._renamed if os.path.dirname(r[1]) == path]:
+            self._renamed.remove(rename)
+            self._apply(rename)
+        for inode, file in [*self._files.items()]:
+            if os.path.dirname(file.path) == path:
+                file.named = True
+                if file.unlinked:
+                    del self._files[inode]
 
     def _file(self, call: Call) -> File:
         path = call.path
@@ -157,7 +167,10 @@ class Disk:
             file.path = _renamed(file.path, rename)
 
     def _possible(self) -> Iterator[Image]:
-        pending = any(file.pending or not file.named for file in self._files.values())
+        pending = any(
+            file.pending or not file.named or file.unlinked
+            for file in self._files.values()
+        )
         if not pending and not self._renamed:
             yield self._image(1.0, PAGE)
             return
@@ -179,6 +192,8 @@ class Disk:
             for rename in renames:
                 path = _renamed(path, rename)
             if path == file.path and not file.named and luck.random() >= share:
+                continue
+            if file.unlinked and luck.random() < share:
                 continue
             content = bytearray(file.kept)
             for offset, data in file.pending:

@@ -172,6 +172,7 @@ def _serve(library: str) -> None:
     importlib.import_module("flowpregel.checkpoint.lmdb")
     importlib.import_module("lmdb")
     importlib.import_module("tests.disk.workloads")
+    importlib.import_module("tests.disk.sqlite_workloads")
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     while (read := _next(sys.stdin.buffer)) is not None:

@@ -17,6 +17,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.func import entrypoint, task
+from flowpregel.plugins.sqlite import SQLiteSaver
 from flowpregel.pregel import ChannelWriteEntry, NodeBuilder, Pregel
 from tests.benchmarks import work
 from tests.benchmarks.model import Work, Working
@@ -47,7 +48,14 @@ def saver(kind: str | None, folder: Path) -> Any:
     """Return a saver: None, ``memory``, or on disk."""
     if kind is None:
         return None
-    return InMemorySaver() if kind == "memory" else LMDBSaver(folder / "store")
+    return InMemorySaver() if kind == "memory" else durable_saver(folder)
+
+
+def durable_saver(folder: Path, store: str = "lmdb") -> LMDBSaver | SQLiteSaver:
+    """Return a saver on disk: on LMDB, or on the *store* ``sqlite``."""
+    if store == "sqlite":
+        return SQLiteSaver(folder / "store.db")
+    return LMDBSaver(folder / "store")
 
 
 @contextlib.contextmanager
@@ -66,16 +74,26 @@ def engine(kind: str, workers: int | None = None) -> Any:
 
 
 @contextlib.contextmanager
-def steps(count: int, kept: str | None = None, executor: str = "inline") -> Working:
+def steps(
+    count: int,
+    kept: str | None = None,
+    executor: str = "inline",
+    store: str = "lmdb",
+) -> Working:
     """Yield a cycle of *count* supersteps; the time is that of one.
 
     Args:
         count: How many.
         kept: None, ``memory``, or the durability on disk.
         executor: Where the node runs.
+        store: The engine on disk.
     """
     with work.folder() as folder, engine(executor) as where:
-        app = cycle(count, checkpointer=saver(kept, folder), executor=where)
+        is_on_disk = kept not in (None, "memory")
+        checkpointer = (
+            durable_saver(folder, store) if is_on_disk else saver(kept, folder)
+        )
+        app = cycle(count, checkpointer=checkpointer, executor=where)
         options: Any = {} if kept in (None, "memory") else {"durability": kept}
 
         def turn() -> float:

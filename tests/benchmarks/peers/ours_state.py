@@ -10,7 +10,6 @@ from typing import Any
 from flowpregel._core.commands import Send
 from flowpregel._core.records import TASKS
 from flowpregel.channels import DeltaChannel, EphemeralValue, LastValue, Topic
-from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel import (
     Channel,
@@ -22,7 +21,7 @@ from flowpregel.pregel import (
 from tests.benchmarks import work
 from tests.benchmarks.model import Working
 from tests.benchmarks.peers import deltas, functional
-from tests.benchmarks.peers.ours import new_thread, saver
+from tests.benchmarks.peers.ours import durable_saver, new_thread, saver
 
 
 class FanOut:
@@ -89,20 +88,24 @@ def wide(channels: int, count: int, kept: str = "memory") -> Working:
 
 @contextlib.contextmanager
 def appended(
-    count: int, durability: str = "sync", snapshots: int | None = None
+    count: int,
+    durability: str = "sync",
+    snapshots: int | None = None,
+    store: str = "lmdb",
 ) -> Working:
-    """Yield a cycle that appends 200 bytes to a DeltaChannel a superstep, on LMDB.
+    """Yield a cycle that appends 200 bytes to a DeltaChannel a superstep, on disk.
 
     Args:
         count: How many supersteps.
         durability: When a superstep is on disk.
         snapshots: How many of them to a snapshot; None for no snapshots.
+        store: The engine on disk.
     """
 
     def turn() -> dict[str, float]:
         step = deltas.Step(count)
         node = NodeBuilder().subscribe_only("count").write_to(count=step, log=work.item)
-        with work.folder() as folder, LMDBSaver(folder / "store") as checkpointer:
+        with work.folder() as folder, durable_saver(folder, store) as checkpointer:
             app = Pregel(
                 nodes={"n": node},
                 channels={

@@ -8,6 +8,7 @@ from tests.benchmarks.model import OURS, Goal, Row, Workload
 from tests.benchmarks.peers.sides import langgraph, limit, ours, peer
 
 SQLITE = "langgraph + SQLite"
+ON_SQLITE = "flowpregel + SQLite"
 
 
 def workloads(quick: bool) -> list[Workload]:
@@ -18,6 +19,7 @@ def workloads(quick: bool) -> list[Workload]:
         Workload(
             sides={
                 OURS: ours("steps", count=count, kept="sync"),
+                ON_SQLITE: ours("steps", count=count, kept="sync", store="sqlite"),
                 SQLITE: langgraph("steps", count=count, kept="sync"),
                 "dbos": peer("dbos", "steps", f"{few} steps", count=few),
                 "LMDB": limit("lmdb:commits", count=count),

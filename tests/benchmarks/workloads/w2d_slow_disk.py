@@ -8,6 +8,7 @@ from tests.benchmarks.model import OURS, Goal, Row, Workload
 from tests.benchmarks.peers.sides import langgraph, limit, ours, peer
 
 SQLITE = "langgraph + SQLite"
+ON_SQLITE = "flowpregel + SQLite"
 
 
 def workloads(quick: bool) -> list[Workload]:
@@ -15,6 +16,7 @@ def workloads(quick: bool) -> list[Workload]:
     count = 10 if quick else 200
     sides = {
         OURS: ours("steps", count=count, kept="sync"),
+        ON_SQLITE: ours("steps", count=count, kept="sync", store="sqlite"),
         SQLITE: langgraph("steps", count=count, kept="sync"),
         "dbos": peer("dbos", "steps", count=count),
         "LMDB": limit("lmdb:commits", count=count),

@@ -8,6 +8,7 @@ from tests.benchmarks.model import OURS, Goal, Row, Workload
 from tests.benchmarks.peers.sides import langgraph, limit, ours, peer
 
 SQLITE = "langgraph + SQLite"
+ON_SQLITE = "flowpregel + SQLite"
 SNAPSHOTS = "flowpregel, snapshots"
 
 
@@ -17,6 +18,7 @@ def workloads(quick: bool) -> list[Workload]:
     plain = langgraph("appended", count=some, channel="plain")
     sides = {
         OURS: ours("peers.ours_state:appended", count=count),
+        ON_SQLITE: ours("peers.ours_state:appended", count=count, store="sqlite"),
         SNAPSHOTS: replace(
             ours("peers.ours_state:appended", count=count, snapshots=100),
             note="a snapshot every 100 steps, as LangGraph's",
