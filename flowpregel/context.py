@@ -164,9 +164,9 @@ class Scope:
         """Return the questions of the attempt."""
         if self.questions is None:
             task = self.job.task
-            known = task.questions or NOTHING_KNOWN
+            known = task.attempt.questions or NOTHING_KNOWN
             self.questions = AskedQuestions(
-                task.name, task.namespace, known, len(task.answers)
+                task.name, task.namespace, known, len(task.attempt.answers)
             )
         return self.questions
 
@@ -180,7 +180,7 @@ class Scope:
         """
         if self.question is not None:
             raise self.question
-        if self.job.task.questions is not None:
+        if self.job.task.attempt.questions is not None:
             self.asked_questions().note_unused()
             self.tell_notices()
 
@@ -195,9 +195,7 @@ class Scope:
         """Return random numbers of this call's own; see `Runtime.rng`."""
         job, used, self.streams = self.job, self.streams, self.streams + 1
         around = job.run.thread_id, job.place.namespace, job.place.step
-        seed = int(
-            text_digest(*around, *(job.task.stream or (job.task.path,)), used), 16
-        )
+        seed = int(text_digest(*around, *job.task.stream, used), 16)
         try:
             from numpy.random import default_rng  # noqa: PLC0415 - only where it is installed
         except ImportError:
@@ -408,17 +406,17 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     adapter: Any = None if response_schema is None else _adapter_of(response_schema)
     # A copy: the answers may be recorded again, with one that is refused.
     if asked.is_answered(index) and adapter is None:
-        return private_copy(task.answers[index])
+        return private_copy(task.attempt.answers[index])
     schema = response_schema if adapter is None else adapter.json_schema()
     question = Interrupt(value, asked.records[index].id, schema)
     if not asked.is_answered(index):
         scope.question = GraphInterrupt((question,))
         raise scope.question
     try:
-        return adapter.validate_python(private_copy(task.answers[index]))
+        return adapter.validate_python(private_copy(task.attempt.answers[index]))
     except Exception as error:
         setattr(error, INVALID_RESUME, question.id)
-        others = task.answers[:index] + task.answers[index + 1 :]
+        others = task.attempt.answers[:index] + task.attempt.answers[index + 1 :]
         scope.refused = Interrupted(
             (question,), others, error, asked.without_answer(index)
         )

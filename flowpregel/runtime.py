@@ -269,7 +269,7 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
         progress=scope.progress,
         save=scope.ends.save,
         stopping=StopSignal(scope.ends.is_ending),
-        saved=None if task.saved is None else private_copy(task.saved),
+        saved=None if task.attempt.saved is None else private_copy(task.attempt.saved),
         rng=scope.rng,
         previous=job.place.previous,
         execution_info=ExecutionInfo(
@@ -279,7 +279,7 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
             thread_id=run.thread_id,
             run_id=run.run_id,
             node_attempt=job.key[1],
-            node_first_attempt_time=(task.first_started or 0) / 1e9,
+            node_first_attempt_time=(task.attempt.first_started or 0) / 1e9,
         ),
         control=run.control,
     )

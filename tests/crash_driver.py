@@ -55,9 +55,9 @@ from flowpregel._core.records import (
     Task,
     Withdrawn,
 )
-from flowpregel._core.run import run_program
-from flowpregel._core.run_state import Result
-from flowpregel._core.stream_events import outputs
+from flowpregel._core.run import Result
+from flowpregel._core.run_loop import run_program
+from flowpregel._core.stream_events import finished_writes
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Job, RunInfo
 from flowpregel.executors.attempt import perform
@@ -132,7 +132,7 @@ class Seen:
     def note_commit(self, batch: Batch) -> None:
         """Note whose outcome *batch* keeps."""
         for item in batch.writes:
-            if item.task_id != RUN_TASK_ID and outputs(item.writes):
+            if item.task_id != RUN_TASK_ID and finished_writes(item.writes):
                 self.committed.add(item.task_id)
 
 
@@ -287,7 +287,7 @@ class CrashDriver:
             case Submit():
                 for task in effect.tasks:
                     self.seen.note_run(task)
-                    self._flying.append((task, effect.setting))
+                    self._flying.append((task, effect.step))
             case Cancel():
                 self._withdraw(effect.task_id)
             case Commit():
@@ -327,7 +327,7 @@ class CrashDriver:
         for item in self._flying:
             if item[0].id == task_id:
                 self._flying.remove(item)
-                self.post(Ended(task_id, item[0].attempt, Withdrawn()))
+                self.post(Ended(task_id, item[0].attempt.number, Withdrawn()))
                 return
 
     def _wakeup(self, wait: Wait) -> Wakeup:
@@ -363,11 +363,11 @@ class CrashDriver:
             caught = caught_of(outcome, ends.made) if ends.made.count else None
         if self._dropped:
             raise Crashed
-        self.post(Ended(task.id, task.attempt, outcome, None, caught))
+        self.post(Ended(task.id, task.attempt.number, outcome, None, caught))
 
     def _job(self, task: Task, setting: StepContext) -> Job:
         around = RunInfo(has_saver=self.saver is not None)
-        return Job(task, setting, around, (task.id, task.attempt))
+        return Job(task, setting, around, (task.id, task.attempt.number))
 
 
 def shuffled(seed: int) -> Order:
@@ -381,6 +381,10 @@ def failing(*errors: Exception) -> Script:
     """
 
     def script(task: Task) -> Outcome | None:
-        return Raised(errors[task.attempt - 1]) if task.attempt <= len(errors) else None
+        return (
+            Raised(errors[task.attempt.number - 1])
+            if task.attempt.number <= len(errors)
+            else None
+        )
 
     return script

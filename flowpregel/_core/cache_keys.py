@@ -1,50 +1,114 @@
-"""The key under which the result of a task is shared with other runs."""
+"""The keys under which tasks share their results with other tasks and runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from flowpregel._core.digest import digest_of
-from flowpregel._core.records import Arguments, Task
+from flowpregel._core.effects import BUSY, CacheKey
+from flowpregel._core.ids import Span
+from flowpregel._core.records import (
+    Arguments,
+    CacheClaim,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+)
 from flowpregel._core.spelling import spelled_by_node
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy
 
 
-def ask_cache(task: Task, policy: CachePolicy) -> None:
+def claim_result(task: Task, policy: CachePolicy) -> None:
     """Give *task* the key under which its result is shared.
 
     Raises:
         ConfigurationError: The input has no content to make a key of.
     """
-    task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
+    key = task.node.space, _key_of(task, policy)
+    task.attempt.cache = CacheClaim(key, policy.ttl)
 
 
 def _key_of(task: Task, policy: CachePolicy) -> str:
-    args, kwargs = (task.input,), dict[str, Any]()
-    if isinstance(task.input, Arguments):
-        args, kwargs = task.input.args, dict(task.input.kwargs)
-    if policy.key_func is None:
-        if isinstance(task.input, Arguments):
-            args, named = spelled_by_node(task.node, task.input)
-            kwargs = dict(named)
-        return digest_of((args, kwargs), f"the input of {task.name!r}", strict=True)
-    made: Any = policy.key_func(*args, **kwargs)
-    if not isinstance(made, str | bytes):
+    """Return the key of the input of *task*."""
+    value = task.input
+    if policy.key_func is not None:
+        return _user_key_of(task, policy)
+    if isinstance(value, Arguments):
+        args, kwargs = spelled_by_node(task.node, value)
+        content = args, dict(kwargs)
+    else:
+        content = (value,), {}
+    return digest_of(content, f"the input of {task.name!r}", strict=True)
+
+
+def _user_key_of(task: Task, policy: CachePolicy) -> str:
+    """Return the key that the user's function makes of the input of *task*."""
+    assert policy.key_func is not None
+    value = task.input
+    key: Any
+    if isinstance(value, Arguments):
+        key = policy.key_func(*value.args, **value.kwargs)
+    else:
+        key = policy.key_func(value)
+    if not isinstance(key, str | bytes):
         raise ConfigurationError(
-            f"the key_func of {task.name!r} returned {type(made).__qualname__}; "
+            f"the key_func of {task.name!r} returned {type(key).__qualname__}; "
             "a key is str or bytes"
         )
-    return digest_of(made, "a key", strict=True)
+    return digest_of(key, "a key", strict=True)
 
 
-def is_within(task: Task, key: Any) -> bool:
-    """Return whether *key* is computed by a caller of *task*, which must not wait for
-    it.
+def claimed_keys(tasks: Iterable[Task]) -> dict[CacheKey, None]:
+    """Return the keys that *tasks* have, in order and each once."""
+    keys: dict[CacheKey, None] = {}
+    for task in tasks:
+        if task.attempt.cache is not None:
+            keys[task.attempt.cache.key] = None
+    return keys
+
+
+def shared_outcome(
+    task: Task,
+    entries: dict[CacheKey, Any],
+    now: int,
+) -> Outcome | None:
+    """Return the outcome that the cache has for *task*, if there is one.
+
+    If there is none, the first task of a key computes the result, and the claims of the
+    others are marked as busy.
+
+    Args:
+        task: The task.
+        entries: The writes, the failed lookups, or `BUSY`, by key.
+        now: The wall-clock nanoseconds.
+    """
+    claim = task.attempt.cache
+    if claim is None:
+        return None
+    writes = entries.get(claim.key)
+    entries.setdefault(claim.key, BUSY)
+    claim.is_busy = writes is BUSY and not _is_within(task, claim.key)
+    if writes is None or writes is BUSY:
+        return None
+    if isinstance(writes, Raised):
+        return writes
+    task.attempt.cache = None
+    task.attempt.span = Span(now, 0.0, "cache")
+    return Returned(tuple(writes))
+
+
+def _is_within(task: Task, key: CacheKey) -> bool:
+    """Return whether a caller of *task* computes the result of *key*.
+
+    The task must not wait for that result then.
     """
     caller = task.parent
-    while caller is not None and (
-        caller.cache_key is None or caller.cache_key[:2] != key
-    ):
+    while caller is not None:
+        claim = caller.attempt.cache
+        if claim is not None and claim.key == key:
+            return True
         caller = caller.parent
-    return caller is not None
+    return False

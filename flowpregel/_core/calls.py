@@ -1,137 +1,148 @@
-"""The calls that bodies make: what each asks for, how it ends and fails, and what is
-kept of it.
+"""The calls of bodies: their keys, their answers, their failures and their records.
 
-Results need no run where an earlier one kept them, or another shares them.
+A result needs no run if an earlier run recorded it, or if another run shares it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowpregel import errors
-from flowpregel._core import answers, ids, records, replay
-from flowpregel._core.effects import (
-    SAVE,
-    BodyCalls,
-    Call,
-    CallFailure,
-    Resolve,
-    StepContext,
-)
+from flowpregel._core import answering, ids, recorded_calls, records
+from flowpregel._core.body_calls import BodyCalls, CallFailure
+from flowpregel._core.effects import Call, CancelCall, Resolve, SaveState, StepContext
 from flowpregel._core.ids import NOWHERE, CallRecord
-from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Write
-from flowpregel._core.run_state import Run
+from flowpregel._core.provenance import note_failed
+from flowpregel._core.records import (
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+    TaskOrigin,
+    Write,
+)
+from flowpregel._core.run import Run
 
 DEEPEST = 1_000
-"""How deep tasks, or graphs, may be nested: as deep as Python's own calls are by
+"""The number of tasks, or graphs, that may be nested: as many as Python's own calls by
 default. In OS threads and worker processes no stack would end endless nesting.
 """
+SHOWN_FAILURES = 3
+"""The number of failed calls that a note lists."""
 
-# ---------------------------------------------------------------- what a body asks for
+# ---------------------------------------------------------------- planning
 
 
 def plan_call(
-    run: Run, place: StepContext, running: Mapping[str, Task], caller: Task, call: Call
+    run: Run,
+    step: StepContext,
+    running: Mapping[str, Task],
+    caller: Task,
+    call: Call,
 ) -> Task | None:
-    """Return the task that is to be run for a *call* of *caller*.
+    """Return the task that must run for a *call* of *caller*.
 
-    None: the call is answered at once, by its record for one, or is among the tasks
-    *running*.
+    Args:
+        run: The run.
+        step: The superstep.
+        running: The tasks that run or wait, by id.
+        caller: The task of the body.
+        call: The call.
+
+    Returns:
+        None if the call is answered at once, or is one of the tasks *running*.
     """
-    if call.node is SAVE:
-        _save(run, caller, call)
-        return None
-    if caller.body is None:
-        caller.body = BodyCalls(bool(caller.node.retry))
-    body: BodyCalls = caller.body
-    if call.asked is not None and not body.caller:
-        body.caller = replay.digest_of_caller(caller)
-    identity, record = identify_call(caller, call, place)
-    if call.asked is not None:
-        _note_unseen_code(run, call.asked)
+    body = caller.attempt.body
+    if body is None:
+        body = caller.attempt.body = BodyCalls(bool(caller.node.retry))
+    key = call.key
+    if key is not None:
+        if not body.caller:
+            body.caller = recorded_calls.digest_of_caller(caller)
+        if key.unseen:
+            run.replay.report.unseen[key.name] = key.unseen
+    task_id, record = identify_call(caller, call, step)
     outcome: Outcome | None = None
-    if record is not None and identity not in running:
-        identity, outcome = _answered(run, place, caller, call, identity, record)
+    if record is not None and task_id not in running:
+        task_id, outcome = _recorded_outcome(run, step, caller, call, task_id, record)
     if outcome is None:
         if record is not None:
-            replay.note_use(run, body, record, record.code)
-        task = call_task(caller, call, place, identity, record)
-        if (same := running.get(identity)) is not None:
-            same.waiting.append(call)
+            recorded_calls.note_use(run, body, record, record.code)
+        task = call_task(caller, call, step, task_id, record)
+        same = running.get(task_id)
+        if same is not None:
+            assert same.origin is not None
+            same.origin.waiting.append(call)
             return None
-        if task.depth <= DEEPEST:
-            run.replay_report.executed += not task.node.hidden
+        assert task.origin is not None
+        if task.origin.depth <= DEEPEST:
+            run.replay.report.executed += not task.node.hidden
             body.running += 1
             return task
         outcome = fail_call(task, too_deep(task.name))
-    run.after.append(Resolve(call, outcome))
+    run.outbox.effects.append(Resolve(call, outcome))
     return None
 
 
-def _note_unseen_code(
-    run: Run,
-    call: ids.CallKey,
-) -> None:
-    """Note the values that the digest of the code of a call does not see."""
-    values = call.unseen
-    if not values:
-        return
-    unseen = run.replay_report.unseen
-    name = call.name
-    unseen[name] = values
-
-
 def identify_call(
-    caller: Task, call: Call, place: StepContext
+    caller: Task,
+    call: Call,
+    step: StepContext,
 ) -> tuple[str, CallRecord | None]:
-    """Count the next call that *caller* makes; return its id, and what is to be kept of
-    it.
+    """Count the next call of *caller*; return its task id and its record.
 
-    The id is made of the caller and of what it asks for; that of a call which is not
-    recorded, of its place among the calls of its caller.
+    The id of a recorded call is made of the caller and of the key of the call; that of
+    another call, of its position among the calls of the caller.
     """
-    body: BodyCalls = caller.body
-    around, asked = (
-        (place.checkpoint_id, place.namespace, place.step, caller.id),
-        call.asked,
-    )
-    body.call_count += 1
-    if asked is None:
-        return ids.task_id(*around, body.call_count - 1), None
-    question = asked[:2]
-    equal = body.occurrences.get(question, 0)
-    body.occurrences[question] = equal + 1
-    at = body.position if asked.is_placed else NOWHERE
-    body.position += asked.is_placed
-    return ids.task_id(*around, *question, equal), CallRecord(
-        *asked[:4], at, body.caller, asked.files
-    )
+    body: BodyCalls = caller.attempt.body
+    sequence = body.sequence
+    index = sequence.call_count
+    sequence.call_count = index + 1
+    step_parts = step.checkpoint_id, step.namespace, step.step, caller.id
+    key = call.key
+    if key is None:
+        return ids.task_id(*step_parts, index), None
+    question = key[:2]
+    occurrence = sequence.occurrences.get(question, 0)
+    sequence.occurrences[question] = occurrence + 1
+    position = sequence.position if key.is_placed else NOWHERE
+    record = CallRecord(*key[:4], position, body.caller, key.files)
+    sequence.position += key.is_placed
+    return ids.task_id(*step_parts, *question, occurrence), record
 
 
 def call_task(
     caller: Task,
     call: Call,
-    place: StepContext,
-    identity: str,
+    step: StepContext,
+    task_id: str,
     record: CallRecord | None,
 ) -> Task:
-    """Return the task of the call that *caller* made last: see `identify_call`."""
-    body: BodyCalls = caller.body
-    node, index = call.node, body.call_count - 1
-    known_by: tuple[object, ...] = (index,)
+    """Return the task of the last call of *caller*: see `identify_call`."""
+    sequence = caller.attempt.body.sequence
+    node = call.node
+    index = sequence.call_count - 1
+    position: tuple[object, ...] = (index,)
     if record is not None:
-        known_by = (*record[:2], body.occurrences[record[:2]] - 1)
+        question = record[:2]
+        position = (*question, sequence.occurrences[question] - 1)
     if node.role == "graph":
-        namespace = (
-            f"{caller.namespace}|{body.graphs}" if body.graphs else caller.namespace
-        )
-        body.graphs += 1
+        namespace = _next_graph_namespace(caller)
     else:
-        around = f"{place.namespace}|{node.name}" if place.namespace else node.name
-        namespace = f"{around}:{identity}"
+        name = f"{step.namespace}|{node.name}" if step.namespace else node.name
+        namespace = f"{name}:{task_id}"
+    origin = TaskOrigin(
+        record,
+        (*caller.stream, *position),
+        1 if caller.origin is None else caller.origin.depth + 1,
+        call.variables,
+        call.code,
+        [call],
+    )
     return Task(
-        identity,
+        task_id,
         node,
         Kind.CALL,
         call.arguments,
@@ -139,13 +150,16 @@ def call_task(
         namespace=namespace,
         parent=caller,
         timeout=node.timeout,
-        depth=caller.depth + 1,
-        record=record,
-        stream=(*(caller.stream or (caller.path,)), *known_by),
-        variables=call.variables,
-        code=call.code,
-        waiting=[call],
+        origin=origin,
     )
+
+
+def _next_graph_namespace(caller: Task) -> str:
+    """Return the namespace of the next graph that *caller* calls."""
+    sequence = caller.attempt.body.sequence
+    number = sequence.graph_count
+    sequence.graph_count = number + 1
+    return f"{caller.namespace}|{number}" if number else caller.namespace
 
 
 def too_deep(name: str) -> RecursionError:
@@ -156,184 +170,234 @@ def too_deep(name: str) -> RecursionError:
     )
 
 
-def _answered(
+def _recorded_outcome(
     run: Run,
-    place: StepContext,
+    step: StepContext,
     caller: Task,
     call: Call,
-    identity: str,
+    task_id: str,
     record: CallRecord,
 ) -> tuple[str, Outcome | None]:
-    """Return `replay.answer_from_record`, or how the call fails because of it."""
+    """Return the task id of a call and its recorded outcome, if there is one.
+
+    A refusal of the record is an outcome: the call fails with it.
+    """
     try:
-        identity, outcome = replay.answer_from_record(
-            run, caller, call, identity, record
+        task_id, outcome = recorded_calls.answer_from_record(
+            run, caller, call, task_id, record
         )
-    except replay.REFUSALS as error:
-        return identity, Raised(error)  # what is recorded stays as it is
-    if isinstance(outcome, Raised) and not isinstance(
-        outcome.error, errors.TaskCancelled
-    ):
-        # It may bring the body down only now: it was kept while another call asked.
-        outcome = fail_call(
-            call_task(caller, call, place, identity, record), outcome.error
-        )
-    if isinstance(outcome, Returned) and "recorded" in run.options.modes:
-        run.after.extend(
+    except recorded_calls.REFUSALS as error:
+        return task_id, Raised(error)  # what is recorded stays as it was
+    if isinstance(outcome, Raised):
+        if not isinstance(outcome.error, errors.TaskCancelled):
+            # The failure may fail the body only now: it was stored while another call
+            # was made.
+            task = call_task(caller, call, step, task_id, record)
+            outcome = fail_call(task, outcome.error)
+    elif isinstance(outcome, Returned) and "recorded" in run.options.modes:
+        run.outbox.effects.extend(
             run.stream_events.updates(call.node, outcome.writes, "recorded")
         )
-    return identity, outcome
+    return task_id, outcome
 
 
-def _save(run: Run, task: Task, call: Call) -> None:
-    """Keep what a running *task* saves, for its next attempt; answer it when that is
-    done.
+# ---------------------------------------------------------------- requests of tasks
+
+
+def save_state(
+    run: Run,
+    task: Task,
+    request: SaveState,
+) -> None:
+    """Store the value that a running *task* saves; answer it after the commit."""
+    task.attempt.saved = request.value
+    saved: Write = (records.SAVED, request.value)
+    writes: list[Write] = [saved]
+    record = task.record
+    if record is not None:
+        writes.append((records.CALLED, tuple(record)))
+    run.store_writes(task.id, task.path, writes)
+    # The next attempt of a body makes the call again, and reads the value here.
+    run.drop_saved_value(task)
+    run.replay.pending[task.id].append(saved)
+    run.outbox.effects.append(Resolve(request, Returned(())))
+
+
+def cancel_call(
+    run: Run,
+    running: Mapping[str, Task],
+    request: CancelCall,
+) -> list[Task]:
+    """Record that a body no longer needs a call; return the tasks that must stop.
+
+    The record comes before the next effect of the body, which depends on it.
     """
-    (task.saved,) = call.arguments.args
-    saved: Write = (records.SAVED, task.saved)
-    called = () if task.record is None else ((records.CALLED, tuple(task.record)),)
-    run.keep(task.id, task.path, (saved, *called))
-    # For a call that the next attempt of its body makes.
-    run.drop_saved(task)
-    run.pending[task.id].append(saved)
-    run.after.append(Resolve(call, Returned(())))
+    task = _task_of_reply(running, request.reply)
+    if task is None:
+        return []
+    error = errors.TaskCancelled("its caller cancelled it")
+    run.store_end(task, ((records.ERROR, error),))
+    return [task, *below(running, task)]
 
 
-def cancel_call(run: Run, running: Mapping[str, Task], wanted: Call) -> list[Task]:
-    """Record that a body no longer wants a call; return what is to be stopped: all
-    below it.
-
-    The record comes before whatever the body does next, which depends on it.
-    """
+def _task_of_reply(running: Mapping[str, Task], reply: Any) -> Task | None:
+    """Return the running task of the call that has this *reply*."""
     for task in running.values():
-        if any(_is_same_caller(call.reply, wanted.reply) for call in task.waiting):
-            run.keep_end(
-                task,
-                ((records.ERROR, errors.TaskCancelled("its caller cancelled it")),),
-            )
-            stopped = [task, *below(running, task)]
-            for each in stopped:
-                each.is_cancelled = True
-            return stopped
-    return []
+        if task.origin is None:
+            continue
+        for call in task.origin.waiting:
+            if _is_same_reply(call.reply, reply):
+                return task
+    return None
 
 
-def _is_same_caller(one: Any, other: Any) -> bool:
-    """Return whether two replies are of one call: futures, or a task's place and a
+def _is_same_reply(reply: Any, other: Any) -> bool:
+    """Return whether two replies are of one call: futures, or a task's key and a
     number.
     """
-    return one is other or (
-        isinstance(one, tuple) and isinstance(other, tuple) and one == other
-    )
+    if reply is other:
+        return True
+    is_number = isinstance(reply, tuple) and isinstance(other, tuple)
+    return is_number and bool(reply == other)
 
 
-def below(
-    running: Mapping[str, Task], body: Task, *, direct: bool = False
-) -> list[Task]:
-    """Return the running calls of *body*, and unless *direct* those that they make."""
-    calls = [each for each in running.values() if each.parent is body and each.waiting]
-    return (
-        calls
-        if direct
-        else [*calls, *(each for task in calls for each in below(running, task))]
-    )
+def calls_of(running: Mapping[str, Task], body: Task) -> list[Task]:
+    """Return the running calls that *body* itself has made."""
+    return [
+        task
+        for task in running.values()
+        if task.parent is body and task.kind is Kind.CALL
+    ]
 
 
-# ---------------------------------------------------------------- ends
+def below(running: Mapping[str, Task], body: Task) -> list[Task]:
+    """Return the running calls of *body*, and those that they make in turn."""
+    calls = calls_of(running, body)
+    inner_calls: list[Task] = []
+    for task in calls:
+        inner_calls += below(running, task)
+    return calls + inner_calls
+
+
+# ---------------------------------------------------------------- failures of calls
 
 
 def fail_call(task: Task, error: BaseException) -> Raised:
-    """Note that a call failed, perhaps when its body had ended already; return its
-    outcome.
-    """
+    """Note that a call failed, perhaps after its body ended; return its outcome."""
     assert task.parent is not None
-    body: BodyCalls = task.parent.body
+    assert task.origin is not None
+    parent = task.parent.attempt
+    body: BodyCalls = parent.body
     # A call that only an earlier attempt of the body made is not this one's to raise.
-    asked = any(call.attempt == task.parent.attempt for call in task.waiting)
+    is_of_attempt = any(call.attempt == parent.number for call in task.origin.waiting)
     body.failures[task.id] = CallFailure(
-        task, error if asked else None, is_late=body.outcome is not None
+        task, error if is_of_attempt else None, is_late=body.outcome is not None
     )
     records.add_failed_calls(error, (task.id,))
     return Raised(error)
 
 
-def uncaught(run: Run, task: Task, error: BaseException) -> None:
-    """Forget failures that brought *task* down, so that a resume tries them again.
+def forget_uncaught(
+    run: Run,
+    task: Task,
+    error: BaseException,
+) -> None:
+    """Forget the failed calls that *task* did not catch, so that they are tried again.
 
-    The same holds for those that it has not seen. A failure that the body caught is
-    part of what it did, and is replayed.
+    Those are the calls that *error* came from, and those whose failures the body has
+    not seen. A failure that the body caught is part of its work, and is replayed.
     """
-    body: BodyCalls | None = task.body
+    body: BodyCalls | None = task.attempt.body
     if body is None:
         return
-    failures, body.failures = body.failures, {}
-    found = records.failed_calls(error)
+    failures = body.failures
+    body.failures = {}
+    causes = records.failed_calls(error)
     for task_id, failure in failures.items():
-        if task_id in found or _is_unseen(body, failure):
-            replay.forget(run, body, task_id, failure.task.path)
+        if task_id in causes or _is_unseen(body, failure):
+            recorded_calls.forget(run, body, task_id, failure.task.path)
 
 
 def _is_unseen(body: BodyCalls, failure: CallFailure) -> bool:
-    return failure.is_late or (
-        body.observed_failures is not None
-        and failure.task.id not in body.observed_failures
-    )
+    """Return whether a body has not seen the failure of a call."""
+    if failure.is_late:
+        return True
+    observed = body.observed_failures
+    return observed is not None and failure.task.id not in observed
 
 
 def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
-    """Return how a body ended: with the failure of one of its calls, if it never saw
-    it.
-    """
-    unseen = {
-        each.task: each.error
-        for each in body.failures.values()
-        if each.error is not None and _is_unseen(body, each)
-    }
+    """Return the outcome of a body: a call's failure that it never saw, or its own."""
+    unseen: dict[Task, BaseException] = {}
+    for failure in body.failures.values():
+        if failure.error is not None and _is_unseen(body, failure):
+            unseen[failure.task] = failure.error
     if isinstance(outcome, Returned) and unseen:
         task, error = next(iter(unseen.items()))
         error.add_note(
             f"nobody looked at this failure of {task.call}: ask each call for its "
-            ".result(), "
-            "or for its .exception() to go on without it"
+            ".result(), or for its .exception() to go on without it"
         )
         outcome = Raised(error)
     if isinstance(outcome, Raised) and not body.running:
-        known = records.failed_calls(outcome.error)
-        others = [task.call for task in unseen if task.id not in known]
-        if others:
-            shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-            outcome.error.add_note(
-                f"{len(others)} more failed, and nobody looked: {shown}"
-            )
+        _note_others(outcome.error, list(unseen))
     return outcome
 
 
-# ---------------------------------------------------------------- failures
+def _note_others(error: BaseException, unseen: Sequence[Task]) -> None:
+    """Note on *error* the calls among *unseen* that failed with other errors."""
+    causes = records.failed_calls(error)
+    texts = [task.call for task in unseen if task.id not in causes]
+    if not texts:
+        return
+    shown = ", ".join(texts[:SHOWN_FAILURES])
+    if len(texts) > SHOWN_FAILURES:
+        shown += ", ..."
+    error.add_note(f"{len(texts)} more failed, and nobody looked: {shown}")
+
+
+# ---------------------------------------------------------------- failures of tasks
 
 
 def note_of(failed: Task) -> str:
-    """Return the note on what a task failed with: which one, its arguments, and where
-    it ran.
-    """
+    """Return the note for the error of a task: its name, its call, and its worker."""
     note = f"During task with name {failed.name!r} and id {failed.id!r}"
-    ran = failed.span
-    worker = (
-        f", worker {ran.pid}"
-        if ran and ran.executor in ("processes", "futures")
-        else ""
-    )
-    called = f": {failed.call}" if failed.kind is Kind.CALL else ""
-    return f"{note}{called} (attempt {failed.attempt}{worker})"
+    if failed.kind is Kind.CALL:
+        note += f": {failed.call}"
+    span = failed.attempt.span
+    worker = ""
+    if span is not None and span.executor in ("processes", "futures"):
+        worker = f", worker {span.pid}"
+    return f"{note} (attempt {failed.attempt.number}{worker})"
 
 
-def delay(run: Run, task: Task, outcome: Outcome, jitter: float) -> float | None:
+def delay(
+    run: Run,
+    task: Task,
+    outcome: Outcome,
+    jitter: float,
+) -> float | None:
     """Return the seconds until the next attempt of *task*, or None to give up."""
     if not isinstance(outcome, Raised):
-        return 0.0 if answers.answer_first_question(run, task, outcome) else None
+        has_answer = answering.answer_first_question(run, task, outcome)
+        return 0.0 if has_answer else None
     error = outcome.error
-    task.deaths += isinstance(error, errors.WorkerDiedError)
+    attempt = task.attempt
+    attempt.deaths += isinstance(error, errors.WorkerDiedError)
     for policy in task.node.retry:
         if policy.matches(error):
-            is_spent = task.deaths >= policy.max_worker_deaths
-            return None if is_spent else policy.delay(task.attempt, jitter)
+            if attempt.deaths >= policy.max_worker_deaths:
+                return None
+            return policy.delay(attempt.number, jitter)
     return None
+
+
+def begin_next_attempt(run: Run, task: Task, outcome: Outcome) -> None:
+    """Make the next attempt of *task* the present one, after this *outcome*."""
+    attempt = task.attempt
+    attempt.number += 1
+    if attempt.body is not None:
+        attempt.body.restart()
+    if isinstance(outcome, Raised):
+        note_failed(task, outcome.error)
+        forget_uncaught(run, task, outcome.error)

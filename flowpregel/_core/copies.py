@@ -153,7 +153,9 @@ def by_value_pickler() -> Any:
 
 
 def code_of_file(
-    file: str, make: Callable[..., CodeType], given: tuple[Any, ...]
+    file: str,
+    make: Callable[..., CodeType],
+    given: tuple[Any, ...],
 ) -> CodeType:
     """Return the code that cloudpickle's recipe makes, of *file*, where its source is
     found.

@@ -37,7 +37,12 @@ _LARGE = 1 << 20
 """Bytes from which a buffer has a digest of its own."""
 
 
-def digest_of(value: Any, what: str, *, strict: bool) -> str:
+def digest_of(
+    value: Any,
+    what: str,
+    *,
+    strict: bool,
+) -> str:
     """Return a digest of the content of *value*: 32 hex digits.
 
     Args:
@@ -94,7 +99,11 @@ def have_equal_content(one: Any, other: Any) -> bool:
 
 
 def _digest_of(
-    value: Any, what: str, *, strict: bool, fields: LeftOutFields | None = None
+    value: Any,
+    what: str,
+    *,
+    strict: bool,
+    fields: LeftOutFields | None = None,
 ) -> str:
     """Return `digest_of`; *fields* are left out of objects."""
     digest = hashlib.blake2b(digest_size=_SIZE)
@@ -109,7 +118,9 @@ def _digest_of(
 
 
 def arguments_digest(
-    args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    what: str,
 ) -> str:
     """Return a digest of a call's arguments; of a value without content, its type."""
     if not kwargs and _ATOMS.issuperset(map(type, args)):
@@ -150,7 +161,9 @@ def definition_of(target: Any) -> tuple[str, str]:
 
 
 def space_of(
-    name: str, functions: Sequence[Any], version: str | None = None
+    name: str,
+    functions: Sequence[Any],
+    version: str | None = None,
 ) -> tuple[str, ...]:
     """Return the cache namespace of what *functions* return.
 

@@ -1,26 +1,17 @@
-"""What a run asks for (effects), and what happens to it (events).
+"""The effects that a run asks for, and the events that it receives.
 
-The run is a generator: it yields an effect and is sent the reply named here.
+A run is a generator: it yields an effect, and its driver performs it and sends the
+reply that the effect's docstring names. Events reach the run in the reply to `Wait`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from flowpregel._core.equal_calls import ReorderedCalls
-from flowpregel._core.ids import CallKey, CallRecord, Span
-from flowpregel._core.records import (
-    Address,
-    Arguments,
-    Batch,
-    Node,
-    Outcome,
-    Task,
-    Write,
-)
+from flowpregel._core.ids import CallKey, Span
+from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task
 from flowpregel.errors import RunStopped, TaskCancelled
 
 # ---------------------------------------------------------------- effects
@@ -32,37 +23,33 @@ class Load:
 
     address: Address
     before: str | None = None
-    """Only checkpoints with a smaller id than this one."""
+    """The id that the checkpoint's must be smaller than; None: the newest counts."""
 
 
 @dataclass(slots=True, eq=False)
 class StepContext:
-    """The superstep that tasks are planned for: ids are made of it, and what all have
-    in common.
-    """
+    """The superstep that tasks are planned for, which all its tasks have in common."""
 
     checkpoint_id: str
     namespace: str
     step: int
     stop: int
     previous: Any = None
-    """What the thread's previous run saved (functional API)."""
+    """The value that the thread's previous run saved (functional API)."""
     channels: Mapping[str, Any] = field(default_factory=dict)
     """The live channels; they do not change while tasks run."""
     managed: Mapping[str, Any] = field(default_factory=dict)
     resuming: bool = False
     answers: Mapping[str, Any] = field(default_factory=dict)
-    """Answers that nested graphs may be waiting for, by interrupt id."""
+    """The answers that nested graphs may be waiting for, by interrupt id."""
 
 
 @dataclass(slots=True, eq=False)
 class Submit:
-    """Start an attempt of each of these tasks; the reply is None, an `Ended` of each
-    follows.
-    """
+    """Start an attempt of each task, of which an `Ended` follows; the reply is None."""
 
     tasks: list[Task]
-    setting: StepContext
+    step: StepContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +58,16 @@ class Cancel:
 
     task_id: str
     kill: bool
-    """False: only where no work is lost by it (it waits, or it is a coroutine)."""
+    """False: stop the task only if no work is lost (it waits, or is a coroutine)."""
     leave: bool = False
-    """Whether one that cannot be stopped is left behind: its `Ended` comes at once."""
+    """True: the `Ended` of a task that cannot be stopped comes at once."""
 
 
 @dataclass(slots=True)
 class Resolve:
-    """Hand the caller of a call its outcome; the reply is None."""
+    """Give the caller of a call its outcome; the reply is None."""
 
-    call: Call
+    call: Call | SaveState
     outcome: Outcome
 
 
@@ -89,35 +76,36 @@ class Wait:
     """Wait for an event; the reply is a `Wakeup`."""
 
     deadline: int | None = None
-    """Monotonic nanoseconds at which to wake up in any case; 0 is at once, None is
+    """The monotonic nanoseconds at which to wake up in any case; 0: at once; None:
     never.
     """
 
 
 @dataclass(slots=True)
 class Commit:
-    """Keep a batch, as durably as the run's mode says; the reply is None."""
+    """Store a batch, as durably as the run's mode demands; the reply is None."""
 
     batch: Batch
 
 
 CacheKey: TypeAlias = tuple[tuple[str, ...], str]
-"""The namespace and the key of a result that is shared."""
+"""The namespace and the key of a shared result."""
 BUSY: Final = object()
-"""What the cache has for a task whose result another is computing."""
+"""The value in the cache of a result that another task or run is computing."""
 LOOK_AGAIN: Final = 50_000_000
-"""Nanoseconds between two looks for such a result."""
+"""Nanoseconds between two lookups of such a result."""
 HOLD: Final = 50_000_000
-"""Nanoseconds for which a call that no recorded one fits waits for others of its task
-that do.
+"""Nanoseconds for which a call without a record waits for other calls of its task that
+have one.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CacheLookup:
-    """Ask the cache for tasks; the reply maps these keys to their writes, or to `BUSY`.
+    """Look up shared results; the reply maps these keys to writes, or to `BUSY`.
 
-    What it does not have is this run's to compute, until it shares it or gives it up.
+    A key without a result is claimed for this run, until the run shares a result or
+    releases the claim.
     """
 
     keys: tuple[CacheKey, ...]
@@ -125,20 +113,20 @@ class CacheLookup:
 
 @dataclass(frozen=True, slots=True)
 class CacheStore:
-    """Put finished tasks' writes into the cache; the reply is None."""
+    """Put the writes of finished tasks into the cache; the reply is None."""
 
     entries: Mapping[CacheKey, tuple[Any, float | None] | None]
-    """None: the task has no result to share."""
+    """The writes and the seconds until they expire; None releases the claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Give the user's stream something; the reply is None."""
+    """Give the user's stream an item; the reply is None."""
 
     mode: str
     payload: Any
     namespace: tuple[str, ...] | None = None
-    """Where it happened; None is the run's own namespace."""
+    """The namespace of the item; None is the run's own."""
 
 
 Effect: TypeAlias = (
@@ -154,98 +142,46 @@ Steps: TypeAlias = Generator[Effect, Any, Any]
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A running task called a `@task` function, or a graph, and may wait for it."""
+    """A running task called a `@task` function or a graph, and may wait for it."""
 
-    caller: str
+    task_id: str
     """The id of the calling task."""
     attempt: int
-    """The attempt of the caller that makes it; a later one numbers its calls anew."""
+    """The attempt of the caller; each attempt numbers its calls from the start."""
     node: Node
     arguments: Arguments
-    asked: CallKey | None = None
-    """What it asks for, if it is to be recorded; a graph's calls are known by their
-    order.
+    key: CallKey | None = None
+    """The key of a call that is recorded; None for a graph, whose calls are known by
+    their order.
     """
     reply: Any = None
-    """Where the engine finds the caller that waits; opaque here."""
+    """The caller that waits, for the engine; opaque here."""
     variables: Any = None
     """The caller's context variables (a `contextvars.Context`); opaque here."""
     code: Any = None
-    """The code of the node, packed when the call was made, if it was; opaque here."""
-
-
-class CallFailure(NamedTuple):
-    """A call that failed."""
-
-    task: Task
-    error: BaseException | None
-    """None: the present attempt of the body did not make the call."""
-    is_late: bool
-    """Whether the body had ended before."""
+    """The packed code of the node, if it was packed at the call; opaque here."""
 
 
 @dataclass(slots=True, eq=False)
-class BodyCalls:
-    """The calls that one body makes, all its attempts together unless it is said."""
+class SaveState:
+    """A running task saves a value for its next attempt; a `Resolve` answers it."""
 
-    may_repeat: bool
-    """Whether another attempt of the body may be given their results again."""
-    caller: str = ""
-    """A digest of what they depend on, once there is one that is recorded."""
-    call_count: int = 0
-    """How many the present attempt has made."""
-    occurrences: dict[tuple[str, str], int] = field(default_factory=dict)
-    """How many of these asked for the same, by the name and the digest of the
-    arguments.
-    """
-    reordered: ReorderedCalls = field(default_factory=ReorderedCalls)
-    """Equal calls of these that records of other numbers answered."""
-    position: int = 0
-    """How many of these have their place in the body by themselves."""
-    graphs: int = 0
-    """How many of these were of graphs."""
-    running: int = 0
-    failures: dict[str, CallFailure] = field(default_factory=dict)
-    """Those that failed, by task id."""
-    observed_failures: Collection[str] | None = None
-    """Those whose failures the body has seen; None: its executor does not report
-    them.
-    """
-    asked: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Their interrupts, by task path."""
-    outcome: Outcome | None = None
-    """How the body ended, if some of them are still running."""
-    recorded: dict[str, Sequence[Write]] = field(default_factory=dict)
-    """What this superstep recorded of them, by task id, if it may repeat them."""
-    planned: dict[int, CallRecord] = field(default_factory=dict)
-    """Those that ran, by place, if it may repeat them."""
-    is_remade: bool = False
-    """Whether it was given a result made anew where another was recorded: what it asks
-    for from then on may differ, and that is no chance.
-    """
-    used: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many results the present attempt was given, by the task's name and the code's
-    digest. And the sizes of the files that its calls took, by name and digest.
-    """
-
-    def restart(self) -> None:
-        """Forget the order of the calls of the attempt that ended."""
-        self.call_count = 0
-        self.position = 0
-        self.graphs = 0
-        self.occurrences.clear()
-        self.reordered.clear()
-        self.used.clear()
+    task_id: str
+    attempt: int
+    value: Any
+    reply: Any = None
+    """The task that waits, for the engine; opaque here."""
 
 
-SAVE: Final = Node(name="runtime.save")
-"""The node of a call by which a task saves its only argument: the run itself answers
-it.
-"""
-CANCEL: Final = Node(name="future.cancel")
-"""The node of a call by which a task gives up another, which has the same ``reply``."""
-REQUESTS: Final = SAVE, CANCEL
-"""What runs no task."""
+@dataclass(slots=True, eq=False)
+class CancelCall:
+    """A body no longer needs a call that it made."""
+
+    task_id: str
+    """The id of the calling task."""
+    attempt: int
+    reply: Any
+    """The ``reply`` of the call."""
 
 
 @dataclass(slots=True)
@@ -256,45 +192,41 @@ class Ended:
     attempt: int
     outcome: Outcome
     span: Span | None = None
-    """When it ran, if its executor reports it."""
+    """The time span of the attempt, if its executor reports it."""
     observed_failures: Collection[str] | None = None
-    """The calls whose failures it has seen; None: not reported."""
+    """The ids of the calls whose failures the task has seen; None: not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How far a task is: what it emits beside the chunks of the custom stream."""
+    """The progress of a task, which it emits beside chunks of the custom stream."""
 
     done: float
     total: float | None = None
-    """None: it does not know."""
+    """The amount at the end; None: the task does not know it."""
     message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMessage:
-    """What a language model says in a task: what it emits for the stream of mode
-    ``messages``.
-    """
+    """A message of a language model, emitted for the stream of mode ``messages``."""
 
     message: Any
     metadata: Mapping[str, Any]
     is_part: bool = False
-    """Whether more of the same message follows."""
+    """True if more of the same message follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What the user of the run is to know of a task that runs."""
+    """A notice for the user about a task that runs."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A running task emitted a chunk, a `Report`, a `Notice`, or what a model
-    `ModelMessage`.
-    """
+    """A running task emitted a chunk, a `Report`, a `Notice` or a `ModelMessage`."""
 
     task_id: str
     payload: Any
@@ -303,26 +235,28 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The reader of the stream is gone, or the program was asked to end."""
+    """The run must end: its stream has no reader any more, or the program is ending."""
 
     reason: str
     kill: bool = True
-    """False: what runs goes on for now; only what waits, or comes, is withdrawn."""
+    """False: running tasks continue for now; only waiting and new ones end."""
     leave: bool = False
-    """Whether what cannot be stopped is waited for no longer."""
+    """True if the run does not wait for tasks that cannot be stopped."""
 
     @property
     def error(self) -> TaskCancelled:
-        """What the run ends with."""
+        """The error that the run ends with."""
         return TaskCancelled(self.reason) if self.kill else RunStopped(self.reason)
 
 
-Event: TypeAlias = Ended | Call | Emitted | Stopped
+Request: TypeAlias = Call | SaveState | CancelCall
+"""A request of a running task."""
+Event: TypeAlias = Ended | Request | Emitted | Stopped
 
 
 @dataclass(slots=True)
 class Wakeup:
-    """Everything that happened since the last one, and when it is now."""
+    """The events since the last wake-up, and the present time."""
 
     events: list[Event]
     now: int

@@ -39,7 +39,12 @@ class ReorderedCalls:
             if not self.is_taken(question, later):
                 yield later
 
-    def note(self, question: Question, number: int, used: int) -> None:
+    def note(
+        self,
+        question: Question,
+        number: int,
+        used: int,
+    ) -> None:
         """Note that the record of *used* answers the call *number*."""
         skipped = self._skipped.setdefault(question, set())
         if used < number:

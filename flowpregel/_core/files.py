@@ -42,7 +42,11 @@ def file_content(
     )
 
 
-def note_file(path: str, digest: str, size: int) -> None:
+def note_file(
+    path: str,
+    digest: str,
+    size: int,
+) -> None:
     """Note a file of which a digest is taken."""
     noted = _NOTED.get()
     content = file_content(

@@ -76,7 +76,10 @@ class LeftOutFields:
         return parts if not names else _without(value, parts, names)
 
     def _has_default(
-        self, value: Any, name: str, make_default: Callable[[], Any]
+        self,
+        value: Any,
+        name: str,
+        make_default: Callable[[], Any],
     ) -> bool:
         try:
             return self._are_equal(getattr(value, name), make_default())
@@ -149,7 +152,9 @@ def _subsets(fields: list[str]) -> Iterator[frozenset[str]]:
 
 
 def _without(
-    value: Any, parts: tuple[Any, ...], names: frozenset[str]
+    value: Any,
+    parts: tuple[Any, ...],
+    names: frozenset[str],
 ) -> tuple[Any, ...]:
     """Return *parts* without the fields *names* of the object *value* that they are
     of.
@@ -180,7 +185,11 @@ def _without_keys(state: Any, names: frozenset[str]) -> Any:
     return {name: value for name, value in state.items() if name not in names}
 
 
-def _without_last(values: Any, fields: Any, names: frozenset[str]) -> Any:
+def _without_last(
+    values: Any,
+    fields: Any,
+    names: frozenset[str],
+) -> Any:
     """Return *values* without those of *names*, if they are the last ones of *fields*.
 
     Values without names, of which others are left out, would be those of another

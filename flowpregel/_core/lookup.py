@@ -1,14 +1,14 @@
-"""The look-ups of a recorded call: each is tried where the one before finds nothing.
+"""The lookups of a recorded call: each is tried if the one before finds nothing.
 
 ==========================================  ===========================================
-what is looked up                           finds a call
+lookup by                                   finds a call
 ==========================================  ===========================================
-what the call asks for                      that asked for just that; of equal calls one
-                                            of the same code, if there is one
-under the names that the task has adopted   of the task before it was renamed, became a
+the key of the call                         with that key; of equal calls one of the
+                                            same code, if there is one
+the names that the task has adopted         of the task before it was renamed, became a
                                             method, or was wrapped
-without fields that have their defaults     from before classes of its arguments gained
-                                            these
+the arguments without default fields        from before classes of its arguments gained
+                                            these fields
 ==========================================  ===========================================
 """
 
@@ -18,72 +18,97 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from flowpregel._core import ids
-from flowpregel._core.chance import record_in
+from flowpregel._core.body_calls import BodyCalls
 from flowpregel._core.digest import earlier_digests, has_plain_arguments
-from flowpregel._core.effects import BodyCalls, Call
+from flowpregel._core.effects import Call
 from flowpregel._core.ids import CallRecord
 from flowpregel._core.records import CALLED, Task, Write
-from flowpregel._core.run_state import Run
+from flowpregel._core.replay import record_in
+from flowpregel._core.run import Run
 from flowpregel._core.spelling import Spelled, spelled_by_node
-from flowpregel._core.stream_events import outputs
+from flowpregel._core.stream_events import finished_writes
 from flowpregel.errors import ConfigurationError
 
 MOST_VAIN = 1_000
-"""After so many calls of a task without one that fits, no more are looked up without
-fields that its arguments may have gained.
+"""The number of vain lookups without new fields after which a task has no more of them.
 """
 
 
 def find_recorded(
-    run: Run, caller: Task, call: Call, identity: str, record: CallRecord
+    run: Run,
+    caller: Task,
+    call: Call,
+    task_id: str,
+    record: CallRecord,
 ) -> Sequence[Write]:
-    """Return what is recorded of a call of *caller*; empty: nothing."""
-    own_writes = recorded_of(run, caller.body, identity)
-    if own_writes:
-        return _of_same_code(run, caller, record, own_writes)
-    return _adopted(run, caller, call, record) or _with_fewer_fields(
-        run, caller, call, record
-    )
+    """Return the recorded writes of a call of *caller*; empty: there are none."""
+    writes = recorded_of(run, caller.attempt.body, task_id)
+    if writes:
+        return _of_same_code(run, caller, record, writes)
+    if run.replay.is_empty():
+        return ()
+    writes = _adopted(run, caller, call, record)
+    return writes or _with_fewer_fields(run, caller, call, record)
 
 
 def _of_same_code(
-    run: Run, caller: Task, record: CallRecord, own_writes: Sequence[Write]
+    run: Run,
+    caller: Task,
+    record: CallRecord,
+    own_writes: Sequence[Write],
 ) -> Sequence[Write]:
-    """Return what is recorded of a call that is equal to *record*.
+    """Return the recorded writes of a call that is equal to *record*.
 
-    Equal calls are known by their order. One that waits for a value has its number when
-    that is there, which may be sooner at a resume; then its code finds its record.
+    Equal calls are known by their order. A call that waits for a value has its number
+    when that value is there, which may be sooner in a run that resumes; then its code
+    identifies its record.
 
     Args:
         run: The run.
         caller: The task of the body.
-        record: The call, which is the last one that the body has made.
-        own_writes: What is recorded under the number of the call.
+        record: The last call that the body has made.
+        own_writes: The writes recorded under the number of the call.
     """
-    body = caller.body
+    sequence = caller.attempt.body.sequence
     question = record[:2]
-    number = body.occurrences[question] - 1
-    reordered = body.reordered
+    number = sequence.occurrences[question] - 1
+    reordered = sequence.reordered
     is_taken = reordered.is_taken(question, number)
     if not is_taken and not _has_other_code(own_writes, record):
         return own_writes
     for other in reordered.candidates(question, number):
-        writes = recorded_of(run, body, _id_of_equal(run, caller, question, other))
+        writes = _equal_call(run, caller, question, other)
         if not writes:
             break
-        if outputs(writes) and not _has_other_code(writes, record):
+        if finished_writes(writes) and not _has_other_code(writes, record):
             reordered.note(question, number, other)
             return writes
     if not is_taken:
         return own_writes
-    other = reordered.take_skipped(question)
-    return recorded_of(run, body, _id_of_equal(run, caller, question, other))
+    return _equal_call(run, caller, question, reordered.take_skipped(question))
 
 
-def _id_of_equal(run: Run, caller: Task, question: tuple[str, str], number: int) -> str:
-    """Return the id of the call of *caller* with a *number* among equal ones."""
-    step = run.checkpoint_id, run.options.namespace, run.step, caller.id
-    return ids.task_id(*step, *question, number)
+def _equal_call(
+    run: Run,
+    caller: Task,
+    question: tuple[str, str],
+    number: int,
+) -> Sequence[Write]:
+    """Return the recorded writes of the call with a *number* among equal calls."""
+    task_id = _id_of_equal(run, caller, question, number)
+    return recorded_of(run, caller.attempt.body, task_id)
+
+
+def _id_of_equal(
+    run: Run,
+    caller: Task,
+    question: tuple[str, str],
+    number: int,
+) -> str:
+    """Return the id of the call of *caller* with a *number* among equal calls."""
+    cursor = run.cursor
+    step_parts = cursor.checkpoint_id, run.options.namespace, cursor.step, caller.id
+    return ids.task_id(*step_parts, *question, number)
 
 
 def _has_other_code(writes: Sequence[Write], record: CallRecord) -> bool:
@@ -91,84 +116,97 @@ def _has_other_code(writes: Sequence[Write], record: CallRecord) -> bool:
     recorded = record_in(writes)
     if recorded is None or recorded.code == record.code:
         return False
-    return bool(outputs(writes))
+    return bool(finished_writes(writes))
 
 
-def recorded_of(run: Run, body: BodyCalls, task_id: str) -> Sequence[Write]:
-    """Return what is recorded of a call of *body*."""
-    kept = body.recorded.get(task_id, ())
-    if not kept and run.hand_back:
-        kept = run.pending.get(task_id) or (
-            run.lazy_results.result(task_id) if run.lazy_results else ()
-        )
-    return kept
+def recorded_of(
+    run: Run,
+    body: BodyCalls,
+    task_id: str,
+) -> Sequence[Write]:
+    """Return the recorded writes of a call of *body*; empty: there are none."""
+    writes = body.recorded.get(task_id, ())
+    replay = run.replay
+    if writes or not replay.reuses_writes:
+        return writes
+    pending = replay.pending.get(task_id)
+    if pending:
+        return pending
+    if replay.lazy_results is None:
+        return ()
+    return replay.lazy_results.result(task_id)
 
 
-def _adopted(run: Run, caller: Task, call: Call, record: CallRecord) -> Sequence[Write]:
-    """Return what is recorded of a call under a name that its task had before."""
-    equal = caller.body.occurrences[record[:2]] - 1
+def _adopted(
+    run: Run,
+    caller: Task,
+    call: Call,
+    record: CallRecord,
+) -> Sequence[Write]:
+    """Return the recorded writes of a call under a name that its task had before."""
+    number = caller.attempt.body.sequence.occurrences[record[:2]] - 1
     for name in call.node.adopts:
-        assert call.asked is not None
-        for arguments in (record.arguments, *call.asked.earlier):
-            question = name, arguments
-            kept = recorded_of(
-                run, caller.body, _id_of_equal(run, caller, question, equal)
-            )
-            if outputs(kept):
-                return kept
+        assert call.key is not None
+        for arguments in (record.arguments, *call.key.earlier):
+            writes = _equal_call(run, caller, (name, arguments), number)
+            if finished_writes(writes):
+                return writes
     return ()
 
 
 def _with_fewer_fields(
-    run: Run, caller: Task, call: Call, record: CallRecord
+    run: Run,
+    caller: Task,
+    call: Call,
+    record: CallRecord,
 ) -> Sequence[Write]:
-    """Return what is recorded of a call from before classes of its arguments gained
-    fields.
+    """Return the recorded writes of a call whose arguments had fewer fields then.
 
-    The record then takes the present digest: where a default is edited later, it fits
-    no more.
+    The record then gets the present digest, so that it does not match any more if a
+    default is edited later.
     """
-    vain = run.replay_report.vain_lookups
+    vain = run.replay.vain_lookups
     if vain[record.name] >= MOST_VAIN or not _may_have_gained_fields(run, caller, call):
         return ()
-    equal = caller.body.occurrences[record[:2]] - 1
+    sequence = caller.attempt.body.sequence
+    number = sequence.occurrences[record[:2]] - 1
     for arguments in _digests_with_fewer_fields(call):
-        task_id = _id_of_equal(run, caller, (record.name, arguments), equal)
-        kept = recorded_of(run, caller.body, task_id)
-        was = record_in(kept)
-        if (
-            was is None
-            or not outputs(kept)
-            or was.arguments not in (arguments, record.arguments)
-        ):
+        task_id = _id_of_equal(run, caller, (record.name, arguments), number)
+        writes = recorded_of(run, caller.attempt.body, task_id)
+        recorded = record_in(writes)
+        if recorded is None or not finished_writes(writes):
             continue
-        if was.arguments == arguments:
-            path = ids.call_path(caller.path, caller.body.call_count - 1)
-            now = was._replace(arguments=record.arguments)
-            run.keep(task_id, path, ((CALLED, tuple(now)),))
+        if recorded.arguments not in (arguments, record.arguments):
+            continue
+        if recorded.arguments == arguments:
+            path = ids.call_path(caller.path, sequence.call_count - 1)
+            updated = recorded._replace(arguments=record.arguments)
+            run.store_writes(task_id, path, ((CALLED, tuple(updated)),))
         vain[record.name] = 0
-        return kept
+        return writes
     vain[record.name] += 1
     return ()
 
 
-def _may_have_gained_fields(run: Run, caller: Task, call: Call) -> bool:
-    """Return whether *call*, of which nothing is recorded, may be one that is
-    recorded.
-    """
-    if not run.hand_back or (run.lazy_results is None and not run.pending):
+def _may_have_gained_fields(
+    run: Run,
+    caller: Task,
+    call: Call,
+) -> bool:
+    """Return whether *call*, which has no record, may be recorded all the same."""
+    replay = run.replay
+    if not replay.reuses_writes or replay.is_empty():
         return False
     # captured arguments are unpickled: their classes may raise
     with suppress(Exception):
         if not has_plain_arguments(call.arguments):
-            # Where nothing has changed so far, another call has to be recorded in its
-            # place.
-            path = ids.call_path(caller.path, caller.body.call_count - 1)
-            return (
-                run.replay_report.is_changed
-                or run.lazy_results is None
-                or bool(run.lazy_results.record_at(path))
-            )
+            if replay.report.is_changed or replay.lazy_results is None:
+                return True
+            # If nothing has changed so far, another call must be recorded at this
+            # position.
+            index = caller.attempt.body.sequence.call_count - 1
+            path = ids.call_path(caller.path, index)
+            return bool(replay.lazy_results.record_at(path))
     return False
 
 
@@ -180,5 +218,5 @@ def _digests_with_fewer_fields(call: Call) -> Iterator[str]:
     else:
         spelled = spelled_by_node(call.node, call.arguments)
     args, kwargs = spelled
-    with suppress(ConfigurationError):  # nested too deeply to be looked at
+    with suppress(ConfigurationError):  # nested too deeply to be digested
         yield from earlier_digests((args, dict(kwargs)), "the arguments")

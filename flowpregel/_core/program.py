@@ -4,16 +4,15 @@ channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.ids import next_version
 from flowpregel._core.records import Address, Durability, Node, Saved, Version
 from flowpregel._core.unreadable import UnreadablePolicy
-from flowpregel.channels import DeltaChannel
-from flowpregel.channels.base import MISSING, BaseChannel
+from flowpregel.channels.base import BaseChannel
 from flowpregel.managed import managed_value
 
 Keys: TypeAlias = str | tuple[str, ...]
@@ -158,76 +157,6 @@ class Options:
     """What is kept at *address*, if it was loaded before."""
     now: int = 0
     """Wall-clock nanoseconds at the start."""
-
-
-@dataclass(slots=True, eq=False)
-class State:
-    """The live state between two barriers: channels, their versions, and which node saw
-    which.
-    """
-
-    channels: dict[str, BaseChannel[Any, Any]]
-    versions: dict[str, Version] = field(default_factory=dict)
-    seen: dict[str, Mapping[str, Version]] = field(default_factory=dict)
-    """Its inner mappings are never changed, only replaced, so a copy may be shallow."""
-    newest: Version | None = None
-    """The newest of all versions."""
-    tick_channels: set[str] = field(default_factory=set)
-    """The available channels that change when a superstep does not write them."""
-    updates_since_snapshot: dict[str, int] = field(default_factory=dict)
-    """For each DeltaChannel: how many deltas its value takes to rebuild."""
-
-    def copy(self, changing: Iterable[str]) -> State:
-        """Return the state as it is, if no channels but *changing* change from now
-        on.
-        """
-        channels = dict(self.channels)
-        for name in changing:
-            channels[name] = channels[name].copy()
-            channels[name].key = name
-        return State(
-            channels,
-            dict(self.versions),
-            dict(self.seen),
-            self.newest,
-            set(self.tick_channels),
-            dict(self.updates_since_snapshot),
-        )
-
-
-def new_state(program: Program) -> State:
-    """Return the state of a new thread."""
-    channels = {}
-    for name, declared in program.channels.items():
-        channels[name] = declared.from_checkpoint(MISSING)
-        channels[name].key = name
-    return State(channels)
-
-
-def load_state(program: Program, saved: Saved) -> State:
-    """Return the state that *saved* describes."""
-    checkpoint = saved.checkpoint
-    values = checkpoint.values
-    if program.migrate is not None:
-        values = program.migrate(dict(values))
-    versions = dict(checkpoint.channel_versions)
-    newest: Version | None = max(cast("Any", versions.values()), default=None)
-    state = State({}, versions, dict(checkpoint.versions_seen), newest)
-    for name, declared in program.channels.items():
-        history = None if name in values else saved.deltas.get(name)
-        kept = values.get(name, MISSING) if history is None else history.seed
-        channel = declared.from_checkpoint(kept)
-        channel.key = name
-        if history is not None and isinstance(channel, DeltaChannel):
-            channel.replay(history.writes)
-            state.updates_since_snapshot[name] = len(history.writes)
-        elif history is not None:
-            for writes in history.writes:
-                channel.update(writes)
-        state.channels[name] = channel
-        if channel.reacts_to_silence and channel.is_available():
-            state.tick_channels.add(name)
-    return state
 
 
 def names(keys: Keys | Sequence[str]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from flowpregel._core.files import MOST_FILES, USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, Span, UsedResults
 from flowpregel._core.program import Program
 from flowpregel._core.records import Kind, Node, Task, Write
-from flowpregel._core.stream_events import outputs
+from flowpregel._core.stream_events import finished_writes
 from flowpregel._tracebacks import whole_text
 
 _BY_NODE: WeakKeyDictionary[Node, tuple[list[CodeDigest], str]] = WeakKeyDictionary()
@@ -79,38 +79,43 @@ def _read_code(node: Node) -> tuple[list[CodeDigest], str]:
 def attempt_record_of(
     task: Task,
     writes: Sequence[Write],
-    parts: CodeAround,
+    code_around: CodeAround,
 ) -> AttemptRecord | None:
-    """Return how *task* ran; None: that is not known.
+    """Return the record of the attempt that ended *task*; None: its span is not known.
 
     Args:
         task: The task.
         writes: Its writes.
-        parts: The code that works beside the nodes of the program.
+        code_around: The digests of the code that works beside the nodes.
     """
-    if task.span is None:
+    attempt = task.attempt
+    span = attempt.span
+    if span is None:
         return None
-    span, error, call, code = task.span, "", "", ""
+    error = ""
+    call = ""
+    code = ""
     used: tuple[UsedResults, ...] = ()
     if writes[0][0] == records.ERROR:
-        error, call = task.failed[-1][3], task.call
-    elif task.kind is not Kind.CALL and outputs(writes):
+        error = attempt.failed[-1][3]
+        call = task.call
+    elif task.kind is not Kind.CALL and finished_writes(writes):
         code = code_of_node(task.node)
-        used = _used_by(task, writes, parts)
+        used = _used_by(task, writes, code_around)
     return AttemptRecord(
         name=task.node.name,
         began=span.began,
         seconds=span.seconds,
-        attempts=0 if span.executor == "cache" else task.attempt,
+        attempts=0 if span.executor == "cache" else attempt.number,
         executor=span.executor,
         pid=span.pid,
         error=error,
         call=call,
-        planned=task.first_started or 0,
+        planned=attempt.first_started or 0,
         cpu=span.cpu,
         peak=span.peak,
         host=span.host,
-        failed=task.failed,
+        failed=attempt.failed,
         code=code,
         used=used,
     )
@@ -119,30 +124,30 @@ def attempt_record_of(
 def _used_by(
     task: Task,
     writes: Sequence[Write],
-    parts: CodeAround,
+    code_around: CodeAround,
 ) -> tuple[UsedResults, ...]:
     """Return the results that a task used, and the code that worked beside it."""
     results: list[UsedResults] = []
     files: list[UsedResults] = []
-    if task.body is not None:
-        for (name, digest), count in task.body.used.items():
+    body = task.attempt.body
+    if body is not None:
+        for (name, digest), count in body.sequence.used.items():
             group = files if name.startswith(USED_FILE) else results
             group.append((name, digest, count))
     results.extend(files[:MOST_FILES])
-    channels: dict[str, None] = {}
-    for channel, _ in writes:
-        channels[channel] = None
-    results.extend(parts.used_by(task.node, channels))
+    channels = dict.fromkeys([channel for channel, _ in writes])
+    results.extend(code_around.used_by(task.node, channels))
     return tuple(results)
 
 
 def note_failed(task: Task, error: BaseException) -> None:
-    """Note how the attempt of *task* failed that has ended."""
-    span = task.span or Span(task.first_started or 0, 0.0, "")
-    # What a call has failed with is told of with that call.
+    """Note the failure of the attempt of *task* that has ended."""
+    attempt = task.attempt
+    span = attempt.span or Span(attempt.first_started or 0, 0.0, "")
+    # The failure of a call is noted with that call.
     text = "" if records.failed_calls(error) else whole_text(error)
-    attempt = span.began, span.seconds, span.pid, line_of(error), text
-    task.failed = (*task.failed[1 - _MOST_ATTEMPTS :], attempt)
+    failed = span.began, span.seconds, span.pid, line_of(error), text
+    attempt.failed = (*attempt.failed[1 - _MOST_ATTEMPTS :], failed)
 
 
 def line_of(error: Any) -> str:

@@ -49,7 +49,11 @@ class AskedQuestions:
     )
 
     def __init__(
-        self, name: str, namespace: str, known: KnownQuestions, answered: int
+        self,
+        name: str,
+        namespace: str,
+        known: KnownQuestions,
+        answered: int,
     ) -> None:
         self._name = name
         self._namespace = namespace

@@ -176,6 +176,67 @@ class Arguments:
 
 
 @dataclass(slots=True, eq=False)
+class TaskOrigin:
+    """The source of a task: the call that it answers, and the variables it runs in."""
+
+    record: CallRecord | None = None
+    """The key of the call; None: the call is not recorded."""
+    stream: tuple[object, ...] = ()
+    """The position of the call without any clock: the seed of its random numbers."""
+    depth: int = 0
+    """The number of tasks around it in its run."""
+    variables: Any = None
+    """The context variables of the caller; None: those of the caller of the run."""
+    code: Any = None
+    """The packed code of the node; None: it is packed when the task starts."""
+    waiting: list[Any] = field(default_factory=list)
+    """The calls (each a `Call`) that wait for the task: one for each attempt of the
+    body.
+    """
+
+
+@dataclass(slots=True, eq=False)
+class CacheClaim:
+    """The key under which a task shares its result."""
+
+    key: tuple[tuple[str, ...], str]
+    """The namespace and the key."""
+    ttl: float | None
+    """Seconds until the result expires; None: never."""
+    is_busy: bool = False
+    """True if the task waits for the result that another task or run computes."""
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """The attempt of a task that runs or is due, and the results of earlier ones."""
+
+    number: int = 1
+    answers: tuple[Any, ...] = ()
+    """The answers to the task's questions so far, in order."""
+    questions: KnownQuestions | None = None
+    """The questions of earlier attempts; None: none, or they are not known."""
+    saved: Any = None
+    """The last value that an earlier attempt has saved."""
+    first_started: int | None = None
+    """Wall-clock nanoseconds of the first attempt."""
+    span: Span | None = None
+    """The time span of the last attempt that has ended."""
+    failed: tuple[FailedAttempt, ...] = ()
+    """The last attempts that failed."""
+    deaths: int = 0
+    """The number of workers that have died of the task."""
+    writes: Sequence[Write] = ()
+    """The writes of the task; empty until it has finished."""
+    report: Any = None
+    """The last `Report` of the task's progress."""
+    body: Any = None
+    """The calls that it has made (a `BodyCalls`); None: it has made no call."""
+    cache: CacheClaim | None = None
+    """The claim on a shared result; None: the result is not shared."""
+
+
+@dataclass(slots=True, eq=False)
 class Task:
     """One planned call of a node."""
 
@@ -184,59 +245,18 @@ class Task:
     kind: Kind
     input: Any
     path: str
-    """Where it stands in its superstep; the same on every replay."""
+    """The position in the superstep; the same on every replay."""
     triggers: tuple[str, ...] = ()
     namespace: str = ""
-    """The namespace its nested graphs and its interrupts use: ``ns|name:id``."""
+    """The namespace that its nested graphs and interrupts use: ``ns|name:id``."""
     parent: Task | None = None
-    """The task whose body made the call; None for a task that was planned."""
+    """The caller of a CALL, or the failed task of a HANDLER."""
     timeout: TimeoutPolicy | None = None
-    depth: int = 0
-    """In how many tasks of its run it is nested."""
-    record: CallRecord | None = None
-    """What it asks for, if it is a call that is recorded."""
-    stream: tuple[object, ...] = ()
-    """Which call it is, in words that no clock is part of: its random numbers begin
-    with them.
-    """
-    variables: Any = None
-    """The context variables of who called it; None: those of who started the run."""
-    code: Any = None
-    """The code of its node, packed when the call was made; None: it is packed when it
-    starts.
-    """
-    first_started: int | None = None
-    """Wall-clock nanoseconds of the first attempt."""
-    span: Span | None = None
-    """When its last attempt ran, once that has ended."""
-    failed: tuple[FailedAttempt, ...] = ()
-    """Its attempts that failed, the last ones."""
-    report: Any = None
-    """How far it said last that it is (a `Report`)."""
-    writes: Sequence[Write] = ()
-    """What it wrote, once it has finished."""
-    attempt: int = 1
-    answers: tuple[Any, ...] = ()
-    """Answers to its interrupts so far, in order."""
-    questions: KnownQuestions | None = None
-    """What it has asked in earlier attempts; None: nothing, or that is not known."""
-    saved: Any = None
-    """What an earlier attempt has saved last."""
-    cache_key: tuple[tuple[str, ...], str, float | None] | None = None
     error: NodeError | None = None
-    """The failure that a HANDLER task handles."""
-    body: Any = None
-    """What it has called (a `BodyCalls`), if it has called anything."""
-    waiting: list[Any] = field(default_factory=list)
-    """The calls (each a `Call`) that wait for it: one for each attempt of the body."""
-    is_busy: bool = False
-    """Whether another run, or another task, is computing its result, and it waits for
-    that.
-    """
-    is_cancelled: bool = False
-    """Whether its body, or one that this is below, no longer wants it."""
-    deaths: int = 0
-    """How many workers have died of it."""
+    """The failure that a HANDLER handles."""
+    origin: TaskOrigin | None = None
+    """The source of a CALL; None for a planned task."""
+    attempt: Attempt = field(default_factory=Attempt)
 
     @property
     def name(self) -> str:
@@ -244,10 +264,40 @@ class Task:
         return self.node.name
 
     @property
+    def depth(self) -> int:
+        """The number of tasks around it in its run."""
+        return 0 if self.origin is None else self.origin.depth
+
+    @property
+    def record(self) -> CallRecord | None:
+        """The key of a recorded call; None: it is no call, or it is not recorded."""
+        return None if self.origin is None else self.origin.record
+
+    @property
+    def variables(self) -> Any:
+        """The context variables of the caller; None: those of the caller of the run."""
+        return None if self.origin is None else self.origin.variables
+
+    @property
+    def code(self) -> Any:
+        """The packed code of the node, if it was packed at the call."""
+        return None if self.origin is None else self.origin.code
+
+    @property
+    def stream(self) -> tuple[object, ...]:
+        """The seed of its random numbers, which depends on no clock."""
+        if self.origin is None or not self.origin.stream:
+            return (self.path,)
+        return self.origin.stream
+
+    @property
     def call(self) -> str:
-        """The call that it is, as a person reads it; empty: it is none."""
-        if self.record is not None or self.kind is not Kind.CALL:
-            return "" if self.record is None else self.record.text
+        """The call as a person reads it; empty: the task is no call."""
+        if self.kind is not Kind.CALL:
+            return ""
+        record = self.record
+        if record is not None:
+            return record.text
         # captured arguments are unpickled: their classes may raise
         with suppress(Exception):
             return described(

@@ -1,214 +1,451 @@
-"""A run: load, plan, superstep, update, commit, repeat, stop. A generator.
+"""A run between two effects, composed of its parts.
 
-It yields effects and is sent their replies (see `effects`); it does no I/O, so
-it can be stopped at any ``yield``, and is tested by hand.
+======================  ==============================================================
+part                    holds
+======================  ==============================================================
+`RunState`              the channels and their versions
+`StepCursor`            the superstep that the run is at, and its checkpoints
+`Replay`                the writes stored earlier, which answer calls and tasks
+`Answers`               the open questions, and the answers that no task has taken
+`Outbox`                the writes to store, and the effects that follow the commit
+======================  ==============================================================
+
+The methods of `Run` are the moves that need several parts: apply a barrier, store the
+writes of a task, make a checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import attrgetter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
-from flowpregel._core.effects import CacheStore, Steps
+from flowpregel import errors
+from flowpregel._code.sources import UNSEEN
+from flowpregel._core import ids, records
+from flowpregel._core.answers import Answers
+from flowpregel._core.barrier import TaskOutput, apply, breaks_before, due_nodes
+from flowpregel._core.body_calls import BodyCalls
+from flowpregel._core.code_around import CodeAround
+from flowpregel._core.commands import Interrupt, Send
+from flowpregel._core.copies import private_copy
+from flowpregel._core.effects import Commit, Effect, Emit, StepContext, Stopped
+from flowpregel._core.ids import AttemptRecord, FailedCall, QuestionRecord
+from flowpregel._core.outbox import Outbox
 from flowpregel._core.program import Options, Program
-from flowpregel._core.records import LIMIT_REACHED, NOTHING_DUE, PAUSED, TASKS_DUE, Task
-from flowpregel._core.replay import count_unreplayed
-from flowpregel._core.run_state import Result, Run
-from flowpregel._core.start import start
-from flowpregel._core.superstep import Superstep
-from flowpregel.channels.base import read
-from flowpregel.errors import (
-    GraphDrained,
-    GraphRecursionError,
-    InvalidUpdateError,
-    ParentCommand,
+from flowpregel._core.provenance import attempt_record_of, note_failed
+from flowpregel._core.records import (
+    Batch,
+    Checkpoint,
+    Kind,
+    Node,
+    Task,
+    TaskWrites,
+    Write,
 )
+from flowpregel._core.replay import Replay
+from flowpregel._core.run_state import RunState, Update
+from flowpregel._core.stream_events import StreamEvents
+from flowpregel.channels import DeltaChannel
+from flowpregel.channels.base import MISSING, read
+from flowpregel.errors import INVALID_RESUME
 
-_NODE = attrgetter("node")
 
-observer: Callable[[Steps, Program, Options], Steps] | None = None
-"""What sees the effects of each run pass, and their replies; None: nothing does."""
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a run for its caller."""
+
+    values: Any
+    """The last values shown of the output channels; None: nothing was written."""
+    interrupts: tuple[Interrupt, ...] = ()
+    """The questions that wait for answers; with these the run resumes."""
+    paused: bool = False
+    """True if the run stopped at a breakpoint or an interrupt."""
+    questions: tuple[QuestionRecord, ...] = ()
+    """The records of all questions without answers, asked now or earlier."""
 
 
-def run_program(
-    program: Program, options: Options, given: Any, *, observed: bool = False
-) -> Steps:
-    """Run *program* on *given* until no task is due; return its `Result`.
+@dataclass(slots=True, eq=False)
+class StepCursor:
+    """The superstep that a run is at, and the checkpoint that it started from."""
 
-    Args:
-        program: The nodes and channels.
-        options: Its address and limits, and the stream modes that are read.
-        given: The input; None goes on; a `Command` answers, writes or goes somewhere.
-        observed: Whether the `observer` sees it already.
+    checkpoint_id: str = ""
+    parent_id: str | None = None
+    """The id of the checkpoint before this one, if that is stored."""
+    stored_id: str | None = None
+    """The id of the newest checkpoint that is stored, or is about to be."""
+    step: int = -1
+    stop: int = 0
+    """The superstep at which the recursion limit ends the run."""
+    source: records.Source = "input"
 
-    Raises:
-        GraphRecursionError: It used up its supersteps.
-        GraphDrained: It was asked to stop at a barrier.
-        TaskCancelled: It was stopped at once.
-        ParentCommand: A node commands the graph around this one.
-        InvalidUpdateError: A node wrote what cannot be, or commands a graph around that
-            is not.
-        Exception: What a task raised when it would not be tried again.
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One run: its program, its options, and its parts."""
+
+    program: Program
+    options: Options
+    stream_events: StreamEvents
+    state: RunState
+    now: int
+    """Wall-clock nanoseconds; they move with every wake-up, and with every id that is
+    made of them.
     """
-    if observer is not None and not observed:
-        steps = run_program(program, options, given, observed=True)
-        return (yield from observer(steps, program, options))
-    now = yield from start(program, options, given)
-    try:
-        result = yield from _repeat(now)
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        # What has not been kept by now is shown to nobody.
-        now.after.clear()
-        if now.claimed:
-            # The outermost run may go on, and try again: nobody may wait for this one's
-            # results.
-            yield CacheStore(dict.fromkeys(now.claimed))
-        is_over = isinstance(error, GraphRecursionError)
-        yield from now.leave(LIMIT_REACHED if is_over else TASKS_DUE)
-        yield from now.replay_report.notices()
-        if isinstance(error, ParentCommand) and options.nested is None:
-            raise InvalidUpdateError(
-                "There is no parent graph: a node of the outermost graph returned "
-                f"{error.command}"
-            ) from None
-        raise
-    yield from now.replay_report.notices()
-    return result
+    cursor: StepCursor = field(default_factory=StepCursor)
+    replay: Replay = field(default_factory=Replay)
+    answers: Answers = field(default_factory=Answers)
+    outbox: Outbox = field(default_factory=Outbox)
+    code_around: CodeAround = field(init=False)
+    """The digests of the code that works beside the nodes."""
+    output: Any = None
+    """The last values shown of the output channels."""
+    stopped: Stopped | None = None
+    """The request to end the run, if there is one."""
 
+    def __post_init__(self) -> None:
+        self.code_around = CodeAround(self.program)
+        self.outbox.holds_attempts = not self.options.keeps_attempts
 
-def _repeat(run: Run) -> Steps:
-    """Repeat supersteps until none is due, or the run stops to ask."""
-    options = run.options
-    while True:
-        setting, is_over = run.setting(), run.step > run.stop
-        tasks = [] if is_over else plan(run.program, run.state, run.updated, setting)
-        if run.stream_events.wants_checkpoints:
-            yield from _show_checkpoint(run, tasks)
-        if is_over:
-            raise GraphRecursionError(options.recursion_limit)
-        if not tasks:
-            return (yield from _finish(run))
-        before, after = options.interrupt_before, options.interrupt_after
-        if before and breaks_before(run.state, map(_NODE, tasks), before):
-            return (yield from _pause(run))
-        if (reason := options.drain()) is not None:
-            raise GraphDrained(reason)
-        if run.stopped is not None:
-            raise run.stopped.error
-        if (yield from Superstep(run, tasks, setting).go()):
-            return (yield from _ask(run, tasks))
-        yield from _end(run, tasks)
-        if after and breaks_before(run.state, map(_NODE, tasks), after):
-            yield from _show_checkpoint(run, None)
-            return (yield from _pause(run))
-        run.hand_back, run.resuming = True, False
-
-
-def _finish(run: Run) -> Steps:
-    """End a run that has nothing left to do."""
-    options = run.options
-    # At exit, nobody looks at a nested run that is over: its result is its task's.
-    if not (run.at_exit and options.nested is not None and ":" in options.namespace):
-        yield from run.leave(NOTHING_DUE)
-    return Result(run.output, tuple(run.interrupts.values()))
-
-
-def _end(run: Run, tasks: list[Task]) -> Steps:
-    """Apply what the tasks wrote, or leave the state as it was; show it, and keep
-    it.
-    """
-    if run.replay_report.is_changed:
-        count_unreplayed(run)
-    outputs = barrier_of(tasks)
-    before = run.state
-    if run.at_exit:
-        # Its one checkpoint is made at the end, and a barrier that fails is no part of
-        # it.
-        before = run.state.copy(changing(run.program, run.state, outputs))
-    try:
-        applied = run.apply(outputs)
-    except BaseException:
-        # The tasks are done all the same, and what they wrote is kept.
-        run.state = before
-        yield from run.flush()
-        raise
-    run.updated = applied.updated
-    run.show(applied)
-    yield from run.save("loop", run.follows(map(_NODE, tasks)))
-
-
-def _pause(run: Run) -> Steps:
-    """Stop at a breakpoint or an interrupt."""
-    # A run that stops and asks nothing is shown once, also if a graph inside of it
-    # stopped.
-    if not run.interrupts and run.options.nested is None:
-        run.after.extend(run.stream_events.breakpoint())
-    yield from run.leave(PAUSED)
-    asked, questions = tuple(run.interrupts.values()), tuple(run.questions.values())
-    return Result(run.output, asked, paused=True, questions=questions)
-
-
-def _ask(run: Run, tasks: list[Task]) -> Steps:
-    """Stop at interrupts, and show what the tasks that are done wrote."""
-    outputs = barrier_of(task for task in tasks if task.writes)
-    if outputs:
-        before, unsaved = (
-            run.state.copy(changing(run.program, run.state, outputs)),
-            run.unsaved,
+    def step_context(self) -> StepContext:
+        """Return the context of the tasks of the present superstep."""
+        cursor = self.cursor
+        return StepContext(
+            checkpoint_id=cursor.checkpoint_id,
+            namespace=self.options.namespace,
+            step=cursor.step,
+            stop=cursor.stop,
+            channels=self.state.channels,
+            managed=self.program.managed,
+            previous=self.state.previous,
+            resuming=self.replay.is_resuming,
+            answers=self.answers.by_id,
         )
-        try:
-            run.show(run.apply(outputs))
-        finally:
-            run.state, run.unsaved = before, unsaved
-    return (yield from _pause(run))
 
+    def apply(self, outputs: Sequence[TaskOutput]) -> Update:
+        """Apply the outputs of tasks as a new version, for the next checkpoint."""
+        self.now += 1
+        state = self.state
+        version = self.options.next_version(state.newest, self.now)
+        update = apply(self.program, state, outputs, version)
+        state.unsaved = update if state.unsaved is None else state.unsaved.then(update)
+        return update
 
-def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
-    """Show the stream the checkpoint that the run is at; None: its *tasks* are to be
-    planned.
-    """
-    address = run.options.address
-    if address is None or not run.stream_events.wants_checkpoints:
-        return
-    if tasks is None:
-        tasks = plan(run.program, run.state, run.updated, run.setting())
-    parent = run.parent_id and checkpoint_config(
-        address.thread_id, address.namespace, run.parent_id
-    )
-    metadata = {"parents": {}, **run.options.metadata}
-    payload = {
-        "config": checkpoint_config(
-            address.thread_id, address.namespace, run.checkpoint_id
-        ),
-        "parent_config": parent,
-        "values": read(run.state.channels, run.program.stream_channels),
-        "metadata": {"source": run.source, "step": run.step - 1} | metadata,
-        "next": [task.name for task in tasks],
-        "tasks": [
-            run.stream_events.task_entry(
-                task, run.pending.get(task.id, ()), address.thread_id
+    def show(self, update: Update | None = None) -> None:
+        """Show the values of the output channels.
+
+        Args:
+            update: The changes of a barrier; if it neither wrote nor changed an output
+                channel, nothing is shown.
+        """
+        outputs = self.stream_events.outputs
+        if update is not None and (
+            update.written.isdisjoint(outputs) or update.updated.isdisjoint(outputs)
+        ):
+            return
+        self.output = read(self.state.channels, self.options.output_channels)
+        if "values" in self.options.modes:
+            self.outbox.effects.append(Emit("values", self.output))
+
+    # ------------------------------------------------------------ writes of tasks
+
+    def store_writes(
+        self,
+        task_id: str,
+        path: str,
+        writes: Sequence[Write],
+        attempt: AttemptRecord | None = None,
+        failed: FailedCall | None = None,
+    ) -> None:
+        """Store pending writes of a task with the next batch.
+
+        Args:
+            task_id: The id of the task.
+            path: Its path.
+            writes: The writes; those to untracked channels are left out.
+            attempt: The record of the attempt, if these writes end the task.
+            failed: The call, if it failed and its arguments are stored.
+        """
+        stored = tuple(writes)
+        if self.program.untracked:
+            stored = self._without_untracked_writes(writes)
+        if attempt is not None and self.outbox.holds_attempts:
+            self.outbox.add_attempt(attempt)
+        if self.options.address is not None and stored:
+            checkpoint_id = self.cursor.checkpoint_id
+            self.outbox.writes.append(
+                TaskWrites(checkpoint_id, task_id, path, stored, attempt, failed)
             )
-            for task in tasks
-        ],
-    }
-    shown = run.stream_events.wrapped(
-        "checkpoints", "checkpoint", payload, run.step - 1, run.now
-    )
-    yield from shown
 
+    def store_return(self, task: Task, writes: Sequence[Write]) -> None:
+        """Store the writes of a task that returned, and show them."""
+        task.attempt.writes = writes or ((records.NO_WRITES, None),)
+        self.store_end(task, task.attempt.writes)
+        events = self.stream_events
+        if events.shows_tasks:
+            items = events.returned(task, self.cursor.step, self.now)
+            self.outbox.effects.extend(items)
 
-def checkpoint_config(
-    thread_id: str, namespace: str, checkpoint_id: str | None
-) -> dict[str, Any]:
-    """Return the config that addresses a checkpoint."""
-    return {
-        "configurable": {
-            "thread_id": thread_id,
-            "checkpoint_ns": namespace,
-            "checkpoint_id": checkpoint_id,
-        }
-    }
+    def store_end(self, task: Task, writes: Sequence[Write]) -> None:
+        """Store the writes that *task*, a call or a planned one, ended with."""
+        attempt = task.attempt
+        is_failure = writes[0][0] == records.ERROR
+        if attempt.saved is not None and not is_failure:
+            self.drop_saved_value(task)
+        record = None if task.origin is None else task.origin.record
+        if record is not None:
+            # Last: the positions of the other writes do not depend on it.
+            writes = (*writes, (records.CALLED, tuple(record)))
+        if task.kind is Kind.CALL:
+            assert task.parent is not None
+            body: BodyCalls = task.parent.attempt.body
+            if body.may_repeat or self.outbox.is_deferred:
+                writes = self._private_writes(task, writes, body)
+        failed = self._note_failure(task, writes) if is_failure else None
+        attempt_record = None
+        if self.options.address is not None:
+            attempt_record = attempt_record_of(task, writes, self.code_around)
+        if attempt_record is not None and UNSEEN:
+            self._note_unseen_values(attempt_record)
+        self.store_writes(task.id, task.path, writes, attempt_record, failed)
+
+    def _private_writes(
+        self,
+        task: Task,
+        writes: Sequence[Write],
+        body: BodyCalls,
+    ) -> Sequence[Write]:
+        """Return the writes of a call of *body*, which it cannot change any more."""
+        if self.outbox.is_deferred:
+            # The batch is encoded after the body got the result.
+            writes = private_copy(tuple(writes))
+        if body.may_repeat:
+            body.recorded[task.id] = private_copy(tuple(writes))
+        return writes
+
+    def _note_failure(self, task: Task, writes: Sequence[Write]) -> FailedCall | None:
+        """Note the failure of *task*; return its call if the arguments are stored."""
+        if task.attempt.span is not None:
+            note_failed(task, writes[0][1])
+        if not (task.node.is_task and self.options.keeps_arguments):
+            return None
+        if isinstance(writes[0][1], errors.TaskCancelled):
+            return None
+        return FailedCall(task.node.home, task.input, task.node.redacted)
+
+    def _note_unseen_values(self, attempt: AttemptRecord) -> None:
+        """Note the values that the digests of the code behind a result do not cover."""
+        codes = {name: code for name, code, _ in attempt.used}
+        codes[attempt.name] = attempt.code
+        for name, code in codes.items():
+            values = UNSEEN.get(code)
+            if values is not None:
+                self.replay.report.unseen[name] = values
+
+    def _without_untracked_writes(self, writes: Sequence[Write]) -> tuple[Write, ...]:
+        """Return *writes* without the values that no checkpoint may hold."""
+        tracked = []
+        for name, value in writes:
+            if name not in self.program.untracked:
+                tracked.append((name, self._without_untracked(value)))
+        return tuple(tracked)
+
+    def _without_untracked(self, value: Any) -> Any:
+        """Return *value*; a `Send` without the values that no checkpoint may hold."""
+        untracked = self.program.untracked
+        if not isinstance(value, Send) or not isinstance(value.arg, dict):
+            return value
+        if not untracked & value.arg.keys():
+            return value
+        tracked = {key: item for key, item in value.arg.items() if key not in untracked}
+        return replace(value, arg=tracked)
+
+    def drop_saved_value(self, task: Task) -> None:
+        """Forget the value that *task* has saved, which is not needed any more."""
+        pending = self.replay.pending
+        before = pending.get(task.id, ())
+        pending[task.id] = [write for write in before if write[0] != records.SAVED]
+
+    # ------------------------------------------------------------ answers
+
+    def refuse_answer(self, error: BaseException) -> bool:
+        """Forget the answer that *error* refuses: its question waits for another.
+
+        Returns:
+            True if *error* refuses an answer, in this run or in one nested in it.
+        """
+        question = getattr(error, INVALID_RESUME, None)
+        if question is not None:
+            self.drop_answer(question)
+        return question is not None
+
+    def drop_answer(self, question: str) -> None:
+        """Forget the answer that a command gave to *question*, an interrupt's id."""
+        other_writes: list[Write] = []
+        answers: dict[str, Any] | None = None
+        for channel, value in self.replay.pending.get(records.RUN_TASK_ID, ()):
+            if channel == records.RESUME:
+                answers = {key: item for key, item in value.items() if key != question}
+            else:
+                other_writes.append((channel, value))
+        if answers is not None:
+            # Last, wherever it was read: the positions of the other writes stay.
+            writes = [*other_writes, (records.RESUME, answers)]
+            self.replay.pending[records.RUN_TASK_ID] = writes
+            self.store_writes(records.RUN_TASK_ID, "", writes)
+
+    # ------------------------------------------------------------ checkpoints
+
+    def flush(
+        self, checkpoint: Checkpoint | None = None, *, is_last: bool = False
+    ) -> list[Effect]:
+        """Return the commit of the pending writes and of *checkpoint*, and the effects
+        that follow it.
+
+        With ``durability="exit"`` only the last flush of the run commits.
+        """
+        outbox = self.outbox
+        effects = outbox.effects
+        outbox.effects = []
+        is_due = is_last or not outbox.is_deferred
+        if is_due and (outbox.writes or checkpoint is not None):
+            options = self.options
+            assert options.address is not None
+            writes = tuple(outbox.writes)
+            batch = Batch(options.address, writes, checkpoint, options.fence)
+            outbox.writes = []
+            effects.insert(0, Commit(batch))
+        return effects
+
+    def next_due(self, ended: Iterable[Node] = ()) -> int:
+        """Return what follows the state, for its checkpoint: see `Checkpoint.follows`.
+
+        Args:
+            ended: The nodes whose superstep has made the state.
+        """
+        if self.options.address is None or self.outbox.is_deferred:
+            return records.NOTHING_DUE  # no checkpoint is made of the state
+        nodes = due_nodes(self.program, self.state, self.state.updated)
+        first = next(nodes, None)
+        if first is None:
+            return records.NOTHING_DUE
+        if self.cursor.step >= self.cursor.stop:
+            return records.LIMIT_REACHED
+        before = self.options.interrupt_before
+        after = self.options.interrupt_after
+        if before and breaks_before(self.state, (first, *nodes), before):
+            return records.PAUSED
+        if after and breaks_before(self.state, ended, after):
+            return records.PAUSED
+        return records.TASKS_DUE
+
+    def save_checkpoint(self, source: records.Source, follows: int) -> list[Effect]:
+        """Make the state a checkpoint, and the next superstep its child.
+
+        Args:
+            source: The cause of the state.
+            follows: What follows the checkpoint: see `Checkpoint.follows`.
+
+        Returns:
+            The commit of the checkpoint, and the effects that follow it.
+        """
+        checkpoint = None
+        cursor = self.cursor
+        outbox = self.outbox
+        cursor.source = source
+        self.replay.clear()
+        if outbox.step_attempts:
+            outbox.unstored_attempts += outbox.step_attempts
+            outbox.step_attempts = []
+        if self.options.address is None:
+            self.state.unsaved = None
+        else:
+            cursor.parent_id = cursor.stored_id
+            self.now += 1
+            cursor.checkpoint_id = ids.checkpoint_id(self.now, cursor.step)
+            if outbox.is_deferred:
+                # The barrier consumed the pending writes before they were stored.
+                outbox.has_unstored_input |= source == "input"
+                outbox.writes.clear()
+            else:
+                checkpoint = self._make_checkpoint(cursor.step, follows)
+        cursor.step += 1
+        return self.flush(checkpoint)
+
+    def store_rest(self, follows: int) -> list[Effect]:
+        """Return the commit of what is not stored yet, and the effects that follow it.
+
+        With ``durability="exit"`` that is the whole run.
+
+        Args:
+            follows: What follows the checkpoint that this may make.
+        """
+        if self.options.address is None:
+            return []
+        checkpoint = None
+        cursor = self.cursor
+        if self.outbox.is_deferred and cursor.checkpoint_id != cursor.stored_id:
+            checkpoint = self._make_checkpoint(cursor.step - 1, follows)
+        return self.flush(checkpoint, is_last=True)
+
+    def _make_checkpoint(self, step: int, follows: int) -> Checkpoint:
+        """Return the state as the checkpoint of *step*, which is about to be stored."""
+        cursor = self.cursor
+        state = self.state
+        update = state.unsaved or Update(0)
+        state.unsaved = None
+        cursor.stored_id = cursor.checkpoint_id
+        deltas = update.deltas if self.options.keeps_deltas else {}
+        updated = None if state.updated is None else tuple(sorted(state.updated))
+        metadata = self.options.metadata
+        if self.outbox.holds_attempts:
+            metadata = self._metadata_with_code()
+        return Checkpoint(
+            id=cursor.checkpoint_id,
+            parent_id=cursor.parent_id,
+            at=self.now,
+            step=step,
+            source=cursor.source,
+            channel_versions=dict(state.versions),
+            versions_seen=dict(state.seen),
+            changed=tuple(update.changed),
+            updated_channels=updated,
+            values=self._changed_values(update.changed, deltas),
+            deltas=deltas,
+            metadata=metadata,
+            follows=follows,
+        )
+
+    def _changed_values(
+        self, changed: Sequence[str], deltas: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the values of the *changed* channels that are stored in full."""
+        values: dict[str, Any] = {}
+        for name in changed:
+            if name in deltas:
+                continue
+            channel = self.state.channels[name]
+            is_delta = isinstance(channel, DeltaChannel)
+            value = channel.get() if is_delta else channel.checkpoint()
+            if value is MISSING:
+                continue
+            values[name] = value
+        sends = values.get(records.TASKS)
+        if sends is not None and self.program.untracked:
+            tracked = [self._without_untracked(send) for send in sends]
+            values[records.TASKS] = type(sends)(tracked)
+        return values
+
+    def _metadata_with_code(self) -> Mapping[str, Any]:
+        """Return the metadata of a checkpoint with the code that made it."""
+        outbox = self.outbox
+        nodes = [
+            (attempt.name, attempt.code, attempt.used)
+            for attempt in outbox.unstored_attempts
+        ]
+        made_by = records.MadeBy(
+            outbox.is_deferred, outbox.has_unstored_input, tuple(nodes)
+        )
+        outbox.unstored_attempts = []
+        outbox.has_unstored_input = False
+        return {**self.options.metadata, records.MADE_BY: tuple(made_by)}

@@ -83,7 +83,7 @@ class StreamEvents:
             elif "custom" in self._modes:
                 yield Emit("custom", report, event.namespace)
             return
-        task.report = report
+        task.attempt.report = report
         if "progress" in self._modes:
             yield Emit("progress", {"id": task.id, "name": task.name, **asdict(report)})
 
@@ -114,17 +114,27 @@ class StreamEvents:
         if "updates" in self._modes:
             yield Emit("updates", {records.INTERRUPT: interrupts})
 
-    def planned(self, tasks: Sequence[Task], step: int, at: int) -> Iterable[Emit]:
+    def planned(
+        self,
+        tasks: Sequence[Task],
+        step: int,
+        at: int,
+    ) -> Iterable[Emit]:
         """Yield the events of the starts of *tasks*, and of what those wrote that are
         done.
         """
         for task in tasks:
             yield from self.started(task, step, at)
         for task in tasks:
-            if task.writes:
-                yield from self.updates(task.node, task.writes, cached=True)
+            if task.attempt.writes:
+                yield from self.updates(task.node, task.attempt.writes, cached=True)
 
-    def started(self, task: Task, step: int, at: int) -> Iterable[Emit]:
+    def started(
+        self,
+        task: Task,
+        step: int,
+        at: int,
+    ) -> Iterable[Emit]:
         """Yield the events of *task*'s start."""
         if not self._wants_tasks or task.node.hidden:
             return
@@ -141,18 +151,31 @@ class StreamEvents:
             payload["metadata"] = dict(task.node.metadata)
         yield from self.wrapped("tasks", "task", payload, step, at)
 
-    def returned(self, task: Task, step: int, at: int) -> Iterable[Emit]:
+    def returned(
+        self,
+        task: Task,
+        step: int,
+        at: int,
+    ) -> Iterable[Emit]:
         """Yield the events of what *task* wrote, and of its end unless another run
         shared that.
         """
-        is_shared = task.span is not None and task.span.executor == "cache"
+        is_shared = (
+            task.attempt.span is not None and task.attempt.span.executor == "cache"
+        )
         if not (is_shared or task.node.hidden):
             yield from self._model_message((task, step))
-        yield from self.updates(task.node, task.writes, cached=is_shared)
+        yield from self.updates(task.node, task.attempt.writes, cached=is_shared)
         if not is_shared:
             yield from self.ended(task, step, at)
 
-    def ended(self, task: Task, step: int, at: int, end: Any = None) -> Iterable[Emit]:
+    def ended(
+        self,
+        task: Task,
+        step: int,
+        at: int,
+        end: Any = None,
+    ) -> Iterable[Emit]:
         """Yield the events of *task*'s end: *end* is an exception, interrupts, or
         None.
         """
@@ -162,7 +185,7 @@ class StreamEvents:
             "id": task.id,
             "name": task.name,
             "error": end if isinstance(end, BaseException) else None,
-            "result": self.result_of(task.writes),
+            "result": self.result_of(task.attempt.writes),
             "interrupts": [asdict(item) for item in end]
             if isinstance(end, tuple)
             else [],
@@ -185,7 +208,12 @@ class StreamEvents:
         }
 
     def wrapped(
-        self, mode: str, kind: str, payload: Mapping[str, Any], step: int, at: int
+        self,
+        mode: str,
+        kind: str,
+        payload: Mapping[str, Any],
+        step: int,
+        at: int,
     ) -> Iterable[Emit]:
         """Yield the events of *mode*, and of mode ``debug``, that show *payload*."""
         if mode in self._modes:
@@ -196,7 +224,10 @@ class StreamEvents:
             yield Emit("debug", event)
 
     def task_entry(
-        self, task: Task, pending: Sequence[Write], thread_id: str
+        self,
+        task: Task,
+        pending: Sequence[Write],
+        thread_id: str,
     ) -> dict[str, Any]:
         """Return how a checkpoint's event lists *task*, given its *pending* writes."""
         entry: dict[str, Any] = {"id": task.id, "name": task.name}
@@ -212,7 +243,7 @@ class StreamEvents:
         )
         if error is not None:
             return entry | {"error": error, "state": state}
-        if done := outputs(pending):
+        if done := finished_writes(pending):
             entry["result"] = self.result_of(
                 [w for w in done if w[0] != records.NO_WRITES]
             )
@@ -223,7 +254,7 @@ class StreamEvents:
         }
 
 
-def outputs(writes: Iterable[Write]) -> list[Write]:
+def finished_writes(writes: Iterable[Write]) -> list[Write]:
     """Return the writes that show that a task has finished."""
     return [write for write in writes if write[0] not in records.CONTROL_WRITES]
 

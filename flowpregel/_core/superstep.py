@@ -1,34 +1,86 @@
-"""One superstep: start the tasks that are due, and take in how each of them ends.
+"""One superstep: start the tasks that are due, and handle the end of each.
 
-What a wake-up's events ask for is done in this order: tasks are started or stopped;
-what finished is committed; and only then is it given to the stream, and to the bodies
-that wait for calls.
+Theory
+------
+A superstep is a loop of wake-ups. Each wake-up brings events, and is handled in two
+halves: while events are handled nothing leaves the superstep; afterwards effects are
+performed in an order that no crash can make untrue:
+
+====  ==============================  ================================================
+      effects                         reason
+====  ==============================  ================================================
+1     `Submit`, `Cancel`              they depend on no result of this wake-up
+2     `CacheLookup`                   its reply starts or ends more tasks
+3     `Commit`                        all writes of the tasks that ended: one
+                                      transaction for a wake-up, not for a task
+4     `Emit`, `Resolve`,              they show results, to the stream, to bodies that
+      `CacheStore`                    wait, and to other runs: so the results must be
+                                      stored already
+====  ==============================  ================================================
+
+Effects of rows 1 and 2 are collected in ``_effects`` and ``_lookups``; those of row 4
+in the run's `Outbox`, which puts the commit in front of them.
+
+The states of a task:
+
+============  =========================================================================
+state         meaning and the events that end it
+============  =========================================================================
+planned       its stored writes are found (it is done), or it is opened
+looked up     its result may be shared: the reply to `CacheLookup` ends it, starts it,
+              or makes it wait for the run that computes it
+held          a call that no recorded call fits: it starts after `effects.HOLD`, unless
+              a call of the same task finds a record
+running       an attempt was submitted; `Ended` follows
+delayed       an attempt failed and the retry policy has another one, which starts
+              when it is due
+ended body    a body that ended while its calls run: the last of them settles it
+settled       its writes, its failure or its questions are stored; it is not open any
+              more
+============  =========================================================================
+
+Looked-up tasks that wait, held and delayed ones are `WaitingTasks`. A task is open from
+its start until it is settled, and the superstep ends when no task is open.
+
+A settled task takes these steps, in this order:
+
+====  ================================================================================
+1     The writes, the error or the interrupts are added to the outbox, with the record
+      of the attempt (`Run.store_end`).
+2     Events for the stream are added behind them.
+3     The result is offered to the cache, or its claim is released.
+4     For a call: each waiting `Call` is resolved, and the body has one running call
+      less; if the body had ended, it is settled now.
+====  ================================================================================
+
+The superstep ends in one of four ways: all tasks have returned (the barrier follows),
+some task asks (the run pauses), a failure, or a command to the parent graph. A failure
+stops what runs gently: running calls end and are stored, waiting tasks are withdrawn.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from flowpregel import errors
-from flowpregel._core import answers, cache_keys, calls, effects, records
+from flowpregel._core import answering, cache_keys, calls, effects, records
 from flowpregel._core.barrier import check_writes, handler_task
 from flowpregel._core.copies import as_storable
 from flowpregel._core.effects import (
-    BUSY,
     CacheKey,
     Call,
+    CancelCall,
     Effect,
     Ended,
+    SaveState,
     StepContext,
     Steps,
     Wakeup,
 )
-from flowpregel._core.ids import Span
 from flowpregel._core.late_calls import FailedBodies, note_left_behind
-from flowpregel._core.provenance import note_failed
+from flowpregel._core.planned_tasks import unfinished_tasks
 from flowpregel._core.records import (
     Kind,
     Outcome,
@@ -38,58 +90,61 @@ from flowpregel._core.records import (
     Withdrawn,
     Write,
 )
-from flowpregel._core.run_state import Run
-from flowpregel._core.stream_events import outputs
+from flowpregel._core.run import Run
 from flowpregel._core.unmatched import held_calls, notice_of, still_unmatched, unmatched
-from flowpregel.channels.base import read
+from flowpregel._core.waiting import WaitingTasks
+
+
+@dataclass(slots=True)
+class StepEnd:
+    """The reasons for which a superstep ends without a barrier."""
+
+    is_paused: bool = False
+    """True if a task asks a question."""
+    failure: BaseException | None = None
+    command: object = None
+    """The command of a task to the parent graph."""
 
 
 @dataclass(slots=True, eq=False)
 class Superstep:
-    """The tasks of one superstep, those that they call, and what becomes of them.
+    """The tasks of one superstep, the calls they make, and the end of each.
 
     Args:
-        run: The run it belongs to.
+        run: The run of the superstep.
         tasks: The planned tasks, in the order in which their writes are applied.
-        setting: What they have in common.
+        step: The context that the tasks have in common.
     """
 
     run: Run
     tasks: list[Task]
-    setting: StepContext
+    step: StepContext
     _open: dict[str, Task] = field(default_factory=dict)
-    """Tasks that run or wait for their next attempt."""
-    _looked_up: list[Task] = field(default_factory=list)
-    """Tasks whose results another run may have shared: they start when we know."""
-    _retries: list[tuple[int, str]] = field(default_factory=list)
-    """When the next attempts are due, in monotonic nanoseconds, and of which task: a
-    heap.
-    """
+    """The tasks that run or wait, by id."""
+    _lookups: list[Task] = field(default_factory=list)
+    """The tasks whose results must be looked up in the cache before they start."""
+    _waiting: WaitingTasks = field(default_factory=WaitingTasks)
+    """The tasks that start, or are looked up again, at a later time."""
     _deadline: int | None = None
-    """The monotonic nanoseconds at which it has to be over."""
+    """The monotonic nanoseconds at which the superstep must be over."""
     _effects: list[Effect] = field(default_factory=list)
-    """What is to be done at once."""
+    """The effects to perform at once."""
     _shared: dict[CacheKey, tuple[Any, float | None] | None] = field(
         default_factory=dict
     )
-    """For the cache, by key: writes, and for how many seconds; None: it has none to
-    share.
-    """
-    _paused: bool = False
-    _failure: BaseException | None = None
-    _failed_bodies: FailedBodies = field(init=False)
-    _escaped: object = None
-
-    def __post_init__(self) -> None:
-        self._failed_bodies = FailedBodies(self.run.options.stop_grace)
+    """The entries for the cache: see `effects.CacheStore`."""
+    _cancelled: set[str] = field(default_factory=set)
+    """The ids of the tasks that their bodies need no longer."""
+    _end: StepEnd = field(default_factory=StepEnd)
+    _failed_bodies: FailedBodies | None = None
 
     # ------------------------------------------------------------ the story
 
     def go(self) -> Steps:
-        """Run until every task has ended; return whether an interrupt is to be answered
-        first.
+        """Run until every task has ended; return whether an interrupt waits for an
+        answer.
 
-        If not, the last results are left to the barrier.
+        If none does, the last results are left to the barrier.
         """
         run = self.run
         try:
@@ -97,231 +152,254 @@ class Superstep:
             while self._open:
                 wakeup = yield effects.Wait(self._next_deadline())
                 run.now = max(wakeup.now, run.now + 1)
-                if self._deadline is not None and wakeup.monotonic >= self._deadline:
-                    self._raise_timeout()
-                yield from self._take_in(wakeup)
-                if self._looked_up:
-                    tasks, self._looked_up = self._looked_up, []
-                    yield from self._look_up(tasks, wakeup.monotonic)
+                if self._deadline is not None:
+                    self._check_deadline(self._deadline, wakeup)
+                yield from self._handle(wakeup)
+                if self._lookups:
+                    yield from self._look_up(wakeup.monotonic)
                 if self._open:
                     yield from run.flush()
         except GeneratorExit:
             raise
         except BaseException:
-            # The time is over, or a commit failed: what still runs is stopped.
-            self._cancel_all(kill=True)
+            # The time is over, or a commit failed: running tasks are stopped.
+            self._cancel(list(self._open), kill=True)
             yield from self._effects
             raise
-        end = (
-            self._failure
-            if run.stopped is None and self._escaped is None
-            else self._end
-        )
-        if end is not None or self._paused:
+        error = self._final_error()
+        if error is not None or self._end.is_paused:
             yield from run.flush()
-        if end is not None:
-            raise end
-        return self._paused
+        if error is not None:
+            raise error
+        return self._end.is_paused
 
-    def _next_deadline(self) -> int | None:
-        """Return the monotonic nanoseconds at which to wake up in any case; None:
-        never.
-        """
-        deadlines = [self._deadline, self._failed_bodies.deadline]
-        if self._retries:
-            deadlines.append(self._retries[0][0])
-        return min((at for at in deadlines if at is not None), default=None)
-
-    @property
-    def _end(self) -> BaseException | None:
-        """What ends the run before the barrier: a failure, a stop or a command."""
-        if self._failure is not None:
-            return self._failure
-        stopped = self.run.stopped
-        if stopped is not None and (
-            stopped.kill or not all(task.writes for task in self.tasks)
-        ):
-            return stopped.error
-        return None if self._escaped is None else errors.ParentCommand(self._escaped)
-
-    def _start(self) -> Steps:
-        """Start the tasks that are due; some may be done already."""
-        run, due = self.run, self.tasks.copy()
-        if run.pending and run.hand_back:
-            due = [left for task in due if (left := self._left_to_do(task)) is not None]
-        if run.stream_events.shows_tasks:
-            run.after.extend(run.stream_events.planned(self.tasks, run.step, run.now))
-        if run.options.step_timeout is not None:
-            # The last wake-up's time will not do: a reader of the stream may have
-            # paused since.
-            wakeup = yield effects.Wait(0)
-            run.now = max(wakeup.now, run.now + 1)
-            self._deadline = wakeup.monotonic + int(run.options.step_timeout * 1e9)
-            yield from self._take_in(wakeup)
-            if run.stopped is not None:
-                return
-        for task in due:
-            self._open[task.id] = task
-            if task.node.cache:
-                cache_keys.ask_cache(task, task.node.cache)
-            else:
-                task.first_started = run.now
-            if run.pending or run.answers:
-                answers.answer_from_pending(run, task)
-        yield from run.flush()
-        if any(task.cache_key for task in due):
-            yield from self._look_up(due, 0)
-            yield from run.flush()
-        elif due:
-            yield effects.Submit(due, self.setting)
-
-    def _left_to_do(self, task: Task) -> Task | None:
-        """Return what is to run of a planned task: itself, its error handler, or
-        nothing.
-        """
-        writes = self.run.pending.get(task.id, ())
-        if done := outputs(writes):
-            task.writes = tuple(done)
-            return None
-        kept = dict(writes)
-        if (
-            task.node.handler is None
-            or not {records.ERROR, records.ERROR_SOURCE} <= kept.keys()
-        ):
-            # Any other failure is forgotten.
-            return task
-        error = kept[records.ERROR]
-        if not isinstance(error, BaseException):
-            error = RuntimeError(
-                f"node {task.name!r} failed in an earlier run: {error}"
-            )
-        return self._left_to_do(self._handler_for(task, error))
-
-    def _handler_for(self, failed: Task, error: BaseException) -> Task:
-        """Return the task that handles the failure of *failed*, which is in this
-        superstep too.
-        """
-        handler = handler_task(self.run.program, failed, error, self.setting)
-        self.tasks.append(handler)
-        return handler
-
-    def _submit(self, tasks: Sequence[Task], others: list[Effect]) -> None:
-        """Have an attempt of each of *tasks* started after the *others*."""
-        for task in tasks:
-            if task.first_started is None:
-                task.first_started = self.run.now
-        if others and isinstance(last := others[-1], effects.Submit):
-            last.tasks.extend(tasks)
-        elif tasks:
-            others.append(effects.Submit([*tasks], self.setting))
-
-    def _cancel_all(
-        self, *, kill: bool, leave: bool = False, only: Collection[Task] | None = None
-    ) -> None:
-        """Stop what still runs or waits for its next attempt, or *only* these of it."""
-        ending = {
-            id: task for id, task in self._open.items() if only is None or task in only
-        }
-        waiting = {task_id for _, task_id in self._retries} & ending.keys()
-        self._retries = [retry for retry in self._retries if retry[1] not in waiting]
-        heapq.heapify(self._retries)
-        for task_id, task in ending.items():
-            if task_id in waiting:
-                self._settle(task, Withdrawn())
-            elif task.body is None or task.body.outcome is None:
-                self._effects.append(effects.Cancel(task_id, kill, leave))
-
-    # ------------------------------------------------------------ events
-
-    def _take_in(self, wakeup: Wakeup) -> list[Effect]:
-        """Take in what happened, and return what is to be done at once."""
-        run = self.run
-        if self._retries:
-            self._start_due(wakeup)
-        for event in wakeup.events:
-            if isinstance(event, effects.Stopped):
-                run.stopped = run.stopped or event
-                self._cancel_all(kill=event.kill, leave=event.leave)
-                continue
-            task = self._open.get(
-                event.caller if isinstance(event, Call) else event.task_id
-            )
-            if task is None:
-                continue
-            if isinstance(event, effects.Emitted):
-                self._emitted(task, event)
-            elif task.attempt != event.attempt:
-                continue
-            elif isinstance(event, Call):
-                self._called(task, event, wakeup)
-            else:
-                self._ended(task, event, wakeup)
-        for late, leave in self._failed_bodies.stop_late(self._open, wakeup.monotonic):
-            self._cancel_all(kill=True, leave=leave, only=late)
-        if self._shared:
-            run.after.append(effects.CacheStore(self._shared))
-            self._shared = {}
-        at_once, self._effects = self._effects, []
-        return at_once
-
-    def _emitted(self, task: Task, event: effects.Emitted) -> None:
-        """Give the stream what a running task has emitted."""
-        run = self.run
-        if isinstance(event.payload, effects.Notice):
-            run.note(event.payload.text)
-        else:
-            run.after.extend(run.stream_events.emitted(task, event))
-
-    def _start_due(self, wakeup: Wakeup) -> None:
-        """Start the next attempts that are due, and have what others compute looked up
-        again.
-        """
-        while self._retries and self._retries[0][0] <= wakeup.monotonic:
-            _, task_id = heapq.heappop(self._retries)
-            task = self._open[task_id]
-            if task.is_busy:
-                self._looked_up.append(task)
-            elif task.first_started is None:
-                self._start_held(task)
-            else:
-                self._submit((task,), self._effects)
-
-    def _raise_timeout(self) -> NoReturn:
-        """Raise the error for a superstep that took too long; it names the open
-        tasks.
-        """
+    def _check_deadline(self, deadline: int, wakeup: Wakeup) -> None:
+        """Raise the error of a superstep that took too long, with its open tasks."""
+        if wakeup.monotonic < deadline:
+            return
         names = ", ".join(sorted({task.name for task in self._open.values()}))
         raise TimeoutError(
-            f"superstep {self.run.step} took longer than "
+            f"superstep {self.run.cursor.step} took longer than "
             f"step_timeout={self.run.options.step_timeout} seconds; still running: "
             f"{names}"
         )
 
-    def _called(self, caller: Task, call: Call, wakeup: Wakeup) -> None:
-        """Plan a call that a body has made, or stop one that it no longer wants."""
+    def _final_error(self) -> BaseException | None:
+        """Return the error that the superstep ends with, now that no task is open."""
+        if self.run.stopped is None and self._end.command is None:
+            return self._end.failure
+        return self._ending_error()
+
+    def _next_deadline(self) -> int | None:
+        """Return the monotonic nanoseconds of the next wake-up; None: none is due."""
+        deadlines = [self._deadline]
+        if self._waiting:
+            deadlines.append(self._waiting[0][0])
+        if self._failed_bodies is not None:
+            deadlines.append(self._failed_bodies.deadline)
+        due = [deadline for deadline in deadlines if deadline is not None]
+        return min(due, default=None)
+
+    def _ending_error(self) -> BaseException | None:
+        """Return the error that ends the run before the barrier, if there is one."""
+        if self._end.failure is not None:
+            return self._end.failure
+        stopped = self.run.stopped
+        if stopped is not None and (stopped.kill or self._has_unfinished_tasks()):
+            return stopped.error
+        if self._end.command is not None:
+            return errors.ParentCommand(self._end.command)
+        return None
+
+    def _has_unfinished_tasks(self) -> bool:
+        """Return whether a planned task has not written anything."""
+        return not all(task.attempt.writes for task in self.tasks)
+
+    # ------------------------------------------------------------ starts
+
+    def _start(self) -> Steps:
+        """Start the tasks that are due; some may have finished in an earlier run."""
         run = self.run
-        if call.node is effects.CANCEL:
-            self._cancel_all(kill=True, only=calls.cancel_call(run, self._open, call))
-            return
-        if (
-            task := calls.plan_call(run, self.setting, self._open, caller, call)
-        ) is None:
+        due = self.tasks.copy()
+        if run.replay.pending and run.replay.reuses_writes:
+            due = unfinished_tasks(run, self.tasks, self.step)
+        if run.stream_events.shows_tasks:
+            run.outbox.effects.extend(
+                run.stream_events.planned(self.tasks, run.cursor.step, run.now)
+            )
+        if run.options.step_timeout is not None:
+            yield from self._start_clock(run.options.step_timeout)
+            if run.stopped is not None:
+                return
+        is_shared = False
+        has_answers = bool(run.replay.pending or run.answers.by_id)
+        for task in due:
+            self._open[task.id] = task
+            if task.node.cache:
+                cache_keys.claim_result(task, task.node.cache)
+                is_shared = True
+            else:
+                task.attempt.first_started = run.now
+            if has_answers:
+                answering.answer_from_pending(run, task)
+        yield from run.flush()
+        if is_shared:
+            self._lookups += due
+            yield from self._look_up(0)
+            yield from run.flush()
+        elif due:
+            yield effects.Submit(due, self.step)
+
+    def _start_clock(self, seconds: float) -> Steps:
+        """Set the deadline of the superstep."""
+        # The time of the last wake-up will not do: a reader of the stream may have
+        # paused since.
+        wakeup = yield effects.Wait(0)
+        self.run.now = max(wakeup.now, self.run.now + 1)
+        self._deadline = wakeup.monotonic + int(seconds * 1e9)
+        yield from self._handle(wakeup)
+
+    def _submit(self, tasks: Sequence[Task], others: list[Effect]) -> None:
+        """Add the start of an attempt of each of *tasks* behind the *others*."""
+        for task in tasks:
+            if task.attempt.first_started is None:
+                task.attempt.first_started = self.run.now
+        last = others[-1] if others else None
+        if isinstance(last, effects.Submit):
+            last.tasks.extend(tasks)
+        elif tasks:
+            others.append(effects.Submit([*tasks], self.step))
+
+    def _cancel(
+        self,
+        task_ids: Iterable[str],
+        *,
+        kill: bool,
+        leave: bool = False,
+    ) -> None:
+        """Stop the open tasks among *task_ids*, and withdraw those that wait."""
+        ending = [self._open[task_id] for task_id in task_ids if task_id in self._open]
+        waiting = self._waiting.take([task.id for task in ending])
+        for task in ending:
+            body = task.attempt.body
+            if task.id in waiting:
+                self._settle(task, Withdrawn())
+            elif body is None or body.outcome is None:
+                self._effects.append(effects.Cancel(task.id, kill, leave))
+
+    # ------------------------------------------------------------ events
+
+    def _handle(self, wakeup: Wakeup) -> list[Effect]:
+        """Handle the events of a wake-up; return the effects to perform at once."""
+        if self._waiting:
+            self._start_due(wakeup.monotonic)
+        for event in wakeup.events:
+            if isinstance(event, effects.Stopped):
+                self._stop(event)
+                continue
+            task = self._open.get(event.task_id)
+            if task is None:
+                continue
+            if isinstance(event, effects.Emitted):
+                self._handle_emitted(task, event)
+            elif task.attempt.number == event.attempt:
+                self._handle_event(task, event, wakeup)
+        if self._failed_bodies is not None:
+            self._stop_late(self._failed_bodies, wakeup.monotonic)
+        if self._shared:
+            self.run.outbox.effects.append(effects.CacheStore(self._shared))
+            self._shared = {}
+        at_once = self._effects
+        self._effects = []
+        return at_once
+
+    def _stop_late(self, failed: FailedBodies, now: int) -> None:
+        """Stop the calls of *failed* bodies whose time is over.
+
+        Args:
+            failed: The failed bodies.
+            now: The monotonic nanoseconds.
+        """
+        for late, leave in failed.stop_late(self._open, now):
+            self._cancel([task.id for task in late], kill=True, leave=leave)
+
+    def _handle_event(
+        self,
+        task: Task,
+        event: Ended | effects.Request,
+        wakeup: Wakeup,
+    ) -> None:
+        """Handle an event of the present attempt of an open task."""
+        if isinstance(event, Ended):
+            self._handle_end(task, event, wakeup)
+        elif isinstance(event, Call):
+            self._handle_call(task, event, wakeup)
+        elif isinstance(event, SaveState):
+            calls.save_state(self.run, task, event)
+        else:
+            self._cancel_call(event)
+
+    def _stop(self, event: effects.Stopped) -> None:
+        """Stop all tasks, as the first request to end the run demands."""
+        self.run.stopped = self.run.stopped or event
+        self._cancel(list(self._open), kill=event.kill, leave=event.leave)
+
+    def _handle_emitted(self, task: Task, event: effects.Emitted) -> None:
+        """Give the stream an item that a running task has emitted."""
+        outbox = self.run.outbox
+        if isinstance(event.payload, effects.Notice):
+            outbox.note(event.payload.text)
+        else:
+            outbox.effects.extend(self.run.stream_events.emitted(task, event))
+
+    def _start_due(self, now: int) -> None:
+        """Start the waiting tasks that are due, or look their results up again.
+
+        Args:
+            now: The monotonic nanoseconds.
+        """
+        while (task_id := self._waiting.pop_due(now)) is not None:
+            task = self._open[task_id]
+            claim = task.attempt.cache
+            if claim is not None and claim.is_busy:
+                self._lookups.append(task)
+            elif task.attempt.first_started is None:
+                self._start_held(task)
+            else:
+                self._submit((task,), self._effects)
+
+    # ------------------------------------------------------------ calls
+
+    def _handle_call(self, caller: Task, call: Call, wakeup: Wakeup) -> None:
+        """Plan a call that a body has made, and start it unless it must wait."""
+        run = self.run
+        task = calls.plan_call(run, self.step, self._open, caller, call)
+        if task is None:
             return
         self._open[task.id] = task
         if run.stream_events.shows_tasks:
-            run.after.extend(run.stream_events.started(task, run.step, run.now))
-        if run.pending or run.answers:
-            answers.answer_from_pending(run, task)
+            run.outbox.effects.extend(
+                run.stream_events.started(task, run.cursor.step, run.now)
+            )
+        if run.replay.pending or run.answers.by_id:
+            answering.answer_from_pending(run, task)
+        assert task.origin is not None
+        record = task.origin.record
         if run.stopped is not None:
             self._settle(task, Withdrawn())
-        elif (
-            task.record is not None and unmatched(run, caller, task.record) is not None
-        ):
-            # Other calls of its task may follow at once, and fit: then it is merely a
-            # new one.
-            heapq.heappush(self._retries, (wakeup.monotonic + effects.HOLD, task.id))
+        elif record is not None and unmatched(run, caller, record) is not None:
+            # Other calls of its task may follow at once and have records: then this
+            # one is merely new.
+            self._waiting.add(task.id, wakeup.monotonic + effects.HOLD)
         else:
             self._start_call(task)
+
+    def _cancel_call(self, request: CancelCall) -> None:
+        """Stop a call that its body needs no longer, and the calls below it."""
+        tasks = calls.cancel_call(self.run, self._open, request)
+        task_ids = [task.id for task in tasks]
+        self._cancelled.update(task_ids)
+        self._cancel(task_ids, kill=True)
 
     def _start_call(self, task: Task) -> None:
         """Start the first attempt of a call, unless its result is shared."""
@@ -329,234 +407,216 @@ class Superstep:
             self._submit((task,), self._effects)
             return
         try:
-            cache_keys.ask_cache(task, task.node.cache)
+            cache_keys.claim_result(task, task.node.cache)
         except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
             self._settle(task, Raised(error))
         else:
-            self._looked_up.append(task)
+            self._lookups.append(task)
 
     def _start_held(self, task: Task) -> None:
-        """Start a call that was held, or refuse it; tell first that no recorded one
-        fits.
-        """
+        """Start a call that was held, or refuse it, if no recorded call fits."""
         run = self.run
-        assert task.record is not None
-        name = task.record.name
+        record = task.record
+        assert record is not None
+        name = record.name
         error = still_unmatched(run, name)
-        if error is not None and run.options.on_unmatched == "error":
-            for held in (task, *self._take_held(name)):
-                self._refuse(held, error)
+        if error is None:
+            self._start_call(task)
             return
-        if error is not None:
-            run.replay_report.unmatched[name] = None  # the user is told once
-            self._effects.append(effects.Emit("notices", notice_of(error, name)))
+        if run.options.on_unmatched == "error":
+            waiting = [self._open[task_id] for task_id in self._waiting.ids]
+            held = held_calls(name, waiting)
+            self._waiting.take([call.id for call in held])
+            for call in (task, *held):
+                self._refuse(call, error)
+            return
+        run.replay.unmatched[name] = None  # the user gets one notice
+        self._effects.append(effects.Emit("notices", notice_of(error, name)))
         self._start_call(task)
 
-    def _take_held(self, name: str) -> list[Task]:
-        """Return the calls of the task *name* that are held, and hold them no
-        longer.
-        """
-        held = held_calls(name, [self._open[task_id] for _, task_id in self._retries])
-        held_ids = {task.id for task in held}
-        self._retries = [retry for retry in self._retries if retry[1] not in held_ids]
-        heapq.heapify(self._retries)
-        return held
-
     def _refuse(self, task: Task, error: BaseException) -> None:
-        """Fail a call that was not made; what is recorded stays as it is."""
+        """Fail a call that was not made; what is recorded stays as it was."""
         run = self.run
         del self._open[task.id]
-        run.replay_report.executed -= not task.node.hidden
-        # Nothing is kept of this call.
-        failed = Raised(error)
-        run.after.extend(effects.Resolve(call, failed) for call in task.waiting)
-        assert task.parent is not None
-        self._call_ended(task.parent)
+        run.replay.report.executed -= not task.node.hidden
+        # Nothing is stored of this call.
+        self._resolve(task, Raised(error))
 
-    def _look_up(self, tasks: list[Task], now: int) -> Steps:
-        """Give *tasks* what other runs shared, and start those that nobody computes
-        *now*.
+    def _resolve(self, task: Task, outcome: Outcome) -> None:
+        """Give all that wait for a call its outcome; it has ended for its body too."""
+        assert task.origin is not None
+        assert task.parent is not None
+        after_commit = self.run.outbox.effects
+        for call in task.origin.waiting:
+            after_commit.append(effects.Resolve(call, outcome))
+        caller = task.parent
+        body = caller.attempt.body
+        body.running -= 1
+        if self._failed_bodies is not None:
+            self._failed_bodies.call_ended(caller)
+        if not body.running and body.outcome is not None:
+            end = body.outcome
+            body.outcome = None
+            self._settle(caller, calls.final_outcome(body, end))
+
+    # ------------------------------------------------------------ shared results
+
+    def _look_up(self, now: int) -> Steps:
+        """Look up the results that tasks may share, and start the tasks without one.
+
+        Args:
+            now: The monotonic nanoseconds.
         """
-        found = dict[Any, Any]()
-        keys = {
-            task.cache_key[:2]: None for task in tasks if task.cache_key is not None
-        }
+        tasks = self._lookups
+        self._lookups = []
+        entries: dict[CacheKey, Any] = {}
+        keys = cache_keys.claimed_keys(tasks)
         try:
-            found |= yield effects.CacheLookup(tuple(keys))
-            self.run.claimed |= keys.keys() - found.keys()
+            entries |= yield effects.CacheLookup(tuple(keys))
+            self.run.outbox.claims |= keys.keys() - entries.keys()
         except Exception as error:
             if any(task.kind is not Kind.CALL for task in tasks):
                 raise
-            found |= dict.fromkeys(keys, Raised(error))
-        due = [task for task in tasks if not self._is_shared(task, found, now)]
+            entries |= dict.fromkeys(keys, Raised(error))
+        due: list[Task] = []
+        for task in tasks:
+            outcome = cache_keys.shared_outcome(task, entries, self.run.now)
+            claim = task.attempt.cache
+            if outcome is not None:
+                self._settle(task, outcome)
+            elif claim is not None and claim.is_busy:
+                self._waiting.add(task.id, now + effects.LOOK_AGAIN)
+            else:
+                due.append(task)
         self._submit(due, self._effects)
-        at_once, self._effects = self._effects, []
+        at_once = self._effects
+        self._effects = []
         yield from at_once
 
-    def _is_shared(self, task: Task, found: dict[Any, Any], now: int) -> bool:
-        """Return whether *task* needs not run now, given what was *found* in the
-        cache.
-        """
-        if task.cache_key is None:
-            return False
-        key = task.cache_key[:2]
-        writes = found.get(key)
-        found.setdefault(key, BUSY)
-        task.is_busy = writes is BUSY and not cache_keys.is_within(task, key)
-        if task.is_busy:
-            heapq.heappush(self._retries, (now + effects.LOOK_AGAIN, task.id))
-        elif isinstance(writes, Raised):
-            self._settle(task, writes)
-        elif writes is None or writes is BUSY:
-            return False
-        else:
-            task.cache_key, task.span = None, Span(self.run.now, 0.0, "cache")
-            self._settle(task, Returned(tuple(writes)))
-        return True
+    # ------------------------------------------------------------ ends of attempts
 
-    def _ended(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
-        """Take in that an attempt of *task* ended."""
-        run, body = self.run, task.body
-        outcome = Withdrawn() if task.is_cancelled else event.outcome
-        task.span = event.span
-        note_left_behind(run, task, event.outcome)
-        if isinstance(outcome, Returned) and task.kind is not Kind.CALL:
-            try:
-                check_writes(run.program, task.node, outcome.writes)
-            except Exception as error:  # noqa: BLE001 - the task fails with it
-                outcome = Raised(error)
+    def _handle_end(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
+        """Handle the end of an attempt: retry, wait for calls, or settle the task."""
+        run = self.run
+        attempt = task.attempt
+        body = attempt.body
+        attempt.span = event.span
+        outcome = event.outcome
+        if isinstance(outcome, Withdrawn):
+            note_left_behind(run, task, outcome)
+        elif task.id in self._cancelled:
+            outcome = Withdrawn()
+        elif isinstance(outcome, Returned) and task.kind is not Kind.CALL:
+            outcome = self._checked_outcome(task, outcome)
         if body is not None:
             if event.observed_failures is not None:
                 body.observed_failures = event.observed_failures
             outcome = calls.final_outcome(body, outcome)
-        may_repeat = isinstance(outcome, Raised) or run.has_free_answer
-        may_repeat = may_repeat and self._failure is None and run.stopped is None
-        if (
-            may_repeat
-            and (delay := calls.delay(run, task, outcome, wakeup.jitter)) is not None
-        ):
-            task.attempt += 1
-            if body is not None:
-                body.restart()
-            heapq.heappush(
-                self._retries, (wakeup.monotonic + int(delay * 1e9), task.id)
-            )
-            if isinstance(outcome, Raised):
-                note_failed(task, outcome.error)
-                calls.uncaught(run, task, outcome.error)
+        seconds = None
+        if not isinstance(outcome, Returned):
+            seconds = self._retry_delay(task, outcome, wakeup.jitter)
+        if seconds is not None:
+            calls.begin_next_attempt(run, task, outcome)
+            self._waiting.add(task.id, wakeup.monotonic + int(seconds * 1e9))
         elif body is not None and body.running:
-            # The calls that it made are going to end and be kept before it is settled.
-            body.outcome = outcome
-            self._failed_bodies.add(task)
-            if isinstance(outcome, Raised) and run.options.fail_fast:
-                self._cancel_all(
-                    kill=False, only=calls.below(self._open, task, direct=True)
-                )
+            self._end_body(task, outcome)
         else:
             self._settle(task, outcome)
 
-    # how a task ends for good ----------------------------------------------
+    def _end_body(self, task: Task, outcome: Outcome) -> None:
+        """Note the outcome of a body, which is settled when its calls have ended."""
+        options = self.run.options
+        task.attempt.body.outcome = outcome
+        if self._failed_bodies is None:
+            self._failed_bodies = FailedBodies(options.stop_grace)
+        self._failed_bodies.add(task)
+        if isinstance(outcome, Raised) and options.fail_fast:
+            waiting = calls.calls_of(self._open, task)
+            self._cancel([call.id for call in waiting], kill=False)
+
+    def _checked_outcome(self, task: Task, outcome: Returned) -> Outcome:
+        """Return *outcome*, or the error of its writes if no barrier can apply them."""
+        try:
+            check_writes(self.run.program, task.node, outcome.writes)
+        except Exception as error:  # noqa: BLE001 - the task fails with it
+            return Raised(error)
+        return outcome
+
+    def _retry_delay(self, task: Task, outcome: Outcome, jitter: float) -> float | None:
+        """Return the seconds until the next attempt; None: there is none."""
+        if not (isinstance(outcome, Raised) or self.run.answers.has_free_answer):
+            return None
+        if self._end.failure is not None or self.run.stopped is not None:
+            return None
+        return calls.delay(self.run, task, outcome, jitter)
+
+    # ------------------------------------------------------------ ends of tasks
 
     def _settle(self, task: Task, outcome: Outcome) -> None:
-        """Record how *task* ended for good; if it is a call, answer those who wait for
-        it.
-        """
-        run, caller = self.run, task.parent if task.kind is Kind.CALL else None
+        """Record the final outcome of *task*: see the table at the top of this file."""
+        is_call = task.kind is Kind.CALL
         del self._open[task.id]
+        self._cancelled.discard(task.id)
         match outcome:
             case Returned(writes):
-                task.writes = writes or ((records.NO_WRITES, None),)
-                run.keep_end(task, task.writes)
-                if run.stream_events.shows_tasks:
-                    run.after.extend(
-                        run.stream_events.returned(task, run.step, run.now)
-                    )
+                self.run.store_return(task, writes)
             case Raised(error):
-                self._raised(task, error)
-            case records.Interrupted():
-                self._interrupted(task, outcome)
-            case records.Escaped(command) if caller is None:
+                self._settle_raised(task, error)
+            case records.Interrupted(refused=error):
+                self._end.failure = self._end.failure or error
+                self._end.is_paused = self._end.is_paused or not is_call
+                answering.store_questions(self.run, task, outcome)
+            case records.Escaped(command) if not is_call:
                 # A called graph commands its caller's graph: that is up to the caller.
-                self._escaped = command
-                self._cancel_all(kill=False)
-            case Withdrawn() if caller is None and self._end is None:
-                self._failure = errors.NodeCancelledError(task.name)
-        if task.cache_key is not None and not task.is_busy:
-            entry = (
-                (task.writes, task.cache_key[2])
-                if isinstance(outcome, Returned)
-                else None
-            )
-            self._shared[task.cache_key[:2]] = entry
-        if caller is None:
-            return
-        run.after.extend(effects.Resolve(call, outcome) for call in task.waiting)
-        self._call_ended(caller)
+                self._end.command = command
+                self._cancel(list(self._open), kill=False)
+            case Withdrawn() if not is_call and self._ending_error() is None:
+                self._end.failure = errors.NodeCancelledError(task.name)
+        claim = task.attempt.cache
+        if claim is not None and not claim.is_busy:
+            entry = None
+            if isinstance(outcome, Returned):
+                entry = task.attempt.writes, claim.ttl
+            self._shared[claim.key] = entry
+        if is_call:
+            self._resolve(task, outcome)
 
-    def _call_ended(self, caller: Task) -> None:
-        """Take in that a call of *caller* has ended, perhaps the last that it had to
-        wait for.
-        """
-        caller.body.running -= 1
-        self._failed_bodies.call_ended(caller)
-        if not caller.body.running and (held := caller.body.outcome) is not None:
-            caller.body.outcome = None  # it had ended before
-            self._settle(caller, calls.final_outcome(caller.body, held))
-
-    def _raised(self, task: Task, error: BaseException) -> None:
+    def _settle_raised(self, task: Task, error: BaseException) -> None:
+        """Store the failure of a task, and start its handler or end the run."""
         run = self.run
         if isinstance(error, errors.GraphDrained):
-            self._failure = self._failure or error
+            self._end.failure = self._end.failure or error
             return
         error.add_note(calls.note_of(task))
-        run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
-        writes: tuple[Write, ...] = ((records.ERROR, as_storable(error)),)
-        refused, is_call = run.refuse_answer(error), task.kind is Kind.CALL
-        if task.node.handler is not None and not (is_call or run.stopped or refused):
-            run.keep_end(task, (*writes, (records.ERROR_SOURCE, task.name)))
-            if self._failure is None:
+        run.outbox.effects.extend(
+            run.stream_events.ended(task, run.cursor.step, run.now, error)
+        )
+        failure: Write = (records.ERROR, as_storable(error))
+        is_refusal = run.refuse_answer(error)
+        is_call = task.kind is Kind.CALL
+        is_handled = task.node.handler is not None and not (is_call or is_refusal)
+        if is_handled and not run.stopped:
+            run.store_end(task, (failure, (records.ERROR_SOURCE, task.name)))
+            if self._end.failure is None:
                 # Otherwise the handler runs when the failing run is resumed.
-                handler = self._handler_for(task, error)
-                self._open[handler.id] = handler
-                run.after.extend(run.stream_events.started(handler, run.step, run.now))
-                self._submit((handler,), run.after)
+                self._start_handler(task, error)
             return
-        run.keep_end(task, writes)
-        calls.uncaught(run, task, error)
+        run.store_end(task, (failure,))
+        calls.forget_uncaught(run, task, error)
         if is_call:
             calls.fail_call(task, error)
-        elif self._failure is None:
-            self._failure = error
-            if not refused:
-                self._cancel_all(kill=False)
+        elif self._end.failure is None:
+            self._end.failure = error
+            if not is_refusal:
+                self._cancel(list(self._open), kill=False)
 
-    def _interrupted(self, task: Task, outcome: records.Interrupted) -> None:
-        run, error = self.run, outcome.refused
-        of_calls = task.body.asked if task.body else {}
-        asked = {item.id: item for path in sorted(of_calls) for item in of_calls[path]}
-        asked |= {item.id: item for item in outcome.interrupts}
-        interrupts = tuple(asked.values())
-        writes: tuple[Write, ...] = ((records.INTERRUPT, interrupts),)
-        if error is not None:
-            # The run fails, but the other tasks go on: their answers were taken.
-            failure = (
-                () if task.kind is Kind.CALL else ((records.ERROR, as_storable(error)),)
-            )
-            writes = ((records.RESUME, outcome.answers), *failure, *writes)
-            setattr(error, errors.INVALID_RESUME, outcome.interrupts[0].id)
-            self._failure = self._failure or error
-            run.refuse_answer(error)
-        elif interrupts and run.options.modes and task.kind is not Kind.CALL:
-            shown = read(run.state.channels, run.options.output_channels)
-            run.after.extend(run.stream_events.interrupted(interrupts, shown))
-        run.keep_end(task, (*writes, *answers.questions_of(run, task, outcome)))
-        if run.stream_events.shows_tasks:
-            run.after.extend(
-                run.stream_events.ended(task, run.step, run.now, error or interrupts)
-            )
-        if task.kind is Kind.CALL and task.parent is not None:
-            # Its body asks it too.
-            task.parent.body.asked[task.path] = interrupts
-            return
-        self._paused = True
-        run.interrupts |= asked
+    def _start_handler(self, failed: Task, error: BaseException) -> None:
+        """Start the task that handles the failure of *failed*."""
+        run = self.run
+        handler = handler_task(run.program, failed, error, self.step)
+        self.tasks.append(handler)
+        self._open[handler.id] = handler
+        run.outbox.effects.extend(
+            run.stream_events.started(handler, run.cursor.step, run.now)
+        )
+        self._submit((handler,), run.outbox.effects)

@@ -1,22 +1,21 @@
-"""Calls that no recorded one fits: finished work that is going to be repeated, told
-before it is.
+"""Calls that no recorded call fits: a notice before finished work is repeated.
 
-The first call of a task that is not recorded, in a run that goes on:
+The first call of a task without a record, in a run that resumes:
 
 ====================================  ==================================================
 a recorded call of the task           then the call
 ====================================  ==================================================
-was asked for before                  is merely a new one
-does not stand in its place           is one that was added
-stands there, the body's code and     is refused elsewhere: it is not deterministic
-its input being the same
-stands there, the input being         may be a new one in front of those that are
-another, the task's code the same     recorded, which may still come
-stands there otherwise                is held for `effects.HOLD`; if none has been asked
-                                      for by then, none fits
+was made before                       is merely a new one
+has another position                  is one that was added
+has its position, the body's code     is refused elsewhere: it is not deterministic
+and input being the same
+has its position, the input being     may be a new one in front of recorded calls, which
+another, the task's code the same     may still follow
+has its position otherwise            is held for `effects.HOLD`; if no recorded call is
+                                      made by then, none fits
 ====================================  ==================================================
 
-A call of another task is treated as the last row says if it has the place and the
+A call of another task is treated as the last row says if it has the position and the
 arguments of a recorded one whose task the body names no more: that was renamed, merged,
 or wrapped by a decorator.
 """
@@ -24,59 +23,64 @@ or wrapped by a decorator.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
 
 from flowpregel._core import ids
-from flowpregel._core.chance import record_in
 from flowpregel._core.ids import CODE_DIGITS, NOWHERE, CallRecord
 from flowpregel._core.provenance import is_named, tasks_of
 from flowpregel._core.records import Task
-from flowpregel._core.run_state import Run
-from flowpregel._core.stream_events import outputs
+from flowpregel._core.replay import record_in
+from flowpregel._core.run import Run
+from flowpregel._core.stream_events import finished_writes
 from flowpregel.errors import UnmatchedCallsError
 
 
-def unmatched(run: Run, caller: Task, record: CallRecord) -> UnmatchedCallsError | None:
-    """Return what the user must know before the call of *record* is made; None:
-    nothing.
+def unmatched(
+    run: Run,
+    caller: Task,
+    record: CallRecord,
+) -> UnmatchedCallsError | None:
+    """Return the error for the call of *record*, which no recorded call fits.
+
+    Returns:
+        None if the call may run at once.
     """
-    goes_on = run.hand_back and (run.pending or run.lazy_results is not None)
-    if not goes_on or run.options.on_unmatched is None or caller.record is not None:
+    replay = run.replay
+    if not replay.reuses_writes or replay.is_empty():
         return None
-    if (
-        record.place == NOWHERE
-        or not record.code
-        or record.name in run.replay_report.fitted
-    ):
+    if run.options.on_unmatched is None or caller.record is not None:
         return None
-    known = run.replay_report.unmatched
+    if record.place == NOWHERE or not record.code or record.name in replay.matched:
+        return None
+    known = replay.unmatched
     if record.name not in known:
         known[record.name] = _first_unmatched(run, caller, record)
     return known[record.name]
 
 
 def still_unmatched(run: Run, name: str) -> UnmatchedCallsError | None:
-    """Return what `unmatched` found of calls of the task *name*, unless a recorded one
-    fits now.
+    """Return the error that `unmatched` found for calls of the task *name*.
+
+    Returns:
+        None if a recorded call of the task has been made since.
     """
-    error = run.replay_report.unmatched.get(name)
-    if error is None or {name, error.task} & run.replay_report.fitted:
+    error = run.replay.unmatched.get(name)
+    if error is None or {name, error.task} & run.replay.matched:
         return None
     return error
 
 
 def held_calls(name: str, waiting: Iterable[Task]) -> list[Task]:
-    """Return which of the *waiting* tasks are calls of the task *name* that are
-    held.
-    """
-    return [
-        task
-        for task in waiting
-        if task.record is not None
-        and task.record.name == name
-        and task.first_started is None
-        and not task.is_busy
-    ]
+    """Return the held calls of the task *name* among the *waiting* tasks."""
+    held = []
+    for task in waiting:
+        record = task.record
+        if record is None or record.name != name:
+            continue
+        cache = task.attempt.cache
+        is_busy = cache is not None and cache.is_busy
+        if task.attempt.first_started is None and not is_busy:
+            held.append(task)
+    return held
 
 
 def notice_of(error: UnmatchedCallsError, name: str) -> str:
@@ -88,42 +92,52 @@ def notice_of(error: UnmatchedCallsError, name: str) -> str:
 
 
 def _first_unmatched(
-    run: Run, caller: Task, record: CallRecord
+    run: Run,
+    caller: Task,
+    record: CallRecord,
 ) -> UnmatchedCallsError | None:
-    """Return the error for the first call of a task that is not recorded, if none
-    fits.
-    """
-    was = _other_at(run, caller, record)
-    if was is None or was.caller == record.caller:
+    """Return the error for the first call of a task that no recorded call fits."""
+    recorded = _other_at(run, caller, record)
+    if recorded is None or recorded.caller == record.caller:
         return None
-    if was.name == record.name:
-        is_same_input = was.caller[CODE_DIGITS:] == record.caller[CODE_DIGITS:]
-        if not is_same_input and was.code == record.code:
+    if recorded.name == record.name:
+        old_input = recorded.caller[CODE_DIGITS:]
+        is_same_input = old_input == record.caller[CODE_DIGITS:]
+        if not is_same_input and recorded.code == record.code:
             return None
-    elif not _is_replaced(run, caller, was, record):
+    elif not _is_replaced(run, caller, recorded, record):
         return None
-    kept = chain(
-        filter(outputs, run.pending.values()),
-        run.lazy_results.records() if run.lazy_results else (),
-    )
-    count = sum(
-        each is not None and each.name == was.name for each in map(record_in, kept)
-    )
-    return UnmatchedCallsError(_task_name(was), count, was.text, record.text)
+    count = _count_finished(run, recorded.name)
+    return UnmatchedCallsError(_task_name(recorded), count, recorded.text, record.text)
 
 
-def _is_replaced(run: Run, caller: Task, was: CallRecord, record: CallRecord) -> bool:
-    """Return whether the call of *record* is what became of a recorded call of another
-    task.
-    """
-    if was.name in run.replay_report.fitted:
+def _count_finished(run: Run, name: str) -> int:
+    """Return the number of recorded calls of the task *name* that have finished."""
+    count = 0
+    for writes in run.replay.pending.values():
+        record = record_in(writes)
+        if record is not None and record.name == name and finished_writes(writes):
+            count += 1
+    for record in run.replay.lazy_calls():
+        count += record.name == name
+    return count
+
+
+def _is_replaced(
+    run: Run,
+    caller: Task,
+    recorded: CallRecord,
+    record: CallRecord,
+) -> bool:
+    """Return whether the call of *record* replaces that of another task."""
+    if recorded.name in run.replay.matched:
         return False
     # single calls have become chunks, or the reverse
-    if _task_name(was) == _task_name(record):
+    if _task_name(recorded) == _task_name(record):
         return True
-    if was.arguments != record.arguments:
+    if recorded.arguments != record.arguments:
         return False
-    return not any(is_named(task, was.name) for task in tasks_of(caller.node))
+    return not any(is_named(task, recorded.name) for task in tasks_of(caller.node))
 
 
 def _task_name(record: CallRecord) -> str:
@@ -131,16 +145,22 @@ def _task_name(record: CallRecord) -> str:
     return record.name.removesuffix(".map")
 
 
-def _other_at(run: Run, caller: Task, record: CallRecord) -> CallRecord | None:
-    """Return the finished call that is recorded at this place of a body of any code and
-    input.
+def _other_at(
+    run: Run,
+    caller: Task,
+    record: CallRecord,
+) -> CallRecord | None:
+    """Return the finished call that is recorded at the position of *record*, in a body
+    of any code and input.
     """
-    if run.lazy_results is not None:
-        path = ids.call_path(caller.path, caller.body.call_count - 1)
-        if (was := record_in(run.lazy_results.record_at(path))) is not None:
-            return was
-    for kept in run.pending.values():
-        was = record_in(kept)
-        if was is not None and was.place == record.place and outputs(kept):
-            return was
+    index = caller.attempt.body.sequence.call_count - 1
+    recorded = run.replay.lazy_call_at(ids.call_path(caller.path, index))
+    if recorded is not None:
+        return recorded
+    for writes in run.replay.pending.values():
+        recorded = record_in(writes)
+        if recorded is None or recorded.place != record.place:
+            continue
+        if finished_writes(writes):
+            return recorded
     return None

@@ -29,7 +29,7 @@ from flowpregel._core import effects
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import Event, Steps, Stopped, Wait, Wakeup
 from flowpregel._core.records import Kind
-from flowpregel._core.run_state import Result
+from flowpregel._core.run import Result
 from flowpregel._engine.commits import SharedResults
 from flowpregel._engine.nested import (
     LATE_READING_LIMIT,

@@ -17,7 +17,7 @@ from flowpregel._core.effects import Ended, Event, StepContext, Steps, Stopped
 from flowpregel._core.ids import Span, without_ids
 from flowpregel._core.program import Options
 from flowpregel._core.records import Address, Outcome, Raised, Returned, Task
-from flowpregel._core.run_state import Result
+from flowpregel._core.run import Result
 from flowpregel._engine.commits import Committer, Committers
 from flowpregel._fault import fault
 from flowpregel._interrupts import interruptible, waking
@@ -117,7 +117,7 @@ class ActiveRun:
 
     def post(self, task: Task, outcome: Outcome, span: Span | None = None) -> None:
         """Tell it that one of its tasks ended, or never began."""
-        self.inbox.append(Ended(task.id, task.attempt, outcome, span))
+        self.inbox.append(Ended(task.id, task.attempt.number, outcome, span))
         fault("task.ended", task.id)
 
     def stop(self, stopped: Stopped) -> None:
@@ -425,7 +425,7 @@ def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
     """Return a task that runs in process *pid* since *began* (nanoseconds, 0: not
     known).
     """
-    planned, report = task.first_started or 0, task.report
+    planned, report = task.attempt.first_started or 0, task.attempt.report
     return {
         "id": task.id,
         "name": task.name,
@@ -434,7 +434,7 @@ def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
         "role": task.node.role,
         "caller": "" if task.parent is None else task.parent.id,
         "path": task.path,
-        "attempt": task.attempt,
+        "attempt": task.attempt.number,
         "planned": planned,
         "began": began or planned,
         "pid": pid,

@@ -13,12 +13,11 @@ from typing import Any
 from flowpregel import executors
 from flowpregel._core.calls import DEEPEST, too_deep
 from flowpregel._core.effects import (
-    REQUESTS,
     Call,
     Cancel,
-    Emitted,
     Ended,
     Event,
+    SaveState,
     StepContext,
     Stopped,
 )
@@ -133,20 +132,7 @@ class TaskStarter:
                 self._entered.add(executor)
             is_ranked = self._are_ranked or node.resources is not None
             priority = self._priority_of(alike[0]) if is_ranked else 0
-            jobs = [
-                Job(
-                    task,
-                    place,
-                    around,
-                    (task.id, task.attempt),
-                    around.has_saver or bool(node.retry),
-                    around.variables if task.variables is None else task.variables,
-                    executor,
-                    run,
-                    priority,
-                )
-                for task in alike
-            ]
+            jobs = _jobs_of(run, alike, place, executor, priority)
             for job in jobs:
                 self._jobs[job.task.id] = job
                 fault("task.submitted", job.task.id)
@@ -332,7 +318,7 @@ class TaskStarter:
             if isinstance(event, Stopped):
                 stopped = event if stopped is None or event.kill else stopped
                 continue
-            task_id = event.caller if isinstance(event, Call) else event.task_id
+            task_id = event.task_id
             job = self._jobs.get(task_id)
             (root if job is None else job.owner).inbox.append(event)
             if isinstance(event, Ended):
@@ -342,10 +328,7 @@ class TaskStarter:
                 if (nested := self.nested.pop(task_id, None)) is not None:
                     event.span = nested.watch.stop("graph")
                 fault("task.ended", task_id)
-            if (
-                not isinstance(event, Emitted)
-                and getattr(event, "node", None) not in REQUESTS
-            ):
+            if isinstance(event, Ended | Call):
                 done.append(task_id)
         for limit in self._limits.values():
             for job in limit.release(done):
@@ -396,9 +379,9 @@ class TaskStarter:
             self._left_behind.add(executor)
             self._mailbox.post(Ended(*job.key, Withdrawn(goes_on=True)))
 
-    def resolve(self, call: Call, outcome: Outcome) -> None:
+    def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
         """Hand the caller of a call its outcome, if it still runs."""
-        if (job := self._jobs.get(call.caller)) is not None:
+        if (job := self._jobs.get(call.task_id)) is not None:
             job.executor.resolve(call, outcome)
         fault("task.resolved")
 
@@ -436,6 +419,35 @@ class TaskStarter:
                 executor.close()
         if self._admission is not None:
             self._admission.close()
+
+
+def _jobs_of(
+    run: ActiveRun,
+    tasks: Iterable[Task],
+    step: StepContext,
+    executor: Executor,
+    priority: int,
+) -> list[Job]:
+    """Return the jobs of *tasks*, which all call the same node."""
+    run_context = run.around
+    jobs: list[Job] = []
+    for task in tasks:
+        variables = run_context.variables
+        if task.origin is not None and task.origin.variables is not None:
+            variables = task.origin.variables
+        job = Job(
+            task,
+            step,
+            run_context,
+            (task.id, task.attempt.number),
+            run_context.has_saver or bool(task.node.retry),
+            variables,
+            executor,
+            run,
+            priority,
+        )
+        jobs.append(job)
+    return jobs
 
 
 def _check(node: Node, executor: Executor, *, times_out: bool) -> None:

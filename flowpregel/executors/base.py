@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, Protocol, TypeAlias
 
-from flowpregel._core.effects import Call, Event
+from flowpregel._core.effects import Call, Event, SaveState
 from flowpregel._core.records import Outcome
 from flowpregel.context import Job
 from flowpregel.executors.resources import SharedLimits
@@ -156,8 +156,8 @@ class Executor(ABC):
         """
         self.cancel(key, kill=False)
 
-    def resolve(self, call: Call, outcome: Outcome) -> None:
-        """Hand the caller that made *call* its outcome."""
+    def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
+        """Give the caller of *call*, or the task that saves a value, its outcome."""
         call.reply.settle(outcome)
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:  # noqa: B027

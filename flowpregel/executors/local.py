@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from weakref import ref
 
 from flowpregel._core.copies import IMMUTABLE, restore_value, snapshot_value
-from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted, Ended
+from flowpregel._core.effects import Call, CancelCall, Emitted, Ended, SaveState
 from flowpregel._core.ids import CallKey
 from flowpregel._core.records import (
     Arguments,
@@ -167,10 +167,8 @@ class LocalRunClient(RunClient):
         self.made.check_process()
         # One of its calls: a run that is stopped tells it so.
         self.made.add(reply)
-        given = Arguments(
-            (restore_value(snapshot_value(state, "the saved state"), "it"),), {}
-        )
-        self._mailbox.post(Call(*job.key, SAVE, given, None, reply))
+        value = restore_value(snapshot_value(state, "the saved state"), "it")
+        self._mailbox.post(SaveState(*job.key, value, reply))
         reply.add_done_callback(self.made.discard)
         if self._turn is not None or not on_event_loop():
             reply.result()
@@ -179,7 +177,7 @@ class LocalRunClient(RunClient):
 def _cancel(mailbox: ref[Mailbox], key: JobKey, future: CallFuture[Any]) -> None:
     """Tell the run that a body no longer wants a call, if the run is still there."""
     if (there := mailbox()) is not None:
-        there.post(Call(*key, CANCEL, Arguments((), {}), None, future))
+        there.post(CancelCall(*key, future))
 
 
 def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:

@@ -23,10 +23,16 @@ from typing import Any
 
 from opentelemetry import context, metrics, trace
 
-import flowpregel._core.run as core
+import flowpregel._core.run_loop as core
 from flowpregel._core.effects import Commit, Effect, Ended, Steps, Submit, Wakeup
 from flowpregel._core.program import Options, Program
-from flowpregel._core.records import Interrupted, Raised, Task, Withdrawn
+from flowpregel._core.records import (
+    Interrupted,
+    Raised,
+    Task,
+    TaskOrigin,
+    Withdrawn,
+)
 
 __all__ = ["instrument", "uninstrument"]
 
@@ -215,7 +221,7 @@ class _RunSpans:
                 parent.inside,
             )
         elif isinstance(effect, Submit):
-            step = self._step_span(str(effect.setting.step))
+            step = self._step_span(str(effect.step.step))
             for task in effect.tasks:
                 self._begin_call(task, step)
 
@@ -240,13 +246,15 @@ class _RunSpans:
             task.name,
             parent.inside,
             task_id=task.id,
-            attempt=task.attempt,
+            attempt=task.attempt.number,
         )
         self._calls[task.id] = opened
         # The task's code finds the span as the current one, in a worker too.
         variables = self._variables if task.variables is None else task.variables
-        task.variables = variables.copy()
-        task.variables.run(context.attach, opened.inside)
+        if task.origin is None:
+            task.origin = TaskOrigin()
+        task.origin.variables = variables.copy()
+        task.origin.variables.run(context.attach, opened.inside)
         graph = task.node.graph
         if graph is not None:
             namespace = graph.namespace_at(task.namespace)

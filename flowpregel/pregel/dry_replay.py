@@ -25,9 +25,9 @@ from flowpregel._core import effects
 from flowpregel._core.barrier import plan
 from flowpregel._core.effects import Steps
 from flowpregel._core.program import Options
+from flowpregel._core.recorded_calls import count_unreplayed
 from flowpregel._core.records import Interrupted, Saved
-from flowpregel._core.replay import count_unreplayed
-from flowpregel._core.run_state import Result
+from flowpregel._core.run import Result
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
 from flowpregel._engine.drivers import drive
@@ -195,19 +195,19 @@ def _superstep(
     `DryRun`.
     """
     run = yield from start(begun.program, options, begun.given)
-    setting = run.setting()
-    tasks = plan(run.program, run.state, run.updated, setting)
+    setting = run.step_context()
+    tasks = plan(run.program, run.state, run.state.updated, setting)
     for task in tasks:
         task.node = replace(task.node, retry=())  # what fails here is not waited for
     superstep, withheld, error = Superstep(run, tasks, setting), Counter[str](), None
-    known = run.replay_report
+    known = run.replay.report
     try:
         yield from _withheld(superstep.go(), withheld)
         count_unreplayed(run)
         known.is_changed |= known.unreplayed > 0
     except Exception as problem:  # noqa: BLE001 - what the run would fail with is the answer
         error = f"{type(problem).__name__}: {problem}"
-    nodes = sum(bool(task.writes) for task in tasks if task.node.role != "body")
+    nodes = sum(bool(task.attempt.writes) for task in tasks if task.node.role != "body")
     return Result(
         DryRun(
             is_done=not tasks,
@@ -252,7 +252,7 @@ def _withheld(steps: Steps, names: Counter[str]) -> Steps:
                 others = [task for task in tasks if task.node.role != "body"]
                 names.update(task.name for task in others if not task.node.hidden)
                 ends += [
-                    effects.Ended(task.id, task.attempt, Interrupted(()))
+                    effects.Ended(task.id, task.attempt.number, Interrupted(()))
                     for task in others
                 ]
                 reply = (yield effects.Submit(bodies, setting)) if bodies else None

@@ -37,15 +37,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from flowpregel._core import records
-from flowpregel._core.barrier import TaskOutput, Update, apply, plan
+from flowpregel._core.barrier import TaskOutput, apply, plan
 from flowpregel._core.commands import Command
 from flowpregel._core.digest import digest_of, earlier_digests
 from flowpregel._core.effects import Emit, StepContext, Steps
 from flowpregel._core.files import changed_files, with_files
 from flowpregel._core.ids import next_version
-from flowpregel._core.program import Options, Program, State, load_state
+from flowpregel._core.program import Options, Program
 from flowpregel._core.records import RUN_TASK_ID, Address, Saved, Task, Version, Write
-from flowpregel._core.run_state import Result
+from flowpregel._core.run import Result
+from flowpregel._core.run_state import RunState, Update, load_state
 from flowpregel._core.unreadable import check_policy, error_in, readable, with_input
 from flowpregel.channels.base import BaseChannel, read
 from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
@@ -514,7 +515,7 @@ class OpenCheckpoint:
     """A saved checkpoint with its state, and the tasks that are due on it."""
 
     saved: Saved
-    state: State
+    state: RunState
     tasks: list[Task]
     pending: Mapping[str, list[Write]]
     applied: Update | None

@@ -32,8 +32,8 @@ from flowpregel._core.records import (
     Node,
     Task,
 )
-from flowpregel._core.run import run_program
-from flowpregel._core.run_state import Result
+from flowpregel._core.run import Result
+from flowpregel._core.run_loop import run_program
 from flowpregel._engine.commits import Committers
 from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
@@ -498,9 +498,9 @@ def nested_run(
         fence=None,
         now=now(),
         nested=Nested(
-            resuming=before is None and (setting.resuming or task.attempt > 1),
+            resuming=before is None and (setting.resuming or task.attempt.number > 1),
             answers=setting.answers,
-            own_answers=task.answers,
+            own_answers=task.attempt.answers,
             before=before,
             addressed=own_id is not None,
         ),

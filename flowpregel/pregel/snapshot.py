@@ -17,7 +17,7 @@ from flowpregel._core.copies import ReplayedWrites
 from flowpregel._core.ids import next_version
 from flowpregel._core.program import Program
 from flowpregel._core.records import Address, DeltaHistory, Saved, Task, Write
-from flowpregel._core.stream_events import StreamEvents, interrupts_of, outputs
+from flowpregel._core.stream_events import StreamEvents, finished_writes, interrupts_of
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import read
 from flowpregel.checkpoint.base import BaseCheckpointSaver
@@ -111,8 +111,10 @@ def snapshot_of(
     opened = open_checkpoint(program, saved)
     for task in opened.tasks:
         if live:
-            task.writes = tuple(outputs(opened.pending.get(task.id, ())))
-    if done := [task for task in opened.tasks if task.writes]:
+            task.attempt.writes = tuple(
+                finished_writes(opened.pending.get(task.id, ()))
+            )
+    if done := [task for task in opened.tasks if task.attempt.writes]:
         apply(
             program,
             opened.state,
@@ -137,7 +139,7 @@ def snapshot_of(
     before = replace(saved.address, checkpoint_id=checkpoint.parent_id)
     return StateSnapshot(
         values=read(opened.state.channels, program.stream_channels),
-        next=tuple(task.name for task in opened.tasks if not task.writes),
+        next=tuple(task.name for task in opened.tasks if not task.attempt.writes),
         config=config_for(own, parents),
         metadata={"source": checkpoint.source, "step": checkpoint.step, **metadata},
         created_at=ids.timestamp(checkpoint.at),
@@ -152,7 +154,7 @@ def _snapshot_task(
 ) -> PregelTask:
     channels = program.stream_channels
     events = StreamEvents(frozenset(), program.output_channels, channels)
-    done = outputs(pending)
+    done = finished_writes(pending)
     error = next(
         (value for channel, value in pending if channel == records.ERROR), None
     )

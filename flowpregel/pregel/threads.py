@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 from flowpregel._core import ids, records
 from flowpregel._core.barrier import (
     TaskOutput,
-    Update,
     barrier_of,
     check_writes,
     due_nodes,
 )
 from flowpregel._core.effects import Commit, StepContext
-from flowpregel._core.program import Options, Program, State, new_state
+from flowpregel._core.program import Options, Program
 from flowpregel._core.records import (
     INPUT,
     INTERRUPT,
@@ -30,9 +29,10 @@ from flowpregel._core.records import (
     Saved,
     Task,
 )
-from flowpregel._core.run_state import Run
+from flowpregel._core.run import Run
+from flowpregel._core.run_state import RunState, Update, new_state
 from flowpregel._core.start import input_writes, not_before
-from flowpregel._core.stream_events import StreamEvents, outputs
+from flowpregel._core.stream_events import StreamEvents, finished_writes
 from flowpregel._engine.nested import now
 from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
@@ -205,13 +205,14 @@ def edited(
         # What is due ends: what tasks that are done wrote is applied, the others are
         # dropped.
         for task in opened.tasks:
-            task.writes = tuple(outputs(opened.pending.get(task.id, ())))
+            stored = opened.pending.get(task.id, ())
+            task.attempt.writes = tuple(finished_writes(stored))
         run.apply(barrier_of(opened.tasks))
     if source != "input" or saved is not None:
-        run.step += 1
+        run.cursor.step += 1
     # A person who edits a thread decides whether it goes on.
-    is_due = next(due_nodes(program, run.state, run.updated), None) is not None
-    commit = run.save(source, PAUSED if is_due else NOTHING_DUE)[0]
+    is_due = next(due_nodes(program, run.state, run.state.updated), None) is not None
+    commit = run.save_checkpoint(source, PAUSED if is_due else NOTHING_DUE)[0]
     assert isinstance(commit, Commit)
     return commit.batch
 
@@ -226,10 +227,10 @@ def _run_at(
     at = not_before(options.now, saved)
     opened = open_checkpoint(program, saved, options.next_version, at)
     run = Run(program, options, events, opened.state, at)
-    run.checkpoint_id = run.kept_id = saved.checkpoint.id
-    run.step = saved.checkpoint.step
+    run.cursor.checkpoint_id = run.cursor.stored_id = saved.checkpoint.id
+    run.cursor.step = saved.checkpoint.step
     # What a Command wrote is pending: the edited checkpoint is the first to hold it.
-    run.unsaved = opened.applied
+    run.state.unsaved = opened.applied
     return run, opened
 
 
@@ -237,11 +238,11 @@ def _copy(run: Run, saved: Saved | None) -> None:
     """Have *run* keep a copy of *saved*, as a child of the same parent."""
     if saved is None:
         raise InvalidUpdateError("there is no checkpoint to copy on this thread")
-    run.kept_id = saved.checkpoint.parent_id
+    run.cursor.stored_id = saved.checkpoint.parent_id
     if not run.options.keeps_deltas:
         # The saver may take what did not change from the parent, which is older.
         kept = run.state.channels.keys() & saved.checkpoint.channel_versions.keys()
-        run.unsaved = Update(0, sorted(kept))
+        run.state.unsaved = Update(0, sorted(kept))
 
 
 def _written(
@@ -263,14 +264,14 @@ def _written(
         task_outputs.append(TaskOutput(writes, node.name, (INTERRUPT,)))
         if opened is not None and opened.saved.is_latest:
             known = task_ids[node.name]
-            own = ids.task_id(run.checkpoint_id, INTERRUPT, index)
+            own = ids.task_id(run.cursor.checkpoint_id, INTERRUPT, index)
             task_id = update.task_id or (known.popleft() if known else own)
             kept = [write for write in writes if write[0] != TASKS]
-            run.keep(task_id, f"~{INTERRUPT}, {index:010d}", kept)
+            run.store_writes(task_id, f"~{INTERRUPT}, {index:010d}", kept)
     return task_outputs
 
 
-def _node_of(program: Program, state: State, as_node: str | None) -> Node:
+def _node_of(program: Program, state: RunState, as_node: str | None) -> Node:
     name = _last_writer(program, state) if as_node is None else as_node
     if name is None:
         raise InvalidUpdateError(
@@ -297,7 +298,7 @@ def _ids_by_node(opened: OpenCheckpoint | None) -> dict[str, deque[str]]:
     return found
 
 
-def _last_writer(program: Program, state: State) -> str | None:
+def _last_writer(program: Program, state: RunState) -> str | None:
     """Return the node that ran last; None if that is not one node."""
     if len(program.nodes) == 1:
         return next(iter(program.nodes))
@@ -339,7 +340,7 @@ def _of_copy(
 
 
 def _run_writers(
-    program: Program, node: Node, value: Any, state: State
+    program: Program, node: Node, value: Any, state: RunState
 ) -> Sequence[records.Write]:
     """Return what the writers of *node* write for *value*, outside any run."""
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`

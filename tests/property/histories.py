@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flowpregel._core.commands import Command
-from flowpregel._core.program import Options, Program, load_state
+from flowpregel._core.program import Options, Program
 from flowpregel._core.records import INTERRUPT, Address, Durability, Saved
+from flowpregel._core.run_state import load_state
 from flowpregel.channels.base import BaseChannel
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.memory import InMemorySaver

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowpregel._core.effects import StepContext
-from flowpregel._core.records import Kind, Node, Task
+from flowpregel._core.records import Kind, Node, Task, TaskOrigin
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ResourcesError
 from flowpregel.executors.processes.coordinator.assign import (
@@ -132,8 +132,9 @@ class Machine:
         number = next(self.numbers)
         node = Node(name=f"n{number}", resources=plan.takes, home="same")
         above = None if parent is None else parent.job.task
-        task = Task(str(number), node, Kind.CALL, None, "", parent=above)
-        task.depth = 0 if above is None else above.depth + 1
+        depth = 0 if above is None else above.depth + 1
+        origin = TaskOrigin(depth=depth)
+        task = Task(str(number), node, Kind.CALL, None, "", parent=above, origin=origin)
         job = Job(task, StepContext("", "", 0, 1), RunInfo(run_id=run), (task.id, 1))
         nobody: Any = None
         code = NodeCode(b"", b"", 1e-6) if plan.is_short else NodeCode(b"", b"")

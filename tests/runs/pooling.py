@@ -21,6 +21,7 @@ from flowpregel._core.records import (
     Raised,
     Returned,
     Task,
+    TaskOrigin,
 )
 from flowpregel._engine.nested import RunInbox
 from flowpregel.context import Job, RunInfo, current
@@ -47,8 +48,8 @@ def job_of(
     next.
     """
     node = function if isinstance(function, Node) else node_of(function)
-    task = Task(f"task-{next(_numbers)}", node, Kind.CALL, given, "")
-    task.depth = depth
+    origin = TaskOrigin(depth=depth)
+    task = Task(f"task-{next(_numbers)}", node, Kind.CALL, given, "", origin=origin)
     task.timeout = TimeoutPolicy.coerce(timeout)
     return Job(task, StepContext("", "", 0, 25), RunInfo(**of_run), (task.id, 1))
 
@@ -103,7 +104,7 @@ class Run:
             case Emitted():
                 self.chunks.append(event.payload)
             case Call() as call:
-                depth = self._depths[call.caller] + 1
+                depth = self._depths[call.task_id] + 1
                 child = self.start(call.node, call.arguments, depth=depth)
                 self._calls[child.task.id] = call
             case Ended():

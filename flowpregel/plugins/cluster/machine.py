@@ -27,7 +27,7 @@ from pickle import PickleBuffer
 from typing import Any, Final
 
 from flowpregel._core.effects import StepContext
-from flowpregel._core.records import Kind, Node, Task
+from flowpregel._core.records import Kind, Node, Task, TaskOrigin
 from flowpregel.context import Job
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.executors.processes.coordinator.assign import InFlight
@@ -217,8 +217,8 @@ class RemotePoolHost(ProcessExecutor):
             None,
             "",
             timeout=timeout,
+            origin=TaskOrigin(depth=depth),
         )
-        planned.depth = depth
         code = self._code_of(digest, codes)
         step = StepContext("", "", 0, 0)
         job = Job(planned, step, key=(key, 1))

@@ -227,7 +227,7 @@ class MessageStream:
         for message in _messages_in(_fields(task.input)):
             self._seen.add(message.id)
         metadata = {**self._metadata, **labels_of(task, step)}
-        for name, value in task.writes:
+        for name, value in task.attempt.writes:
             fields = _fields(value) if name == RETURN else [value]
             for message in _messages_in(fields):
                 if self._add(message):

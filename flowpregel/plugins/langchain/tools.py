@@ -237,7 +237,7 @@ class ToolNode(Runnable[Any, Any]):
     ) -> tuple[Runnable[Any, Any], dict[str, Any]]:
         """Return the tool of *call*, and its input with parameters from the run."""
         scope = current.get()
-        if scope is not None and not scope.job.task.answers:
+        if scope is not None and not scope.job.task.attempt.answers:
             # The call runs beside others and numbers its questions from the first one.
             # If several calls interrupt, the first call's question is shown; once it is
             # answered, the calls run one after the other and find their answers in that
@@ -453,7 +453,7 @@ def _error_message(
 def _has_answers() -> bool:
     """Return whether the task has interrupted, and has got an answer since."""
     scope = current.get()
-    return scope is not None and bool(scope.job.task.answers)
+    return scope is not None and bool(scope.job.task.attempt.answers)
 
 
 def _markers_of(tool: BaseTool) -> dict[str, Any]:

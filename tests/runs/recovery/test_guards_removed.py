@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel._core import replay
+from flowpregel._core import recorded_calls
 from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import ReplayMismatchError, ThreadBusyError
@@ -187,7 +187,7 @@ def test_without_the_comparison_chance_goes_unseen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call gets a result of its own even then: never that of another."""
-    monkeypatch.setattr(replay, "check_chance", lambda *_: None)
+    monkeypatch.setattr(recorded_calls, "check_chance", lambda *_: None)
 
     assert "the weight" == replayed(tmp_path)
 

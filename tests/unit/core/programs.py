@@ -52,7 +52,7 @@ def ends(**outcomes: Any) -> Callable[[Task], Outcome | None]:
     def script(task: Task) -> Outcome | None:
         found = outcomes.get(task.name)
         if isinstance(found, list):
-            return found[min(task.attempt, len(found)) - 1]
+            return found[min(task.attempt.number, len(found)) - 1]
         return found
 
     return script

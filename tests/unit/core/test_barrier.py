@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from flowpregel._core.barrier import TaskOutput, Update, apply, check_writes, plan
+from flowpregel._core.barrier import TaskOutput, apply, check_writes, plan
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import StepContext
-from flowpregel._core.program import Program, State, new_state
+from flowpregel._core.program import Program
 from flowpregel._core.records import ERROR, NO_WRITES, RESUME, TASKS, Kind
+from flowpregel._core.run_state import RunState, Update, new_state
 from flowpregel.channels import (
     BinaryOperatorAggregate,
     DeltaChannel,
@@ -29,19 +30,21 @@ PLACE = StepContext("checkpoint", "", 0, 10)
 
 
 def written(
-    made: Program, version: int = 1, state: State | None = None, **writes: Any
-) -> tuple[State, Update]:
+    made: Program, version: int = 1, state: RunState | None = None, **writes: Any
+) -> tuple[RunState, Update]:
     """Return the state after input that writes *writes*, and what the barrier did."""
     state = state or new_state(made)
     return state, apply(made, state, [TaskOutput(list(writes.items()))], version)
 
 
-def due(made: Program, state: State, applied: Update | None) -> list[str]:
+def due(made: Program, state: RunState, applied: Update | None) -> list[str]:
     """Return the names of the tasks that are due."""
     return [t.name for t in plan(made, state, applied and applied.updated, PLACE)]
 
 
-def ran(made: Program, state: State, name: str, version: int, *writes: Any) -> Update:
+def ran(
+    made: Program, state: RunState, name: str, version: int, *writes: Any
+) -> Update:
     """Apply what a task of node *name* wrote."""
     return apply(
         made, state, [TaskOutput(writes, name, made.nodes[name].triggers)], version

@@ -86,7 +86,7 @@ def test_how_far_a_task_is_is_no_chunk_of_the_custom_stream() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"caller": "gone"}, {"attempt": 2}],
+    [{"task_id": "gone"}, {"attempt": 2}],
     ids=["another body", "another attempt"],
 )
 def test_a_call_of_a_body_that_does_not_run_is_not_made(change: dict[str, Any]) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from flowpregel._core.effects import (
-    CANCEL,
-    SAVE,
     Call,
     Cancel,
+    CancelCall,
     Commit,
     Ended,
     Resolve,
+    SaveState,
     Stopped,
     Submit,
     Wait,
@@ -27,7 +27,6 @@ from flowpregel._core.records import (
     ERROR,
     SAVED,
     Address,
-    Arguments,
     Raised,
     Returned,
     Withdrawn,
@@ -38,9 +37,9 @@ from tests.crash_driver import CrashDriver
 from tests.unit.core.programs import call_of, fed, node, program
 
 
-def cancel_of(made: Call) -> Call:
+def cancel_of(made: Call) -> CancelCall:
     """Return the request to give up a call."""
-    return replace(made, node=CANCEL, arguments=Arguments((), {}))
+    return CancelCall(made.task_id, made.attempt, made.reply)
 
 
 def called(reply: str, *others: Any) -> tuple[Any, ...]:
@@ -60,32 +59,32 @@ def test_what_is_saved_is_kept_before_it_is_answered() -> None:
     saver = InMemorySaver()
     options = Options(address=Address("1"))
     steps, (_, task) = fed(CrashDriver(program(node("n")), saver, options), 1)
-    save = Call(task.id, 1, SAVE, Arguments(("half",), {}), reply="here")
+    save = SaveState(task.id, 1, "half", reply="here")
 
     commit = steps.send(Wakeup([save], 2, 0))
 
     assert isinstance(commit, Commit)
     assert [((SAVED, "half"),)] == [each.writes for each in commit.batch.writes]
     assert Resolve(save, Returned(())) == steps.send(None)
-    assert "half" == task.saved
+    assert "half" == task.attempt.saved
     steps.close()
 
 
 def test_what_was_saved_is_dropped_with_the_result() -> None:
     """A run of many tasks does not collect it."""
     steps, body, _, task = called("here")
-    save = Call(task.id, 1, SAVE, Arguments(("half",), {}), reply="there")
-    run = steps.gi_frame.f_locals["now"]
+    save = SaveState(task.id, 1, "half", reply="there")
+    run = steps.gi_frame.f_locals["run"]
 
     def kept() -> Any:
-        return run.pending.get(task.id)
+        return run.replay.pending.get(task.id)
 
     assert Resolve(save, Returned(())) == steps.send(Wakeup([save], 3, 0))
     assert isinstance(steps.send(None), Wait)
     assert [(SAVED, "half")] == kept()
     steps.send(Wakeup([Ended(task.id, 1, Returned([("__return__", 1)]))], 4, 0))
     assert [] == kept()
-    assert body.attempt == 1
+    assert body.attempt.number == 1
     steps.close()
 
 

@@ -27,7 +27,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from flowpregel._core.commands import call_target_of
-from flowpregel._core.effects import Call, Emitted, Ended, Event, StepContext
+from flowpregel._core.effects import Call, Emitted, Ended, Event, Request, StepContext
 from flowpregel._core.records import (
     RETURN,
     Arguments,
@@ -36,6 +36,7 @@ from flowpregel._core.records import (
     Outcome,
     Returned,
     Task,
+    TaskOrigin,
 )
 from flowpregel.context import Job, RunInfo
 from flowpregel.executors.base import Backlog
@@ -84,9 +85,8 @@ def job_of(
         "",
         parent=parent,
         timeout=timeout,
+        origin=TaskOrigin(depth=0 if parent is None else parent.depth + 1),
     )
-    if parent is not None:
-        task.depth = parent.depth + 1
     return Job(
         task, StepContext("", "", 0, 0), run or RunInfo(run_id="run"), (task.id, 1)
     )
@@ -154,7 +154,7 @@ class Events:
     def call(self) -> Call:
         """Return the next event, a call."""
         made = self.next()
-        assert isinstance(made, Call)
+        assert isinstance(made, Request)
         return made
 
     def is_empty(self) -> bool:

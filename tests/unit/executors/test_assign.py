@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.effects import StepContext
-from flowpregel._core.records import Kind, Node, Task
+from flowpregel._core.records import Kind, Node, Task, TaskOrigin
 from flowpregel.context import Job
 from flowpregel.executors.processes.coordinator.assign import (
     BATCH_SECONDS,
@@ -111,7 +111,8 @@ def task(number: int, *, seconds: float = TINY, **of_task: Any) -> InFlight:
 def test_called_tasks_go_before_their_callers_siblings() -> None:
     """And first come, first served among equals."""
     queue = TaskQueue()
-    shallow, deep, later = task(1), task(2, depth=2), task(3)
+    shallow, later = task(1), task(3)
+    deep = task(2, origin=TaskOrigin(depth=2))
     for each in (shallow, deep, later):
         queue.add(each)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel._core.effects import CANCEL, SAVE
+from flowpregel._core.effects import CancelCall, SaveState
 from flowpregel._core.records import RETURN, Raised, Returned
 from flowpregel.context import RunInfo
 from flowpregel.errors import WorkerDiedError
@@ -114,21 +114,23 @@ def test_a_caller_counts_as_running_when_all_its_calls_are_answered(
 
 
 @pytest.mark.parametrize(
-    ("kind", "node"), [(protocol.SAVED, SAVE), (protocol.CANCELLED, CANCEL)]
+    ("kind", "event"),
+    [(protocol.SAVED, SaveState), (protocol.CANCELLED, CancelCall)],
 )
 def test_a_request_of_a_task_is_one_that_its_run_answers(
-    kind: int, node: Any, pool_of: PoolMaker
+    kind: int, event: Any, pool_of: PoolMaker
 ) -> None:
     """With what it has to say, if anything; the task goes on as one that runs."""
     pool, events = pool_of(1), Events()
     worker, order = begun(pool, events, job_of())
-    content = serialization.pack({"epoch": 3}).data if node is SAVE else b""
+    content = serialization.pack({"epoch": 3}).data if event is SaveState else b""
 
     worker.request(kind, order, 5, content)
 
     request = events.call()
-    assert node is request.node
-    assert (({"epoch": 3},) if node is SAVE else ()) == request.arguments.args
+    assert event is type(request)
+    if event is SaveState:
+        assert {"epoch": 3} == request.value
     pool.resolve(request, Returned(()))
     assert Returned(()) == outcome_in(worker, 5)
     pool.start([job_of()], events)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, TypeAlias
 
-from flowpregel._core.effects import Call, Emitted, Ended
+from flowpregel._core.effects import Emitted, Ended, Request
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
 from flowpregel._interrupts import is_from_handler
@@ -153,7 +153,7 @@ class _FromTask(UnreadEvent):
         """Whether reading it runs no code of the user's."""
         return serialization.is_plain(self.body)
 
-    def read(self) -> Call | Emitted | None:
+    def read(self) -> Request | Emitted | None:
         """Return the event; None: it cannot be read, and its task ends with that."""
         try:
             return self._decoded()
@@ -164,7 +164,7 @@ class _FromTask(UnreadEvent):
             self.refuse()
             return None
 
-    def _decoded(self) -> Call | Emitted:
+    def _decoded(self) -> Request | Emitted:
         raise NotImplementedError
 
 
@@ -180,9 +180,9 @@ class UnreadChunk(_FromTask):
 class UnreadCall(_FromTask):
     """A call that a task makes, or a request of its that the run answers."""
 
-    decode: Callable[[InFlight, bytes], Call]
+    decode: Callable[[InFlight, bytes], Request]
 
-    def _decoded(self) -> Call:
+    def _decoded(self) -> Request:
         return self.decode(self.task, self.body)
 
 

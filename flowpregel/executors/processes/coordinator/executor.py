@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from flowpregel._core.commands import name_of
-from flowpregel._core.effects import Call, Ended, Event, StepContext
+from flowpregel._core.effects import Call, Ended, Event, SaveState, StepContext
 from flowpregel._core.records import (
     RETURN,
     Arguments,
@@ -27,6 +27,7 @@ from flowpregel._core.records import (
     Raised,
     Returned,
     Task,
+    TaskOrigin,
 )
 from flowpregel.context import Job
 from flowpregel.errors import (
@@ -151,9 +152,10 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         """
         self._pool.loop.call(partial(self._pool.warn, key))
 
-    def resolve(self, call: Call, outcome: Outcome) -> None:
+    def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
         """Send the outcome of a call down the link to the task that made it."""
-        body = messages.pack_outcome(outcome, call.node.name)
+        name = call.node.name if isinstance(call, Call) else "the saved state"
+        body = messages.pack_outcome(outcome, name)
         task, request = call.reply
         self._pool.loop.call(partial(self._pool.answer, task, request, body))
 
@@ -243,7 +245,12 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         node, code = codes.of_function(fn)
         arguments = captured(Arguments(args, kwargs))
         called = Task(
-            f"call-{next(self._numbers)}", node, Kind.CALL, arguments, "", code=code
+            f"call-{next(self._numbers)}",
+            node,
+            Kind.CALL,
+            arguments,
+            "",
+            origin=TaskOrigin(code=code),
         )
         job = Job(
             called,

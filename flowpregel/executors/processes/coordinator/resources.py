@@ -350,7 +350,7 @@ def _callers_of(task: InFlight, tasks: Mapping[JobKey, InFlight]) -> list[InFlig
     """Return the tasks of the pool that wait for *task*, the nearest first."""
     found, each = [], task.job.task.parent
     while each is not None:
-        if (caller := tasks.get((each.id, each.attempt))) is not None:
+        if (caller := tasks.get((each.id, each.attempt.number))) is not None:
             found.append(caller)
         each = each.parent
     return found

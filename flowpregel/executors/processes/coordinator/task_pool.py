@@ -17,12 +17,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from flowpregel._core.effects import CANCEL, SAVE, Call
+from flowpregel._core.effects import CancelCall, Request, SaveState
 from flowpregel._core.ids import Span
 from flowpregel._core.records import (
     RETURN,
-    Arguments,
-    Node,
     Outcome,
     Raised,
     Returned,
@@ -70,7 +68,6 @@ _TRY_AGAIN: Final = 1 << 20
 """Bytes after which a worker that could not be held back is looked at again."""
 _DROPPED_AFTER: Final = 0.05
 """Seconds after which tasks that ended are dropped, all together."""
-_REQUESTS: Final = {protocol.SAVED: SAVE, protocol.CANCELLED: CANCEL}
 
 
 class TaskPool(ABC):
@@ -120,7 +117,8 @@ class TaskPool(ABC):
             protocol.BEAT: nothing,
             protocol.CALLED: self._on_called,
             protocol.ASKED: self._on_asked,
-            **dict.fromkeys(_REQUESTS, self._on_request),
+            protocol.SAVED: self._on_saved,
+            protocol.CANCELLED: self._on_cancelled,
         }
         """What is done about what a running task has sent, by kind."""
         self.handlers: dict[int, Callable[[Any, Frame], object]] = {
@@ -365,7 +363,7 @@ class TaskPool(ABC):
         self._note_call(task, *REQUEST.unpack_from(frame.body))
 
     def _post_call(
-        self, task: InFlight, frame: Frame, decode: Callable[[InFlight, bytes], Call]
+        self, task: InFlight, frame: Frame, decode: Callable[[InFlight, bytes], Request]
     ) -> None:
         refuse = partial(self.loop.call, partial(self.refuse, task, task.worker))
         self._events[task.mailbox].append(UnreadCall(task, frame.body, refuse, decode))
@@ -378,8 +376,11 @@ class TaskPool(ABC):
         task.code.seconds = float("inf")
         self.recall(task.worker)
 
-    def _on_request(self, task: InFlight, frame: Frame) -> None:
-        self._post_call(task, frame, partial(_decode_request, _REQUESTS[frame.kind]))
+    def _on_saved(self, task: InFlight, frame: Frame) -> None:
+        self._post_call(task, frame, _saved_state)
+
+    def _on_cancelled(self, task: InFlight, frame: Frame) -> None:
+        self._post_call(task, frame, _cancelled_call)
 
     def answer(self, task: InFlight, request: int, body: bytes) -> None:
         """Send what *task* waits for to its worker, if that still has it."""
@@ -465,12 +466,17 @@ class TaskPool(ABC):
             self._hold_back(task, backlog, len(body) + _CHUNK_COST)
 
 
-def _decode_request(node: Node, task: InFlight, body: bytes) -> Call:
-    """Return a request of *task* that its run answers itself, as *node* says."""
+def _saved_state(task: InFlight, body: bytes) -> SaveState:
+    """Return the request of *task* to save a value."""
     (request,) = REQUEST.unpack_from(body)
-    given = body[REQUEST.size :]
-    arguments = Arguments((serialization.unpack(given),) if given else (), {})
-    return Call(*task.job.key, node, arguments, reply=(task, request))
+    value = serialization.unpack(body[REQUEST.size :])
+    return SaveState(*task.job.key, value, reply=(task, request))
+
+
+def _cancelled_call(task: InFlight, body: bytes) -> CancelCall:
+    """Return the request of *task* to cancel a call that it made."""
+    (request,) = REQUEST.unpack_from(body)
+    return CancelCall(*task.job.key, reply=(task, request))
 
 
 # ------------------------------------------------ on the OS thread for output

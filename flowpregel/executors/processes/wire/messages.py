@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from flowpregel._core.effects import StepContext
 from flowpregel._core.records import (
     Arguments,
+    Attempt,
     Escaped,
     Interrupted,
     Node,
@@ -20,6 +21,7 @@ from flowpregel._core.records import (
     Raised,
     Returned,
     Task,
+    TaskOrigin,
     Withdrawn,
     add_failed_calls,
     failed_calls,
@@ -46,16 +48,10 @@ _TASK_FIELDS: Final = (
     "path",
     "triggers",
     "namespace",
-    "depth",
-    "record",
-    "stream",
-    "first_started",
-    "attempt",
-    "answers",
-    "questions",
-    "saved",
     "error",
 )
+_ORIGIN_FIELDS: Final = ("record", "stream", "depth")
+_ATTEMPT_FIELDS: Final = ("number", "first_started", "answers", "questions", "saved")
 _RUN_FIELDS: Final = tuple(
     each.name
     for each in fields(RunInfo)
@@ -63,6 +59,8 @@ _RUN_FIELDS: Final = tuple(
 )
 """Those of a `RunInfo` that do not stay with the coordinator."""
 _task_values: Final = attrgetter(*_TASK_FIELDS)
+_origin_values: Final = attrgetter(*_ORIGIN_FIELDS)
+_attempt_values: Final = attrgetter(*_ATTEMPT_FIELDS)
 _run_values: Final = attrgetter(*_RUN_FIELDS)
 _place_values: Final = attrgetter(
     "checkpoint_id", "namespace", "step", "stop", "previous"
@@ -85,14 +83,16 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    run, place, reads = job.run, job.place, job.task.node.reads
+    task, run, place = job.task, job.run, job.place
     read = [
-        {name: held[name] for name in reads if name in held}
+        {name: held[name] for name in task.node.reads if name in held}
         for held in (place.channels, place.managed)
     ]
     try:
         content = (
-            _task_values(job.task),
+            _task_values(task),
+            None if task.origin is None else _origin_values(task.origin),
+            _attempt_values(task.attempt),
             _place_values(place),
             _run_values(run),
             run.store is not None,
@@ -136,9 +136,15 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    task, place, run, has_store, key, compares, read, carried = unpack(data, open_ref)
+    plan, origin, attempt, place, run, has_store, key, compares, read, carried = unpack(
+        data, open_ref
+    )
+    task = Task(node=node, **dict(zip(_TASK_FIELDS, plan, strict=True)))
+    if origin is not None:
+        task.origin = TaskOrigin(*origin)
+    task.attempt = Attempt(**dict(zip(_ATTEMPT_FIELDS, attempt, strict=True)))
     return Job(
-        Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
+        task,
         StepContext(*place, *read),
         RunInfo(
             store=StoreProxy(ask) if has_store else None,
@@ -185,10 +191,14 @@ def _job_parts(
     }
     others |= {
         "previous": job.place.previous,
-        "answers": task.answers,
+        "answers": task.attempt.answers,
         "error": task.error,
     }
-    others |= {"managed": managed, "control": job.run.control, "saved": task.saved}
+    others |= {
+        "managed": managed,
+        "control": job.run.control,
+        "saved": task.attempt.saved,
+    }
     for variable, value in job.variables.items():
         if (place := variable_place(variable)) is not None:
             others[f"context variable {place[1]!r}"] = value

@@ -31,7 +31,7 @@ _LARGEST_FRAME: Final = 1 << 20
 them.
 """
 _facts: Final = attrgetter(
-    "task.name", "task.attempt", "place.step", "run.thread_id", "run.run_id"
+    "task.name", "task.attempt.number", "place.step", "run.thread_id", "run.run_id"
 )
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 

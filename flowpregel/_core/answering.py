@@ -1,0 +1,234 @@
+"""The answers that a run gives its tasks, and the records of their questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowpregel import errors
+from flowpregel._core import ids, records
+from flowpregel._core.answers import ANY_QUESTION
+from flowpregel._core.copies import as_storable
+from flowpregel._core.ids import KnownQuestions, QuestionRecord
+from flowpregel._core.provenance import code_of_node
+from flowpregel._core.recorded_calls import digest_of_caller
+from flowpregel._core.records import Interrupted, Kind, Outcome, Task, Write
+from flowpregel._core.run import Run
+from flowpregel._core.stream_events import interrupts_of
+from flowpregel.channels.base import read
+
+Questions = tuple[QuestionRecord, ...]
+"""The questions of a task, those with answers first."""
+
+
+def answer_from_pending(run: Run, task: Task) -> None:
+    """Give *task* its saved value, its earlier answers, and new ones if there are any.
+
+    A new answer is stored before the task starts.
+    """
+    questions = _read_pending(run, task)
+    if task.node.role == "graph":
+        _pass_answers_on(run, task)
+        return
+    if run.answers.by_id:
+        questions = _take_answers(run, task, questions)
+    if questions:
+        task.attempt.questions = KnownQuestions(questions, _code_of_asker(task))
+
+
+def _read_pending(run: Run, task: Task) -> Questions:
+    """Give *task* its saved value and its earlier answers; return its questions."""
+    attempt = task.attempt
+    writes = dict(run.replay.pending.get(task.id, ()))
+    if records.RESUME in writes:
+        attempt.answers = tuple(writes[records.RESUME])
+    if records.SAVED in writes and run.replay.reuses_writes:
+        attempt.saved = writes[records.SAVED]
+    rows = writes.get(records.ASKED, ())
+    return tuple(QuestionRecord(*row) for row in rows)
+
+
+def _pass_answers_on(run: Run, task: Task) -> None:
+    """Give the task of a graph the answers to the questions asked inside the graph."""
+    answers = run.answers.by_id
+    if not answers:
+        return
+    pending = run.replay.pending.get(task.id, ())
+    waiting = interrupts_of(pending, live=True)
+    task.attempt.answers = tuple(
+        answers[interrupt.id] for interrupt in waiting if interrupt.id in answers
+    )
+
+
+def _take_answers(
+    run: Run,
+    task: Task,
+    questions: Questions,
+) -> Questions:
+    """Give *task* the answers to its questions; return these, answered ones first."""
+    by_id = run.answers.by_id
+    count = len(task.attempt.answers)
+    known = list(questions)
+    while len(known) < count:
+        known.append(QuestionRecord(ids.interrupt_id(task.namespace, len(known))))
+    if count and known[count - 1].id in by_id:
+        count -= 1  # the task failed with that answer, and gets another one
+    answers = list(task.attempt.answers[:count])
+    answered = known[:count]
+    waiting: list[QuestionRecord] = []
+    for record in known[count:]:
+        if record.id in by_id:
+            answered.append(record)
+            answers.append(by_id.pop(record.id))
+        else:
+            waiting.append(record)
+    # A question that another library has stored has no record.
+    next_id = ids.interrupt_id(task.namespace, len(answered) + len(waiting))
+    while next_id in by_id:
+        answered.append(QuestionRecord(next_id))
+        answers.append(by_id.pop(next_id))
+        next_id = ids.interrupt_id(task.namespace, len(answered) + len(waiting))
+    if len(answers) == count:
+        return questions
+    task.attempt.answers = tuple(answers)
+    reordered = (*answered, *waiting)
+    _store_answers(run, task, reordered, is_reordered=reordered != questions)
+    return reordered
+
+
+def _store_answers(
+    run: Run,
+    task: Task,
+    questions: Questions,
+    *,
+    is_reordered: bool,
+) -> None:
+    """Store the answers of *task*, and the new order of the questions."""
+    writes: tuple[Write, ...] = ((records.RESUME, task.attempt.answers),)
+    if is_reordered:
+        rows = tuple(tuple(question) for question in questions)
+        writes = (*writes, (records.ASKED, rows))
+    run.store_writes(task.id, task.path, writes)
+    # If the next attempt of the body makes the call again, it has its answers too.
+    run.replay.pending.setdefault(task.id, []).extend(writes)
+
+
+def answer_first_question(
+    run: Run,
+    task: Task,
+    outcome: Outcome,
+) -> bool:
+    """Give *task* the answer to the first question, if it asks one now.
+
+    Returns:
+        True if the task asks; its next attempt has the answer.
+    """
+    if not isinstance(outcome, Interrupted) or not outcome.interrupts:
+        return False
+    answers = run.answers
+    if ANY_QUESTION in answers.by_id:
+        answer = answers.by_id.pop(ANY_QUESTION)
+        run.drop_answer(ANY_QUESTION)
+    else:
+        answer = answers.for_moved.pop(0)
+    answers.by_id[outcome.interrupts[0].id] = answer
+    writes = questions_of(run, task, outcome)
+    run.replay.pending.setdefault(task.id, []).extend(writes)
+    answer_from_pending(run, task)
+    return True
+
+
+def questions_of(
+    run: Run,
+    task: Task,
+    outcome: Interrupted,
+) -> tuple[Write, ...]:
+    """Return the writes that record the questions of *task* and the code that asked."""
+    if not outcome.questions:
+        return ()
+    code = _code_of_asker(task)
+    questions = [
+        question if question.code else question._replace(code=code)
+        for question in outcome.questions
+    ]
+    open_questions = questions
+    # The answered questions of a graph are stored with its own tasks.
+    if task.node.role != "graph":
+        is_refused = outcome.refused is not None
+        answers = outcome.answers if is_refused else task.attempt.answers
+        open_questions = questions[len(answers) :]
+    for question in open_questions:
+        run.answers.questions[question.id] = question
+    return ((records.ASKED, tuple(tuple(question) for question in questions)),)
+
+
+def _code_of_asker(task: Task) -> str:
+    """Return a digest of the code of *task*; for a body, of code and input."""
+    record = task.record
+    if record is not None:
+        return record.code
+    if task.node.role == "body":
+        return digest_of_caller(task)
+    return code_of_node(task.node)
+
+
+def interrupts_by_id(task: Task, outcome: Interrupted) -> dict[str, Any]:
+    """Return the interrupts of the calls of *task*, then its own, by id."""
+    by_id: dict[str, Any] = {}
+    body = task.attempt.body
+    if body is not None:
+        for path in sorted(body.interrupts):
+            for interrupt in body.interrupts[path]:
+                by_id[interrupt.id] = interrupt
+    for interrupt in outcome.interrupts:
+        by_id[interrupt.id] = interrupt
+    return by_id
+
+
+def interrupt_writes(
+    task: Task,
+    outcome: Interrupted,
+    interrupts: tuple[Any, ...],
+) -> list[Write]:
+    """Return the writes that record *interrupts*, and a refused answer if there is one.
+
+    A call that refuses an answer is tried again with its body, so it has no error.
+    """
+    writes: list[Write] = []
+    if outcome.refused is not None:
+        writes.append((records.RESUME, outcome.answers))
+        if task.kind is not Kind.CALL:
+            writes.append((records.ERROR, as_storable(outcome.refused)))
+    writes.append((records.INTERRUPT, interrupts))
+    return writes
+
+
+def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
+    """Store the questions of a task and its calls, and show them.
+
+    A refused answer is forgotten. The body of a call asks the questions of that call
+    too.
+    """
+    error = outcome.refused
+    is_call = task.kind is Kind.CALL
+    by_id = interrupts_by_id(task, outcome)
+    interrupts = tuple(by_id.values())
+    after_commit = run.outbox.effects
+    events = run.stream_events
+    if error is not None:
+        # The run fails, but the other tasks go on: their answers were taken.
+        setattr(error, errors.INVALID_RESUME, outcome.interrupts[0].id)
+        run.refuse_answer(error)
+    elif interrupts and run.options.modes and not is_call:
+        values = read(run.state.channels, run.options.output_channels)
+        after_commit.extend(events.interrupted(interrupts, values))
+    writes = interrupt_writes(task, outcome, interrupts)
+    writes += questions_of(run, task, outcome)
+    run.store_end(task, writes)
+    if events.shows_tasks:
+        end = error or interrupts
+        after_commit.extend(events.ended(task, run.cursor.step, run.now, end))
+    if not is_call:
+        run.answers.interrupts |= by_id
+        return
+    assert task.parent is not None
+    task.parent.attempt.body.interrupts[task.path] = interrupts

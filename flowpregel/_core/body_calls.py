@@ -1,0 +1,82 @@
+"""The calls of one body, with their order, failures and records.
+
+Each attempt runs the body again. `CallSequence` counts the calls of the
+present attempt; `BodyCalls` holds what all attempts have in common.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from flowpregel._core.equal_calls import ReorderedCalls
+from flowpregel._core.ids import CallRecord
+from flowpregel._core.records import Outcome, Task, Write
+
+
+class CallFailure(NamedTuple):
+    """A call that failed."""
+
+    task: Task
+    error: BaseException | None
+    """The failure; None: the present attempt of the body did not make the call."""
+    is_late: bool
+    """True if the body had ended before."""
+
+
+@dataclass(slots=True, eq=False)
+class CallSequence:
+    """The calls that the present attempt of a body has made, in order."""
+
+    call_count: int = 0
+    position: int = 0
+    """The number of calls whose order is that of the body's code."""
+    graph_count: int = 0
+    """The number of calls of graphs."""
+    occurrences: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The number of equal calls, by the task's name and the digest of the arguments."""
+    reordered: ReorderedCalls = field(default_factory=ReorderedCalls)
+    """The equal calls that records with other numbers have answered."""
+    used: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """The number of results used, by the task's name and a code digest. For
+    files that calls took: their sizes, by name and digest.
+    """
+
+
+@dataclass(slots=True, eq=False)
+class BodyCalls:
+    """The calls of one body in all its attempts."""
+
+    may_repeat: bool
+    """True if a later attempt of the body may be given the results again."""
+    caller: str = ""
+    """A digest of the body's code and input; empty until a call is recorded."""
+    sequence: CallSequence = field(default_factory=CallSequence)
+    running: int = 0
+    """The number of calls that have not ended."""
+    failures: dict[str, CallFailure] = field(default_factory=dict)
+    """The failed calls, by task id."""
+    observed_failures: Collection[str] | None = None
+    """The ids of the calls whose failures the body has seen; None: its executor does
+    not report them.
+    """
+    interrupts: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The interrupts of the calls, by task path."""
+    outcome: Outcome | None = None
+    """The end of the body, as long as calls of the body are running."""
+    recorded: dict[str, Sequence[Write]] = field(default_factory=dict)
+    """The writes of calls that ended in this superstep, by task id; filled only if the
+    body may repeat its calls.
+    """
+    executed: dict[int, CallRecord] = field(default_factory=dict)
+    """The calls that ran, by position; filled only if the body may repeat them."""
+    has_new_result: bool = False
+    """True if a recorded result was made again: later calls of the body may depend on
+    it, so other calls than the recorded ones are expected.
+    """
+
+    def restart(self) -> None:
+        """Forget the order of the calls of the attempt that ended."""
+        self.sequence = CallSequence()

@@ -1,0 +1,50 @@
+"""The writes that a run will store, and the effects that must follow the commit.
+
+Nothing leaves a run before its cause is stored. So effects that show a result (to the
+stream, to a body that waits, to the cache) are collected here while events are handled,
+beside the writes that record the result. `Run.flush` then returns the commit first, and
+the effects behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flowpregel._core.effects import CacheKey, Effect, Emit
+from flowpregel._core.ids import AttemptRecord
+from flowpregel._core.records import TaskWrites
+
+
+@dataclass(slots=True, eq=False)
+class Outbox:
+    """The writes and effects of a run that wait for the next commit."""
+
+    is_deferred: bool = False
+    """True if nothing is stored before the run ends (``durability="exit"``)."""
+    holds_attempts: bool = False
+    """True if checkpoints, not the writes of tasks, hold how nodes ran."""
+    writes: list[TaskWrites] = field(default_factory=list)
+    """The pending writes to store with the next batch."""
+    effects: list[Effect] = field(default_factory=list)
+    """The effects to perform once their causes are stored."""
+    step_attempts: list[AttemptRecord] = field(default_factory=list)
+    """The attempts of nodes in this superstep that no stored writes hold."""
+    unstored_attempts: list[AttemptRecord] = field(default_factory=list)
+    """The attempts of earlier supersteps since the newest checkpoint."""
+    has_unstored_input: bool = False
+    """True if the input of the run is not stored either."""
+    claims: set[CacheKey] = field(default_factory=set)
+    """The shared results that this run has claimed."""
+    notices: set[str] = field(default_factory=set)
+    """The notices that were given already."""
+
+    def add_attempt(self, attempt: AttemptRecord) -> None:
+        """Add the attempt of a node to the next checkpoint, if code made its writes."""
+        if attempt.code or attempt.used:
+            self.step_attempts.append(attempt)
+
+    def note(self, text: str) -> None:
+        """Give the user a notice after the next commit; the same text only once."""
+        if text not in self.notices:
+            self.notices.add(text)
+            self.effects.append(Emit("notices", text))

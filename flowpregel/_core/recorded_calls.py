@@ -1,0 +1,216 @@
+"""The recorded calls of bodies that run once more, and which call each record answers.
+
+A call is known by its key: the caller, the name of the task, the content of the
+arguments, and the number of the call among equal ones. The position of the call in the
+body is recorded too, to tell chance from change.
+
+==============================  =====================================================
+the body calls                  then
+==============================  =====================================================
+a recorded call                 the record answers
+the same but for new fields     the record answers: see `lookup`
+the same, of other code         ``on_code_change`` decides
+another call, its code and      `ReplayMismatchError`: it is not deterministic
+its input being the same
+another call                    it runs
+==============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowpregel import errors
+from flowpregel._core import ids
+from flowpregel._core.body_calls import BodyCalls
+from flowpregel._core.chance import check_chance, note_change
+from flowpregel._core.copies import private_copy
+from flowpregel._core.digest import digest_of
+from flowpregel._core.effects import Call
+from flowpregel._core.files import USED_FILE
+from flowpregel._core.ids import CODE_DIGITS, CallRecord
+from flowpregel._core.lookup import find_recorded, recorded_of
+from flowpregel._core.provenance import code_of_node
+from flowpregel._core.records import (
+    CALLED,
+    ERROR,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+    Write,
+)
+from flowpregel._core.replay import record_in
+from flowpregel._core.run import Run
+from flowpregel._core.stream_events import finished_writes
+from flowpregel._core.unreadable import check_policy, lost_result
+from flowpregel.errors import (
+    CodeChangedError,
+    ConfigurationError,
+    InputMismatchError,
+    ReplayMismatchError,
+    ValueEncodingError,
+)
+
+REFUSALS = CodeChangedError, InputMismatchError, ReplayMismatchError, ValueEncodingError
+"""The errors for a call that its record does not answer; the record stays."""
+FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
+"""The writes that replace a recorded failure, so that the call is tried again."""
+
+
+def digest_of_caller(caller: Task) -> str:
+    """Return a digest of a body's code and input, on which its calls depend."""
+    record = caller.record
+    if record is not None:
+        return digest_of_call(record)
+    try:
+        content = digest_of(caller.input, "the input", strict=False)
+    except ConfigurationError:  # nested too deeply to be digested
+        content = ""
+    input_digest = ids.text_digest(caller.path, content)[CODE_DIGITS:]
+    return code_of_node(caller.node) + input_digest
+
+
+def digest_of_call(record: CallRecord) -> str:
+    """Return `digest_of_caller` for a call that makes calls itself."""
+    return ids.text_digest(record.caller, record.name, record.arguments, record.code)
+
+
+def answer_from_record(
+    run: Run,
+    caller: Task,
+    call: Call,
+    task_id: str,
+    record: CallRecord,
+) -> tuple[str, Outcome | None]:
+    """Return the id under which a call is recorded, and its outcome if that is known.
+
+    Args:
+        run: The run.
+        caller: The task of the body.
+        call: The call.
+        task_id: The id that the call has if its code has not changed.
+        record: The key of the call.
+
+    Raises:
+        CodeChangedError: The recorded result is of other code, which is refused.
+        ReplayMismatchError: The body is not deterministic.
+        ValueEncodingError: The recorded result cannot be read, and is not made again.
+    """
+    body: BodyCalls = caller.attempt.body
+    report = run.replay.report
+    writes = find_recorded(run, caller, call, task_id, record)
+    recorded = record_in(writes)
+    if recorded is None:
+        check_chance(run, caller, record)
+        return task_id, None
+    # Calls that calls make are not counted: they are not made again if those are
+    # answered.
+    report.replayed += caller.record is None and record.code != ""
+    run.replay.matched.add(record.name)
+    note_change(run, caller, recorded, record)
+    source = recorded
+    if recorded.code != record.code:
+        task_id, source, writes = _of_other_code(
+            run, caller, call, task_id, record, writes
+        )
+    lost = lost_result(writes)
+    if lost is not None:
+        # The record stays. The call that is made in its place has an id of its own.
+        task_id = ids.task_id(task_id, "in place of what cannot be read")
+        writes = recorded_of(run, body, task_id)
+        source = record_in(writes) or record
+        check_policy("rerun" if writes else run.options.on_unreadable, lost)
+    body.has_new_result |= source is not recorded
+    if body.may_repeat:
+        writes = private_copy(tuple(writes))
+    results = tuple(finished_writes(writes))
+    if results:
+        report.answered += not call.node.hidden
+        note_use(run, body, record, source.code)
+        return task_id, Returned(results)
+    return task_id, _recorded_failure(writes, is_same=recorded == record)
+
+
+def _of_other_code(
+    run: Run,
+    caller: Task,
+    call: Call,
+    task_id: str,
+    record: CallRecord,
+    writes: Sequence[Write],
+) -> tuple[str, CallRecord, Sequence[Write]]:
+    """Return the id, the record and the writes that answer a call of changed code."""
+    recorded = record_in(writes)
+    assert recorded is not None
+    body: BodyCalls = caller.attempt.body
+    policy = call.node.on_code_change or run.options.on_code_change
+    if policy == "error":
+        raise CodeChangedError(record.name, record.text, recorded.code, record.code)
+    if policy == "rerun":
+        new_id = ids.task_id(task_id, record.code)
+        return new_id, record, recorded_of(run, body, new_id)
+    if not finished_writes(writes):
+        # It failed: perhaps the code was changed to mend that.
+        path = ids.call_path(caller.path, body.sequence.call_count - 1)
+        forget(run, body, task_id, path)
+        writes = ()
+    return task_id, recorded, writes
+
+
+def _recorded_failure(writes: Sequence[Write], *, is_same: bool) -> Raised | None:
+    """Return the recorded failure among *writes*; None: the call is made again."""
+    error = dict(writes).get(ERROR)
+    if not isinstance(error, BaseException):
+        return None
+    if isinstance(error, errors.TaskCancelled) and not is_same:
+        return None  # a body that has changed may need it now
+    return Raised(error)
+
+
+def note_use(
+    run: Run,
+    body: BodyCalls,
+    record: CallRecord,
+    code: str,
+) -> None:
+    """Count a result for the call of *record* that *code* made, or will make."""
+    name = record.name
+    report = run.replay.report
+    used = body.sequence.used
+    for path, digest, size in record.files:
+        used[USED_FILE + path, digest] = size
+    if code:  # questions of the library itself have no code
+        used[name, code] += 1
+        report.used[name, code] += 1
+    if code != record.code:
+        report.of_other_code[name] += 1
+        report.codes[name] = code, record.code
+
+
+def forget(
+    run: Run,
+    body: BodyCalls,
+    task_id: str,
+    path: str,
+) -> None:
+    """Forget that a call of *body* failed, so that it is tried again."""
+    body.recorded.pop(task_id, None)
+    pending = run.replay.pending
+    before = pending.get(task_id)
+    if before:
+        pending[task_id] = [write for write in before if write[0] != ERROR]
+    run.store_writes(task_id, path, FORGOTTEN)
+
+
+def count_unreplayed(run: Run) -> None:
+    """Count the recorded calls that bodies which have changed did not make again."""
+    recorded = list(run.replay.recorded_calls())
+    # The calls of a recorded call are not made again if that call is answered.
+    callers = {digest_of_call(record) for record in recorded}
+    report = run.replay.report
+    for record in recorded:
+        # Questions of the library itself, as those of `imap`, have no code.
+        if record.code != "" and record.caller not in callers:
+            report.unreplayed += 1
+    report.unreplayed -= report.replayed

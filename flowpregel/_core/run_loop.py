@@ -1,0 +1,260 @@
+"""The loop of a run: load, plan, superstep, update, commit, repeat, stop. A generator.
+
+It yields effects and is sent their replies (see `effects`). It does no I/O, so it can
+be stopped at any ``yield``, and tests feed it by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
+from flowpregel._core.effects import CacheStore, StepContext, Steps
+from flowpregel._core.program import Options, Program
+from flowpregel._core.recorded_calls import count_unreplayed
+from flowpregel._core.records import LIMIT_REACHED, NOTHING_DUE, PAUSED, TASKS_DUE, Task
+from flowpregel._core.run import Result, Run
+from flowpregel._core.start import start
+from flowpregel._core.superstep import Superstep
+from flowpregel.channels.base import read
+from flowpregel.errors import (
+    GraphDrained,
+    GraphRecursionError,
+    InvalidUpdateError,
+    ParentCommand,
+)
+
+_NODE = attrgetter("node")
+
+observer: Callable[[Steps, Program, Options], Steps] | None = None
+"""A generator that sees the effects of each run pass, and their replies; None: there is
+no observer.
+"""
+
+
+def run_program(
+    program: Program,
+    options: Options,
+    user_input: Any,
+    *,
+    observed: bool = False,
+) -> Steps:
+    """Run *program* until no task is due; return its `Result`.
+
+    Args:
+        program: The nodes and channels.
+        options: Its address and limits, and the stream modes that are read.
+        user_input: The input; None resumes; a `Command` answers, writes, or goes to a
+            node.
+        observed: Whether the `observer` sees the run already.
+
+    Raises:
+        GraphRecursionError: The run used up its supersteps.
+        GraphDrained: The run was asked to stop at a barrier.
+        TaskCancelled: The run was stopped at once.
+        ParentCommand: A node commands the graph around this one.
+        InvalidUpdateError: A node wrote to a channel that does not exist, or commands a
+            parent graph that does not exist.
+        Exception: A task raised it, and is not tried again.
+    """
+    if observer is not None and not observed:
+        steps = run_program(program, options, user_input, observed=True)
+        return (yield from observer(steps, program, options))
+    run = yield from start(program, options, user_input)
+    try:
+        result = yield from _repeat(run)
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        yield from _fail(run, error)
+        if isinstance(error, ParentCommand) and options.nested is None:
+            raise InvalidUpdateError(
+                "There is no parent graph: a node of the outermost graph returned "
+                f"{error.command}"
+            ) from None
+        raise
+    yield from run.replay.report.notices()
+    return result
+
+
+def _fail(run: Run, error: BaseException) -> Steps:
+    """Release the claims of a run that ends with *error*, and store its results."""
+    # Effects whose causes are not stored by now are dropped.
+    run.outbox.effects.clear()
+    if run.outbox.claims:
+        # The outermost run may continue and try again: no other task may wait for the
+        # results of this run.
+        yield CacheStore(dict.fromkeys(run.outbox.claims))
+    is_over_limit = isinstance(error, GraphRecursionError)
+    yield from run.store_rest(LIMIT_REACHED if is_over_limit else TASKS_DUE)
+    yield from run.replay.report.notices()
+
+
+def _repeat(run: Run) -> Steps:
+    """Repeat supersteps until none is due, or the run stops to ask."""
+    after = run.options.interrupt_after
+    while True:
+        step = run.step_context()
+        tasks = _due_tasks(run, step)
+        if run.stream_events.wants_checkpoints:
+            yield from _show_checkpoint(run, tasks)
+        if not tasks:
+            return (yield from _finish(run))
+        if _pauses_before(run, tasks):
+            return (yield from _pause(run))
+        is_asking = yield from Superstep(run, tasks, step).go()
+        if is_asking:
+            return (yield from _ask(run, tasks))
+        yield from _end_step(run, tasks)
+        if after and breaks_before(run.state, map(_NODE, tasks), after):
+            yield from _show_checkpoint(run, None)
+            return (yield from _pause(run))
+        run.replay.reuses_writes = True
+        run.replay.is_resuming = False
+
+
+def _due_tasks(run: Run, step: StepContext) -> list[Task]:
+    """Return the tasks of the next superstep; none beyond the recursion limit."""
+    if run.cursor.step > run.cursor.stop:
+        return []
+    return plan(run.program, run.state, run.state.updated, step)
+
+
+def _pauses_before(run: Run, tasks: list[Task]) -> bool:
+    """Return whether a breakpoint stops the run before *tasks*.
+
+    Raises:
+        GraphDrained: The run was asked to stop at a barrier.
+        TaskCancelled: The run was stopped.
+    """
+    options = run.options
+    before = options.interrupt_before
+    if before and breaks_before(run.state, map(_NODE, tasks), before):
+        return True
+    reason = options.drain()
+    if reason is not None:
+        raise GraphDrained(reason)
+    if run.stopped is not None:
+        raise run.stopped.error
+    return False
+
+
+def _finish(run: Run) -> Steps:
+    """End a run that has nothing left to do, or has used up its supersteps."""
+    options = run.options
+    if run.cursor.step > run.cursor.stop:
+        raise GraphRecursionError(options.recursion_limit)
+    is_nested = options.nested is not None and ":" in options.namespace
+    # A nested run is not stored in durability="exit": its result is its task's result.
+    if not (run.outbox.is_deferred and is_nested):
+        yield from run.store_rest(NOTHING_DUE)
+    return Result(run.output, tuple(run.answers.interrupts.values()))
+
+
+def _end_step(run: Run, tasks: list[Task]) -> Steps:
+    """Apply the writes of the tasks, show the new state, and store it.
+
+    If a write cannot be applied, the state stays unchanged.
+    """
+    if run.replay.report.is_changed:
+        count_unreplayed(run)
+    outputs = barrier_of(tasks)
+    before = run.state
+    if run.outbox.is_deferred:
+        # The one checkpoint of the run is made at its end, and must not contain a
+        # barrier that failed.
+        before = run.state.copy(changing(run.program, run.state, outputs))
+    try:
+        update = run.apply(outputs)
+    except BaseException:
+        # The tasks have finished all the same, and their writes are stored.
+        run.state = before
+        yield from run.flush()
+        raise
+    run.state.updated = update.updated
+    run.show(update)
+    yield from run.save_checkpoint("loop", run.next_due(map(_NODE, tasks)))
+
+
+def _pause(run: Run) -> Steps:
+    """Stop at a breakpoint or an interrupt."""
+    answers = run.answers
+    # A run that stops and asks nothing is shown once, also if a graph inside of it
+    # stopped.
+    if not answers.interrupts and run.options.nested is None:
+        run.outbox.effects.extend(run.stream_events.breakpoint())
+    yield from run.store_rest(PAUSED)
+    interrupts = tuple(answers.interrupts.values())
+    questions = tuple(answers.questions.values())
+    return Result(run.output, interrupts, paused=True, questions=questions)
+
+
+def _ask(run: Run, tasks: list[Task]) -> Steps:
+    """Stop at interrupts, and show the writes of the tasks that have finished."""
+    outputs = barrier_of(task for task in tasks if task.attempt.writes)
+    if outputs:
+        before = run.state.copy(changing(run.program, run.state, outputs))
+        try:
+            run.show(run.apply(outputs))
+        finally:
+            run.state = before
+    return (yield from _pause(run))
+
+
+def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
+    """Show the stream the checkpoint that the run is at.
+
+    Args:
+        run: The run.
+        tasks: The tasks that are due; None: they are planned here.
+    """
+    address = run.options.address
+    if address is None or not run.stream_events.wants_checkpoints:
+        return
+    if tasks is None:
+        tasks = plan(run.program, run.state, run.state.updated, run.step_context())
+    cursor = run.cursor
+    thread_id = address.thread_id
+    parent = cursor.parent_id and checkpoint_config(
+        thread_id, address.namespace, cursor.parent_id
+    )
+    step = cursor.step - 1
+    entries = [
+        run.stream_events.task_entry(
+            task, run.replay.pending.get(task.id, ()), thread_id
+        )
+        for task in tasks
+    ]
+    payload = {
+        "config": checkpoint_config(thread_id, address.namespace, cursor.checkpoint_id),
+        "parent_config": parent,
+        "values": read(run.state.channels, run.program.stream_channels),
+        "metadata": {
+            "source": cursor.source,
+            "step": step,
+            "parents": {},
+            **run.options.metadata,
+        },
+        "next": [task.name for task in tasks],
+        "tasks": entries,
+    }
+    yield from run.stream_events.wrapped(
+        "checkpoints", "checkpoint", payload, step, run.now
+    )
+
+
+def checkpoint_config(
+    thread_id: str,
+    namespace: str,
+    checkpoint_id: str | None,
+) -> dict[str, Any]:
+    """Return the config that addresses a checkpoint."""
+    return {
+        "configurable": {
+            "thread_id": thread_id,
+            "checkpoint_ns": namespace,
+            "checkpoint_id": checkpoint_id,
+        }
+    }
