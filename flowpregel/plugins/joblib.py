@@ -52,34 +52,32 @@ class JoblibBatch:
     @property
     def name(self) -> str:
         """The name of the function that it calls first."""
-        return name_of(_asked_by(self.calls[0])[0])
+        return name_of(_without_noise(self.calls[0])[0])
 
     def __flowpregel_digest__(self) -> str:
         """Return a digest of the functions, their code among it, and of the
         arguments.
         """
-        asked = [_asked_by(call) for call in self.calls]
-        return digest_of(asked, "the calls of a batch", strict=False)
+        calls = [_without_noise(call) for call in self.calls]
+        return digest_of(calls, "the calls of a batch", strict=False)
 
 
-def _asked_by(call: JoblibCall) -> JoblibCall:
-    """Return *call* without what scikit-learn adds to it, which is never the same.
+def _without_noise(call: JoblibCall) -> JoblibCall:
+    """Return *call* without the parts that scikit-learn changes every time.
 
-    It wraps the function with the warning filters that are set now, and passes what its
-    callbacks keep: the time, and random numbers.
+    scikit-learn wraps the function with the current warning filters, and passes the
+    time and random numbers that the callbacks keep.
     """
     function, args, kwargs = call
     if not type(function).__module__.startswith("sklearn."):
         return call
-    kwargs = {name: each for name, each in kwargs.items() if name not in _BOOKKEEPING}
+    kwargs = {name: value for name, value in kwargs.items() if name not in _BOOKKEEPING}
     return function.function, args, kwargs
 
 
 @task
 def run_batch(batch: JoblibBatch) -> list[Any]:
-    """Make the calls of *batch*, in a worker, where nothing else is to run side by
-    side.
-    """
+    """Make the calls of *batch* one after the other, in a worker."""
     results: list[Any] = BatchedCalls(
         batch.calls, (SequentialBackend(nesting_level=1), None)
     )()
@@ -87,11 +85,11 @@ def run_batch(batch: JoblibBatch) -> list[Any]:
 
 
 class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is not typed
-    """Has joblib's batches called by a run.
+    """A backend of joblib whose batches are calls of a run.
 
     Args:
-        store: Keeps the run.
-        id: Its id.
+        store: The saver of the run, or the path or URL of a store.
+        id: The id of the run.
     """
 
     supports_retrieve_callback = True
@@ -104,7 +102,7 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
         self._id = id
         self._is_ready = threading.Event()
         self._ended: Future[None] = Future()
-        """How the run ended."""
+        """The end of the run: done, or failed with an error."""
         self._closed: CallFuture[None] | None = None
         """Done when the body may end."""
         self._context: Context | None = None
@@ -114,10 +112,10 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="flowpregel-joblib")
 
     def open(self) -> None:
-        """Start the run, or go on with it.
+        """Start or resume the run.
 
         Raises:
-            Exception: It cannot be.
+            Exception: The run cannot be started.
         """
         self._ended.add_done_callback(lambda _: self._is_ready.set())
         threading.Thread(
@@ -128,9 +126,7 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
             self._ended.result()
 
     def close(self, error: BaseException | None) -> None:
-        """End the run: with *error*, if the block failed; what failed is tried again
-        then.
-        """
+        """End the run; with an *error* it fails, and can be run again."""
         assert self._closed is not None
         with suppress(InvalidStateError):  # the run has failed, and its calls with it
             if error is None:
@@ -138,8 +134,7 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
             elif isinstance(error, Exception):
                 self._closed.set_exception(error)
             else:
-                # Ctrl-C, or the end of the program, is not for the loop that the body
-                # runs on.
+                # The event loop of the body must not get Ctrl-C or a SystemExit.
                 self._closed.set_exception(
                     TaskCancelled(f"the block ended with {error!r}")
                 )
@@ -161,11 +156,11 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
             await self._closed
 
         try:
-            # Where all had ended the body does not run: the program may ask for more,
-            # and goes on with another input.
-            for given in ("first", "again"):
+            # The body of a finished run does not run again. The program may make more
+            # calls, so another input continues the run.
+            for argument in ("first", "again"):
                 if self._closed is None:
-                    joblib.run(given, id=self._id, adopt=True, on_conflict="raise")
+                    joblib.run(argument, id=self._id, adopt=True, on_conflict="raise")
             self._ended.set_result(None)
         except BaseException as error:  # noqa: BLE001 - raised at the end of the block
             self._ended.set_exception(error)
@@ -173,8 +168,9 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
     # ------------------------------------------------------------ for joblib
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Return how many calls joblib is to give at once; as many run as there are
-        workers.
+        """Return the number of calls that joblib submits at once.
+
+        As many of them run as there are workers.
         """
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")

@@ -11,8 +11,8 @@ are cut.
 No session state is used (no prepared statements, session locks, LISTEN), so that a
 pooler such as PgBouncer may give every transaction another session.
 
-Whether a commit that was cut off has landed, the database knows: see `once`. So a
-commit is made once, or `CommitUnknownError` says that nobody knows.
+The database records which commits have landed (see `once`). A commit whose connection
+was cut is therefore made exactly once, or raises `CommitUnknownError`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _NO_RIGHTS = ("25006", "42501")
 _REPEATED = ("40001", "40P01")
 """Deadlocks and their kin: the server asks to try again."""
 _CUT = ("08", "57P", "25P03", "25P02", "53300")
-"""What errors of a server that is ending, starting or full begin with."""
+"""The prefixes of the errors of a server that is shutting down, starting or full."""
 _MARK = (
     "SELECT 2 * pg_snapshot_xmax(now)::text::bigint - (SELECT count(*) FROM "
     "pg_snapshot_xip(now)) "
@@ -90,16 +90,16 @@ _KEEPALIVES = {
 
 
 class Database:
-    """A store in PostgreSQL. It is opened when it is first used; `close` gives it back.
+    """A store in PostgreSQL, which is opened at its first use.
 
     Args:
-        url: As psycopg takes it.
-        readonly: Only read; there must be a store.
-        codec: Encodes values; None is `PythonCodec`.
-        options: The rarely needed.
+        url: The URL of the database, as psycopg takes it.
+        readonly: Only read; the store must exist.
+        codec: The encoder of values; None stands for `PythonCodec`.
+        options: The options of the store.
 
     Raises:
-        ConfigurationError: It is no URL.
+        ConfigurationError: The URL is invalid.
     """
 
     def __init__(
@@ -120,18 +120,17 @@ class Database:
         """Gets its keys when the store is opened."""
         meta = self.table(b"meta")
         self.codec.renames.load = lambda: self.read(partial(meta.get, key=RENAMED))
-        self._is_open, self._is_opening = False, False
+        self._is_open = False
+        self._is_opening = False
         self._pid = os.getpid()
         self._opens = threading.RLock()
         self._lock = threading.Lock()
         self._idle: list[psycopg.Connection[Any]] = []
-        """Connections that nobody uses."""
+        """The connections that are not in use."""
         self._close = weakref.finalize(self, _close_idle, self._idle, self._pid)
         self._known: dict[bytes, KnownScope] = {}
         self._slots: list[LandingSlot] = []
-        """Those that no write has, and whose newest try is known to have landed or
-        not.
-        """
+        """The slots that no write uses; the end of each slot's newest try is known."""
 
     def table(self, name: bytes) -> Table:
         """Return the table that has *name*."""
@@ -159,11 +158,11 @@ class Database:
             work: Fills the transaction; may be called more than once.
 
         Raises:
-            StoreBusyError: Someone else held what it changes all that time.
+            StoreBusyError: Another transaction held a lock until the timeout.
             CommitUnknownError: The connection was cut, and the server did not say in
                 time whether the commit has landed.
-            StoreError: The server did not answer all that time, or refuses.
-            Exception: Whatever *work* raises; nothing of it was kept.
+            StoreError: The server did not answer until the timeout, or refuses.
+            Exception: *work* raised it; nothing was stored.
         """
         if self.readonly:
             raise StoreReadOnlyError(f"{self.path} was opened to be read only")
@@ -185,14 +184,13 @@ class Database:
 
     @held()
     def execute_once(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Return the rows, by column, of a statement that must not be repeated once it
-        has landed.
+        """Run a statement that must land exactly once, and return its rows by column.
 
         As `execute`, it may change leases though records are only read.
 
         Args:
-            statement: One that changes something, with a RETURNING of what JSON has.
-            values: Its own.
+            statement: A statement that changes rows, with a RETURNING of JSON values.
+            values: The values of the parameters.
 
         Raises:
             CommitUnknownError: As `write` does.
@@ -210,9 +208,10 @@ class Database:
         return rows
 
     def _once(self, attempt: Attempt) -> Any:
-        """Return what *attempt* returns, repeated until it has landed: once.
+        """Repeat *attempt* until it has landed exactly once, and return its result.
 
-        If its answer was lost, that is what the statement has left beside its number.
+        If the answer was lost, the result is the one that the statement has stored in
+        the row of the slot.
         """
         self._open()
         slot = self._free_slot()
@@ -231,8 +230,11 @@ class Database:
     def _settled(
         self, connection: psycopg.Connection[Any], slot: LandingSlot, attempt: Attempt
     ) -> Any:
-        """Find out whether an earlier try has landed; else try, and return what that
-        returns.
+        """Settle an earlier try whose answer was lost; if it has not landed, try
+        again.
+
+        Returns:
+            The result of the try that has landed.
         """
         if slot.is_in_doubt:
             outcome = slot.settle(connection)
@@ -246,7 +248,7 @@ class Database:
             return attempt(connection, slot)
         except psycopg.Error as error:
             if error.sqlstate is not None and not connection.broken:
-                slot.refused()  # that is the server's own answer
+                slot.refused()  # the server itself has answered
             raise
 
     def _free_slot(self) -> LandingSlot:
@@ -274,8 +276,8 @@ class Database:
         """Return the bytes of the store's tables and indexes, and 0: they have no
         map.
         """
-        found = self.execute("SELECT pg_total_relation_size('flowpregel.records')")
-        return int(found[0][0]), 0
+        rows = self.execute("SELECT pg_total_relation_size('flowpregel.records')")
+        return int(rows[0][0]), 0
 
     def change_counter(self) -> int:
         """Return a number that grows with every transaction that begins or ends."""
@@ -293,10 +295,10 @@ class Database:
         interfere.
         """
         self._open()
-        # While it is being opened nothing is tried twice: what is wrong with a URL
-        # stays so.
+        # A store that is being opened is tried once: a wrong URL stays wrong.
         patience = self._options.lock_timeout if self._is_open else 0.0
-        until, pause = time.monotonic() + patience, 0.01
+        until = time.monotonic() + patience
+        pause = 0.01
         while True:
             try:
                 with self._connection() as connection:
@@ -311,7 +313,7 @@ class Database:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _open(self) -> None:
-        """Open the store at its first use; what that itself asks for is let through."""
+        """Open the store at its first use; statements of the opening itself pass."""
         with self._opens:
             if self._is_open or self._is_opening:
                 return
@@ -323,10 +325,10 @@ class Database:
                 self._is_opening = False
 
     def _check_header(self) -> None:
-        """Read the header, which is made if there is none, and check it.
+        """Read the header and check it; a store without one gets a header.
 
         Raises:
-            StoreForeignError: It is sealed, or encrypted, under another key.
+            StoreForeignError: The store is sealed, or encrypted, under another key.
             StoreError: The server refuses; or there is no store, and none may be made.
         """
         record = self._header()
@@ -340,9 +342,9 @@ class Database:
             # Tables and header, unless another process is faster.
             self.execute(MAKE.format(_HEADER.hex(), header.hex()))
             record = self._header() or b""
-        found = Header.read(record, self.path, ENGINES)
-        seal = seal_for(self._options, found)
-        found.check(record, self.path, seal, readonly=self.readonly)
+        stored_header = Header.read(record, self.path, ENGINES)
+        seal = seal_for(self._options, stored_header)
+        stored_header.check(record, self.path, seal, readonly=self.readonly)
         vars(self._seal).update(vars(seal))
 
     def _header(self) -> bytes | None:
@@ -359,9 +361,7 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
-        """Lend a connection, which is kept for the next who needs one if there are
-        few.
-        """
+        """Lend a connection; up to four connections are kept for later use."""
         if self._pid != os.getpid():
             raise StoreReadOnlyError(
                 f"{self.path} was opened before a fork (by process {self._pid}); "
@@ -376,7 +376,7 @@ class Database:
             yield connection
         finally:
             with self._lock:
-                # One that was cut is not used again.
+                # A connection that was cut is not used again.
                 is_sound = (
                     connection.info.transaction_status
                     == psycopg.pq.TransactionStatus.IDLE
@@ -390,8 +390,9 @@ class Database:
                 connection.close()
 
     def _named(self, error: psycopg.Error) -> StoreError:
-        """Return our error for one of PostgreSQL's."""
-        code, text = error.sqlstate or "", str(error).strip()
+        """Return the `StoreError` for an error of PostgreSQL."""
+        code = error.sqlstate or ""
+        text = str(error).strip()
         if code == "55P03":
             return StoreBusyError(
                 self.path, "another transaction", self._options.lock_timeout
@@ -415,15 +416,15 @@ def _close_idle(idle: list[psycopg.Connection[Any]], pid: int) -> None:
 def connect_to_server(url: str) -> psycopg.Connection[Any]:
     """Return a new connection that leaves no state in the server's session."""
     options: Any = {"connect_timeout": 10, **_KEEPALIVES, **conninfo_to_dict(url)}
-    # Numbered statements would be looked for in whatever session a pooler gives us.
+    # A pooler may give us another session, which has none of our prepared statements.
     return psycopg.connect("", autocommit=True, prepare_threshold=None, **options)
 
 
 def without_password(url: str) -> str:
-    """Return *url* as messages may show it.
+    """Return *url* without its password, for messages.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: The URL is invalid.
     """
     try:
         parts: dict[str, Any] = conninfo_to_dict(url)
@@ -431,10 +432,12 @@ def without_password(url: str) -> str:
         raise ConfigurationError(
             f"{error}; write postgresql://user@host/database"
         ) from error
-    user, port = parts.get("user"), parts.get("port")
-    place = f"{user}@" if user else ""
-    place += str(parts.get("host", "")) + (f":{port}" if port else "")
-    return f"postgresql://{place}/{parts.get('dbname', '')}"
+    server = str(parts.get("host", ""))
+    if parts.get("user"):
+        server = f"{parts['user']}@{server}"
+    if parts.get("port"):
+        server += f":{parts['port']}"
+    return f"postgresql://{server}/{parts.get('dbname', '')}"
 
 
 def _is_temporary(error: psycopg.Error) -> bool:

@@ -1,11 +1,11 @@
-"""Leases: rows that one process owns until it gives them back, or renews them no more.
+"""Leases: rows that a process owns until it gives them back or stops renewing them.
 
-All times are the server's. A lease has a *fence*, a number greater than that of any
-before.
+All times are the server's. A lease has a *fence*, a number greater than those of all
+earlier leases.
 
-Any process can ask to be shown what an owner does: it puts into the row until when. The
-owner sees that when it renews the lease; from then on it does so more often, and puts
-what it shows beside it. So nothing more is asked of the server while nobody watches.
+Any process can watch an owner: it writes into the row until when it watches. The owner
+reads that when it renews the lease, then renews more often and stores its live state in
+the row. An owner without watchers costs the server nothing more.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from flowpregel.storage.locks import LockHolder
 from flowpregel.storage.records import labels_digest
 
 _LONGEST_PERIOD = 1.0
-"""Seconds between two renewals: so soon an owner finds that it is asked to stop, or
-watched.
+"""Seconds between two renewals, at which an owner reads requests to stop or to show its
+state.
 """
 _SHOWING_PERIOD = 0.2
-"""Seconds between two times that a watched owner shows what it does."""
+"""Seconds between two updates of the live state of a watched owner."""
 _TAKE = """
     INSERT INTO flowpregel.leases AS old
         (place, thread, namespace, owner, fence, expires)
@@ -64,15 +64,15 @@ _ABANDONED = (
 
 
 class OwnLease(NamedTuple):
-    """A lease of this process's, or one that it wants."""
+    """A lease that this process owns or asks for."""
 
     address: Address
-    """What for; without a thread it is no run's."""
+    """The address that the lease is for; a claim of a cache has no thread."""
     stop: Callable[[], object] = lambda: None
-    """Called, from another OS thread, when we are asked to stop."""
+    """A function to call, from another OS thread, when the owner must stop."""
     shows: Callable[[], bytes | None] = lambda: None
-    """Returns what we do, for those who watch; None: as before. Called from another OS
-    thread.
+    """A function that returns the owner's live state, or None if it has not changed;
+    called from another OS thread.
     """
 
 
@@ -80,8 +80,8 @@ class LeaseTable:
     """The leases of one store, of which this process may own some.
 
     Args:
-        database: The store's.
-        ttl: Seconds after which a lease is out that is not renewed.
+        database: The database of the store.
+        ttl: Seconds after which a lease that is not renewed expires.
     """
 
     def __init__(self, database: Database, ttl: float) -> None:
@@ -89,25 +89,27 @@ class LeaseTable:
         self._ttl = ttl
         self._lock = threading.Lock()
         self._ours: dict[int, OwnLease] = {}
-        """By fence."""
+        """The leases of this process, by fence."""
         self._thread: threading.Thread | None = None
 
     def take(
-        self, wanted: OwnLease, *, takeover: bool = False
+        self, lease: OwnLease, *, takeover: bool = False
     ) -> tuple[int, bool] | None:
-        """Take a lease and renew it from now on; None: it is another's.
+        """Take a lease and renew it from now on.
 
         Args:
-            wanted: The lease.
-            takeover: Take it although it is another's.
+            lease: The lease to take.
+            takeover: Take the lease even if another run owns it.
 
         Returns:
-            Its fence, and whether it was another's who has not given it back.
+            The fence, and True if an earlier owner has not given the lease back; None
+            if another run owns the lease.
         """
-        names = wanted.address.thread_id, wanted.address.namespace
-        texts = [each.encode("utf-8", "surrogatepass") for each in names]
+        address = lease.address
+        names = (address.thread_id, address.namespace)
+        encoded = [name.encode("utf-8", "surrogatepass") for name in names]
         owner = json.dumps(asdict(LockHolder.me()))
-        values = (place_of(wanted.address), *texts, owner, self._ttl, takeover)
+        values = (lease_key(address), *encoded, owner, self._ttl, takeover)
         rows = self._database.execute_once(_TAKE, *values)
         if not rows:
             return None
@@ -119,53 +121,54 @@ class LeaseTable:
                 )
                 thread.start()  # which waits for the lock
                 self._thread = thread
-            self._ours[fence] = wanted
+            self._ours[fence] = lease
         return fence, rows[0]["was_anothers"]
 
     def give_back(self, fence: int) -> None:
-        """Give a lease back; one that another has taken over stays that one's."""
+        """Give a lease back, unless another run has taken it over."""
         with self._lock:
-            place = place_of(self._ours.pop(fence).address)
-        with suppress(StoreError):  # it is out soon, if the server is away
+            key = lease_key(self._ours.pop(fence).address)
+        with suppress(StoreError):  # if the server is away, the lease expires soon
             self._database.execute(
                 "DELETE FROM flowpregel.leases WHERE place = %s AND fence = %s",
-                place,
+                key,
                 fence,
             )
 
     def owner(self, address: Address) -> LockHolder | None:
-        """Return who owns the lease of *address*; None: nobody does, or it is out."""
+        """Return the owner of the lease of *address*; None: it is free or expired."""
         return _owner_from_rows(
-            self._database.execute(_OWNER.format("NULL"), place_of(address))
+            self._database.execute(_OWNER.format("NULL"), lease_key(address))
         )
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
-        """Ask who owns the lease of *address* to stop; return who that is."""
-        # Not repeated: it would reach the next run, which has the lease by then.
-        rows = self._database.execute_once(_ASK, place_of(address))
+        """Ask the owner of the lease of *address* to stop, and return the owner."""
+        # Not repeated: a repetition would reach the next run, which owns the lease by
+        # then.
+        rows = self._database.execute_once(_ASK, lease_key(address))
         return _owner_from_rows([[row["owner"]] for row in rows])
 
     def shown(
         self, address: Address, seconds: float
     ) -> tuple[LockHolder | None, bytes | None]:
-        """Return who owns a lease, and what that shows; it does so *seconds* from now
-        on.
-        """
-        place = place_of(address)
-        with suppress(StoreReadOnlyError):  # who may not write sees what others ask for
-            self._database.execute(_WATCH, seconds, place, seconds / 2)
-        rows = self._database.execute(_OWNER.format("shown"), place)
+        """Return the owner of a lease and the live state; watch both for *seconds*."""
+        key = lease_key(address)
+        # A reader without the right to write sees the state while others watch.
+        with suppress(StoreReadOnlyError):
+            self._database.execute(_WATCH, seconds, key, seconds / 2)
+        rows = self._database.execute(_OWNER.format("shown"), key)
         return _owner_from_rows(rows), rows[0][1] if rows else None
 
     def abandoned(self) -> list[Address]:
-        """Return where runs have died: their leases are out, and were not given
-        back.
-        """
-        rows = self._database.execute(_ABANDONED)
-        names = (
-            [each.decode("utf-8", "surrogatepass") for each in row] for row in rows
-        )
-        return [Address(thread, namespace) for thread, namespace in names if thread]
+        """Return the addresses at which runs have died, by leases that have expired."""
+        addresses: list[Address] = []
+        for names in self._database.execute(_ABANDONED):
+            thread, namespace = (
+                name.decode("utf-8", "surrogatepass") for name in names
+            )
+            if thread:
+                addresses.append(Address(thread, namespace))
+        return addresses
 
     def _work(self) -> None:
         """Renew our leases, for as long as there are any; more often while one is
@@ -180,29 +183,31 @@ class LeaseTable:
                 if not ours:
                     self._thread = None
                     return
-            with suppress(StoreError):  # the server may be back before they are out
+            with suppress(StoreError):  # the server may be back before they expire
                 watched = self._renew(ours, watched)
 
     def _renew(self, ours: dict[int, OwnLease], watched: set[int]) -> set[int]:
-        """Renew leases, showing what those do that are *watched*; return which are from
-        now on.
+        """Renew leases, with the live states of those that are *watched*.
+
+        Returns:
+            The fences of the leases that are watched from now on.
         """
-        shown: list[bytes | None] = [None] * len(ours)
-        for at, (fence, own) in enumerate(ours.items()):
-            # A run may end meanwhile, or be changing what is read: the next time will
-            # do.
+        states: list[bytes | None] = [None] * len(ours)
+        for index, (fence, lease) in enumerate(ours.items()):
+            # A run may have ended, or may be changing its state at this moment: the
+            # next update includes it.
             with suppress(Exception):
-                shown[at] = own.shows() if fence in watched else None
-        places = [place_of(own.address) for own in ours.values()]
-        rows = self._database.execute(_RENEW, self._ttl, places, [*ours], shown)
+                states[index] = lease.shows() if fence in watched else None
+        keys = [lease_key(lease.address) for lease in ours.values()]
+        rows = self._database.execute(_RENEW, self._ttl, keys, [*ours], states)
         for fence, is_asked, _ in rows:
             if is_asked and fence in self._ours:
                 ours[fence].stop()
         return {fence for fence, _, is_watched in rows if is_watched}
 
 
-def place_of(address: Address) -> bytes:
-    """Return what the lease of *address* is found by."""
+def lease_key(address: Address) -> bytes:
+    """Return the key of the lease of *address*."""
     return labels_digest((address.thread_id, address.namespace))
 
 

@@ -18,12 +18,12 @@ doubt *settles* the number::
                                 connection still arrives, it is refused
 
 A transaction that is under way keeps the row locked, and settling waits until it has
-ended. Others' commits in between change nothing in that row, whatever they write.
+ended. Commits of other writes change nothing in that row.
 
 There is one row for each slot: as many as writes of one process were under way at once.
-Rows of processes that are gone are removed after `KEPT_FOR`. A client that is in doubt
-for half as long, since its process was stopped, does not ask any more: nobody knows,
-and `CommitUnknownError` is raised.
+Rows of processes that are gone are removed after `KEPT_FOR`. A client that has been in
+doubt for half of that time, because its process was stopped, no longer settles: it
+raises `CommitUnknownError`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 KEPT_FOR: Final = 24 * 3600.0
-"""Seconds after which the row of a slot that is not used any more is removed."""
+"""Seconds after which the row of a slot is removed that is no longer used."""
 FORGET: Final = f"""
     DELETE FROM flowpregel.landed WHERE slot IN (
         SELECT slot FROM flowpregel.landed
@@ -76,7 +76,7 @@ _ONCE: Final = """
     SELECT rows, flowpregel.land(%s::bytea, %s::bigint, rows) FROM answer
 """
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A clock that goes on while the machine sleeps, where there is one."""
+"""A clock that runs while the machine sleeps, where there is one."""
 
 
 class TryOutcome(NamedTuple):
@@ -93,15 +93,15 @@ class LandingSlot:
 
     id: bytes = field(default_factory=lambda: os.urandom(16))
     number: int = 0
-    """That of its newest try."""
+    """The number of the newest try."""
     has_landed: bool = False
-    """Whether a try of this slot is known to have landed: there is a row then."""
+    """True if a try of this slot is known to have landed, so that there is a row."""
     sent: float | None = None
-    """When the newest try was sent, as long as it is not known how that has ended."""
+    """The time at which the newest try was sent; None once its end is known."""
 
     @property
     def is_in_doubt(self) -> bool:
-        """True if it is not known whether the newest try has landed."""
+        """True while the end of the newest try is unknown."""
         return self.sent is not None
 
     def send(self) -> int:
@@ -114,18 +114,18 @@ class LandingSlot:
 
     def landed(self) -> None:
         """Note that the newest try has landed."""
-        self.has_landed, self.sent = True, None
+        self.has_landed = True
+        self.sent = None
 
     def refused(self) -> None:
         """Note that the newest try has not landed, and never will."""
         self.sent = None
 
     def settle(self, connection: Any) -> TryOutcome | None:
-        """Return how the newest try has ended, after making that final; None: nobody
-        knows.
+        """Make the end of the newest try final, and return it; None: it is unknown.
 
         Args:
-            connection: In no transaction.
+            connection: A connection outside a transaction.
         """
         assert self.sent is not None
         if time.clock_gettime(_CLOCK) - self.sent > KEPT_FOR / 2:
@@ -133,7 +133,7 @@ class LandingSlot:
         cursor = connection.execute(_SETTLE, (self.id, self.number))
         is_void, result, is_new = cursor.fetchone()
         if is_new and self.has_landed:
-            # the row was removed, as if long ago: the server's clock has jumped
+            # The row was removed too early: the server's clock has jumped.
             return None
         if is_void:
             self.refused()
@@ -143,9 +143,9 @@ class LandingSlot:
 
 
 def once(statement: str) -> str:
-    """Return *statement*, which has a RETURNING, as one that lands once.
+    """Return a statement that has the effect of *statement* exactly once.
 
-    It takes a slot's id and a number after its own values, and gives its rows as a JSON
-    text.
+    The result takes a slot's id and a number after the values of *statement*, which
+    needs a RETURNING, and returns the rows as a JSON text.
     """
     return _ONCE.format(statement)

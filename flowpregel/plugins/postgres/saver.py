@@ -1,10 +1,9 @@
 """The durable saver for many machines: checkpoints and pending writes in PostgreSQL.
 
-One run at a time writes a thread's namespace. The owner of a lease renews it; one that
-has died, has lost the network or is stopped does not, and when the lease is out another
-run is given the next one. That run puts its own fence into the store, in a transaction,
-before it does anything else: the old owner's commits, which have a smaller fence, are
-refused when it goes on.
+One run at a time writes a thread's namespace. The owner of a lease renews it. An owner
+that has died, has lost the network or is stopped does not, and when the lease expires
+another run gets the next one. The new owner first puts its fence into the store, in a
+transaction. If the old owner resumes, its commits have a smaller fence and are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from flowpregel.checkpoint.lmdb import Codec, Retention, StoreOptions
 from flowpregel.checkpoint.records import EncodedBatch
 from flowpregel.errors import ConfigurationError, ThreadBusyError
 from flowpregel.plugins.postgres.database import Database
-from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease, place_of
+from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease, lease_key
 from flowpregel.plugins.postgres.tables import KINDS
 from flowpregel.storage.locks import LockHolder
 from flowpregel.storage.records import after
@@ -33,7 +32,7 @@ from flowpregel.storage.records import after
 __all__ = ["PostgresSaver"]
 
 _PAUSE = 0.1
-"""Seconds before another try to get a lease that is another's."""
+"""Seconds between two tries to get a lease that another run owns."""
 
 
 class PostgresTables(Tables):
@@ -50,13 +49,13 @@ class PostgresLeases(LeaseTable):
 
     Args:
         store: The store.
-        ttl: Seconds after which a lease is out that is not renewed.
+        ttl: Seconds after which a lease that is not renewed expires.
     """
 
     def __init__(self, store: Database, ttl: float) -> None:
         super().__init__(store, ttl)
         self._live = store.table(b"live")
-        """Seals what the runs show, as the store's records are."""
+        """The table whose key seals the live states of the runs."""
         self.held: set[tuple[str, int]] = set()
 
     @contextmanager
@@ -66,17 +65,17 @@ class PostgresLeases(LeaseTable):
         """Hold the right to write at *address*.
 
         Raises:
-            ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
+            ThreadBusyError: Another run has it, and *on_conflict* is ``"raise"``.
         """
         lease = Lease()
         takeover = on_conflict == "takeover"
-        live = LiveState(lease, self._live, place_of(address))
-        wanted = OwnLease(
+        live = LiveState(lease, self._live, lease_key(address))
+        request = OwnLease(
             address, lambda: lease.stop and lease.stop(REASON), live.sealed
         )
         try:
             with held():
-                while (taken := self.take(wanted, takeover=takeover)) is None:
+                while (grant := self.take(request, takeover=takeover)) is None:
                     if on_conflict == "raise":
                         holder = str(self.owner(address) or "a run that has just ended")
                         raise ThreadBusyError(
@@ -85,7 +84,7 @@ class PostgresLeases(LeaseTable):
                     deliver()
                     time.sleep(_PAUSE)
                 live.started = time.time_ns()
-                lease.fence, was_anothers = taken
+                lease.fence, was_anothers = grant
                 lease.is_inherited = was_anothers and not takeover
                 self.held.add((address.thread_id, lease.fence))
                 if was_anothers:
@@ -98,38 +97,36 @@ class PostgresLeases(LeaseTable):
                     self.give_back(lease.fence)
 
     def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
-        """Return who holds the lease at *address*, and what its run shows; None:
-        nothing yet.
+        """Return the owner of the lease at *address* and the run's live state;
+        None: there is no state yet.
         """
-        owner, shown = self.shown(address, WATCHED_FOR)
-        state = (
-            None
-            if shown is None
-            else live_state_in(self._live, place_of(address), shown)
-        )
-        return None if owner is None or state is None else (owner, state)
+        owner, sealed_state = self.shown(address, WATCHED_FOR)
+        if owner is None or sealed_state is None:
+            return None
+        state = live_state_in(self._live, lease_key(address), sealed_state)
+        return None if state is None else (owner, state)
 
 
 class PostgresSaver(DurableSaver):
-    """Keeps checkpoints, pending writes and deltas in a database of PostgreSQL's.
+    """A saver that keeps checkpoints, pending writes and deltas in PostgreSQL.
 
     A superstep is one transaction and one round trip. Any number of processes, on any
-    number of machines, may use the database at once; a run whose process has died,
-    another goes on with once its lease is out.
+    number of machines, may use the database at once. If the process of a run dies,
+    another process can resume the run once the lease has expired.
 
     Args:
-        url: The database, as psycopg takes it: ``postgresql://user@host/database``. It
-            is connected to when it is first used; what is missing in it is made, in the
-            schema ``flowpregel``.
-        readonly: Only read; nothing is made or changed.
-        codec: Turns values into bytes; by default any Python value, exactly.
-        retention: How much history is kept; by default all of it.
-        options: The rarely needed; of a folder's options it takes no notice.
-        lease_ttl: Seconds after which a run is taken for dead that does not renew its
-            lease.
+        url: The database, as psycopg takes it: ``postgresql://user@host/database``. The
+            saver connects at the first use, and makes its tables in the schema
+            ``flowpregel`` if they are missing.
+        readonly: Only read; make and change nothing.
+        codec: The encoder of values; by default any Python value, exactly.
+        retention: The history to keep; by default all of it.
+        options: The options of the store; those that concern folders have no effect.
+        lease_ttl: Seconds after which a run that does not renew its lease counts as
+            dead.
 
     Raises:
-        ConfigurationError: It is no such URL, or the extra ``postgres`` is not
+        ConfigurationError: The URL is invalid, or the extra ``postgres`` is not
             installed.
 
     Example:
@@ -168,26 +165,23 @@ class PostgresSaver(DurableSaver):
         return store, PostgresLeases(store, self._ttl)
 
     def abandoned(self) -> list[Address]:
-        """Return where runs have died: their leases are out, and were not given
-        back.
-        """
         return self._leases.abandoned()
 
     def backup(self, path: str) -> None:
-        """Refuse: the server has tools of its own for that."""
+        """Refuse: PostgreSQL has tools of its own for this."""
         raise ConfigurationError(
             "back a store in PostgreSQL up with pg_dump --schema=flowpregel"
         )
 
     def compact(self) -> None:
-        """Refuse: the server has tools of its own for that."""
+        """Refuse: PostgreSQL has tools of its own for this."""
         raise ConfigurationError(
             "PostgreSQL uses free room again by itself; VACUUM FULL makes its files "
             "smaller"
         )
 
     def change_keys(self, *, encryption_key: bytes | None) -> None:
-        """Refuse: it would need that nobody has the store open, on any machine."""
+        """Refuse: no process on any machine could have the store open."""
         raise ConfigurationError(
             "a store in PostgreSQL keeps the keys that it was made with"
         )
@@ -195,20 +189,21 @@ class PostgresSaver(DurableSaver):
     def _put(
         self, transaction: Any, batches: Sequence[EncodedBatch]
     ) -> list[NamespaceRecord]:
-        """Put batches, and ask what the next superstep has to know: that nothing is
-        there yet.
-        """
+        """Put batches, and ask which key ranges of the next superstep are empty."""
         grown = super()._put(transaction, batches)
-        made = [
+        checkpoint_ids = [
             batch.checkpoint.id for batch in batches if batch.checkpoint is not None
         ]
         newer = KINDS[b"checkpoints"]
         writes = KINDS[b"writes"]
-        for namespace, identifier in zip(grown, made, strict=True):
-            key = layout.checkpoint_key(namespace.prefix, identifier)
-            kinds = layout.ARGUMENTS, layout.OUTPUT
-            places = key, *(layout.beside(kind, key) for kind in kinds)
-            left = [(writes + each, writes + after(each)) for each in places]
-            later = newer + key + b"\0", newer + after(namespace.prefix)
-            transaction.expect_empty(namespace.prefix, [later, *left])
+        for namespace, checkpoint_id in zip(grown, checkpoint_ids, strict=True):
+            key = layout.checkpoint_key(namespace.prefix, checkpoint_id)
+            later = (newer + key + b"\0", newer + after(namespace.prefix))
+            arguments = layout.beside(layout.ARGUMENTS, key)
+            output = layout.beside(layout.OUTPUT, key)
+            leftovers = [
+                (writes + prefix, writes + after(prefix))
+                for prefix in (key, arguments, output)
+            ]
+            transaction.expect_empty(namespace.prefix, [later, *leftovers])
         return grown

@@ -1,6 +1,6 @@
-"""The tables of a store in PostgreSQL; its records are sealed as those on disk are.
+"""The tables of a store in PostgreSQL, with the sealed records of a store on disk.
 
-Everything is in a schema of its own::
+Everything is in the schema ``flowpregel``::
 
     flowpregel.records   kind, key ► record    sealed; all that LMDB has in databases
     flowpregel.scopes    scope ► revision      see `transactions`
@@ -11,7 +11,7 @@ Everything is in a schema of its own::
     flowpregel.change    a function            puts records, if no scope has changed
 
 A record is one row however large it is: PostgreSQL itself cuts what is large into
-chunks. The key of its row begins with its kind (1).
+chunks. The key of the row begins with the kind of the record (1).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ MAKE = (
 
 
 class PostgresTable(Table):
-    """One kind of records; every method takes the transaction to use.
+    """A kind of records; every method takes the transaction to use.
 
     Args:
         name: The kind.
@@ -175,7 +175,5 @@ class PostgresTable(Table):
         transaction.drop(*self._range(prefix))
 
     def _range(self, prefix: bytes) -> tuple[bytes, bytes]:
-        """Return where the rows begin whose keys begin with *prefix*, and where they
-        end.
-        """
+        """Return the first key with *prefix*, and the key after the last one."""
         return self._kind + prefix, after(self._kind + prefix)

@@ -1,5 +1,4 @@
-"""Transactions on a store's records, and what is known of a scope without asking the
-server.
+"""Transactions on a store's records, and a memory of scopes that saves round trips.
 
 Everything that changes belongs to a *scope*: a thread, the items of a store, the
 results of a cache. A scope has a revision, a token that every transaction replaces
@@ -8,7 +7,7 @@ long as its revision does::
 
     the scope is known                          it is not
     ------------------                          ---------
-    work(transaction) asks nobody               BEGIN, lock the scope's revision
+    work(transaction) asks nothing              BEGIN, lock the scope's revision
     one statement: replace the revision         work(transaction) reads
       if it is the one known, put records       the same statement
     (another revision: forget, repeat)          COMMIT
@@ -31,16 +30,16 @@ Range: TypeAlias = tuple[bytes, bytes]
 """All keys from the first on, below the second."""
 
 THREADS, DELTAS, STORE, CACHE = b"t", b"d", b"s", b"e"
-"""What the keys of these kinds of records begin with."""
+"""The first bytes of the keys of these kinds of records."""
 SCOPE_SIZE = 17
-"""Bytes: what the keys of a thread's namespaces have in common."""
+"""The number of bytes that the keys of a thread's namespaces have in common."""
 _MOST_SCOPES = 1_000
 _MOST_BYTES = 1 << 20
-"""Of records that are kept in mind for one scope; and as many keys at 16 bytes each."""
+"""The most bytes of records to remember for a scope, and of keys at 16 bytes each."""
 _LARGEST = 1 << 16
 _AHEAD = 64
-"""Deltas that are read with one that is asked for alone: who wants it wants those
-before it.
+"""The number of deltas to read with a delta that is read alone: its readers need the
+earlier ones too.
 """
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # A process that is stopped while it has a lock must not keep it.
@@ -62,34 +61,34 @@ _CHANGE = f"SELECT flowpregel.change(%b, %b, %b::bigint{6 * ', %b::bytea[]'})"
 
 
 class ConflictError(Exception):
-    """What was known of a scope holds no more: the transaction is to be repeated."""
+    """A sign that a scope has changed, so that the transaction must be repeated."""
 
 
 @dataclass(slots=True)
 class KnownScope:
-    """What is known of a scope as long as it has *revision*."""
+    """The memory of a scope, which is valid while the scope has *revision*."""
 
     revision: bytes
     records: dict[bytes, bytes] = field(default_factory=dict)
     size: int = 0
     empty: dict[bytes, list[Range]] = field(default_factory=dict)
-    """Ranges in which nothing was, by what they were found for."""
+    """The ranges that were empty, by the label that they were asked for with."""
     since: set[bytes] = field(default_factory=set)
-    """What has been put there since."""
+    """The keys that were put into these ranges later."""
 
     def is_absent(self, key: bytes) -> bool:
-        """Return whether it is known that nothing is at *key*."""
+        """Return True if there is certainly no record at *key*."""
         return key not in self.since and self._is_covered(key)
 
     def learn(
-        self, found: dict[bytes, bytes | None], empty: dict[bytes, list[Range]]
+        self, records: dict[bytes, bytes | None], empty: dict[bytes, list[Range]]
     ) -> None:
-        """Take note of records, the newest last (None: it was deleted), and of empty
+        """Remember records, the newest last (None: it was deleted), and empty
         ranges.
         """
         self.empty.update(empty)
         self.since = {key for key in self.since if self._is_covered(key)}
-        for key, record in found.items():
+        for key, record in records.items():
             self.size -= len(self.records.pop(key, b""))
             if record is None:
                 continue
@@ -110,17 +109,17 @@ class KnownScope:
 
 
 class Transaction:
-    """Reads records, all as they were at one moment.
+    """A snapshot of the records at one moment.
 
     Args:
-        connection: In no transaction.
+        connection: A connection outside a transaction.
     """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._begun = False
         self._found: dict[bytes, bytes | None] = {}
-        """What was read in it."""
+        """The records that were read so far."""
 
     def __enter__(self) -> Self:
         return self
@@ -153,18 +152,18 @@ class Transaction:
         high: bytes,
         limit: int | None,
         order: str,
-        what: str = "key, record",
+        columns: str = "key, record",
     ) -> list[Any]:
-        """Return *what* there is from the key *low* on, below *high*.
+        """Return the rows from the key *low* on, below *high*.
 
         Args:
             low: The first key.
-            high: The one behind the last.
-            limit: At most this many.
-            order: ``ASC``; with ``DESC`` they are the greatest.
-            what: Columns.
+            high: The key after the last one.
+            limit: The most rows.
+            order: ``ASC``; with ``DESC`` the greatest keys come first.
+            columns: The columns of the rows.
         """
-        return self.ask(_PAGE.format(what, order, limit or "ALL"), low, high)
+        return self.ask(_PAGE.format(columns, order, limit or "ALL"), low, high)
 
     def ask(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a statement, inside the transaction."""
@@ -182,11 +181,12 @@ class WriteTransaction(Transaction):
     """A transaction that changes records.
 
     Args:
-        connection: In no transaction.
-        known: What this process knows of scopes. One is taken out, and put back with
-            the commit: another transaction that meets it meanwhile asks the server.
-        slot: Notes that the transaction has landed.
-        timeout: Seconds to wait for others' locks.
+        connection: A connection outside a transaction.
+        known: The memories of scopes of this process. The transaction takes a memory
+            out and puts it back with the commit; another transaction on the same scope
+            asks the server until then.
+        slot: The slot that records whether the transaction has landed.
+        timeout: Seconds to wait for the locks of other transactions.
     """
 
     def __init__(
@@ -201,13 +201,13 @@ class WriteTransaction(Transaction):
         self._slot = slot
         self._timeout = timeout
         self._revisions: dict[bytes, bytes] = {}
-        """Of the scopes it has met."""
+        """The revisions of the scopes that were met."""
         self._known: KnownScope | None = None
-        """Of its scope, if that is the only one: a record does not tell which it is
-        of.
+        """The memory of the scope, while only one scope was met: a record does not
+        name its scope.
         """
         self._changed: dict[bytes, bytes | None] = {}
-        """To be sent; None: to be deleted."""
+        """The records to send; None stands for a deletion."""
         self._sent: dict[bytes, bytes | None] = {}
         self._has_sent = False
         self._empty: dict[bytes, list[Range]] = {}
@@ -231,12 +231,12 @@ class WriteTransaction(Transaction):
         high: bytes,
         limit: int | None,
         order: str,
-        what: str = "key, record",
+        columns: str = "key, record",
     ) -> list[Any]:
-        """Return what `Transaction.page` does, with what this transaction has put."""
+        """Return rows as `Transaction.page` does, with the changes made so far."""
         self._meet(low)
         self._send()
-        return super().page(low, high, limit, order, what)
+        return super().page(low, high, limit, order, columns)
 
     def put(self, key: bytes, record: bytes | None) -> None:
         """Put *record* at *key*; None: delete what is there."""
@@ -250,46 +250,49 @@ class WriteTransaction(Transaction):
         self.ask(_DROP, low, high)
         self._sent.clear()
         self._found.clear()
-        self._has_sent, self._known = True, None
+        self._has_sent = True
+        self._known = None
 
     def expect_empty(self, label: bytes, ranges: list[Range]) -> None:
-        """Find out, with the commit, whether nothing was in *ranges* before this
-        transaction.
+        """Ask with the commit whether *ranges* were empty before this transaction.
 
         Args:
-            label: Earlier ranges of this label are given up.
-            ranges: What the next transactions will ask for.
+            label: The label of the ranges, which replace earlier ones of the label.
+            ranges: The ranges that the next transactions will read.
         """
         self._empty[label] = ranges
 
     def commit(self) -> None:
-        """Commit; what was changed is on disk when this returns."""
-        known = self._known
+        """Commit; the changes are on disk when this method returns."""
         if self._changed or self._has_sent:
-            token, slot = os.urandom(16), self._slot
-            ranges = [each for many in self._empty.values() for each in many]
-            were_empty = self._change(token, slot.send(), self._revisions, ranges)
-            if self._begun:
-                self._connection.execute("COMMIT")
-                self._begun = False
-            slot.landed()
-            if known is not None:
-                known.revision = token
-                found = {**self._found, **self._sent, **self._changed}
-                held = {
-                    each for each, was in zip(ranges, were_empty, strict=True) if was
-                }
-                known.learn(
-                    found,
-                    {
-                        label: [*held.intersection(many)]
-                        for label, many in self._empty.items()
-                    },
-                )
-        if known is not None:
-            self._all_known[next(iter(self._revisions))] = known
+            self._commit_changes()
+        if self._known is not None:
+            self._all_known[next(iter(self._revisions))] = self._known
             if len(self._all_known) > _MOST_SCOPES:
                 self._all_known.pop(next(iter(self._all_known)), None)
+
+    def _commit_changes(self) -> None:
+        """Commit the changes, and remember the records of the scope."""
+        token = os.urandom(16)
+        ranges: list[Range] = []
+        for labeled in self._empty.values():
+            ranges += labeled
+        answers = self._change(token, self._slot.send(), self._revisions, ranges)
+        if self._begun:
+            self._connection.execute("COMMIT")
+            self._begun = False
+        self._slot.landed()
+        if self._known is None:
+            return
+        were_empty = set[Range]()
+        for key_range, was_empty in zip(ranges, answers, strict=True):
+            if was_empty:
+                were_empty.add(key_range)
+        empty: dict[bytes, list[Range]] = {}
+        for label, labeled in self._empty.items():
+            empty[label] = [*were_empty.intersection(labeled)]
+        self._known.revision = token
+        self._known.learn({**self._found, **self._sent, **self._changed}, empty)
 
     def _change(
         self,
@@ -298,29 +301,32 @@ class WriteTransaction(Transaction):
         revisions: dict[bytes, bytes],
         ranges: Sequence[Range],
     ) -> list[bool]:
-        """Send what was changed; return which of *ranges* were empty before.
+        """Send the changes; return for each range whether it was empty before.
 
         Args:
-            token: The scopes' revision from now on.
-            number: The slot's, with which the transaction lands; 0: more is sent before
-                it does.
-            revisions: Those that the scopes must have, by scope.
-            ranges: Which ranges of keys to look at.
+            token: The new revision of the scopes.
+            number: The number of the slot with which the transaction lands; 0: the
+                transaction sends more before it lands.
+            revisions: The revisions that the scopes must have, by scope.
+            ranges: The ranges of keys to check.
         """
         values = (
             token,
             self._slot.id,
             number,
-            *([*many] for many in (revisions, revisions.values())),
-            *([*many] for many in (self._changed, self._changed.values())),
-            *([each[end] for each in ranges] for end in (0, 1)),
+            [*revisions],
+            [*revisions.values()],
+            [*self._changed],
+            [*self._changed.values()],
+            [low for low, _ in ranges],
+            [high for _, high in ranges],
         )
         cursor = self._connection.execute(_CHANGE, values, binary=True)
         were_empty: list[bool] = cursor.fetchone()[0]
         return were_empty
 
     def _send(self) -> None:
-        """Send what was changed so far, so that the server finds it."""
+        """Send the changes made so far, so that the server reads them."""
         if self._changed:
             self._begin()
             self._change(b"", 0, {}, ())
@@ -331,9 +337,9 @@ class WriteTransaction(Transaction):
     # ------------------------------------------------------------ scopes
 
     def _meet(self, key: bytes) -> None:
-        """Take the scope of a record under control, before anything of it is read.
+        """Lock or recall the scope of a record before a record of the scope is read.
 
-        Other kinds are of a namespace, which was looked up among the threads.
+        Records of other kinds belong to a namespace, whose thread was met before.
         """
         kind = key[:1]
         if kind not in (THREADS, STORE, CACHE):
