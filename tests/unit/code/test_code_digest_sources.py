@@ -181,6 +181,24 @@ def test_a_file_that_was_edited_since_is_not_taken_for_the_source(
     assert source_file(code.co_filename, vars(module)).function(code) is None
 
 
+@pytest.mark.parametrize("statement", ["import json", "import os.path as json"])
+def test_what_a_function_imports_itself_is_a_local_name(
+    load: Import, statement: str
+) -> None:
+    """A global of the same name does not count for it, with or without ``as``."""
+    text = """
+        json = {number}
+
+        def work():
+            {statement}
+            return json
+    """
+    one = load(text.format(number=1, statement=statement))
+    other = load(text.format(number=2, statement=statement))
+
+    assert same(one.work, other.work)
+
+
 # ---------------------------------------------------------------- constants
 
 
