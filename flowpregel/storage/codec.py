@@ -50,11 +50,11 @@ _SMALLEST = 256
 """Bytes: less is not worth the time to compress it."""
 _PROTOCOL = 5
 OUT_OF_BAND = 128 << 10
-"""Buffers of so many bytes stay outside of the pickle, and are copied only once."""
+"""The bytes from which a buffer stays outside of the pickle, and is copied once."""
 _INT, _TEXT, _PLAIN, _PARTS, _ZSTD, _CUSTOM = b"i", b"t", b"p", b"m", b"z", b"c"
 _SIZES = struct.Struct(">cHIQ")
 _HEAD = 1_000
-"""Bytes of a pickle that are looked at to tell what it begins with."""
+"""Bytes at the head of a pickle that are read to find its first class."""
 RENAMES: ContextVar[Renames | None] = ContextVar("flowpregel_renames", default=None)
 """The new names for the value that is being decoded: a codec of the user's may call
 ours.
@@ -75,14 +75,14 @@ class Codec(Protocol):
 
 
 class ValueCodec:
-    """What a store encodes its values with: a codec, and compression around it.
+    """The codec of a store's values, with compression around it.
 
-    Compressed values are read whatever the option is.
+    Compressed values can be read with and without the option.
 
     Args:
-        inner: What values are encoded with; None is `PythonCodec`.
-        compression: Whether to compress what gets smaller by it.
-        renamed: The new names of classes, by those they had.
+        inner: The codec inside; None is `PythonCodec`.
+        compression: True to compress the values that get smaller by it.
+        renamed: The new names of classes, by their earlier names.
 
     Raises:
         ConfigurationError: An extra that this needs is not installed.
@@ -101,12 +101,12 @@ class ValueCodec:
         self.record_of: Callable[[Any], Any] = partial(pickle.dumps, protocol=_PROTOCOL)
         self._zstandard = extra_module(*_ZSTANDARD) if compression else None
 
-    def encode(self, value: Any, what: str) -> bytes:
+    def encode(self, value: Any, label: str) -> bytes:
         """Return *value* as bytes.
 
         Args:
             value: Anything.
-            what: What the value is, for the message: its channel and its task.
+            label: The origin of the value, for messages: its channel and its task.
 
         Raises:
             ValueEncodingError: It cannot be kept; the message says where in it.
@@ -116,9 +116,9 @@ class ValueCodec:
         except Exception as error:
             if is_from_handler(error):
                 raise
-            place, part = culprit_in(value, self._inner.encode)
+            step, part = culprit_in(value, self._inner.encode)
             raise ValueEncodingError(
-                f"{what} cannot be kept: value{place} is a {class_name(part)} "
+                f"{label} cannot be kept: value{step} is a {class_name(part)} "
                 f"({type(error).__name__}: {error}); keep what it is made from instead"
             ) from error
         if self._zstandard is None or len(data) < _SMALLEST:
@@ -127,12 +127,12 @@ class ValueCodec:
         frame: bytes = self._zstandard.ZstdCompressor(level=3).compress(data)
         return min(data, _ZSTD + len(data).to_bytes(8, "big") + frame, key=len)
 
-    def decode(self, data: bytes, what: object) -> Any:
+    def decode(self, data: bytes, label: object) -> Any:
         """Return the value that *data* was made from.
 
         Args:
             data: What `encode` returned.
-            what: What the value is, for the message; asked for its text only if it
+            label: The origin of the value, for messages; it becomes text only if it
                 fails.
 
         Raises:
@@ -147,12 +147,12 @@ class ValueCodec:
         except StoreError:
             raise
         except MissingClass as missing:
-            raise ValueEncodingError(f"{what} {missing.text}") from missing.cause
+            raise ValueEncodingError(f"{label} {missing.text}") from missing.cause
         except Exception as error:
             if is_from_handler(error):
                 raise
             raise ValueEncodingError(
-                f"{what} was kept but cannot be read back: {type(error).__name__}: "
+                f"{label} was kept but cannot be read back: {type(error).__name__}: "
                 f"{error}; its "
                 "class must be importable under the name it had"
             ) from error
@@ -225,8 +225,7 @@ class PythonCodec:
         return self._load(view[start : start + size], main, buffers)
 
     def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
-        # Apart, since who only looks at values reads their pickles without running
-        # anything.
+        # A method of its own, which the inert codec overrides: that one runs no code.
         renames = RENAMES.get()
         if (
             not main
@@ -240,9 +239,9 @@ class PythonCodec:
 
 
 def _decompressed(data: bytes) -> bytes:
-    """Return what was compressed, after checking that its size is what was written.
+    """Return the value in a compressed frame, if it has the size that was written.
 
-    A frame of 50 kB can say that it becomes gigabytes.
+    A frame of 50 kB could become gigabytes.
     """
     zstandard = extra_module(*_ZSTANDARD)
     size, frame = int.from_bytes(data[1:9], "big"), data[9:]
@@ -335,7 +334,7 @@ def rebuild_error(
     state: dict[str, Any],
     cause: BaseException | None,
 ) -> BaseException:
-    """Return an error as it was, without calling an ``__init__`` of its class's own."""
+    """Return an equal error, without calling an ``__init__`` that its class defines."""
     base = _builtin_base(kind)
     error: BaseException = base.__new__(kind, *built_with)
     base.__init__(error, *built_with)
@@ -388,7 +387,7 @@ class MissingClass(Exception):
 
     @property
     def text(self) -> str:
-        """What is wrong with the value, and what to do."""
+        """The problem of the value, and the cure."""
         return (
             f"{'is' if self.is_whole else 'holds'} a {self.name}, which cannot be "
             "imported "
@@ -427,14 +426,15 @@ class _Unpickler(pickle.Unpickler):
     def _found(self, module: str, name: str) -> Any:
         names = [f"{module}.{name}"]
         if module == "__main__":
-            real, _, path = self._described.decode("utf-8", "surrogatepass").partition(
-                "\0"
-            )
+            described = self._described.decode("utf-8", "surrogatepass")
+            real, _, path = described.partition("\0")
             stem = os.path.basename(path).removesuffix(".py")
-            names += [f"{each}.{name}" for each in (real, stem) if each]
-        for each in names:
-            if self._renames and (found := self._renames.find(each)) is not None:
-                return found
+            names += [f"{main}.{name}" for main in (real, stem) if main]
+        if self._renames:
+            for full_name in names:
+                renamed = self._renames.find(full_name)
+                if renamed is not None:
+                    return renamed
         if module != "__main__":
             return super().find_class(module, name)
         return attrgetter(name)(_main_module(self._described))

@@ -23,7 +23,7 @@ Who sees what when::
                                                               pwrite(its name)
 
 A descriptor is inherited by a fork, and the lock with it: it would outlive its holder.
-So a forked child closes all locks of its parent first. Some milliseconds may pass until
+So a forked child first closes all locks of the parent. Some milliseconds may pass until
 then, which `LockHolder.has_ended` is for.
 
 The file may also be removed and made again under its name. Two processes would hold a
@@ -31,7 +31,7 @@ lock then, on two files: `FileLock.is_current` detects that, and a user of the l
 removes files must ask it after `acquire`.
 
 Behind the name a lease keeps four numbers of 8 bytes (`FENCE`, `STOP_REQUEST`,
-`WATCHED_UNTIL`, `STATE_SIZE`) and the state of its run. They are read without the lock,
+`WATCHED_UNTIL`, `STATE_SIZE`) and the state of the run. They are read without the lock,
 so a reader may meet half of a state: it is sealed, and half of it is refused.
 """
 
@@ -163,7 +163,7 @@ def open_file(path: str, flags: int) -> int:
 
 
 class FileLock:
-    """A lock between processes, with the name of its holder in the file.
+    """A lock between processes, with the holder's name in the file.
 
     A forked child does not inherit it. One OS thread may close it while another uses
     it: the other one gets an error, and never uses the file that has got the descriptor

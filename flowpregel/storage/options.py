@@ -36,7 +36,7 @@ class StoreOptions:
     """
     trust: bool | bytes | None = None
     """Accept a store that other users own or may write, or that is sealed under
-    another key. Bytes are that key; True accepts whatever is in it, and seals it anew
+    another key. Bytes are that key; True accepts whatever is in it, and seals it again
     under our own key; None does what ``FLOWPREGEL_TRUST`` says: 1 is True, 0 False."""
     compression: bool = False
     """Compress what gets smaller by it (needs the extra ``zstd``)."""
@@ -54,7 +54,7 @@ class StoreOptions:
     ``flowpregel debug``, until it succeeds; 0 keeps none."""
     kept_output: int = 1 << 16
     """The most bytes that are kept of what a task prints and logs in a worker process,
-    half of them of its beginning and half of its end; 0 keeps none.
+    half from the beginning and half from the end; 0 keeps none.
     """
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 A pickle names a class by its module and its name. Where the class was moved or renamed
 since, its new name stands in ``StoreOptions(renamed=...)``, or in the store itself: a
-record in ``meta``, which `flowpregel rename` writes. No value is written anew for it,
+record in ``meta``, which `flowpregel rename` writes. No value is written again for it,
 so nothing can be lost on the way, and values are found whatever encodes, compresses or
 encrypts them.
 """
@@ -25,16 +25,15 @@ _GLOBAL = b"\x93"
 
 
 class Renames:
-    """What recorded names stand for now.
+    """The present names of classes and functions, by their recorded names.
 
     Args:
-        given: The new names by the old ones, as the user gives them; they count more
-            than those of the store. A name may be that of a module: all in it have
-            moved.
+        names: The new names by the old ones, from the user; they come before those of
+            the store. A name may be that of a module: all in it have moved.
     """
 
-    def __init__(self, given: Mapping[str, str] | None = None) -> None:
-        self._given = dict(given or {})
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
+        self._given = dict(names or {})
         note_renames(self._given)
         self._of_store: Mapping[str, str] | None = None
         self.load: Callable[[], bytes | None] = lambda: None
@@ -72,8 +71,8 @@ class Renames:
             return resolve_name(new)
         if (new := _new_name(self.of_store, name)) is None:
             return None
-        found = resolve_name(new)
-        if (old := importable(name)) is not None and old is not found:
+        renamed = resolve_name(new)
+        if (old := importable(name)) is not None and old is not renamed:
             raise ConfigurationError(
                 f"{name} was renamed to {new} in this store, and there is another "
                 f"{name} now: "
@@ -81,7 +80,7 @@ class Renames:
                 "name, or pass "
                 f"StoreOptions(renamed={{{name!r}: ...}})"
             )
-        return found
+        return renamed
 
 
 def names_in(data: bytes | None) -> dict[str, str]:
@@ -105,8 +104,8 @@ def with_rename(
         key: _new_name({old: new}, value) or value for key, value in names.items()
     }
     renamed[old] = new
-    kept = {key: value for key, value in renamed.items() if key != value}
-    return json.dumps(kept, sort_keys=True).encode()
+    changed = {key: value for key, value in renamed.items() if key != value}
+    return json.dumps(changed, sort_keys=True).encode()
 
 
 def importable(name: str) -> Any:

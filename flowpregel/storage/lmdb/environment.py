@@ -19,7 +19,7 @@ What LMDB does not forgive, and what is done about it:
   holds the gate alone.
 * *The end of the map.* A transaction that reaches it is dead. The map grows, and all of
   *work* is repeated: so *work* may be called more than once, and must do the same.
-* *A wait without a deadline.* LMDB's writer lock waits for ever, and is lost if the
+* *A wait without a deadline.* LMDB's writer lock has no timeout, and is lost if the
   process opens and closes the lock file. So a `FileLock` is taken first, with a
   deadline; after that LMDB's own lock is free.
 * *A commit that fails.* LMDB is unusable after a meta page could not be written, and
@@ -292,7 +292,7 @@ class Environment:
 
     @held()
     def sizes(self) -> tuple[int, int]:
-        """Return the bytes of the file, and those of its address space."""
+        """Return the bytes of the file, and the bytes of address space for it."""
         with self._gate:
             info = self._usable(self._lmdb).info()
             return os.path.getsize(self._data), int(info["map_size"])

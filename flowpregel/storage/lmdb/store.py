@@ -4,7 +4,7 @@ The keys of a store can be changed. Every process that has it open holds its key
 memory, so they change only while no process has it open; and they change in a new file,
 as the free pages of the old one keep what was readable. The new file takes the old
 one's place in one step, once it is whole and on disk: a crash, a full disk and a
-damaged record leave the old one as it was.
+damaged record leave the old one untouched.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def open_store(
         path: The folder.
         map_size: The bytes the map begins with; it grows by itself.
         readonly: Only read; there must be a store.
-        lock: Register as a reader. Without it no process may write meanwhile.
+        lock: Register as a reader. Without it no process may write at the same time.
         codec: The codec of values; None is `PythonCodec`.
         options: Rarely needed options.
 
@@ -186,23 +186,40 @@ def open_store(
         environment = _shared_environment(
             real, options, map_size, readonly=readonly, lock=lock
         )
-        try:
-            record = environment.read(partial(_header_in, environment.databases))
-            header, seal = _accepted(record, real, options, readonly=readonly)
-            if header.key == seal.id:
-                store = OpenStore(environment, seal, values, options.lock_timeout)
-                if options.check_pages:
-                    environment.read(store.check)
-                return store
-        except BaseException:
-            environment.close()
-            raise
-        environment.close()
+        store = _opening(environment, values, options, readonly=readonly)
+        if store is not None:
+            return store
         if time.monotonic() > deadline:
             raise StoreBusyError(
                 real, "someone who has it open, and is to be sealed anew", 0.0
             )
         time.sleep(_PAUSE)  # another process may be about to seal it again
+
+
+def _opening(
+    environment: Environment,
+    codec: ValueCodec,
+    options: StoreOptions,
+    *,
+    readonly: bool,
+) -> OpenStore | None:
+    """Return an opening of a store; None: its records must be sealed again first.
+
+    The environment is given back then, and after an error.
+    """
+    try:
+        record = environment.read(partial(_header_in, environment.databases))
+        header, seal = _accepted(record, environment.path, options, readonly=readonly)
+        if header.key == seal.id:
+            store = OpenStore(environment, seal, codec, options.lock_timeout)
+            if options.check_pages:
+                environment.read(store.check)
+            return store
+    except BaseException:
+        environment.close()
+        raise
+    environment.close()
+    return None
 
 
 def _accepted(
@@ -354,7 +371,7 @@ def _seal_anew(
         header: The header of the new file.
         seal: The new keys.
         old: The old keys, with which the records are checked. None: they are unknown,
-            and the records are taken as they are.
+            and the records are not checked.
 
     Raises:
         StoreForeignError: A record is encrypted under another key than *old* has.
