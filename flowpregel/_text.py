@@ -115,7 +115,8 @@ def no_such_attribute(
     """Return the message that *owner* has no *attribute*, and what to write instead.
 
     Args:
-        owner: The object that was asked; its ``name`` is in the message.
+        owner: The object that was asked; its ``name``, or the definition's, is in
+            the message.
         kind: What it is, such as ``"task"``.
         attribute: What was asked for.
         instead: What to write for attributes of other libraries, with ``{name}``.
@@ -127,7 +128,8 @@ def no_such_attribute(
         "task 'work' has no attribute 'delay': write work(...)"
     """
     # an attribute may be asked for before it has one
-    name = vars(owner).get("name", "?")
+    attributes = vars(owner)
+    name = attributes.get("name") or getattr(attributes.get("definition"), "name", "?")
     text = f"{kind} {name!r} has no attribute {attribute!r}"
     if attribute in instead:
         return f"{text}: {instead[attribute].format(name=name)}"

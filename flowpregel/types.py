@@ -32,9 +32,9 @@ from flowpregel.policies import (
     TimeoutPolicy,
     default_retry_on,
 )
+from flowpregel.pregel.edits import StateUpdate
 from flowpregel.pregel.naming import as_checkpointer as ensure_valid_checkpointer
 from flowpregel.pregel.snapshot import GraphOutput, PregelTask, StateSnapshot
-from flowpregel.pregel.threads import StateUpdate
 
 __all__ = [
     "All",

@@ -58,8 +58,8 @@ class RunContext(RunInfo):
     """The nested graphs that have started from before it, by namespace without ids of
     tasks.
     """
-    is_over: bool = False
-    """Whether the run was over before, and is only asked for its result."""
+    is_finished: bool = False
+    """True if the run had ended before: only its result is returned."""
 
     def take_back(self, namespace: str) -> str | None:
         """Return the checkpoint before which the graph at *namespace* is to start;

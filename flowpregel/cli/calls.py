@@ -27,10 +27,10 @@ from flowpregel.cli.options import FLOW_OPTION
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from flowpregel._inspection.dry_replay import DryRun
     from flowpregel.checkpoint.arguments import KeptArguments
     from flowpregel.checkpoint.base import CallOutput
     from flowpregel.checkpoint.durable import DurableSaver
-    from flowpregel.pregel.dry_replay import DryRun
     from flowpregel.pregel.pregel import Pregel
 
 _MOST_LISTED = 20
@@ -321,9 +321,11 @@ def _take_back(store: str | None, calls: Sequence[Work]) -> None:
 
 def _recorded_calls(thread: str, store: str | None) -> list[Work]:
     """Return the recorded calls of a thread's last run."""
+    from flowpregel._inspection.run_tasks import work_of_last_run  # noqa: PLC0415
+
     with targets.open_to_read(store) as saver:
         targets.newest_checkpoint(saver, thread)
-        tasks = targets.work_of_last_run(saver, thread)
+        tasks = work_of_last_run(saver, thread)
     return [task for task in tasks if task.is_call]
 
 
@@ -466,7 +468,7 @@ def _output_of_last_run(
         thread_id: The id of the thread.
         wait: Whether a thread without checkpoints yet is no error.
     """
-    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
+    from flowpregel._inspection.run_tasks import last_run  # noqa: PLC0415 - keeps --help fast
 
     history = last_run(saver, Address(thread_id))
     if not history:

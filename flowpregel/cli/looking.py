@@ -140,6 +140,9 @@ def show_command(
     The tasks are listed by superstep: how they ended, how long they ran, how often they
     were tried, and their result, error or question; then the tasks that run now.
     """
+    # Imported here: keeps --help fast.
+    from flowpregel._inspection.run_tasks import work_of_last_run  # noqa: PLC0415
+
     names: dict[str, str] = {}
     running: list[dict[str, Any]] = []
     with targets.open_to_read(store, flow=flow is not None) as saver:
@@ -155,7 +158,7 @@ def show_command(
             state = app.get_state(thread_id=thread)
             names = {task.id: task.name for task in state.tasks}
             facts["next"] = list(state.next)
-        work = targets.work_of_last_run(saver, thread, limit)
+        work = work_of_last_run(saver, thread, limit)
     tasks = [task_record(task, names, limits) for task in work]
     recorded_ids = {task.id for task in work}
     tasks += [task for task in running if task["id"] not in recorded_ids]

@@ -16,7 +16,6 @@ from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._stores import store_plugin_at
 from flowpregel.checkpoint.base import FLOW, FOLDER
-from flowpregel.checkpoint.work import Work, work_of
 from flowpregel.cli.console import has_flag
 from flowpregel.errors import ConfigurationError, StoreError
 from flowpregel.storage.codec import Codec
@@ -359,23 +358,3 @@ def find_checkpoint(
             "give more of the id"
         )
     return newest_checkpoint(saver, thread_id, ids[0])
-
-
-def work_of_last_run(
-    saver: DurableSaver,
-    thread_id: str,
-    limit: int | None = None,
-) -> list[Work]:
-    """Return the tasks of a thread's last run, in order.
-
-    Args:
-        saver: The open store.
-        thread_id: The id of the thread.
-        limit: The most supersteps; those before the newest ones are left out.
-    """
-    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
-
-    tasks: list[Work] = []
-    for saved in last_run(saver, Address(thread_id), limit):
-        tasks += work_of(saved)
-    return tasks

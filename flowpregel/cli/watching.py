@@ -252,9 +252,9 @@ class WatchView(ProgressView):
     def _show_if_due(self) -> None:
         """Show the present lines if the last ones are old enough."""
         now = self._clock()
-        age = now - self._shown
-        if age >= self._every:
-            self._shown = now
+        age = now - self._last_shown
+        if age >= self._period:
+            self._last_shown = now
             lines = self.lines(now)
             self._show(lines)
 

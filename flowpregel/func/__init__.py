@@ -1,5 +1,6 @@
 """Workflows from plain functions: `entrypoint` and `task`."""
 
+from flowpregel._inspection.dry_replay import DryRun
 from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.func.decorator import task
 from flowpregel.func.entry import entrypoint
@@ -8,8 +9,7 @@ from flowpregel.func.mapping import ResultStream
 from flowpregel.func.options import TaskOptions
 from flowpregel.func.provided import CommandResult, File, asleep, shell, signal, sleep
 from flowpregel.func.tasks import TaskFunction
-from flowpregel.pregel.dry_replay import DryRun
-from flowpregel.pregel.progress import RunEnd
+from flowpregel.pregel.hooks import RunEnd
 
 __all__ = [
     "CommandResult",

@@ -27,11 +27,12 @@ from flowpregel.func.options import check_names, is_task
 from flowpregel.func.parameters import FlowParameters, parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel._write import ChannelWriteEntry
-from flowpregel.pregel.config import check_choices, parse
+from flowpregel.pregel.config import parse
 from flowpregel.pregel.definition import END, START
+from flowpregel.pregel.hooks import EndHooks, Hook
+from flowpregel.pregel.invocation import check_choices
 from flowpregel.pregel.jsonschema import hints_of
 from flowpregel.pregel.node import Channel, PregelNode
-from flowpregel.pregel.progress import EndHooks, Hook
 
 P = ParamSpec("P")
 R = TypeVar("R")

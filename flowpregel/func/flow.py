@@ -38,6 +38,7 @@ from typing import (
 
 from flowpregel._core.digest import definition_of
 from flowpregel._entry_points import NOTEBOOKS, load_plugins
+from flowpregel._inspection.dry_replay import DryRun
 from flowpregel._interrupts import ending, held
 from flowpregel._text import no_such_attribute, no_such_option
 from flowpregel._tracebacks import UsersFrames
@@ -47,9 +48,9 @@ from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.events import Durability
 from flowpregel.func import signatures as types
 from flowpregel.func.parameters import FlowParameters
-from flowpregel.pregel.config import STOP_GRACE, check_choices
-from flowpregel.pregel.dry_replay import DryRun, dry_replay
+from flowpregel.pregel.dry_replay import dry_replay
 from flowpregel.pregel.hints import add_hint
+from flowpregel.pregel.invocation import STOP_GRACE, check_choices
 from flowpregel.pregel.naming import RunIdentity, folder_of, imported_as
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
@@ -612,7 +613,7 @@ class RunHandle(Generic[R]):
         the run.
         """
         for report_html in load_plugins(NOTEBOOKS):
-            report: str | None = report_html(self._run.graph.saver, self.id)
+            report: str | None = report_html(self._run.saver, self.id)
             if report is not None:
                 return report
         return None

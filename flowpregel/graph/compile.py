@@ -45,7 +45,7 @@ from flowpregel.graph.spec import (
 )
 from flowpregel.graph.writes import TRIGGER, BranchWriter, NodeWriter, check_input
 from flowpregel.pregel.definition import END, START
-from flowpregel.pregel.drawing import Edge, Graph, graph_of
+from flowpregel.pregel.drawing import Edge
 from flowpregel.pregel.node import TAG_HIDDEN, PregelNode, is_graph
 from flowpregel.pregel.pregel import Pregel
 
@@ -80,46 +80,27 @@ class CompiledStateGraph(Pregel):
             context_schema=builder.context_schema,
             **pregel,
         )
+        definition = self.definition.changed(
+            input_type=builder.input_schema,
+            output_type=builder.output_schema,
+            shape_output=partial(_shaped, output_schema),
+            drawn_parts=partial(_drawn_parts, builder),
+        )
+        self.compose(definition)
 
-    @property
-    def InputType(self) -> Any:
-        """The schema of a run's input."""
-        return self.builder.input_schema
 
-    @property
-    def OutputType(self) -> Any:
-        """The schema of a run's output."""
-        return self.builder.output_schema
+def _shaped(schema: Schema, values: Any) -> Any:
+    """Return *values* as an object of the output *schema*, if that is a class.
 
-    def shaped(self, values: Any) -> Any:
-        """Return *values* as an object of the output schema, if that is a class.
-
-        A dict without all required fields is returned unchanged: at the beginning of a
-        run not all keys have values.
-        """
-        schema = self.builder.schemas[self.builder.output_schema]
-        if schema.mapper is None or not isinstance(values, dict):
-            return values
-        fields = {key: values[key] for key in schema.keys if key in values}
-        if not schema.required <= fields.keys():
-            return values
-        return schema.mapper(fields)
-
-    def get_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
-        """Return a drawing of the graph: nodes, edges, and destinations of branches.
-
-        Args:
-            config: Not used; LangGraph's programs pass it.
-            xray: Whether to draw the graphs that are nodes, too; a number is the depth.
-        """
-        specs = _with_defaults(self.builder)
-        edges = list(dict.fromkeys(_drawn_edges(self.builder, specs)))
-        sources = {edge.source for edge in edges}
-        # The run can end after a node that no edge leaves.
-        for name, spec in specs.items():
-            if name not in sources and not spec.is_handler:
-                edges.append(Edge(name, END))
-        return graph_of(specs, edges, self._subgraph_drawings(xray))
+    A dict without all required fields is returned unchanged: at the beginning of a run
+    not all keys have values.
+    """
+    if schema.mapper is None or not isinstance(values, dict):
+        return values
+    fields = {key: values[key] for key in schema.keys if key in values}
+    if not schema.required <= fields.keys():
+        return values
+    return schema.mapper(fields)
 
 
 def _selection(channels: Iterable[str]) -> str | tuple[str, ...]:
@@ -312,6 +293,18 @@ def _identity(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------- drawings
+
+
+def _drawn_parts(builder: GraphSpec) -> tuple[Iterable[str], list[Edge]]:
+    """Return the names of the nodes, and the edges that a run may take."""
+    specs = _with_defaults(builder)
+    edges = list(dict.fromkeys(_drawn_edges(builder, specs)))
+    sources = {edge.source for edge in edges}
+    # The run can end after a node that no edge leaves.
+    for name, spec in specs.items():
+        if name not in sources and not spec.is_handler:
+            edges.append(Edge(name, END))
+    return specs, edges
 
 
 def _drawn_edges(builder: GraphSpec, specs: Mapping[str, NodeSpec]) -> Iterator[Edge]:

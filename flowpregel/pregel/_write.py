@@ -1,5 +1,6 @@
-"""What a node writes with: its output, or other values, to channels. As in LangGraph's
-module.
+"""The writers of nodes: they write outputs, or other values, to channels.
+
+LangGraph has a module of this name.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class ChannelWrite:
     def __init__(self, writes: Sequence[ChannelWriteEntry]) -> None:
         self.writes = list(writes)
 
-    def __call__(self, output: Any, scope: Any = None) -> list[Write]:
+    def __call__(
+        self,
+        output: Any,
+        scope: Any = None,
+    ) -> list[Write]:
         """Return the writes for a node's *output*."""
         return [write for entry in self.writes for write in entry.writes_of(output)]
 

@@ -1,15 +1,14 @@
-"""What a compiled graph consists of: nodes, channels, and how it is run by default."""
+"""The parts of a compiled graph: nodes, channels, and defaults for runs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from copy import copy as shallow_copy
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import GenericAlias
-from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 from flowpregel._core.digest import SharedSpace
@@ -27,7 +26,6 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.executors.by_name import check_executor
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
-from flowpregel.pregel.jsonschema import json_schema_of, model_of
 from flowpregel.pregel.naming import (
     RunIdentity,
     as_cache,
@@ -42,25 +40,38 @@ from flowpregel.pregel.node import (
     policies_of,
 )
 
+if TYPE_CHECKING:
+    from flowpregel.pregel.drawing import Edge
+
 Where: TypeAlias = Literal["*"] | Sequence[str]
 START: Final = "__start__"
-"""Where a graph begins: the node that takes the input in."""
+"""The node that takes the input in: a graph begins there."""
 END: Final = "__end__"
-"""Where a graph ends: nothing runs after it."""
+"""The end of a graph: nothing runs after it."""
 RESERVED = SILENT_WRITES | {INPUT}
 """The names of writes that are not to channels."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class GraphDefinition:
-    """Nodes, channels and defaults; `Pregel` documents the arguments."""
+def keys_of(keys: str | Sequence[str]) -> Keys:
+    """Return one channel name, or several as a tuple."""
+    return keys if isinstance(keys, str) else tuple(keys)
 
-    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
-    """LangGraph's programs write ``CompiledStateGraph[State]`` in annotations."""
+
+@dataclass(
+    frozen=True,
+    kw_only=True,
+    eq=False,
+    repr=False,
+)
+class GraphDefinition:
+    """Nodes, channels and defaults; `Pregel` documents the arguments.
+
+    A definition does not change: an attribute that is set on a `Pregel` makes a new
+    one. Only the dict of nodes may be filled in place, and `validate` called then.
+    """
 
     nodes: Mapping[str, PregelNode]
     channels: Mapping[str, Any]
-    auto_validate: InitVar[bool] = True
     stream_mode: str | Sequence[str] = "values"
     output_channels: str | Sequence[str]
     stream_channels: str | Sequence[str] | None = None
@@ -79,105 +90,136 @@ class GraphDefinition:
     name: str = "LangGraph"
     executor: Any = None
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
-    run_options: Mapping[str, Any] = field(default_factory=dict, init=False)
-    """The options that a run has which is not given its own, such as ``durability``."""
-    once: RunIdentity | None = field(default=None, init=False)
-    """What the command asks for when it runs a workflow; None: it is a graph."""
+    run_options: Mapping[str, Any] = field(default_factory=dict)
+    """The default options of runs, such as ``durability``."""
+    once: RunIdentity | None = None
+    """The identity of a workflow's runs; None: the graph is no workflow."""
+    input_type: Any = None
+    """The type of a run's input; None: that of the input channel."""
+    output_type: Any = None
+    """The type of a run's output; None: that of the output channel."""
+    shape_output: Callable[[Any], Any] | None = None
+    """Makes the values of the output channels an object of the output type."""
+    drawn_parts: Callable[[], tuple[Iterable[str], list[Edge]]] | None = None
+    """Returns the names of nodes, and edges, to draw; None: as channels lead."""
 
-    def __post_init__(self, auto_validate: bool) -> None:
-        self.nodes = {
-            key: node.build() if isinstance(node, NodeBuilder) else node
-            for key, node in self.nodes.items()
-        }
-        channels = self.channels or {}
-        self.channels = {**channels, TASKS: channels.get(TASKS, Topic(object))}
-        self.config = dict(self.config or {})
-        if auto_validate:
-            self.validate()
+    def __post_init__(self) -> None:
+        self._set({name: getattr(self, name) for name in _FORMS})
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        form = _FORMS.get(name)
-        object.__setattr__(self, name, value if form is None else form(value))
+    def changed(self, **changes: Any) -> GraphDefinition:
+        """Return a copy with some attributes changed; its program is compiled again."""
+        # Not `replace`: it would normalize the other attributes again, and a worker
+        # process has only placeholders for a saver and a store.
+        clone = shallow_copy(self)
+        clone.forget_compiled()
+        clone._set(changes)  # noqa: SLF001 - of the same class
+        return clone
 
-    def completed(self, given: Any) -> Any:
-        """Return *given*, which is the input of a run, with defaults for what it leaves
-        out.
-        """
-        return given
-
-    @property
-    def saver(self) -> BaseCheckpointSaver | None:
-        """The saver of its own that it keeps threads with."""
-        own: Any = self.checkpointer
-        return None if isinstance(own, bool) else own
-
-    def validate(self) -> Self:
-        """Check that nodes and channels fit together, and return the graph.
-
-        Raises:
-            ConfigurationError: They do not; the message names which, and what is there.
-        """
-        _check_parts(self.channels, self.nodes)
-        for key, what in self._named_channels():
-            if key not in self.channels:
-                known = ", ".join(repr(name) for name in self.channels if name != TASKS)
-                raise ConfigurationError(
-                    f"{what} {key!r}, which is not in known channels: {known}"
-                )
-        inputs = names(self.input_channels)
-        if not any(
-            key in node.triggers for key in inputs for node in self.nodes.values()
-        ):
-            raise ConfigurationError(
-                f"Input channel {', '.join(map(repr, inputs))} is not subscribed to by "
-                "any node, "
-                "so nothing could ever run"
-            )
-        for where in (self.interrupt_after_nodes, self.interrupt_before_nodes):
-            for name in () if where == "*" else where:
-                if name not in self.nodes:
-                    raise ConfigurationError(
-                        f"a breakpoint names node {name!r}, which does not exist; the "
-                        "nodes are: "
-                        f"{', '.join(self.nodes)}"
-                    )
-        self.forget_compiled()
-        return self
+    def _set(self, attributes: Mapping[str, Any]) -> None:
+        """Check, normalize and set attributes."""
+        for name, value in attributes.items():
+            form = _FORMS.get(name)
+            normalized = value if form is None else form(value)
+            object.__setattr__(self, name, normalized)
 
     def forget_compiled(self) -> None:
-        """Forget what was made of its parts, which have changed."""
+        """Forget the compiled program, whose parts have changed."""
         self.__dict__.pop("program", None)
         self.__dict__.pop("_spaces", None)
 
+    def shaped(self, values: Any) -> Any:
+        """Return the values of the output channels as an object of the output type."""
+        if self.shape_output is None:
+            return values
+        return self.shape_output(values)
+
+    @property
+    def saver(self) -> BaseCheckpointSaver | None:
+        """The graph's own checkpointer; None: it has none."""
+        checkpointer: Any = self.checkpointer
+        return None if isinstance(checkpointer, bool) else checkpointer
+
+    # ------------------------------------------------------------ checks
+
+    def validate(self) -> None:
+        """Check that nodes and channels fit together.
+
+        Raises:
+            ConfigurationError: They do not; the message names the wrong part.
+        """
+        _check_channels(self.channels)
+        _check_nodes(self.nodes, self.channels)
+        self._check_channel_names()
+        self._check_breakpoints()
+        # Nodes may have been added in place.
+        self.forget_compiled()
+
+    def _check_channel_names(self) -> None:
+        """Refuse a name of a channel that the graph does not have."""
+        for key, role in self._named_channels():
+            if key not in self.channels:
+                known = ", ".join(repr(name) for name in self.channels if name != TASKS)
+                raise ConfigurationError(
+                    f"{role} {key!r}, which is not in known channels: {known}"
+                )
+        inputs = names(self.input_channels)
+        triggers = {key for node in self.nodes.values() for key in node.triggers}
+        if triggers.isdisjoint(inputs):
+            raise ConfigurationError(
+                f"Input channel {', '.join(map(repr, inputs))} is not subscribed to by "
+                "any node, so nothing could ever run"
+            )
+
     def _named_channels(self) -> Iterator[tuple[str, str]]:
-        """Yield the channels that something names, and what names them."""
+        """Yield each name of a channel in the definition, and the part that has it."""
         for name, node in self.nodes.items():
-            yield from (
-                (key, f"node {name!r} reads channel") for key in names(node.channels)
-            )
-            yield from (
-                (key, f"node {name!r} subscribes to channel") for key in node.triggers
-            )
-            yield from (
-                (key, f"node {name!r} writes to channel") for key in node.written
-            )
-        yield from ((key, "the input channel") for key in names(self.input_channels))
+            for key in names(node.channels):
+                yield key, f"node {name!r} reads channel"
+            for key in node.triggers:
+                yield key, f"node {name!r} subscribes to channel"
+            for key in node.written:
+                yield key, f"node {name!r} writes to channel"
+        for key in names(self.input_channels):
+            yield key, "the input channel"
         for keys in (self.output_channels, self.stream_channels or ()):
-            yield from ((key, "the output channel") for key in names(keys))
+            for key in names(keys):
+                yield key, "the output channel"
+
+    def _check_breakpoints(self) -> None:
+        """Refuse a breakpoint at a node that the graph does not have."""
+        for breakpoints in (self.interrupt_after_nodes, self.interrupt_before_nodes):
+            if breakpoints == "*":
+                continue
+            for name in breakpoints:
+                if name not in self.nodes:
+                    raise ConfigurationError(
+                        f"a breakpoint names node {name!r}, which does not exist; the "
+                        f"nodes are: {', '.join(self.nodes)}"
+                    )
+
+    # ------------------------------------------------------------ the program
 
     @cached_property
     def program(self) -> Program:
-        """What the core runs; compiled when first asked for."""
+        """The program that the core runs, compiled at first use."""
         contexts = [
-            key for key, item in self.channels.items() if isinstance(item, Context)
+            key
+            for key, channel in self.channels.items()
+            if isinstance(channel, Context)
         ]
-        retry, cache = policies_of(self.retry_policy), self.cache_policy
+        retry = policies_of(self.retry_policy)
+        nodes = {
+            name: node.compile(
+                name,
+                retry=retry,
+                cache=self.cache_policy,
+                contexts=contexts,
+            )
+            for name, node in self.nodes.items()
+        }
         program = compile_program(
             name=self.name,
-            nodes={
-                key: node.compile(key, retry=retry, cache=cache, contexts=contexts)
-                for key, node in self.nodes.items()
-            },
+            nodes=nodes,
             channels=self.channels,
             input_channels=keys_of(self.input_channels),
             output_channels=keys_of(self.output_channels),
@@ -186,21 +228,21 @@ class GraphDefinition:
         return replace(program, migrate=self.migrate)
 
     def program_now(self) -> Program:
-        """Return the program for a run that begins now: results are shared by the code
-        of now.
+        """Return the program with the cache keys that the present code gives its nodes.
 
         Raises:
-            ConfigurationError: The code of a node with a cache refers to what cannot be
-                seen.
+            ConfigurationError: A cached node refers to code that cannot be digested.
         """
-        program, changed = self.program, dict[str, Node]()
+        program = self.program
+        changed: dict[str, Node] = {}
         for name, node in program.nodes.items():
-            if node.cache is not None:
-                space = self._spaces.setdefault(
-                    name, self.nodes[name].shared_space(name)
-                ).now()
-                if space != node.space:
-                    changed[name] = replace(node, space=space)
+            if node.cache is None:
+                continue
+            if name not in self._spaces:
+                self._spaces[name] = self.nodes[name].shared_space(name)
+            space = self._spaces[name].now()
+            if space != node.space:
+                changed[name] = replace(node, space=space)
         if changed:
             program = replace(program, nodes={**program.nodes, **changed})
             self.__dict__["program"] = program
@@ -208,165 +250,78 @@ class GraphDefinition:
 
     @cached_property
     def _spaces(self) -> dict[str, SharedSpace]:
-        """Where the results of its nodes are shared, by their names."""
+        """The cache namespaces of the nodes, by their names."""
         return {}
 
     @property
-    def stream_channels_list(self) -> list[str]:
-        """The channels that ``tasks`` and ``checkpoints`` show."""
-        return list(names(self.stream_channels_asis))
-
-    @property
     def stream_channels_asis(self) -> Keys:
-        """The same, one name or several; by default all channels."""
+        """The streamed channels, one name or several; by default all channels."""
         if self.stream_channels is not None:
             return keys_of(self.stream_channels)
         return tuple(
             key
-            for key, item in self.channels.items()
+            for key, channel in self.channels.items()
             if key != TASKS
-            and isinstance(item, BaseChannel)
-            and not isinstance(item, Context)
+            and isinstance(channel, BaseChannel)
+            and not isinstance(channel, Context)
         )
 
-    def shaped(self, values: Any) -> Any:
-        """Return what the output channels hold in the form of its schema, if it is a
-        class.
-        """
-        return values
+    # ------------------------------------------------------------ nested graphs
 
-    # graphs in it, and around it -------------------------------------------
-
-    def get_subgraphs(
-        self, *, namespace: str | None = None, recurse: bool = False
+    def subgraphs(
+        self,
+        *,
+        namespace: str | None = None,
+        recurse: bool = False,
     ) -> Iterator[tuple[str, Any]]:
-        """Yield (namespace, graph) of the graphs that are nodes of this one, or that
-        nodes call.
-
-        A function calls a graph if its code names one; of several, the first counts.
-        Graphs with ``checkpointer=False`` are left out.
+        """Yield the path and the graph of each nested graph.
 
         Args:
-            namespace: Only the one of this namespace, such as ``"outer|inner"``.
-            recurse: Those nested in them too.
+            namespace: Only the graph at this path, such as ``"outer|inner"``.
+            recurse: Whether to yield the graphs nested in them too.
         """
-        for path, graph in _nested_in(
-            self, (self,), deep=recurse or namespace is not None
-        ):
+        is_deep = recurse or namespace is not None
+        for path, graph in _nested_in(self, (self,), deep=is_deep):
             if namespace in (None, path):
                 yield path, graph
 
-    def namespace_at(self, place: str) -> str:
-        """Return where it keeps its checkpoints as a task whose own namespace is
-        *place*.
+    def namespace_at(self, namespace: str) -> str:
+        """Return the namespace of the graph's checkpoints.
 
-        With ``checkpointer=True`` that is the same for each of its tasks.
-        """
-        return without_ids(place) if self.checkpointer is True else place
-
-    # what it takes and gives -----------------------------------------------
-
-    @property
-    def InputType(self) -> Any:
-        """The type of a run's input; None if it has several channels."""
-        keys = self.input_channels
-        return self.channels[keys].UpdateType if isinstance(keys, str) else None
-
-    @property
-    def OutputType(self) -> Any:
-        """The type of what a run returns; None if it has several channels."""
-        keys = self.output_channels
-        return self.channels[keys].ValueType if isinstance(keys, str) else None
-
-    def get_input_jsonschema(
-        self, config: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Return the JSON Schema of a run's input.
+        With ``checkpointer=True`` it is the same for all tasks of a node.
 
         Args:
-            config: Not used; LangGraph's programs pass it.
-
-        Example:
-            >>> app.get_input_jsonschema()  # doctest: +SKIP
-            {'title': 'LangGraphInput', 'type': 'string'}
+            namespace: The namespace of the task that the graph is.
         """
-        return json_schema_of(self._input(), f"{self.name}Input")
+        return without_ids(namespace) if self.checkpointer is True else namespace
 
-    def get_output_jsonschema(
-        self, config: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Return the JSON Schema of what a run returns."""
-        return json_schema_of(self._output(), f"{self.name}Output")
-
-    def get_context_jsonschema(self) -> dict[str, Any] | None:
-        """Return the JSON Schema of a run's context; None if it has none."""
-        typ = self.context_schema
-        return (
-            None
-            if typ is None
-            else json_schema_of(typ, getattr(typ, "__name__", self.name))
-        )
-
-    def get_input_schema(self, config: Mapping[str, Any] | None = None) -> Any:
-        """Return a pydantic model of a run's input; without pydantic, its type."""
-        return model_of(self._input(), f"{self.name}Input")
-
-    def get_output_schema(self, config: Mapping[str, Any] | None = None) -> Any:
-        """Return a pydantic model of what a run returns; without pydantic, its type."""
-        return model_of(self._output(), f"{self.name}Output")
-
-    input_schema = property(get_input_schema)
-    output_schema = property(get_output_schema)
-
-    def _input(self) -> Any:
-        return self.InputType or self._typed_dict(self.input_channels, "UpdateType")
-
-    def _output(self) -> Any:
-        return self.OutputType or self._typed_dict(self.output_channels, "ValueType")
-
-    def _typed_dict(self, keys: Sequence[str], kind: str) -> Any:
-        """Return a class with these keys, of which none has to be there."""
-        types = {key: getattr(self.channels[key], kind) for key in keys}
-        return TypedDict("Values", types, total=False)  # type: ignore[operator]
-
-    # copies, shared results ------------------------------------------------
-
-    def copy(self, update: Mapping[str, Any] | None = None) -> Self:
-        """Return a graph of its own with the attributes of *update* changed."""
-        clone = shallow_copy(self)
-        clone.forget_compiled()
-        for name, value in (update or {}).items():
-            if name not in clone.__dict__:
-                raise ConfigurationError(f"a graph has no attribute {name!r} to change")
-            setattr(clone, name, value)
-        return clone
+    # ------------------------------------------------------------ shared results
 
     def open_cache(self, resources: ExitStack) -> BaseCache | None:
-        """Return where results are shared: its cache, or else the store that keeps its
-        runs.
+        """Return the graph's cache, or else one in the store of the runs.
 
         Args:
-            resources: What closes the cache that is opened for the moment.
+            resources: Closes a cache that is opened only for now.
         """
-        given: BaseCache | None = self.cache
-        if given is not None or self.saver is None:
-            return given
+        cache: BaseCache | None = self.cache
+        if cache is not None or self.saver is None:
+            return cache
         if isinstance(self.saver, InMemorySaver):
             return _CACHES.setdefault(self.saver, InMemoryCache())
         from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415 - imports lmdb
 
         if not isinstance(self.saver, DurableSaver):
             return None
-        cache = cache_at(self.saver.location, self.saver.options)
-        if isinstance(cache, AbstractContextManager):
-            resources.enter_context(cache)
-        return cache
+        opened = cache_at(self.saver.location, self.saver.options)
+        if isinstance(opened, AbstractContextManager):
+            resources.enter_context(opened)
+        return opened
 
     def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
-        """Forget shared results: of *nodes*, or of all.
+        """Delete the shared results of *nodes*, or of all nodes.
 
         Raises:
-            ConfigurationError: The graph has no cache.
+            ConfigurationError: The graph has no cache, or no such node.
         """
         for name in nodes or ():
             if name not in self.nodes:
@@ -375,16 +330,47 @@ class GraphDefinition:
             cache = self.open_cache(resources)
             if cache is None:
                 raise ConfigurationError(f"graph {self.name!r} has no cache to clear")
-            shared = self.program_now().nodes
-            cache.clear([shared[name].space for name in nodes or self.nodes])
+            program = self.program_now()
+            spaces = [program.nodes[name].space for name in nodes or self.nodes]
+            cache.clear(spaces)
 
 
-def keys_of(keys: str | Sequence[str]) -> Keys:
-    """Return one channel name, or several as a tuple."""
-    return keys if isinstance(keys, str) else tuple(keys)
+class CompiledGraph(Protocol):
+    """A graph that can be run: `Pregel`, for modules that it imports itself."""
+
+    definition: GraphDefinition
+    """The parts of the graph."""
+
+
+_CACHES: WeakKeyDictionary[InMemorySaver, InMemoryCache] = WeakKeyDictionary()
+"""The caches that the runs of each saver in memory share."""
+
+
+def _built_nodes(nodes: Mapping[str, Any]) -> Any:
+    """Return *nodes*, with those built that are given as builders."""
+    return {
+        name: node.build() if isinstance(node, NodeBuilder) else node
+        for name, node in nodes.items()
+    }
+
+
+def _with_tasks_channel(channels: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return *channels* with the channel of `Send`."""
+    channels = dict(channels or {})
+    tasks = channels.pop(TASKS, None)
+    channels[TASKS] = Topic(object) if tasks is None else tasks
+    return channels
+
+
+def _as_dict(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of *config*."""
+    return dict(config or {})
 
 
 _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "nodes": _built_nodes,
+    "channels": _with_tasks_channel,
+    "config": _as_dict,
     "output_channels": keys_of,
     "input_channels": keys_of,
     "checkpointer": as_checkpointer,
@@ -394,41 +380,50 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "cache_policy": checked_cache_policy,
     "executor": check_executor,
 }
-"""What is made of what a user sets, in the constructor or later."""
+"""The functions that check and normalize attributes, by their names."""
 
 
 def _nested_in(
-    graph: GraphDefinition, around: tuple[Any, ...], *, deep: bool
+    definition: GraphDefinition,
+    outer: tuple[GraphDefinition, ...],
+    *,
+    deep: bool,
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the graphs in *graph*, but none of those *around*: graphs may call each
-    other.
+    """Yield the graphs in a graph, but none of the *outer* ones.
+
+    Graphs may call each other.
     """
-    for name, node in graph.nodes.items():
-        inner = node.subgraph
-        if inner is None or inner in around:
+    for name, node in definition.nodes.items():
+        graph = node.subgraph
+        if graph is None or graph.definition in outer:
             continue
-        yield name, inner
-        for path, found in (
-            _nested_in(inner, (*around, inner), deep=True) if deep else ()
-        ):
-            yield f"{name}|{path}", found
+        yield name, graph
+        if not deep:
+            continue
+        inner = graph.definition
+        for path, nested in _nested_in(inner, (*outer, inner), deep=True):
+            yield f"{name}|{path}", nested
 
 
-_CACHES: WeakKeyDictionary[InMemorySaver, InMemoryCache] = WeakKeyDictionary()
-"""Where results are shared by the runs that a saver keeps in memory."""
-
-
-def _check_parts(channels: Mapping[str, Any], nodes: Mapping[str, Any]) -> None:
+def _check_channels(channels: Mapping[str, Any]) -> None:
+    """Refuse a reserved name, and a value that is no channel."""
     if not isinstance(channels[TASKS], Topic):
         raise ConfigurationError(f"channel {TASKS!r} is reserved and must be a Topic")
-    for key, item in channels.items():
+    for key, channel in channels.items():
         if key in RESERVED:
             raise ConfigurationError(f"Channel name {key!r} is reserved")
-        if not isinstance(item, BaseChannel) and managed_value(item) is None:
+        if not isinstance(channel, BaseChannel) and managed_value(channel) is None:
             raise ConfigurationError(
-                f"channel {key!r} is {item!r}, which is neither a channel nor a "
+                f"channel {key!r} is {channel!r}, which is neither a channel nor a "
                 "managed value"
             )
+
+
+def _check_nodes(
+    nodes: Mapping[str, Any],
+    channels: Mapping[str, Any],
+) -> None:
+    """Refuse a reserved name, a value that is no node, and a wrong trigger."""
     for name, node in nodes.items():
         if name in RESERVED:
             raise ConfigurationError(f"Node name {name!r} is reserved")

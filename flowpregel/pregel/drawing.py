@@ -6,16 +6,14 @@ graph are boxes with their own start and end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import count
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from flowpregel._core.program import names
 from flowpregel._text import printable
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.definition import END, START, GraphDefinition
 
 Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
 Charset: TypeAlias = Literal["unicode", "ascii"]
@@ -65,14 +63,14 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class NodeShape:
-    """A node as it is drawn."""
+    """A node of a drawing."""
 
     name: str
-    """What is written on it."""
+    """The label."""
     kind: Literal["node", "start", "end"] = "node"
     """A node, or one of the two markers."""
     subgraph: Graph | None = None
-    """What is inside, if it is a graph of its own and is to be shown."""
+    """The nested graph, if the node is one and the drawing shows it."""
 
 
 class Part(NamedTuple):
@@ -82,9 +80,14 @@ class Part(NamedTuple):
     id: str
     """A node ``b`` of a nested graph ``a`` is ``a:b``."""
     title: str
-    """Its name, with those of the graphs around it."""
+    """The name, after those of the outer graphs."""
     node: NodeShape | None
     """None: the nested graph of this id ends here."""
+
+    @property
+    def is_marker(self) -> bool:
+        """True for the start and the end of a graph."""
+        return self.node is not None and self.node.kind != "node"
 
 
 @dataclass(frozen=True)
@@ -121,16 +124,24 @@ class Graph:
                 if end not in self.nodes:
                     raise ConfigurationError(
                         f"the edge from {edge.source!r} to {edge.target!r} needs a "
-                        "node "
-                        f"{end!r}, and the graph has none; add it to the nodes"
+                        f"node {end!r}, and the graph has none; add it to the nodes"
                     )
 
-    def parts(self, prefix: str = "", depth: int = 1) -> Iterator[Part]:
+    def parts(
+        self,
+        prefix: str = "",
+        depth: int = 1,
+    ) -> Iterator[Part]:
         """Yield the nodes in order, those of a nested graph after the node that it
         is.
         """
         for key, node in self.nodes.items():
-            part = Part(depth, prefix + key, prefix + node.name, node)
+            part = Part(
+                depth,
+                prefix + key,
+                prefix + node.name,
+                node,
+            )
             yield part
             if node.subgraph is not None:
                 yield from node.subgraph.parts(f"{part.id}:", depth + 1)
@@ -164,18 +175,18 @@ class Graph:
         Args:
             charset: Line-drawing characters, or nothing but ASCII.
         """
-        branch, corner, solid, dashed = "├└─┄" if charset == "unicode" else "++-."
+        signs = _UNICODE_SIGNS if charset == "unicode" else _ASCII_SIGNS
         titles = {id_: _line(node.name) for id_, node in self.leaves().items()}
-        edges = [*self.all_edges()]
-        lines = []
+        edges_from: dict[str, list[Edge]] = {id_: [] for id_ in titles}
+        for edge in self.all_edges():
+            edges_from[edge.source].append(edge)
+        lines: list[str] = []
         for id_, title in titles.items():
             lines.append(title)
-            leaving = [edge for edge in edges if edge.source == id_]
-            for number, edge in enumerate(leaving, 1):
-                fork = corner if number == len(leaving) else branch
-                line = dashed if edge.conditional else solid
-                label = f" {_line(edge.data)} {line}" if edge.data else ""
-                lines.append(f"  {fork}{line}{label}> {titles[edge.target]}")
+            edges = edges_from[id_]
+            for number, edge in enumerate(edges, 1):
+                fork = signs.corner if number == len(edges) else signs.branch
+                lines.append(f"  {fork}{_arrow(edge, signs)} {titles[edge.target]}")
         return "\n".join(lines) or "(no nodes)"
 
     def print_ascii(self) -> None:
@@ -188,29 +199,16 @@ class Graph:
         Args:
             direction: Top down, left to right, bottom to top or right to left.
         """
-        ids = _mermaid_ids(dict.fromkeys(part.id for part in self.parts()))
+        parts = list(self.parts())
+        ids = _mermaid_ids(dict.fromkeys(part.id for part in parts))
         lines = [f"flowchart {direction}"]
-        markers = []
-        for depth, id_, _, node in self.parts():
-            if node is None:
-                line = "end"
-            elif node.subgraph is not None:
-                line = f"subgraph {ids[id_]}[{_mermaid_label(node.name)}]"
-            else:
-                label = _mermaid_label(node.name)
-                line = ids[id_] + (
-                    f"[{label}]" if node.kind == "node" else f"([{label}])"
-                )
-                if node.kind != "node":
-                    markers.append(ids[id_])
-            lines.append("    " * depth + line)
+        for part in parts:
+            line = _mermaid_node(part, ids[part.id])
+            lines += ["    " * part.depth + line]
         for edge in self.all_edges():
-            start, end, arrow = (
-                ("-.", ".->", "-.->") if edge.conditional else ("--", "-->", "-->")
-            )
-            if edge.data:
-                arrow = f"{start} {_mermaid_label(edge.data)} {end}"
+            arrow = _mermaid_arrow(edge)
             lines.append(f"    {ids[edge.source]} {arrow} {ids[edge.target]}")
+        markers = [ids[part.id] for part in parts if part.is_marker]
         if markers:
             lines.append(
                 "    classDef marker fill:#eceff1,stroke:#90a4ae,color:#37474f"
@@ -225,29 +223,24 @@ class Graph:
             '  node [shape=box, style=rounded, fontname="Helvetica"];',
             '  edge [fontname="Helvetica", fontsize=10];',
         ]
-        for depth, id_, _, node in self.parts():
-            if node is None:
-                line = "}"
-            elif node.subgraph is not None:
-                # Graphviz draws a frame around a subgraph whose name begins with this
-                # word.
-                label = f"\n{'  ' * depth}  label={_quoted(node.name)};"
-                line = f"subgraph {_quoted('cluster ' + id_)} {{{label}"
-            else:
-                looks = f"label={_quoted(node.name)}" + ", shape=oval" * (
-                    node.kind != "node"
-                )
-                line = f"{_quoted(id_)} [{looks}];"
-            lines.append("  " * depth + line)
+        for part in self.parts():
+            lines += ["  " * part.depth + _dot_node(part)]
         for edge in self.all_edges():
-            marks = [f"label={_quoted(edge.data)}"] if edge.data else []
-            marks += ["style=dashed"] if edge.conditional else []
-            source, target = _quoted(edge.source), _quoted(edge.target)
-            lines.append(f"  {source} -> {target} [{', '.join(marks)}];")
-        return "\n".join([*lines, "}"]) + "\n"
+            attributes: list[str] = []
+            if edge.data:
+                attributes.append(f"label={_quoted(edge.data)}")
+            if edge.conditional:
+                attributes.append("style=dashed")
+            source = _quoted(edge.source)
+            target = _quoted(edge.target)
+            lines.append(f"  {source} -> {target} [{', '.join(attributes)}];")
+        lines.append("}")
+        return "\n".join(lines) + "\n"
 
     def _repr_mimebundle_(
-        self, include: Any = None, exclude: Any = None
+        self,
+        include: Any = None,
+        exclude: Any = None,
     ) -> dict[str, str]:
         text = self.draw_ascii()
         return {
@@ -257,29 +250,107 @@ class Graph:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as values that ``json.dumps`` takes: its fields, and theirs."""
+        """Return the fields of the graph, as values for ``json.dumps``."""
         return asdict(self)
 
     def outline(self) -> dict[str, Any]:
-        """Return the ids of its nodes, and where its edges begin and end."""
+        """Return the ids of the nodes, and the two ends of each edge."""
         nodes = [id_ for id_, node in self.nodes.items() if node.kind == "node"]
-        return {
-            "nodes": nodes,
-            "edges": [(each.source, each.target) for each in self.edges],
-        }
+        edges = [(edge.source, edge.target) for edge in self.edges]
+        return {"nodes": nodes, "edges": edges}
 
 
-def _end_inside(graph: Graph, id_: str, kind: Literal["start", "end"]) -> str:
-    """Return where an edge to a node begins or ends: at a nested graph at its marker,
-    if any.
+def _end_inside(
+    graph: Graph,
+    id_: str,
+    kind: Literal["start", "end"],
+) -> str:
+    """Return the id at which an edge begins or ends: of a nested graph the marker.
+
+    Args:
+        graph: The graph of the edge.
+        id_: The node at the end of the edge.
+        kind: The marker: an edge to a nested graph leads to the start.
     """
     inner = graph.nodes[id_].subgraph
     if inner is None or not inner.nodes:
         return id_
-    marked = [each for each, node in inner.nodes.items() if node.kind == kind] or [
-        *inner.nodes
-    ]
-    return f"{id_}:{_end_inside(inner, marked[-1 if kind == 'end' else 0], kind)}"
+    markers = [name for name, node in inner.nodes.items() if node.kind == kind]
+    candidates = markers or list(inner.nodes)
+    marker = candidates[-1] if kind == "end" else candidates[0]
+    return f"{id_}:{_end_inside(inner, marker, kind)}"
+
+
+# ---------------------------------------------------------------- for a terminal
+
+
+class _Signs(NamedTuple):
+    """The signs of which edges are drawn."""
+
+    branch: str
+    corner: str
+    solid: str
+    dashed: str
+
+
+_UNICODE_SIGNS = _Signs(
+    "├",
+    "└",
+    "─",
+    "┄",
+)
+_ASCII_SIGNS = _Signs(
+    "+",
+    "+",
+    "-",
+    ".",
+)
+
+
+def _arrow(
+    edge: Edge,
+    signs: _Signs,
+) -> str:
+    """Return an edge as an arrow with a label."""
+    line = signs.dashed if edge.conditional else signs.solid
+    if not edge.data:
+        return f"{line}>"
+    return f"{line} {_line(edge.data)} {line}>"
+
+
+def _line(text: str) -> str:
+    """Return *text* in one line."""
+    return printable(" ".join(text.split("\n")))
+
+
+# ---------------------------------------------------------------- Mermaid
+
+
+def _mermaid_node(
+    part: Part,
+    id_: str,
+) -> str:
+    """Return a node, or the beginning or the end of a nested graph.
+
+    Args:
+        part: The part of the drawing.
+        id_: The id of the part in Mermaid's language.
+    """
+    node = part.node
+    if node is None:
+        return "end"
+    label = _mermaid_label(node.name)
+    if node.subgraph is not None:
+        return f"subgraph {id_}[{label}]"
+    return f"{id_}([{label}])" if part.is_marker else f"{id_}[{label}]"
+
+
+def _mermaid_arrow(edge: Edge) -> str:
+    """Return an edge as an arrow with a label."""
+    if not edge.data:
+        return "-.->" if edge.conditional else "-->"
+    label = _mermaid_label(edge.data)
+    return f"-. {label} .->" if edge.conditional else f"-- {label} -->"
 
 
 def _mermaid_label(text: str) -> str:
@@ -299,60 +370,25 @@ def _mermaid_ids(names: Collection[str]) -> dict[str, str]:
     return {name: name if name in words else next(numbered) for name in names}
 
 
+# ---------------------------------------------------------------- Graphviz
+
+
+def _dot_node(part: Part) -> str:
+    """Return a node, or the beginning or the end of a nested graph."""
+    node = part.node
+    if node is None:
+        return "}"
+    label = f"label={_quoted(node.name)}"
+    if node.subgraph is not None:
+        # Graphviz draws a frame around a subgraph whose name begins with this word.
+        name = _quoted(f"cluster {part.id}")
+        indent = "  " * part.depth
+        return f"subgraph {name} {{\n{indent}  {label};"
+    if part.is_marker:
+        label += ", shape=oval"
+    return f"{_quoted(part.id)} [{label}];"
+
+
 def _quoted(text: str) -> str:
     """Return *text* as a name or label in Graphviz's language."""
     return f'"{printable(text).translate(_DOT_ESCAPES)}"'
-
-
-def _line(text: str) -> str:
-    return printable(" ".join(text.split("\n")))
-
-
-def graph_of(
-    nodes: Iterable[str], edges: list[Edge], inside: Mapping[str, Graph]
-) -> Graph:
-    """Return the graph of these nodes and edges, with a start and an end if one leads
-    there.
-
-    Args:
-        nodes: Their names.
-        edges: The edges between them, `START` and `END`.
-        inside: For nodes that are graphs and are to be shown, what is inside.
-    """
-    has_start = any(edge.source == START for edge in edges)
-    shapes = {START: NodeShape(START, "start")} if has_start else {}
-    shapes |= {name: NodeShape(name, "node", inside.get(name)) for name in nodes}
-    if any(edge.target == END for edge in edges):
-        shapes[END] = NodeShape(END, "end")
-    return Graph(shapes, edges)
-
-
-def edges_of(program: GraphDefinition) -> list[Edge]:
-    """Return the edges of a program, which are its channels.
-
-    There is an edge from a node to another, labelled with the channel, where
-    the one writes a channel that triggers the other; from the start to what the
-    input triggers; and to the end from what writes the output.
-    """
-    readers: dict[str, list[str]] = {}
-    for name, node in program.nodes.items():
-        for channel in dict.fromkeys(node.triggers):
-            readers.setdefault(channel, []).append(name)
-    edges = [*_channel_edges(START, names(program.input_channels), readers)]
-    for channel in names(program.output_channels):
-        readers.setdefault(channel, []).append(END)
-    for name, node in program.nodes.items():
-        edges += _channel_edges(name, {*node.written}, readers)
-    return edges
-
-
-def _channel_edges(
-    source: str, channels: Iterable[str], readers: Mapping[str, list[str]]
-) -> Iterator[Edge]:
-    """Yield one edge to each node that these channels trigger."""
-    labels: dict[str, list[str]] = {}
-    for channel in sorted(channels):
-        for reader in readers.get(channel, ()):
-            labels.setdefault(reader, []).append(channel)
-    for reader, through in labels.items():
-        yield Edge(source, reader, ", ".join(through))

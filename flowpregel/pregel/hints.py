@@ -1,6 +1,4 @@
-"""Hints on what a run has left that has not come to its end: notes of what it
-raises.
-"""
+"""Hints on how to resume an unfinished run: notes on the error that ended it."""
 
 from __future__ import annotations
 
@@ -13,35 +11,48 @@ from flowpregel.errors import FlowPregelError
 from flowpregel.pregel.naming import RunIdentity
 
 
-def add_hint(run: Any, error: BaseException) -> None:
-    """Add a note to *error*, which ends *run*, a `GraphRun`: how to resume it, if that
-    makes sense.
+def add_hint(
+    run: Any,
+    error: BaseException,
+) -> None:
+    """Add a note to the error that ends a run: how to resume it, if that makes sense.
 
-    A run that was stopped can be run again. One that was given no id needs to be told
-    the id under which its calls are kept: nobody else knows it.
+    A stopped run can be run again. A run without an id gets a note with the generated
+    id under which its calls are stored: the user does not know it.
+
+    Args:
+        run: The `GraphRun`.
+        error: The error that ends it.
     """
     thread_id = run.config.thread_id
     if run.saver is None or thread_id is None or isinstance(error, GeneratorExit):
         return
     note = ""
     if run.is_unnamed:
-        if calls := _finished_calls(run):
-            note = (
-                f"an unfinished run with {calls:,} finished call{'s' * (calls > 1)} is "
-                "left "
-                f"behind: to go on with it, use run(..., id={thread_id!r})"
-            )
+        note = _unnamed_note(run)
     elif is_stop(error):
-        how = f"run it again with id={thread_id!r}"
-        if not isinstance(run.resume, RunIdentity):
-            how = f"invoke(None, thread_id={thread_id!r})"
-        note = f"what has finished is kept: {how}, and it resumes"
+        call = f"invoke(None, thread_id={thread_id!r})"
+        if isinstance(run.resume, RunIdentity):
+            call = f"run it again with id={thread_id!r}"
+        note = f"what has finished is kept: {call}, and it resumes"
     if note and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 
 
+def _unnamed_note(run: Any) -> str:
+    """Return the note with the generated id of a run; empty: no calls are stored."""
+    calls = _finished_calls(run)
+    if not calls:
+        return ""
+    plural = "s" if calls > 1 else ""
+    return (
+        f"an unfinished run with {calls:,} finished call{plural} is left behind: to "
+        f"go on with it, use run(..., id={run.config.thread_id!r})"
+    )
+
+
 def _finished_calls(run: Any) -> int:
-    """Return how many calls of an unfinished run are kept; 0 if that cannot be read."""
+    """Return the number of stored calls of a run; 0 if they cannot be read."""
     saver = run.saver
     if saver is None or saver.needs_loop:
         return 0
@@ -49,11 +60,14 @@ def _finished_calls(run: Any) -> int:
         with held():
             saved = saver.load(run.config.address, lazy_results=True)
     except FlowPregelError:
-        return 0  # the store has its own trouble, which the run has raised
+        # The run has raised the error of the store itself.
+        return 0
     return 0 if saved is None else _calls_on(saved)
 
 
 def _calls_on(saved: Saved) -> int:
-    """Return how many calls have returned on a checkpoint."""
-    calls = 0 if saved.lazy_results is None else saved.lazy_results.count()
-    return calls + sum(write.channel == RETURN for write in saved.writes)
+    """Return the number of calls that have returned on a checkpoint."""
+    lazy_results = saved.lazy_results
+    lazy_calls = 0 if lazy_results is None else lazy_results.count()
+    returned = [write for write in saved.writes if write.channel == RETURN]
+    return lazy_calls + len(returned)

@@ -19,7 +19,10 @@ Schema = dict[str, Any]
 _WRAPPERS: Final = (Annotated, Required, NotRequired, typing.Final)
 
 
-def json_schema_of(typ: Any, title: str) -> Schema:
+def json_schema_of(
+    typ: Any,
+    title: str,
+) -> Schema:
     """Return the JSON Schema of *typ*.
 
     Args:
@@ -42,7 +45,9 @@ def json_schema_of(typ: Any, title: str) -> Schema:
 
     class Lenient(GenerateJsonSchema):
         def handle_invalid_for_json_schema(
-            self, schema: Any, error_info: str
+            self,
+            schema: Any,
+            error_info: str,
         ) -> Schema:
             return {}
 
@@ -50,7 +55,10 @@ def json_schema_of(typ: Any, title: str) -> Schema:
     return schema
 
 
-def model_of(typ: Any, name: str) -> Any:
+def model_of(
+    typ: Any,
+    name: str,
+) -> Any:
     """Return a pydantic model of *typ*, or *typ* itself if pydantic is not installed.
 
     Args:
@@ -84,7 +92,11 @@ def model_of(typ: Any, name: str) -> Any:
     return pydantic.create_model(name, __config__=config, **fields)
 
 
-def _field_default(typ: Any, key: str, hint: Any) -> Any:
+def _field_default(
+    typ: Any,
+    key: str,
+    hint: Any,
+) -> Any:
     """Return what pydantic takes as the default of a field; ``...`` if it is
     required.
     """
@@ -101,7 +113,10 @@ def _field_default(typ: Any, key: str, hint: Any) -> Any:
     return optional if key in typ.__optional_keys__ else ...
 
 
-def without(wrappers: Collection[Any], typ: Any) -> Any:
+def without(
+    wrappers: Collection[Any],
+    typ: Any,
+) -> Any:
     """Return *typ* without those of *wrappers* that are around it, such as
     ``Required``.
     """
@@ -110,7 +125,11 @@ def without(wrappers: Collection[Any], typ: Any) -> Any:
     return typ
 
 
-def hints_of(target: Any, *, extras: bool = False) -> dict[str, Any]:
+def hints_of(
+    target: Any,
+    *,
+    extras: bool = False,
+) -> dict[str, Any]:
     """Return the annotations of a class or a function, resolved.
 
     If one of them cannot be (a class of a function's own, a missing import), all are

@@ -43,7 +43,12 @@ class SteadyConsole(Console):
     """
 
     def __init__(self) -> None:
-        super().__init__(stderr=True, markup=False, highlight=False, emoji=False)
+        super().__init__(
+            stderr=True,
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
         self._drawing = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -107,7 +112,10 @@ class TerminalScreen:
         with display.console:
             display.start(refresh=True)
         threading.Thread(
-            target=self._refresh, args=(display,), name="flowpregel-screen", daemon=True
+            target=self._refresh,
+            args=(display,),
+            name="flowpregel-screen",
+            daemon=True,
         ).start()
         return display
 
@@ -132,7 +140,11 @@ class LiveView(ProgressView):
         clock: Returns seconds that only grow.
     """
 
-    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(name, clock=clock)
         self._show = lambda _: None  # the screen draws it
         self._is_shown = False
@@ -149,7 +161,7 @@ class LiveView(ProgressView):
         SCREEN.remove(self)
 
     def current_lines(self) -> list[str]:
-        """Return what there is to show now."""
+        """Return the present lines."""
         return self.lines(self._clock())
 
 

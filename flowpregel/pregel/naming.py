@@ -103,7 +103,7 @@ class RunIdentity:
     """What `Flow.run` asks for: that a run of this input has been run once.
 
     Example:
-        >>> Once(flow="study:flow", adopts=("old",)).owns("study:old")
+        >>> RunIdentity(flow="study:flow", adopts=("old",)).owns("study:old")
         True
     """
 

@@ -62,7 +62,7 @@ class PregelNode:
     reads: Sequence[str] = ()
     """Channels that its writers may read again."""
     then: Sequence[Any] = ()
-    """What to call after *bound*, each with the output of the one before."""
+    """The callables after *bound*; each takes the output of the previous one."""
     error_handler: str | None = None
     """The node that is given its failure."""
     role: Literal["body"] | None = None
@@ -83,29 +83,27 @@ class PregelNode:
         if self.isolation is not None and is_graph(self.bound):
             raise ConfigurationError(
                 f"isolation={self.isolation!r}: {self.bound.name!r} is a graph, which "
-                "has no "
-                f"process; give isolation={self.isolation!r} to the nodes in it"
+                f"has no process; give isolation={self.isolation!r} to the nodes in it"
             )
 
     @property
     def steps(self) -> tuple[Any, ...]:
-        """What it calls, in this order."""
+        """The callables of the node, in order."""
         return () if self.bound is None else (self.bound, *self.then)
 
     @property
     def subgraph(self) -> Any:
-        """The graph that it is, or else the first that its code names; None: there is
-        none.
-        """
+        """The graph that the node is, or the first one that the code names; or None."""
         for step in self.steps:
-            for graph in (step,) if is_graph(step) else graphs_named_by(step):
+            graphs = [step] if is_graph(step) else graphs_named_by(step)
+            for graph in graphs:
                 if graph.checkpointer is not False:
                     return graph
         return None
 
     @property
     def written(self) -> list[str]:
-        """The channels that its writers write to, as far as that is known."""
+        """The channels that the writers write to, if they declare them."""
         return [
             key for writer in self.writers for key in getattr(writer, "channels", ())
         ]
@@ -126,7 +124,11 @@ class PregelNode:
             return self.changed(writers=[*self.writers, *other.values()])
         return self.changed(**self._with_step(other))
 
-    def invoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
+    def invoke(
+        self,
+        input: Any,
+        config: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Return what it calls makes of *input*, outside of a run; nothing is
         written.
         """
@@ -134,26 +136,44 @@ class PregelNode:
             return self.bound.invoke(input, config)
         return _outcome_result(perform(self._job(input, config), RunClient()))
 
-    async def ainvoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
+    async def ainvoke(
+        self,
+        input: Any,
+        config: Mapping[str, Any] | None = None,
+    ) -> Any:
         """`invoke`, with the async forms of what it calls."""
         if is_graph(self.bound):
             return await self.bound.ainvoke(input, config)
         return _outcome_result(await aperform(self._job(input, config), RunClient()))
 
-    def _job(self, given: Any, config: Mapping[str, Any] | None) -> Job:
+    def _job(
+        self,
+        node_input: Any,
+        config: Mapping[str, Any] | None,
+    ) -> Job:
         node = Node(name="node", steps=tuple(map(call_target_of, self.steps)))
-        place = StepContext("", "", step=0, stop=1)
-        return Job(
-            Task("", node, Kind.CALL, given, ""), place, RunInfo(config=config or {})
+        step = StepContext(
+            "",
+            "",
+            step=0,
+            stop=1,
         )
+        task = Task(
+            "",
+            node,
+            Kind.CALL,
+            node_input,
+            "",
+        )
+        return Job(task, step, RunInfo(config=config or {}))
 
     def _with_step(self, step: Any) -> dict[str, Any]:
         call_target_of(step)  # raises if it cannot be called
         return {"bound": step} if self.bound is None else {"then": [*self.then, step]}
 
     def changed(self, **changes: Any) -> PregelNode:
-        """Return a plain node of its own, with some of its parts changed."""
-        parts = {each.name: getattr(self, each.name) for each in fields(PregelNode)}
+        """Return a plain copy of the node, with some parts changed."""
+        parts = {part.name: getattr(self, part.name) for part in fields(PregelNode)}
         return PregelNode(**{**parts, **changes})
 
     def compile(
@@ -164,52 +184,54 @@ class PregelNode:
         cache: CachePolicy | None = None,
         contexts: Collection[str] = (),
     ) -> Node:
-        """Return what the core runs, but for where its results are shared: see
-        `shared_space`.
+        """Return the node for the core, without the namespace of shared results.
+
+        `shared_space` returns that.
 
         Args:
             name: The name of the node.
-            retry, cache: The policies of its graph, for a node that has none of its
-                own.
-            contexts: The `Context` channels of its graph.
+            retry, cache: The policies of the graph, for a node without any.
+            contexts: The `Context` channels of the graph.
 
         Raises:
             ConfigurationError: A step cannot be called.
         """
-        graph = self.bound if not self.then and is_graph(self.bound) else None
-        cache = self.cache_policy or cache
+        is_nested = not self.then and is_graph(self.bound)
+        steps = () if is_nested else tuple(map(call_target_of, self.steps))
+        channels = self.channels
+        if not isinstance(channels, str):
+            channels = tuple(channels)
+        read_contexts = [key for key in contexts if key in channels]
+        resources = None
+        if self.isolation is not None:
+            resources = Resources(isolation=self.isolation)
         return Node(
             name=name,
-            steps=() if graph is not None else tuple(map(call_target_of, self.steps)),
-            graph=graph,
+            steps=steps,
+            graph=self.bound if is_nested else None,
             subgraph=self.subgraph,
-            role=self.role or ("leaf" if graph is None else "graph"),
+            role=self.role or ("graph" if is_nested else "leaf"),
             triggers=tuple(self.triggers),
-            channels=self.channels
-            if isinstance(self.channels, str)
-            else tuple(self.channels),
-            contexts=()
-            if self.mapper
-            else tuple(key for key in contexts if key in self.channels),
+            channels=channels,
+            contexts=() if self.mapper else tuple(read_contexts),
             mapper=self.mapper,
             writers=tuple(self.writers),
             reads=tuple(self.reads),
             retry=policies_of(self.retry_policy) or retry,
-            cache=cache,
+            cache=self.cache_policy or cache,
             timeout=TimeoutPolicy.coerce(self.timeout),
             handler=self.error_handler,
             executor=self.executor,
-            resources=None
-            if self.isolation is None
-            else Resources(isolation=self.isolation),
+            resources=resources,
             hidden=TAG_HIDDEN in self.tags,
             metadata=self.metadata,
             tags=tuple(self.tags),
         )
 
     def shared_space(self, name: str) -> SharedSpace:
-        """Return where its results are shared under *name*: what it calls, and where it
-        writes.
+        """Return the namespace of the node's shared results under *name*.
+
+        It depends on the callables and the written channels.
         """
         return SharedSpace(name, self.steps, ends=self.written)
 
@@ -228,10 +250,10 @@ def policies_of(
     if policy is None:
         return ()
     policies = tuple(policy) if isinstance(policy, list | tuple) else (policy,)
-    for each in policies:
-        if not isinstance(each, RetryPolicy):
+    for item in policies:
+        if not isinstance(item, RetryPolicy):
             raise ConfigurationError(
-                f"retry_policy={each!r}; use RetryPolicy(max_attempts=3)"
+                f"retry_policy={item!r}; use RetryPolicy(max_attempts=3)"
             )
     return policies
 
@@ -273,7 +295,11 @@ class NodeBuilder(PregelNode):
             )
         return self._set(channels=channel, triggers=[channel])
 
-    def subscribe_to(self, *channels: str, read: bool = True) -> Self:
+    def subscribe_to(
+        self,
+        *channels: str,
+        read: bool = True,
+    ) -> Self:
         """Be triggered by *channels*; *read*: get their values in a dict too."""
         if read:
             self.read_from(*channels)
@@ -288,8 +314,7 @@ class NodeBuilder(PregelNode):
         if isinstance(self.channels, str):
             raise ConfigurationError(
                 f"the node gets the bare value of {self.channels!r} (subscribe_only) "
-                "and cannot "
-                f"read {', '.join(channels)} as well; use "
+                f"and cannot read {', '.join(channels)} as well; use "
                 f"subscribe_to({self.channels!r})"
             )
         return self._set(channels=dict.fromkeys((*self.channels, *channels)))
@@ -298,14 +323,22 @@ class NodeBuilder(PregelNode):
         """Call *node*; called again, with the output of the one before."""
         return self._set(**self._with_step(node))
 
-    def write_to(self, *channels: str | ChannelWriteEntry, **named: Any) -> Self:
+    def write_to(
+        self,
+        *channels: str | ChannelWriteEntry,
+        **named: Any,
+    ) -> Self:
         """Write the output to *channels*; a named callable maps it, a named value
         replaces it.
         """
         added = Channel.write_to(*channels, **named)
         return self._set(writers=[*self.writers, *([added] if added.writes else ())])
 
-    def meta(self, *tags: str, **metadata: Any) -> Self:
+    def meta(
+        self,
+        *tags: str,
+        **metadata: Any,
+    ) -> Self:
         """Add tags and metadata, shown in streams."""
         return self._set(
             tags=[*self.tags, *tags], metadata={**self.metadata, **metadata}
@@ -344,7 +377,9 @@ class Channel:
 
     @staticmethod
     def subscribe_to(
-        channels: str | Sequence[str], *, tags: Sequence[str] | None = None
+        channels: str | Sequence[str],
+        *,
+        tags: Sequence[str] | None = None,
     ) -> PregelNode:
         """Return a node that *channels* trigger.
 
@@ -355,22 +390,28 @@ class Channel:
         return PregelNode(channels=channels, triggers=names(channels), tags=tags or ())
 
     @staticmethod
-    def write_to(*channels: str | ChannelWriteEntry, **named: Any) -> ChannelWrite:
-        """Return what writes a node's output to *channels*.
+    def write_to(
+        *channels: str | ChannelWriteEntry,
+        **named: Any,
+    ) -> ChannelWrite:
+        """Return a writer of a node's output to *channels*.
 
-        A named callable maps the output and writes nothing for None; any other
-        named value is written as it is.
+        A named callable maps the output and writes nothing for None; any other named
+        value is written unchanged.
         """
-        found = [
-            item if isinstance(item, ChannelWriteEntry) else ChannelWriteEntry(item)
-            for item in channels
-        ]
+        entries: list[ChannelWriteEntry] = []
+        for item in channels:
+            entry = item
+            if not isinstance(entry, ChannelWriteEntry):
+                entry = ChannelWriteEntry(entry)
+            entries.append(entry)
         for channel, value in named.items():
             if callable(value):
-                found.append(ChannelWriteEntry(channel, skip_none=True, mapper=value))
+                entry = ChannelWriteEntry(channel, skip_none=True, mapper=value)
             else:
-                found.append(ChannelWriteEntry(channel, value))
-        return ChannelWrite(found)
+                entry = ChannelWriteEntry(channel, value)
+            entries.append(entry)
+        return ChannelWrite(entries)
 
 
 # ---------------------------------------------------------------- what it calls
@@ -382,10 +423,9 @@ def is_graph(target: Any) -> bool:
 
 
 def graphs_named_by(target: Any) -> Iterator[Any]:
-    """Yield the compiled graphs that the code of *target* names, in this order.
+    """Yield the compiled graphs that the code of *target* names, in order.
 
-    It names what it closes over, what its module has, and what the modules have that it
-    names.
+    The names are those of closures, of the module, and of attributes of modules.
 
     Args:
         target: A function, perhaps wrapped; anything else names none.
@@ -403,7 +443,10 @@ def graphs_named_by(target: Any) -> Iterator[Any]:
         yield from _graphs_in(code, known)
 
 
-def _graphs_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[Any]:
+def _graphs_in(
+    code: CodeType,
+    known: Mapping[str, Any],
+) -> Iterator[Any]:
     value: Any = None
     for instruction in dis.get_instructions(code):
         name = instruction.argval

@@ -1,7 +1,7 @@
-"""The runs around the code that is running.
+"""The outer runs of the running code.
 
-A run of the same thread inside one of them would wait for the lease that the outer run
-holds, and so for its own end.
+A run that starts another run on its own thread would wait for the lease that it holds
+itself, and so for its own end.
 """
 
 from __future__ import annotations
@@ -13,27 +13,33 @@ from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 
 RunKey: TypeAlias = tuple[Any, ...]
-"""The store (its location, or the number of the object), thread and namespace of a
-run.
+"""The store, the thread and the namespace of a run.
+
+The store is given by the location, or by the number of the object.
 """
 is_dry: ContextVar[bool] = ContextVar("flowpregel_is_dry", default=False)
 """True in the code of a dry replay, which starts no other run."""
 _OUTER_RUNS: ContextVar[frozenset[RunKey]] = ContextVar(
-    "flowpregel_outer_runs", default=frozenset()
+    "flowpregel_outer_runs",
+    default=frozenset(),
 )
 
 
-def refuse_inside_itself(saver: Any, address: tuple[str, str]) -> None:
-    """Refuse a run that code of the same run starts.
+def refuse_inside_itself(
+    saver: Any,
+    address: tuple[str, str],
+) -> None:
+    """Refuse a run that the code of the same run starts.
 
     Args:
         saver: The saver of the run.
         address: The thread and the namespace.
 
     Raises:
-        ConfigurationError: One of the runs around the code has this address.
+        ConfigurationError: One of the outer runs has this address.
     """
-    if _run_key(saver, address) in _runs_around():
+    key = _run_key(saver, address)
+    if key in _outer_runs():
         raise ConfigurationError(
             f"the run {address[0]!r} is asked for inside itself, and would wait for "
             "its own end: give the inner run another id, or none to make it a step of "
@@ -41,24 +47,33 @@ def refuse_inside_itself(saver: Any, address: tuple[str, str]) -> None:
         )
 
 
-def enter_run(saver: Any, address: tuple[str, str]) -> None:
-    """Add a run to those around the code, in the current context."""
-    _OUTER_RUNS.set(_runs_around() | {_run_key(saver, address)})
+def enter_run(
+    saver: Any,
+    address: tuple[str, str],
+) -> None:
+    """Add a run to the outer runs of the current context."""
+    key = _run_key(saver, address)
+    _OUTER_RUNS.set(_outer_runs() | {key})
 
 
 def outer_runs_of_tasks() -> tuple[RunKey, ...]:
-    """Return the runs around the code whose stores another process can open."""
-    return tuple(sorted(key for key in _runs_around() if isinstance(key[0], str)))
+    """Return the outer runs whose stores another process can open."""
+    keys = [key for key in _outer_runs() if isinstance(key[0], str)]
+    return tuple(sorted(keys))
 
 
-def _runs_around() -> frozenset[RunKey]:
+def _outer_runs() -> frozenset[RunKey]:
+    """Return the outer runs of the running code."""
     scope = current.get()
     if scope is None:
         return _OUTER_RUNS.get()
-    # A worker process has not got the context variables of the coordinator.
+    # A worker process does not have the context variables of the coordinator.
     return _OUTER_RUNS.get().union(scope.job.run.outer_runs)
 
 
-def _run_key(saver: Any, address: tuple[str, str]) -> RunKey:
+def _run_key(
+    saver: Any,
+    address: tuple[str, str],
+) -> RunKey:
     store = getattr(saver, "path", None) or id(saver)
     return (store, *address)

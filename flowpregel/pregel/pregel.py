@@ -1,7 +1,18 @@
-"""`Pregel`: a compiled graph, to be run, looked at and edited."""
+"""`Pregel`: a compiled graph, to be run, inspected and edited.
+
+::
+
+    Pregel --+-- definition   nodes, channels and defaults; the compiled program
+             +-- threads      the states of threads: read, listed, edited
+             +-- drawing      the nodes and edges as a picture
+             +-- schemas      the types of input and output
+
+The methods of `Pregel` are LangGraph's; each passes its arguments to one of the parts.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -10,76 +21,168 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from copy import copy as shallow_copy
+from dataclasses import fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
+from types import GenericAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    ParamSpec,
+    Required,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
+from flowpregel._core.effects import StepContext, Steps
+from flowpregel._core.program import Keys, Program, names
+from flowpregel._core.records import Task
 from flowpregel._engine.drivers import elsewhere
+from flowpregel._engine.nested import RunContext
 from flowpregel._interrupts import held, held_steps
 from flowpregel._tracebacks import UsersFrames, leave_out_ours
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import current
-from flowpregel.pregel import threads
-from flowpregel.pregel.config import WHOLE, Config, RunKeywords, configs_of, merged
-from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.runner import GraphRun, call_nested, nested_run
+from flowpregel.errors import ConfigurationError
+from flowpregel.policies import CachePolicy, RetryPolicy
+from flowpregel.pregel.config import Config, configs_of, merged
+from flowpregel.pregel.definition import GraphDefinition, Where
+from flowpregel.pregel.edits import StateUpdate
+from flowpregel.pregel.graph_drawing import GraphDrawing
+from flowpregel.pregel.invocation import WHOLE_OUTPUT, RunKeywords
+from flowpregel.pregel.naming import RunIdentity
+from flowpregel.pregel.nested_runs import call_nested, nested_run
+from flowpregel.pregel.node import PregelNode
+from flowpregel.pregel.runner import GraphRun
+from flowpregel.pregel.schemas import GraphSchemas
 from flowpregel.pregel.snapshot import StateSnapshot
-from flowpregel.pregel.threads import StateUpdate
+from flowpregel.pregel.threads import GraphThreads
 
 if TYPE_CHECKING:
+    from flowpregel._inspection.run_table import RunDrawing
     from flowpregel.pregel.drawing import Graph
-    from flowpregel.pregel.runs import RunDrawing
 
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
 
 
+class DefinitionAttribute(Generic[Value]):
+    """An attribute of a graph that its definition holds."""
+
+    def __set_name__(
+        self,
+        owner: type,
+        name: str,
+    ) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, graph: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, graph: Pregel, owner: type) -> Value: ...
+    def __get__(
+        self,
+        graph: Pregel | None,
+        owner: type,
+    ) -> Any:
+        if graph is None:
+            return self
+        return getattr(graph.definition, self._name)
+
+    def __set__(
+        self,
+        graph: Pregel,
+        value: Value,
+    ) -> None:
+        graph.change(self._name, value)
+
+
+class GraphParts(TypedDict, total=False):
+    """The arguments of `Pregel`."""
+
+    nodes: Required[Mapping[str, PregelNode]]
+    channels: Required[Mapping[str, Any]]
+    auto_validate: bool
+    stream_mode: str | Sequence[str]
+    output_channels: Required[str | Sequence[str]]
+    stream_channels: str | Sequence[str] | None
+    interrupt_after_nodes: Where
+    interrupt_before_nodes: Where
+    input_channels: Required[str | Sequence[str]]
+    step_timeout: float | None
+    debug: bool
+    checkpointer: BaseCheckpointSaver | str | os.PathLike[str] | bool | None
+    store: Any
+    cache: Any
+    retry_policy: RetryPolicy | Sequence[RetryPolicy]
+    cache_policy: CachePolicy | None
+    context_schema: type[Any] | None
+    config: Mapping[str, Any] | None
+    name: str
+    executor: Any
+    migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None
+
+
+_ATTRIBUTES: Final = frozenset(field.name for field in fields(GraphDefinition))
+
+
 def _off_loop(
     method: Callable[Params, Value],
 ) -> Callable[Params, Coroutine[Any, Any, Value]]:
-    """Return the async form of *method*: the same, on another OS thread."""
+    """Return the async form of *method*, which runs it on another OS thread."""
 
     @wraps(method)
-    async def awaited(*args: Params.args, **kwargs: Params.kwargs) -> Value:
-        # By its name: a subclass may have a method of its own.
+    async def call_elsewhere(
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Value:
+        # Looked up by name: a subclass may override the method.
         bound = getattr(args[0], method.__name__)
         result: Value = await elsewhere(bound, *args[1:], **kwargs)
         return result
 
-    awaited.__doc__ = f"`{method.__name__}`, without blocking the event loop."
-    return awaited
+    call_elsewhere.__doc__ = f"`{method.__name__}`, without blocking the event loop."
+    return call_elsewhere
 
 
-class Pregel(GraphDefinition):
+class Pregel:
     """Nodes and channels, run in supersteps.
 
-    In each superstep the nodes that are due run side by side; what they write
-    becomes visible to others in the next. The run ends when no node is due.
+    In each superstep the nodes that are due run side by side; the other nodes see their
+    writes in the next superstep. The run ends when no node is due.
 
     Args:
-        nodes: By name; a `PregelNode`, a `NodeBuilder` or a `Channel` pipe.
-        channels: By name; channels, or managed values such as `RemainingSteps`.
-        auto_validate: Whether to check at once that they fit together.
-        stream_mode: What `stream` yields by default.
-        output_channels: What a run returns: one channel's value, or a dict of several.
-        stream_channels: What state and streams show; by default all channels.
-        interrupt_after_nodes, interrupt_before_nodes: Where runs stop until they
-            are resumed: node names, or ``"*"``.
-        input_channels: What a run is given.
-        step_timeout: The most seconds a superstep may take.
+        nodes: The nodes by name: `PregelNode`, `NodeBuilder` or `Channel` pipes.
+        channels: The channels by name; managed values such as `RemainingSteps` too.
+        auto_validate: Whether to check at once that nodes and channels fit together.
+        stream_mode: The default mode of `stream`.
+        output_channels: The channel that a run returns, or several for a dict.
+        stream_channels: The channels of states and streams; by default all.
+        interrupt_after_nodes, interrupt_before_nodes: The nodes at which runs stop
+            until they are resumed, or ``"*"``.
+        input_channels: The channels that take the input of a run.
+        step_timeout: The most seconds of a superstep.
         debug: Whether to print updates and values.
-        checkpointer: Keeps the state of threads: a saver, or the path of an LMDB
-            folder. For a nested graph: None is the saver of the graph around,
-            True the same with one history per thread, False none.
-        store: A long-term store for what outlives threads.
+        checkpointer: Stores the state of threads: a saver, or the path of an LMDB
+            folder. For a nested graph: None is the saver of the outer graph, True the
+            same with one history per thread, False none.
+        store: A long-term store for data that outlives threads.
         cache: Shares results between runs, for nodes with a cache policy.
-        retry_policy, cache_policy: For nodes that have none of their own.
-        context_schema: The class that a run's ``context`` dict becomes.
-        config: Defaults of every run.
-        name: Shown in drawings and messages.
-        executor: Where nodes run: ``"processes"``, ``"threads"``, ``"inline"``, or an
+        retry_policy, cache_policy: The policies of nodes that have none.
+        context_schema: The class that the ``context`` dict of a run becomes.
+        config: The defaults of every run.
+        name: The name in drawings and messages.
+        executor: Runs the nodes: ``"processes"``, ``"threads"``, ``"inline"``, or an
             executor.
-        migrate: Given what the channels of a checkpoint held, perhaps as an older
-            program kept it, returns what they hold now; called on every read, so it has
-            to look what it got.
+        migrate: A function that takes the values of a checkpoint, perhaps of an older
+            program, and returns those for this one. It is called at every read, with
+            values that were migrated before too.
 
     Raises:
         ConfigurationError: Nodes and channels do not fit together.
@@ -99,96 +202,246 @@ class Pregel(GraphDefinition):
         'foofoo'
     """
 
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
+    """LangGraph's programs write ``CompiledStateGraph[State]`` in annotations."""
+
+    definition: GraphDefinition
+    """The nodes, channels and defaults, and the compiled program."""
+    threads: GraphThreads
+    """The states of threads."""
+    drawing: GraphDrawing
+    """The nodes and edges as a picture."""
+    schemas: GraphSchemas
+    """The types of input and output."""
+
+    nodes = DefinitionAttribute[Mapping[str, PregelNode]]()
+    channels = DefinitionAttribute[Mapping[str, Any]]()
+    stream_mode = DefinitionAttribute[str | Sequence[str]]()
+    output_channels = DefinitionAttribute[str | Sequence[str]]()
+    stream_channels = DefinitionAttribute[str | Sequence[str] | None]()
+    interrupt_after_nodes = DefinitionAttribute[Where]()
+    interrupt_before_nodes = DefinitionAttribute[Where]()
+    input_channels = DefinitionAttribute[str | Sequence[str]]()
+    step_timeout = DefinitionAttribute[float | None]()
+    debug = DefinitionAttribute[bool]()
+    checkpointer = DefinitionAttribute[
+        BaseCheckpointSaver | str | os.PathLike[str] | bool | None
+    ]()
+    store = DefinitionAttribute[Any]()
+    cache = DefinitionAttribute[Any]()
+    retry_policy = DefinitionAttribute[RetryPolicy | Sequence[RetryPolicy]]()
+    cache_policy = DefinitionAttribute[CachePolicy | None]()
+    context_schema = DefinitionAttribute[type[Any] | None]()
+    config = DefinitionAttribute[Mapping[str, Any] | None]()
+    name = DefinitionAttribute[str]()
+    executor = DefinitionAttribute[Any]()
+    migrate = DefinitionAttribute[
+        Callable[[dict[str, Any]], Mapping[str, Any]] | None
+    ]()
+    run_options = DefinitionAttribute[Mapping[str, Any]]()
+    once = DefinitionAttribute[RunIdentity | None]()
+
+    def __init__(self, **parts: Unpack[GraphParts]) -> None:
+        arguments: dict[str, Any] = dict(parts)
+        is_checked = arguments.pop("auto_validate", True)
+        definition = GraphDefinition(**arguments)
+        if is_checked:
+            definition.validate()
+        self.compose(definition)
+
+    def compose(self, definition: GraphDefinition) -> None:
+        """Make the graph one of *definition*."""
+        self.definition = definition
+        self.threads = GraphThreads(definition)
+        self.drawing = GraphDrawing(definition)
+        self.schemas = GraphSchemas(definition)
+
+    def change(
+        self,
+        name: str,
+        value: Any,
+    ) -> None:
+        """Set an attribute of the definition; runs that have begun keep the old one."""
+        definition = self.definition.changed(**{name: value})
+        self.compose(definition)
+
+    def validate(self) -> Self:
+        """Check that nodes and channels fit together, and return the graph.
+
+        Raises:
+            ConfigurationError: They do not; the message names the wrong part.
+        """
+        self.definition.validate()
+        return self
+
+    def copy(self, update: Mapping[str, Any] | None = None) -> Self:
+        """Return a copy of the graph with the attributes of *update* changed.
+
+        Raises:
+            ConfigurationError: A graph has no such attribute.
+        """
+        clone = shallow_copy(self)
+        # A definition of its own: it compiles the program with the present code.
+        clone.compose(self.definition.changed())
+        for name, value in (update or {}).items():
+            if name not in _ATTRIBUTES and name not in clone.__dict__:
+                raise ConfigurationError(f"a graph has no attribute {name!r} to change")
+            setattr(clone, name, value)
+        return clone
+
+    def with_config(
+        self,
+        config: Config | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return the graph with *config* and *settings* as defaults of every run."""
+        return self.copy({"config": self._merged(config, settings)})
+
+    def _merged(
+        self,
+        config: Config | None,
+        settings: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Return the graph's config, with *config* and *settings* added."""
+        return merged(self.definition.config, config, **settings)
+
+    # ------------------------------------------------------------ runs
+
     def invoke(
-        self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
+        self,
+        input: Any,
+        config: Config | None = None,
+        **keywords: Unpack[RunKeywords],
     ) -> Any:
-        """Run the graph, and return what its output channels hold at the end.
+        """Run the graph, and return the values of the output channels at the end.
 
         Args:
-            input: What the input channels are given: a dict, or the bare value
-                of a single input channel. None goes on where the thread stopped;
-                a `Command` answers an interrupt, writes, or goes somewhere.
+            input: The values of the input channels: a dict, or the bare value of a
+                single channel. None resumes the thread where it stopped; a `Command`
+                answers an interrupt, writes, or goes to a node.
             config: LangGraph's config dict; the same as keywords is
                 ``thread_id=``, ``checkpoint_id=``, ``run_id=``,
                 ``recursion_limit=``, ``max_concurrency=``, ``tags=``,
                 ``metadata=``, ``configurable=``.
-            asked: What `stream` takes as well: ``context``, ``stream_mode``,
+            keywords: The options of `stream`: ``context``, ``stream_mode``,
                 ``output_keys``, ``interrupt_before``, ``interrupt_after``,
-                ``durability``, ``control``, ``print_mode``. ``resume="auto"`` goes on
-                with the thread's unfinished run if there is one, which must have been
-                given equal input, and starts one otherwise. A ``run_id`` names a run:
-                asked for again, it goes on, or returns what it returned.
-                ``on_code_change`` says what to do with a recorded result that other
-                code made: ``"keep"`` it (default, with a notice), ``"rerun"`` the call,
-                or ``"error"``. ``fail_fast=True`` starts no call of a body that has
-                failed. ``progress=True`` shows a live view on stderr. ``version="v2"``
-                returns a `GraphOutput`, with interrupts beside the value.
+                ``durability``, ``control``, ``print_mode``. ``resume="auto"`` resumes
+                the thread's unfinished run, which must have been given equal input, or
+                starts one if there is none. A ``run_id`` names a run: given again, it
+                resumes the run or returns the run's result. ``on_code_change`` is the
+                treatment of a recorded result that other code made: ``"keep"`` it
+                (default, with a notice), ``"rerun"`` the call, or ``"error"``.
+                ``fail_fast=True`` starts no call of a body that has failed.
+                ``progress=True`` shows a live view on stderr. ``version="v2"`` returns
+                a `GraphOutput`, with interrupts beside the value.
 
         Returns:
-            The output, with ``__interrupt__`` if it waits for answers; or a mode's
-            items.
+            The output, with ``__interrupt__`` if the run waits for answers; or a list
+            of the items of a stream mode.
 
         Raises:
             EmptyInputError: There is nothing to run on.
             GraphRecursionError: The run used up its supersteps.
-            InputMismatchError: The run to go on with was started with other input.
+            InputMismatchError: The run to resume was started with other input.
             ReplayMismatchError: A resumed body made another call than before.
-            Exception: What a task raised when it would not be tried again.
+            Exception: A task raised it, and is not retried.
 
         Example:
             >>> app.invoke({"a": "foo"}, thread_id="1")  # doctest: +SKIP
             {'b': 'foofoo'}
         """
-        if current.get() is not None and asked.get("stream_mode") in WHOLE:
-            return call_nested(self, input, config, asked).result()
+        if current.get() is not None and keywords.get("stream_mode") in WHOLE_OUTPUT:
+            return call_nested(
+                self,
+                input,
+                config,
+                keywords,
+            ).result()
         try:
             with held():
-                run = GraphRun(self, input, config, asked)
-                items = [*run.items()]
+                run = GraphRun(
+                    self,
+                    input,
+                    config,
+                    keywords,
+                )
+                items = list(run.items())
                 return items if run.modes else run.output()
         except BaseException as error:
             leave_out_ours(error)
             raise
 
     async def ainvoke(
-        self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
+        self,
+        input: Any,
+        config: Config | None = None,
+        **keywords: Unpack[RunKeywords],
     ) -> Any:
         """`invoke`, on the running event loop; async nodes run on it too."""
-        if current.get() is not None and asked.get("stream_mode") in WHOLE:
-            return await call_nested(self, input, config, asked)
+        if current.get() is not None and keywords.get("stream_mode") in WHOLE_OUTPUT:
+            return await call_nested(
+                self,
+                input,
+                config,
+                keywords,
+            )
         with UsersFrames():
-            run = GraphRun(self, input, config, asked)
+            run = GraphRun(
+                self,
+                input,
+                config,
+                keywords,
+            )
             items = [item async for item in run.aitems()]
             return items if run.modes else run.output()
 
     def stream(
-        self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
+        self,
+        input: Any,
+        config: Config | None = None,
+        **keywords: Unpack[RunKeywords],
     ) -> Iterator[Any]:
-        """Run the graph, and yield what happens while it happens.
+        """Run the graph, and yield events while they happen.
 
-        A reader that stops early ends the run: what is running is cancelled
-        where it can be, what finished is kept, and ``invoke(None)`` goes on.
+        A reader that stops early ends the run: running tasks are cancelled where
+        possible, finished work is stored, and ``invoke(None)`` resumes.
 
         Args:
             input, config: As `invoke` takes them.
-            asked: ``stream_mode`` (``values``, ``updates``, ``custom``, ``messages``,
-                ``progress``, ``checkpoints``, ``tasks``, ``debug``, or a list of them),
-                ``subgraphs=True`` to hear of nested graphs too, ``output_keys``,
-                ``interrupt_before``, ``interrupt_after``, ``durability``,
-                ``context``, ``control``, ``print_mode``, and the settings.
-                ``version="v2"`` yields dicts with ``type``, ``ns`` and ``data``.
+            keywords: ``stream_mode`` (``values``, ``updates``, ``custom``,
+                ``messages``, ``progress``, ``checkpoints``, ``tasks``, ``debug``, or a
+                list of them), ``subgraphs=True`` for the events of nested graphs too,
+                ``output_keys``, ``interrupt_before``, ``interrupt_after``,
+                ``durability``, ``context``, ``control``, ``print_mode``, and the
+                settings. ``version="v2"`` yields dicts with ``type``, ``ns`` and
+                ``data``.
 
         Yields:
             Payloads; with a list of modes ``(mode, payload)``; with
             ``subgraphs=True`` the namespace comes first.
         """
-        return GraphRun(self, input, config, asked, streams=True).items()
+        return GraphRun(
+            self,
+            input,
+            config,
+            keywords,
+            streams=True,
+        ).items()
 
     def astream(
-        self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
+        self,
+        input: Any,
+        config: Config | None = None,
+        **keywords: Unpack[RunKeywords],
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
-        return GraphRun(self, input, config, asked, streams=True).aitems()
+        return GraphRun(
+            self,
+            input,
+            config,
+            keywords,
+            streams=True,
+        ).aitems()
 
     def batch(
         self,
@@ -196,23 +449,22 @@ class Pregel(GraphDefinition):
         config: Config | Sequence[Config] | None = None,
         *,
         return_exceptions: bool = False,
-        **asked: Unpack[RunKeywords],
+        **keywords: Unpack[RunKeywords],
     ) -> list[Any]:
-        """Run the graph on each of *inputs*, side by side, and return the outputs in
-        order.
+        """Run the graph on each of *inputs*, side by side, and return the outputs.
 
         Args:
-            inputs: What each run is given.
-            config: One for all, or one for each.
-            return_exceptions: Whether to return what a run raises in its place.
-            asked: As `invoke` takes it.
+            inputs: The input of each run; the outputs have the same order.
+            config: One config for all runs, or one for each.
+            return_exceptions: Whether to return the error of a run in its place.
+            keywords: As `invoke` takes them.
         """
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
 
-        pairs, limit = configs_of(inputs, config, asked)
+        pairs, limit = configs_of(inputs, config, keywords)
         limit = limit or min(32, max(1, len(pairs)))
         with ThreadPoolExecutor(limit, thread_name_prefix="flowpregel-batch") as pool:
-            futures = [pool.submit(self.invoke, *pair, **asked) for pair in pairs]
+            futures = [pool.submit(self.invoke, *pair, **keywords) for pair in pairs]
         if return_exceptions:
             return [future.exception() or future.result() for future in futures]
         return [future.result() for future in futures]
@@ -223,49 +475,74 @@ class Pregel(GraphDefinition):
         config: Config | Sequence[Config] | None = None,
         *,
         return_exceptions: bool = False,
-        **asked: Unpack[RunKeywords],
+        **keywords: Unpack[RunKeywords],
     ) -> list[Any]:
         """`batch`, on the running event loop."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        pairs, limit = configs_of(inputs, config, asked)
+        pairs, limit = configs_of(inputs, config, keywords)
         slots = asyncio.Semaphore(limit or max(1, len(pairs)))
 
-        async def one(given: Any, own: Config | None) -> Any:
+        async def invoke(
+            run_input: Any,
+            run_config: Config | None,
+        ) -> Any:
             async with slots:
-                return await self.ainvoke(given, own, **asked)
+                return await self.ainvoke(run_input, run_config, **keywords)
 
-        runs = [one(*pair) for pair in pairs]
+        runs = [invoke(*pair) for pair in pairs]
         return await asyncio.gather(*runs, return_exceptions=return_exceptions)
 
-    nested_run = nested_run
+    def __call__(
+        self,
+        input: Any,
+        config: Config | None = None,
+    ) -> Any:
+        """Return the result of `invoke`, for LangChain's chains, which take functions.
 
-    def __call__(self, input: Any, config: Config | None = None) -> Any:
-        """Return what `invoke` does, for what takes functions: LangChain's chains
-        do.
+        Args:
+            input, config: As `invoke` takes them.
         """
         return self.invoke(input, config)
 
-    # ------------------------------------------------------------ states of threads
+    def nested_run(
+        self,
+        task: Task,
+        step: StepContext,
+        outer: RunContext,
+    ) -> tuple[Steps, RunContext]:
+        """Return the run of the graph that *task* of another graph is; see
+        `nested_runs`.
+        """
+        return nested_run(
+            self,
+            task,
+            step,
+            outer,
+        )
+
+    # ------------------------------------------------------------ threads
 
     def get_state(
-        self, config: Config | None = None, *, subgraphs: bool = False, **settings: Any
+        self,
+        config: Config | None = None,
+        *,
+        subgraphs: bool = False,
+        **settings: Any,
     ) -> StateSnapshot:
-        """Return the state of a thread: as it is, or at one of its checkpoints.
+        """Return the state of a thread: the present one, or that of a checkpoint.
 
-        Without a ``checkpoint_id`` it shows how things stand, the output of tasks
-        that are done included; with one, how that step began.
+        The present state includes the output of finished tasks. With a
+        ``checkpoint_id`` it is the state at the beginning of that superstep.
 
         Args:
             config: Names the thread; or pass ``thread_id=`` (and ``checkpoint_id=``).
-            subgraphs: Show the states of nested graphs too, in the tasks they are.
+            subgraphs: Whether the tasks include the states of nested graphs.
 
         Raises:
             ConfigurationError: There is no checkpointer, or no thread_id.
         """
-        return threads.thread_state(
-            self, merged(self.config, config, **settings), deep=subgraphs
-        )
+        return self.threads.state(self._merged(config, settings), deep=subgraphs)
 
     def get_state_history(
         self,
@@ -281,14 +558,26 @@ class Pregel(GraphDefinition):
         Args:
             config: Names the thread; or pass ``thread_id=``.
             filter: Only checkpoints whose metadata has these values.
-            before: Only those before the one this config names.
-            limit: At most this many.
+            before: Only checkpoints before the one that this config names.
+            limit: The most states.
         """
-        merged_config = merged(self.config, config, **settings)
-        found = threads.thread_history(
-            self, merged_config, filter=filter, before=before, limit=limit
+        history = self.threads.history(
+            self._merged(config, settings), filter=filter, before=before, limit=limit
         )
-        return held_steps(found)
+        return held_steps(history)
+
+    async def aget_state_history(
+        self,
+        config: Config | None = None,
+        **keywords: Any,
+    ) -> AsyncIterator[StateSnapshot]:
+        """`get_state_history`, without blocking the event loop."""
+
+        def read_all() -> list[StateSnapshot]:
+            return list(self.get_state_history(config, **keywords))
+
+        for state in await elsewhere(read_all):
+            yield state
 
     def update_state(
         self,
@@ -298,23 +587,21 @@ class Pregel(GraphDefinition):
         task_id: str | None = None,
         **settings: Any,
     ) -> dict[str, Any]:
-        """Write to a thread's state as if a node had, and return the new checkpoint's
-        config.
+        """Write to a thread's state as if a node had, and return the new config.
 
         Args:
             config: Names the thread, and perhaps a checkpoint to branch from.
-            values: What the node would have returned.
-            as_node: The node to act as; by default the one that wrote last.
-                ``"__input__"`` acts as new input, ``"__end__"`` with None drops
-                what is still to do, ``"__copy__"`` copies the checkpoint.
-            task_id: The task that the write is to count as.
+            values: The output of the node.
+            as_node: The node; by default the one that wrote last. ``"__input__"``
+                stands for new input, ``"__end__"`` with None drops the tasks that are
+                due, ``"__copy__"`` copies the checkpoint.
+            task_id: The task to which the write is attributed.
 
         Raises:
-            InvalidUpdateError: The update cannot be made; the message says why.
+            InvalidUpdateError: The update cannot be made; the message gives the reason.
         """
-        return self.bulk_update_state(
-            config, [[StateUpdate(values, as_node, task_id)]], **settings
-        )
+        update = StateUpdate(values, as_node, task_id)
+        return self.bulk_update_state(config, [[update]], **settings)
 
     def bulk_update_state(
         self,
@@ -322,58 +609,19 @@ class Pregel(GraphDefinition):
         supersteps: Sequence[Sequence[StateUpdate]],
         **settings: Any,
     ) -> dict[str, Any]:
-        """Apply several supersteps of updates, and return the config of the last
-        checkpoint.
+        """Apply several supersteps of updates, and return the last checkpoint's config.
 
         Args:
             config: Names the thread, and perhaps a checkpoint to branch from.
-            supersteps: For each superstep its updates: `StateUpdate` or tuples
+            supersteps: The updates of each superstep: `StateUpdate` or tuples
                 ``(values, as_node)`` or ``(values, as_node, task_id)``.
 
         Raises:
             ConfigurationError: There is nothing to apply.
             InvalidUpdateError: An update cannot be made.
         """
-        return threads.update(self, merged(self.config, config, **settings), supersteps)
+        return self.threads.update(self._merged(config, settings), supersteps)
 
-    async def aget_state_history(
-        self, config: Config | None = None, **asked: Any
-    ) -> AsyncIterator[StateSnapshot]:
-        """`get_state_history`, without blocking the event loop."""
-        for item in await elsewhere(lambda: [*self.get_state_history(config, **asked)]):
-            yield item
-
-    aget_state = _off_loop(get_state)
-    aupdate_state = _off_loop(update_state)
-    abulk_update_state = _off_loop(bulk_update_state)
-
-    # ------------------------------------------------------------ drawings
-
-    def get_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
-        """Return a drawing of the graph: ``draw_mermaid()``, ``draw_ascii()``,
-        notebooks.
-
-        Args:
-            config: Not used; LangGraph's programs pass it.
-            xray: Whether to draw the graphs that are nodes too; a number is how deep.
-        """
-        from flowpregel.pregel.drawing import edges_of, graph_of  # noqa: PLC0415 - seldom needed
-
-        return graph_of(self.nodes, edges_of(self), self._subgraph_drawings(xray))
-
-    def _subgraph_drawings(self, xray: bool | int) -> dict[str, Graph]:
-        """Return drawings of the graphs that are nodes, as deep as *xray* says."""
-        if xray is True:
-            # Not deeper than that: graphs may call each other.
-            depths = [name.count("|") for name, _ in self.get_subgraphs(recurse=True)]
-            xray = 1 + max(depths, default=0)
-        if xray <= 0:
-            return {}
-        return {
-            name: graph.get_graph(xray=xray - 1) for name, graph in self.get_subgraphs()
-        }
-
-    @held()
     def get_run(
         self,
         config: Config | None = None,
@@ -382,17 +630,17 @@ class Pregel(GraphDefinition):
         limit: int | None = None,
         **settings: Any,
     ) -> RunDrawing:
-        """Return what a thread's last run did: which tasks, when, how long, what
-        failed.
+        """Return the tasks of a thread's last run, with their durations and errors.
 
-        It shows itself as a table, ``draw_ascii()``; ``tasks`` is the data.
-        It may be asked while the run goes on, in this process or another.
+        The result shows itself as a table, ``draw_ascii()``; ``tasks`` has the data.
+        The run may still be running, in this process or another.
 
         Args:
-            config: Names the thread, and perhaps the checkpoint to look back from;
-                or pass ``thread_id=``.
-            xray: Whether to look into graphs that are nodes too; a number is how deep.
-            limit: Only the newest of its supersteps, at most this many.
+            config: Names the thread, and perhaps the last checkpoint to include; or
+                pass ``thread_id=``.
+            xray: Whether to include the tasks of graphs that are nodes; a number is how
+                deep.
+            limit: The most supersteps, the newest ones.
 
         Raises:
             ConfigurationError: There is no checkpointer, or no thread_id.
@@ -402,33 +650,147 @@ class Pregel(GraphDefinition):
             step 0  ✓ load  ████████████████████  0.500 s
             step 1  ✗ rank  ██                    0.051 s  KeyError: 'score'
         """
-        from flowpregel.pregel import runs  # noqa: PLC0415 - seldom needed
-
-        graph, saver, parsed = threads.open_thread(
-            self, merged(self.config, config, **settings)
+        return self.threads.last_run(
+            self._merged(config, settings), xray=xray, limit=limit
         )
-        assert isinstance(graph, Pregel)
-        depth = 1 << 30 if xray is True else int(xray)
-        history = runs.last_run(saver, parsed.address, limit)
-        tasks = runs.RunReader(graph, saver).tasks(history, depth)
-        shapes = graph.get_graph(xray=xray).leaves().items()
-        nodes = {id_: shape.name for id_, shape in shapes if shape.kind == "node"}
-        return runs.RunDrawing(tuple(tasks), nodes)
 
-    aget_graph = _off_loop(get_graph)
+    aget_state = _off_loop(get_state)
+    aupdate_state = _off_loop(update_state)
+    abulk_update_state = _off_loop(bulk_update_state)
     aget_run = _off_loop(get_run)
 
+    # ------------------------------------------------------------ nodes and edges
+
+    def get_graph(
+        self,
+        config: Any = None,
+        *,
+        xray: bool | int = False,
+    ) -> Graph:
+        """Return a drawing of the graph: ``draw_mermaid()``, ``draw_ascii()``.
+
+        In a notebook it shows itself.
+
+        Args:
+            config: Not used; LangGraph's programs pass it.
+            xray: Whether to draw the graphs that are nodes too; a number is how deep.
+        """
+        return self.drawing.graph(xray=xray)
+
+    def get_subgraphs(
+        self,
+        *,
+        namespace: str | None = None,
+        recurse: bool = False,
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield (namespace, graph) of the graphs that are nodes, or that nodes call.
+
+        A function calls a graph if its code names one; of several, the first counts.
+        Graphs with ``checkpointer=False`` are left out.
+
+        Args:
+            namespace: Only the graph of this namespace, such as ``"outer|inner"``.
+            recurse: Whether to yield the graphs nested in them too.
+        """
+        return self.definition.subgraphs(namespace=namespace, recurse=recurse)
+
     async def aget_subgraphs(
-        self, *, namespace: str | None = None, recurse: bool = False
+        self,
+        *,
+        namespace: str | None = None,
+        recurse: bool = False,
     ) -> AsyncIterator[tuple[str, Any]]:
         """`get_subgraphs`, as an async iterator."""
         for item in self.get_subgraphs(namespace=namespace, recurse=recurse):
             yield item
 
-    # copies, shared results ------------------------------------------------
+    aget_graph = _off_loop(get_graph)
 
-    def with_config(self, config: Config | None = None, **settings: Any) -> Self:
-        """Return the graph with *config* and *settings* as defaults of every run."""
-        return self.copy({"config": merged(self.config, config, **settings)})
+    @property
+    def program(self) -> Program:
+        """The program that the core runs."""
+        return self.definition.program
 
-    aclear_cache = _off_loop(GraphDefinition.clear_cache)
+    @property
+    def saver(self) -> BaseCheckpointSaver | None:
+        """The graph's own checkpointer; None: it has none."""
+        return self.definition.saver
+
+    def namespace_at(self, namespace: str) -> str:
+        """Return the namespace of the checkpoints, for a task at *namespace*."""
+        return self.definition.namespace_at(namespace)
+
+    @property
+    def stream_channels_list(self) -> list[str]:
+        """The channels that ``tasks`` and ``checkpoints`` show."""
+        return list(names(self.definition.stream_channels_asis))
+
+    @property
+    def stream_channels_asis(self) -> Keys:
+        """The same channels, one name or several; by default all channels."""
+        return self.definition.stream_channels_asis
+
+    # ------------------------------------------------------------ input and output
+
+    def completed(self, run_input: Any) -> Any:
+        """Return the input of a run with defaults for what it leaves out."""
+        return run_input
+
+    @property
+    def InputType(self) -> Any:
+        """The type of a run's input; None if it has several channels."""
+        return self.schemas.input_type
+
+    @property
+    def OutputType(self) -> Any:
+        """The type of a run's output; None if it has several channels."""
+        return self.schemas.output_type
+
+    def get_input_jsonschema(
+        self,
+        config: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return the JSON Schema of a run's input.
+
+        Args:
+            config: Not used; LangGraph's programs pass it.
+
+        Example:
+            >>> app.get_input_jsonschema()  # doctest: +SKIP
+            {'title': 'LangGraphInput', 'type': 'string'}
+        """
+        return self.schemas.input_json()
+
+    def get_output_jsonschema(
+        self,
+        config: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return the JSON Schema of a run's output."""
+        return self.schemas.output_json()
+
+    def get_context_jsonschema(self) -> dict[str, Any] | None:
+        """Return the JSON Schema of a run's context; None if it has none."""
+        return self.schemas.context_json()
+
+    def get_input_schema(self, config: Mapping[str, Any] | None = None) -> Any:
+        """Return a pydantic model of a run's input; without pydantic, its type."""
+        return self.schemas.input_model()
+
+    def get_output_schema(self, config: Mapping[str, Any] | None = None) -> Any:
+        """Return a pydantic model of a run's output; without pydantic, its type."""
+        return self.schemas.output_model()
+
+    input_schema = property(get_input_schema)
+    output_schema = property(get_output_schema)
+
+    # ------------------------------------------------------------ shared results
+
+    def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
+        """Delete the shared results of *nodes*, or of all nodes.
+
+        Raises:
+            ConfigurationError: The graph has no cache, or no such node.
+        """
+        self.definition.clear_cache(nodes)
+
+    aclear_cache = _off_loop(clear_cache)

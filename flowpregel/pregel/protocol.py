@@ -1,4 +1,4 @@
-"""LangGraph's import path of what a graph and its stream are, for annotations."""
+"""LangGraph's import path of the types of graphs and streams, for annotations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["PregelProtocol", "StreamProtocol"]
 
 
 class StreamProtocol(Protocol):
-    """What takes in the events of a run: called with (namespace, mode, payload)."""
+    """A reader of a run's events: called with (namespace, mode, payload)."""
 
     modes: set[str]
     """The stream modes that it reads."""

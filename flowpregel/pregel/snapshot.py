@@ -1,13 +1,10 @@
-"""What a run and a thread's state look like to their user: `GraphOutput`,
-`StateSnapshot`.
-"""
+"""The output of a run and the state of a thread: `GraphOutput`, `StateSnapshot`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from flowpregel._core import copies, ids, records
@@ -16,18 +13,25 @@ from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import ReplayedWrites
 from flowpregel._core.ids import next_version
 from flowpregel._core.program import Program
-from flowpregel._core.records import Address, DeltaHistory, Saved, Task, Write
+from flowpregel._core.records import (
+    Address,
+    Checkpoint,
+    DeltaHistory,
+    Saved,
+    Task,
+    Write,
+)
 from flowpregel._core.stream_events import StreamEvents, finished_writes, interrupts_of
+from flowpregel._inspection.open_checkpoint import OpenCheckpoint, open_checkpoint
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import read
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.config import config_for
 from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.resume import open_checkpoint
 
 
 class PregelTask(NamedTuple):
-    """A task of a superstep, as a snapshot shows it."""
+    """A task of a superstep, in a snapshot."""
 
     id: str
     name: str
@@ -35,45 +39,43 @@ class PregelTask(NamedTuple):
     error: Any = None
     interrupts: tuple[Interrupt, ...] = ()
     state: Any = None
-    """The state of the graph that it is or calls, or the config to ask for it with."""
+    """The state of the graph that the task is or calls, or the config of that state."""
     result: Any = None
 
 
 class StateSnapshot(NamedTuple):
-    """The state of a thread at one of its checkpoints."""
+    """The state of a thread at a checkpoint."""
 
     values: Any
-    """What the channels held."""
+    """The values of the channels."""
     next: tuple[str, ...]
-    """The nodes that are to run next."""
+    """The nodes that run next."""
     config: dict[str, Any]
-    """Addresses this checkpoint."""
+    """The config that addresses this checkpoint."""
     metadata: dict[str, Any] | None
     created_at: str | None
-    """When, as an ISO 8601 text in UTC."""
+    """The time of the checkpoint, as an ISO 8601 text in UTC."""
     parent_config: dict[str, Any] | None
     tasks: tuple[PregelTask, ...]
     interrupts: tuple[Interrupt, ...]
-    """The questions that wait, or that were asked in this step."""
+    """The questions that wait for an answer, or that this superstep asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphOutput:
-    """What ``invoke(version="v2")`` returns."""
+    """The result of ``invoke(version="v2")``."""
 
     value: Any
-    """What the output channels hold."""
+    """The values of the output channels."""
     interrupts: tuple[Interrupt, ...] = ()
-    """What waits for an answer; empty if the run is done."""
+    """The questions that wait for an answer; empty if the run is done."""
 
     def __iter__(self) -> Iterator[Any]:
         """Yield value and interrupts, for unpacking."""
         return iter((self.value, self.interrupts))
 
     def __getitem__(self, key: str) -> Any:
-        """Return what a plain output has under *key*, for programs that were written
-        for one.
-        """
+        """Return the value under *key*, for programs that expect a plain output."""
         if key == records.INTERRUPT:
             return self.interrupts
         value = self.value
@@ -84,91 +86,116 @@ class GraphOutput:
         if key == records.INTERRUPT:
             return bool(self.interrupts)
         value = self.value
-        return key in value if isinstance(value, Mapping) else hasattr(value, str(key))
+        if isinstance(value, Mapping):
+            return key in value
+        return hasattr(value, str(key))
 
 
 def snapshot_of(
-    graph: GraphDefinition,
+    definition: GraphDefinition,
     saver: BaseCheckpointSaver,
     saved: Saved,
     *,
     live: bool = False,
     deep: bool = False,
 ) -> StateSnapshot:
-    """Return what *saved* holds.
+    """Return the state at a checkpoint.
 
     Args:
-        graph: Whose thread it is.
-        saver: Keeps its checkpoints.
-        saved: One of them.
-        live: Show how things stand: values with the output of tasks that are
-            done, and only what is still to do. Otherwise: how the step began,
-            with all its tasks and all that they asked.
-        deep: Show the states of nested graphs too.
+        definition: The parts of the thread's graph.
+        saver: The saver of the thread.
+        saved: The checkpoint.
+        live: Whether to return the present state: values with the output of finished
+            tasks, and only the questions that still wait. Otherwise the result is the
+            state at the beginning of the superstep, with all tasks and questions.
+        deep: Whether to include the states of nested graphs.
     """
-    program = graph.program
-    state_of = partial(_nested_state, saver, saved.address.thread_id, deep=deep)
+    program = definition.program
     opened = open_checkpoint(program, saved)
+    if live:
+        for task in opened.tasks:
+            pending = opened.pending.get(task.id, ())
+            task.attempt.writes = tuple(finished_writes(pending))
+    _apply_finished(program, opened)
+    tasks: list[PregelTask] = []
     for task in opened.tasks:
-        if live:
-            task.attempt.writes = tuple(
-                finished_writes(opened.pending.get(task.id, ()))
-            )
-    if done := [task for task in opened.tasks if task.attempt.writes]:
-        apply(
-            program,
-            opened.state,
-            barrier_of(done),
-            next_version(opened.state.newest, 0),
-        )
-    tasks = tuple(
-        _snapshot_task(
-            program,
-            task,
-            opened.pending.get(task.id, ()),
-            live=live,
-            state=state_of(task),
-        )
-        for task in opened.tasks
-    )
+        state = _nested_state(saver, saved.address.thread_id, task, deep=deep)
+        pending = opened.pending.get(task.id, ())
+        snapshot = _snapshot_task(program, task, pending, live=live, state=state)
+        tasks.append(snapshot)
     checkpoint = saved.checkpoint
-    metadata = {"parents": {}, **checkpoint.metadata}
-    metadata.pop(records.MADE_BY, None)
+    metadata = _metadata_of(checkpoint)
     parents = metadata["parents"]
-    own = replace(saved.address, checkpoint_id=checkpoint.id)
-    before = replace(saved.address, checkpoint_id=checkpoint.parent_id)
+    address = replace(saved.address, checkpoint_id=checkpoint.id)
+    parent_config = None
+    if checkpoint.parent_id:
+        parent = replace(saved.address, checkpoint_id=checkpoint.parent_id)
+        parent_config = config_for(parent, parents)
     return StateSnapshot(
         values=read(opened.state.channels, program.stream_channels),
         next=tuple(task.name for task in opened.tasks if not task.attempt.writes),
-        config=config_for(own, parents),
-        metadata={"source": checkpoint.source, "step": checkpoint.step, **metadata},
+        config=config_for(address, parents),
+        metadata=metadata,
         created_at=ids.timestamp(checkpoint.at),
-        parent_config=config_for(before, parents) if checkpoint.parent_id else None,
-        tasks=tasks,
+        parent_config=parent_config,
+        tasks=tuple(tasks),
         interrupts=tuple(item for task in tasks for item in task.interrupts),
     )
 
 
+def _apply_finished(program: Program, opened: OpenCheckpoint) -> None:
+    """Apply the writes of finished tasks to the state."""
+    finished = [task for task in opened.tasks if task.attempt.writes]
+    if finished:
+        version = next_version(opened.state.newest, 0)
+        apply(program, opened.state, barrier_of(finished), version)
+
+
+def _metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the metadata of a checkpoint, with its source and its step."""
+    metadata = {
+        "source": checkpoint.source,
+        "step": checkpoint.step,
+        "parents": {},
+        **checkpoint.metadata,
+    }
+    metadata.pop(records.MADE_BY, None)
+    return metadata
+
+
 def _snapshot_task(
-    program: Program, task: Task, pending: Sequence[Write], *, live: bool, state: Any
+    program: Program,
+    task: Task,
+    pending: Sequence[Write],
+    *,
+    live: bool,
+    state: Any,
 ) -> PregelTask:
+    """Return a task as a snapshot shows it.
+
+    Args:
+        program: The program of the thread.
+        task: The task.
+        pending: The saved writes of the task.
+        live: Whether to leave out answered questions.
+        state: The state of the graph that the task is, or the config of that state.
+    """
     channels = program.stream_channels
     events = StreamEvents(frozenset(), program.output_channels, channels)
-    done = finished_writes(pending)
-    error = next(
-        (value for channel, value in pending if channel == records.ERROR), None
-    )
+    writes = finished_writes(pending)
+    errors = [value for channel, value in pending if channel == records.ERROR]
+    error = errors[0] if errors and not writes else None
     result: Any = None
-    if done:
-        written = events.result_of(
-            [write for write in done if write[0] != records.NO_WRITES]
-        )
-        result = written.get(channels) if isinstance(channels, str) else written
+    if writes:
+        values = [write for write in writes if write[0] != records.NO_WRITES]
+        result = events.result_of(values)
+        if isinstance(channels, str):
+            result = result.get(channels)
     return PregelTask(
         id=task.id,
         name=task.name,
         path=task.path,
-        error=None if done else error,
+        error=error,
         interrupts=interrupts_of(pending, live=live),
         state=state,
         result=result,
@@ -176,93 +203,134 @@ def _snapshot_task(
 
 
 def _nested_state(
-    saver: BaseCheckpointSaver, thread_id: str, task: Task, *, deep: bool
+    saver: BaseCheckpointSaver,
+    thread_id: str,
+    task: Task,
+    *,
+    deep: bool,
 ) -> Any:
-    """Return the state of the graph that *task* is or calls, or the config to ask for
-    it with.
+    """Return the state of the graph that *task* is or calls, or the config of it.
+
+    Args:
+        saver: The saver of the outer graph.
+        thread_id: The thread.
+        task: The task of the outer graph.
+        deep: Whether to return the state; otherwise the result is a config with which
+            the state can be read.
     """
-    inner = task.node.subgraph
-    if inner is None:
+    graph = task.node.subgraph
+    if graph is None:
         return None
-    address = Address(thread_id, inner.namespace_at(task.namespace))
+    definition: GraphDefinition = graph.definition
+    address = Address(thread_id, definition.namespace_at(task.namespace))
     configurable = {"thread_id": thread_id}
     if not deep:
         return {"configurable": {**configurable, "checkpoint_ns": address.namespace}}
-    saver = inner.saver or saver
+    saver = definition.saver or saver
     saved = saver.load(address)
     if saved is None:
         return empty_snapshot({"configurable": configurable})
-    return snapshot_of(inner, saver, saved, live=True, deep=True)
+    return snapshot_of(
+        definition,
+        saver,
+        saved,
+        live=True,
+        deep=True,
+    )
 
 
 def empty_snapshot(config: dict[str, Any]) -> StateSnapshot:
-    """Return what a thread looks like that nothing happened on."""
-    return StateSnapshot({}, (), config, None, None, None, (), ())
+    """Return the state of a thread without checkpoints."""
+    return StateSnapshot(
+        values={},
+        next=(),
+        config=config,
+        metadata=None,
+        created_at=None,
+        parent_config=None,
+        tasks=(),
+        interrupts=(),
+    )
 
 
 # ---------------------------------------------------------------- history
 
 _STEP: Final = 64
-"""Supersteps between two values that states start from."""
+"""Supersteps between two values from which states are folded."""
 _FEWEST: Final = 4 * _STEP
-"""Folding fewer deltas costs less than to make a value and copy it."""
+"""The fewest deltas for which a value is made and copied; folding fewer is cheaper."""
 
 
 class _DeltaSeed(NamedTuple):
-    """The value that a channel had after some of its supersteps, to be copied."""
+    """The value of a channel after some supersteps; later values are folded from it."""
 
     writes: ReplayedWrites
-    """Those that are in it."""
-    kept: Any
+    """The deltas that the value contains."""
+    snapshot: Any
+    """A private copy of the value."""
 
 
-def with_near_seeds(program: Program, history: Iterable[Saved]) -> Iterator[Saved]:
-    """Yield *history*, newest first, as if there were snapshots of its DeltaChannels.
+def with_near_seeds(
+    program: Program,
+    history: Iterable[Saved],
+) -> Iterator[Saved]:
+    """Yield *history*, newest first, as if DeltaChannels had snapshots in it.
 
-    The deltas that a state has in common with older ones are folded once, and
-    each state gets a copy of the result to go on from: what is done to it, no
-    other state sees.
+    Deltas that a state shares with older ones are folded once. Each state continues
+    from a copy of the result, so a change of one state does not reach another.
     """
     seeds: dict[str, _DeltaSeed] = {}
     for saved in history:
         deltas = dict(saved.deltas)
-        for name, found in saved.deltas.items():
-            # What a user's reducer or class raises here, it raises again for each
-            # state.
+        for name, delta_history in saved.deltas.items():
+            # An error of a user's reducer or class is raised again for each state.
             with suppress(Exception):
-                deltas[name] = _nearer(program.channels.get(name), name, found, seeds)
+                declared = program.channels.get(name)
+                deltas[name] = _nearer(
+                    declared,
+                    name,
+                    delta_history,
+                    seeds,
+                )
         yield replace(saved, deltas=deltas) if deltas else saved
 
 
 def _nearer(
-    declared: Any, name: str, found: DeltaHistory, seeds: dict[str, _DeltaSeed]
+    declared: Any,
+    name: str,
+    history: DeltaHistory,
+    seeds: dict[str, _DeltaSeed],
 ) -> DeltaHistory:
-    """Return *found*, or what leads to the same value from a nearer seed.
+    """Return *history*, or one that leads to the same value from a nearer seed.
 
     Args:
         declared: The channel, as its program declares it.
-        name: Its name.
-        found: What is kept of it.
-        seeds: By channel: what is at hand.
+        name: The name of the channel.
+        history: The stored history of the channel.
+        seeds: The values so far, by channel.
     """
-    writes = found.writes
+    writes = history.writes
     if not isinstance(writes, ReplayedWrites) or not isinstance(declared, DeltaChannel):
-        return found
+        return history
+    label = f"channel {name!r}"
     seed = seeds.get(name)
-    if (
-        seed is None
-        or writes.kept is not seed.writes.kept
-        or len(writes) < len(seed.writes)
-    ):
+    if seed is None or not _continues_seed(writes, seed):
         if len(writes) < _FEWEST:
-            return found
+            return history
         start = replace(writes, stop=len(writes) - _STEP)
-        channel = declared.from_checkpoint(found.seed)
+        channel = declared.from_checkpoint(history.seed)
         channel.key = name
         channel.replay(start)
-        seed = _DeltaSeed(
-            start, copies.snapshot_value(channel.value, f"channel {name!r}")
-        )
-    value = copies.restore_value(seed.kept, f"channel {name!r}")
+        seed = _DeltaSeed(start, copies.snapshot_value(channel.value, label))
+    value = copies.restore_value(seed.snapshot, label)
     seeds[name] = seed
     return DeltaHistory(value, replace(writes, start=len(seed.writes)))
+
+
+def _continues_seed(
+    writes: ReplayedWrites,
+    seed: _DeltaSeed,
+) -> bool:
+    """Return whether *writes* begin with those of a seed."""
+    is_same = writes.kept is seed.writes.kept
+    return is_same and len(writes) >= len(seed.writes)

@@ -1,4 +1,4 @@
-"""The choice of a run's live view: by what stderr is, and whether rich is installed."""
+"""The choice of a run's live view, by the kind of stderr and whether rich is there."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Callable
 from flowpregel.pregel.progress import ProgressView, is_notebook
 
 
-def view_of(name: str, clock: Callable[[], float] = time.monotonic) -> ProgressView:
-    """Return the view of a run: drawn on a terminal, otherwise a line from time to
-    time.
+def view_of(
+    name: str,
+    clock: Callable[[], float] = time.monotonic,
+) -> ProgressView:
+    """Return the view of a run: drawn on a terminal, or a line from time to time.
 
-    A terminal gets lines too where rich is not installed: to write over what is there
-    would erase what the program has printed.
+    Without rich a terminal gets lines too: an overwriting view would erase the printed
+    output of the program.
 
     Args:
         name: The name of the graph.

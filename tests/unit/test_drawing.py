@@ -9,7 +9,9 @@ import pytest
 from flowpregel.channels import LastValue
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel import NodeBuilder, Pregel
-from flowpregel.pregel.drawing import END, START, Edge, Graph, NodeShape, graph_of
+from flowpregel.pregel.definition import END, START
+from flowpregel.pregel.drawing import Edge, Graph, NodeShape
+from flowpregel.pregel.graph_drawing import graph_of
 
 KINDS: dict[str, Any] = {START: "start", END: "end"}
 

@@ -2,7 +2,7 @@
 
 from textwrap import dedent
 
-from flowpregel.pregel.runs import RunDrawing, TaskRecord
+from flowpregel._inspection.run_table import RunDrawing, TaskRecord
 
 NODES = {name: name for name in ("load", "score", "rank", "publish")}
 TASKS = (

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from flowpregel._core.records import Address
+from flowpregel._inspection.dry_replay import DryRun
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
@@ -24,7 +25,6 @@ from flowpregel.errors import FlowMismatchError, InputMismatchError
 from flowpregel.func import entrypoint, task
 from flowpregel.graph import END, START, StateGraph
 from flowpregel.policies import RetryPolicy
-from flowpregel.pregel.dry_replay import DryRun
 from flowpregel.store.memory import InMemoryStore
 from flowpregel.testing.plugin import check_runs_fit
 from tests.runs.notes import Notes

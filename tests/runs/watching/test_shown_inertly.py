@@ -21,12 +21,12 @@ from click.testing import CliRunner
 
 from flowpregel import LMDBSaver, StateGraph, interrupt
 from flowpregel._core.records import INTERRUPT, Address, Batch, TaskWrites
+from flowpregel._inspection.run_table import RunDrawing, TaskRecord
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel.drawing import Edge, Graph, NodeShape
 from flowpregel.pregel.progress import ProgressView
-from flowpregel.pregel.runs import RunDrawing, TaskRecord
 from flowpregel.storage.codec import PythonCodec
 from flowpregel.storage.lmdb.store import open_store
 from flowpregel.storage.options import StoreOptions

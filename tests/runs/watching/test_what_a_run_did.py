@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from flowpregel._core.records import Address
+from flowpregel._inspection.run_table import TaskRecord
 from flowpregel.cache.memory import InMemoryCache
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver
@@ -19,7 +20,6 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph import START, CompiledStateGraph, StateGraph
 from flowpregel.plugins.langgraph import SaverAdapter
-from flowpregel.pregel.runs import TaskRecord
 from flowpregel.runtime import Runtime
 from flowpregel.types import CachePolicy, Command, RetryPolicy, Send, interrupt
 from tests.runs.conftest import Drive

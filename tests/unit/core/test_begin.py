@@ -15,7 +15,7 @@ from flowpregel.channels import LastValue, UntrackedValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
 from flowpregel.errors import EmptyInputError, UnknownInterruptError
-from flowpregel.pregel.threads import StateUpdate, edited
+from flowpregel.pregel.edits import StateUpdate, edited
 from tests.crash_driver import CrashDriver, Schedule
 from tests.unit.core.programs import ends, node, program, submitted
 

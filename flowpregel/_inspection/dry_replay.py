@@ -1,0 +1,292 @@
+"""A dry replay: the report of what a run would do if it resumed with the present code.
+
+::
+
+    Superstep.go() --> Submit, Wait, Commit ... --> _withheld --> the engine
+      (as in a run)                                (bodies alone)
+
+The bodies of the superstep that the run has reached are run, and their calls are
+answered from the records. Calls that no record answers are counted and withheld: a body
+that needs the result of such a call stops there, as at a question.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import unified_diff
+from typing import Any
+
+from flowpregel._code.sources import SOURCES
+from flowpregel._core import effects
+from flowpregel._core.barrier import plan
+from flowpregel._core.effects import Steps
+from flowpregel._core.program import Options, Program
+from flowpregel._core.recorded_calls import count_unreplayed
+from flowpregel._core.records import Interrupted, Task
+from flowpregel._core.run import Result, Run
+from flowpregel._core.start import start
+from flowpregel._core.superstep import Superstep
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.store.base import BaseStore, Op, PutOp
+from flowpregel.store.base import Result as OpResult
+
+_PATIENCE = 20_000_000
+"""Nanoseconds without an event after which bodies learn that calls are withheld.
+
+Answered calls come first, as their results may lead to further calls.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """The report of what a run would do if it resumed now.
+
+    Example:
+        >>> print(DryRun(answered=299, would_run={"parse": 201}))
+        calls: 299 answered, 201 would run (parse 201), 0 not asked for
+    """
+
+    is_done: bool = False
+    """True if the run is over: its result is stored, and nothing would run."""
+    answered: int = 0
+    """The number of calls that records answer."""
+    would_run: Mapping[str, int] = field(default_factory=dict)
+    """The number of calls, and of nodes of a graph, that would run, by name.
+
+    They are counted up to the first unknown result on which further calls depend.
+    """
+    not_asked: int = 0
+    """The number of recorded calls that the body would not make up to there."""
+    other_code: Mapping[str, int] = field(default_factory=dict)
+    """The number of used results that other code made, by the name of the task."""
+    is_changed: bool = False
+    """True if the body has other code or input than when its calls were recorded."""
+    diff: str = ""
+    """The changes in the code of these tasks and of the body, if the store has it."""
+    error: str | None = None
+    """The error with which the run would fail at once."""
+    changed_files: Sequence[str] = ()
+    """A text for each file that calls of finished nodes took and that has changed."""
+
+    @property
+    def fits(self) -> bool:
+        """True if the run would resume as if no code had changed."""
+        has_changed = bool(self.other_code or self.changed_files)
+        return not (self.error or self.not_asked or has_changed)
+
+    def __str__(self) -> str:
+        if self.is_done:
+            lines = ["done: its result is kept"]
+        else:
+            would_run = sum(self.would_run.values())
+            lines = [
+                f"calls: {self.answered:,} answered, {would_run:,} would run"
+                f"{_counts_text(self.would_run)}, {self.not_asked:,} not asked for"
+            ]
+        if self.other_code:
+            names = _counts_text(self.other_code)
+            lines.append(f"answers of other code than now{names}")
+        lines.extend(self.changed_files)
+        if self.is_changed:
+            lines.append("its body has other code or another input now")
+        lines.extend(self.diff.splitlines())
+        if self.error:
+            lines.append(f"it would fail: {self.error}")
+        return "\n".join(lines)
+
+
+def _counts_text(counts: Mapping[str, int]) -> str:
+    """Return counts by name as text in parentheses; empty: there are none."""
+    text = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    return text and f" ({text})"
+
+
+def dry_superstep(
+    program: Program,
+    options: Options,
+    run_input: Any,
+    saver: BaseCheckpointSaver | None,
+) -> Steps:
+    """Replay the superstep that a run has reached; return a `DryRun` in the `Result`.
+
+    Args:
+        program: The program of the run.
+        options: The options of the run.
+        run_input: The input with which the run would resume.
+        saver: The store of earlier code; None: the report has no differences.
+    """
+    run = yield from start(program, options, run_input)
+    setting = run.step_context()
+    tasks = plan(
+        run.program,
+        run.state,
+        run.state.updated,
+        setting,
+    )
+    for task in tasks:
+        # A failure is reported, and not waited for.
+        task.node = replace(task.node, retry=())
+    superstep = Superstep(run, tasks, setting)
+    withheld: Counter[str] = Counter()
+    error: str | None = None
+    known = run.replay.report
+    try:
+        yield from _withheld(superstep.go(), withheld)
+        count_unreplayed(run)
+        known.is_changed |= known.unreplayed > 0
+    except Exception as failure:  # noqa: BLE001 - the failure of the run is the answer
+        error = f"{type(failure).__name__}: {failure}"
+    return Result(
+        _report(
+            run,
+            tasks,
+            withheld,
+            saver,
+            error,
+        )
+    )
+
+
+def _report(
+    run: Run,
+    tasks: Sequence[Task],
+    withheld: Mapping[str, int],
+    saver: BaseCheckpointSaver | None,
+    error: str | None,
+) -> DryRun:
+    """Return the report of a replayed superstep.
+
+    Args:
+        run: The state of the run.
+        tasks: The tasks of the superstep.
+        withheld: The number of withheld calls, by name.
+        saver: The store of earlier code, if there is one.
+        error: The failure of the superstep, if it failed.
+    """
+    known = run.replay.report
+    is_finished = [
+        bool(task.attempt.writes) for task in tasks if task.node.role != "body"
+    ]
+    diff = code_differences(known.codes, saver) if saver else ""
+    return DryRun(
+        is_done=not tasks,
+        answered=known.answered + sum(is_finished),
+        would_run=dict(withheld),
+        not_asked=known.unreplayed,
+        other_code=dict(known.of_other_code),
+        diff=diff,
+        is_changed=known.is_changed,
+        error=error,
+    )
+
+
+def code_differences(
+    codes: Mapping[str, tuple[str, str]],
+    saver: BaseCheckpointSaver,
+) -> str:
+    """Return the differences between recorded and present sources, as one text.
+
+    Args:
+        codes: The recorded and the present digest of each changed function, by name.
+        saver: The store of the recorded sources.
+    """
+    lines: list[str] = []
+    for name, (recorded, present) in codes.items():
+        recorded_lines = saver.source_of(recorded).splitlines()
+        if not recorded_lines:
+            continue
+        present_lines = SOURCES.get(present, "").splitlines()
+        difference = unified_diff(
+            recorded_lines,
+            present_lines,
+            f"{name}, recorded",
+            f"{name}, now",
+            lineterm="",
+        )
+        lines.extend(difference)
+    return "\n".join(lines)
+
+
+def _withheld(
+    steps: Steps,
+    names: Counter[str],
+) -> Steps:
+    """Forward the effects of *steps*, but start bodies alone.
+
+    Other tasks end as if they had asked a question, and *names* counts them.
+    """
+    gate = _BodyGate(names)
+    reply: Any = None
+    while True:
+        try:
+            effect = steps.send(reply)
+        except StopIteration as stop:
+            return stop.value
+        reply = yield from gate.perform(effect)
+
+
+class _BodyGate:
+    """Lets bodies start, and withholds other tasks.
+
+    Args:
+        names: Counts the withheld tasks by name.
+    """
+
+    def __init__(self, names: Counter[str]) -> None:
+        self._names = names
+        self._ends: list[effects.Event] = []
+        """The ends of withheld tasks that the run has not received yet."""
+
+    def perform(self, effect: effects.Effect) -> Steps:
+        """Have the allowed part of an effect performed; return the reply."""
+        match effect:
+            case effects.Submit(tasks, setting):
+                bodies = [task for task in tasks if task.node.role == "body"]
+                self._withhold(tasks)
+                if bodies:
+                    return (yield effects.Submit(bodies, setting))
+                return None
+            case effects.CacheLookup():
+                # Results that other runs share now may be gone later.
+                return {}
+            case effects.Wait() if self._ends:
+                deadline = time.monotonic_ns() + _PATIENCE
+                reply: Any = yield effects.Wait(deadline)
+                if not reply.events:
+                    reply.events = self._ends
+                    self._ends = []
+                return reply
+        return (yield effect)
+
+    def _withhold(self, tasks: Iterable[Task]) -> None:
+        """Count and end the tasks that are no bodies."""
+        for task in tasks:
+            if task.node.role == "body":
+                continue
+            if not task.node.hidden:
+                self._names[task.name] += 1
+            end = effects.Ended(task.id, task.attempt.number, Interrupted(()))
+            self._ends.append(end)
+
+
+class ReadOnlyStore(BaseStore):
+    """A long-term store that drops writes, without an error.
+
+    Args:
+        store: Answers the operations that read.
+    """
+
+    def __init__(self, store: BaseStore) -> None:
+        self._store = store
+
+    def batch(self, ops: Iterable[Op]) -> list[OpResult]:
+        """Return the results of the operations that read; None for the others."""
+        operations = list(ops)
+        reads = [item for item in operations if not isinstance(item, PutOp)]
+        results = iter(self._store.batch(reads))
+        return [
+            None if isinstance(item, PutOp) else next(results) for item in operations
+        ]

@@ -1,0 +1,357 @@
+"""Edits of a thread from outside: supersteps in which no task runs.
+
+The writes of an edit are those of a node, or of new input.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from flowpregel._core import ids, records
+from flowpregel._core.barrier import (
+    TaskOutput,
+    barrier_of,
+    check_writes,
+    due_nodes,
+)
+from flowpregel._core.effects import Commit, StepContext
+from flowpregel._core.program import Options, Program
+from flowpregel._core.records import (
+    INPUT,
+    INTERRUPT,
+    NOTHING_DUE,
+    PAUSED,
+    TASKS,
+    Node,
+    Saved,
+    Task,
+)
+from flowpregel._core.run import Run
+from flowpregel._core.run_state import RunState, Update, new_state
+from flowpregel._core.start import input_writes, not_before
+from flowpregel._core.stream_events import StreamEvents, finished_writes
+from flowpregel._inspection.open_checkpoint import OpenCheckpoint, open_checkpoint
+from flowpregel.context import Job, RunClient, Scope, current
+from flowpregel.errors import GraphInterrupt, InvalidUpdateError, ParentCommand
+from flowpregel.pregel.definition import END
+
+COPY = "__copy__"
+"""The name of a node that stands for a copy of the checkpoint."""
+_SOURCES: Mapping[str, records.Source] = {COPY: "fork", INPUT: "input"}
+"""The causes of checkpoints by special nodes."""
+
+
+class StateUpdate(NamedTuple):
+    """One update of a thread's state."""
+
+    values: Any
+    as_node: str | None = None
+    """The node that would have written the values; None: the last writer."""
+    task_id: str | None = None
+
+
+def edited(
+    program: Program,
+    options: Options,
+    saved: Saved | None,
+    updates: Sequence[StateUpdate],
+) -> records.Batch:
+    """Return the records that one superstep of updates adds to a thread.
+
+    Args:
+        program: The program of the thread.
+        options: The place and the form of the checkpoints.
+        saved: The checkpoint to edit; None: the thread has none.
+        updates: At least one.
+
+    Raises:
+        InvalidUpdateError: An update cannot be made; the message gives the reason.
+    """
+    first = updates[0]
+    _check_single(updates)
+    run, opened = _run_at(program, options, saved)
+    source = _SOURCES.get(first.as_node or "", "update")
+    if first.as_node == COPY:
+        _copy(run, saved)
+    elif first.as_node == INPUT:
+        _take_input(run, first.values)
+    elif _drops_tasks(first):
+        _end_tasks(run, opened)
+    else:
+        run.apply(_node_writes(run, opened, updates))
+    return _saved_edit(run, source, is_first=saved is None)
+
+
+def _drops_tasks(update: StateUpdate) -> bool:
+    """Return whether an update drops the tasks that are due."""
+    return update.as_node == END and update.values is None
+
+
+def _check_single(updates: Sequence[StateUpdate]) -> None:
+    """Refuse other updates beside one by a special node."""
+    first = updates[0]
+    is_special = first.as_node in (INPUT, COPY) or _drops_tasks(first)
+    if is_special and len(updates) > 1:
+        raise InvalidUpdateError(
+            f"as_node={updates[0].as_node!r} must be the only update of its superstep"
+        )
+
+
+def _saved_edit(
+    run: Run,
+    source: records.Source,
+    *,
+    is_first: bool,
+) -> records.Batch:
+    """Return the records of an edit that has been applied.
+
+    Args:
+        run: The run that has applied the edit.
+        source: The cause of the checkpoint.
+        is_first: Whether the thread had no checkpoint.
+    """
+    if source != "input" or not is_first:
+        run.cursor.step += 1
+    # The person who edits a thread decides whether it resumes.
+    due = next(due_nodes(run.program, run.state, run.state.updated), None)
+    follows = NOTHING_DUE if due is None else PAUSED
+    commit = run.save_checkpoint(source, follows)[0]
+    assert isinstance(commit, Commit)
+    return commit.batch
+
+
+def _run_at(
+    program: Program,
+    options: Options,
+    saved: Saved | None,
+) -> tuple[Run, OpenCheckpoint | None]:
+    """Return a run that has reached *saved*, and the opened checkpoint."""
+    events = StreamEvents(frozenset(), (), ())
+    if saved is None:
+        state = new_state(program)
+        return Run(
+            program,
+            options,
+            events,
+            state,
+            options.now,
+        ), None
+    at = not_before(options.now, saved)
+    opened = open_checkpoint(
+        program,
+        saved,
+        options.next_version,
+        at,
+    )
+    run = Run(
+        program,
+        options,
+        events,
+        opened.state,
+        at,
+    )
+    run.cursor.checkpoint_id = saved.checkpoint.id
+    run.cursor.stored_id = saved.checkpoint.id
+    run.cursor.step = saved.checkpoint.step
+    # The writes of a Command are pending: the edited checkpoint is the first with them.
+    run.state.unsaved = opened.applied
+    return run, opened
+
+
+def _copy(
+    run: Run,
+    saved: Saved | None,
+) -> None:
+    """Make the checkpoint of *run* a copy of *saved*, with the same parent."""
+    if saved is None:
+        raise InvalidUpdateError("there is no checkpoint to copy on this thread")
+    run.cursor.stored_id = saved.checkpoint.parent_id
+    if not run.options.keeps_deltas:
+        # A saver may take unchanged channels from the parent, where they are older.
+        versions = saved.checkpoint.channel_versions
+        channels = run.state.channels.keys() & versions.keys()
+        run.state.unsaved = Update(0, sorted(channels))
+
+
+def _take_input(
+    run: Run,
+    values: Any,
+) -> None:
+    """Apply *values* as new input."""
+    writes = input_writes(run.program, values)
+    if not writes:
+        raise InvalidUpdateError(
+            f"the update as input has nothing for {run.program.input_channels}"
+        )
+    run.apply([TaskOutput(writes, INPUT)])
+
+
+def _end_tasks(run: Run, opened: OpenCheckpoint | None) -> None:
+    """Apply the writes of the finished tasks, and drop the other ones."""
+    if opened is None:
+        return
+    for task in opened.tasks:
+        pending = opened.pending.get(task.id, ())
+        task.attempt.writes = tuple(finished_writes(pending))
+    run.apply(barrier_of(opened.tasks))
+
+
+def _node_writes(
+    run: Run,
+    opened: OpenCheckpoint | None,
+    updates: Sequence[StateUpdate],
+) -> list[TaskOutput]:
+    """Return the writes of the nodes that *updates* stand for.
+
+    They are also saved as the writes of those nodes' tasks.
+    """
+    due_ids = _ids_by_node(opened)
+    node_writes: list[TaskOutput] = []
+    for index, update in enumerate(updates):
+        if update.as_node is None and len(updates) > 1:
+            raise InvalidUpdateError(
+                "as_node is required when applying multiple updates"
+            )
+        node = _node_of(run.program, run.state, update.as_node)
+        writes = tuple(
+            _run_writers(
+                run.program,
+                node,
+                update.values,
+                run.state,
+            )
+        )
+        check_writes(run.program, f"the update as {node.name!r}", writes)
+        node_writes.append(TaskOutput(writes, node.name, (INTERRUPT,)))
+        if opened is None or not opened.saved.is_latest:
+            continue
+        task_id = update.task_id or _next_id(due_ids[node.name])
+        if task_id is None:
+            task_id = ids.task_id(run.cursor.checkpoint_id, INTERRUPT, index)
+        stored = [write for write in writes if write[0] != TASKS]
+        run.store_writes(task_id, f"~{INTERRUPT}, {index:010d}", stored)
+    return node_writes
+
+
+def _next_id(task_ids: deque[str]) -> str | None:
+    """Take the next of *task_ids*; None: there is none."""
+    return task_ids.popleft() if task_ids else None
+
+
+def _node_of(
+    program: Program,
+    state: RunState,
+    as_node: str | None,
+) -> Node:
+    """Return the node that an update stands for."""
+    name = _last_writer(program, state) if as_node is None else as_node
+    if name is None:
+        raise InvalidUpdateError(
+            "Ambiguous update, specify as_node: several nodes wrote last, or none did"
+        )
+    node = program.nodes.get(name)
+    if node is None:
+        raise InvalidUpdateError(
+            f"Node {name!r} does not exist; the nodes are: "
+            f"{', '.join(sorted(program.nodes))}"
+        )
+    if not node.writers:
+        raise InvalidUpdateError(
+            f"Node {name!r} has no writers, so it cannot update the state"
+        )
+    return node
+
+
+def _ids_by_node(opened: OpenCheckpoint | None) -> dict[str, deque[str]]:
+    """Return the ids of the due tasks, by the names of their nodes."""
+    by_node: dict[str, deque[str]] = defaultdict(deque)
+    if opened is not None:
+        for task in opened.tasks:
+            by_node[task.name].append(task.id)
+    return by_node
+
+
+def _last_writer(
+    program: Program,
+    state: RunState,
+) -> str | None:
+    """Return the node that ran last; None if several nodes did, or none."""
+    if len(program.nodes) == 1:
+        return next(iter(program.nodes))
+    runs = [
+        (version, name)
+        for name, versions in state.seen.items()
+        if name in program.nodes
+        for version in versions.values()
+    ]
+    if not runs:
+        channels = program.input_channels
+        is_node = isinstance(channels, str) and channels in program.nodes
+        return str(channels) if is_node else None
+    runs.sort()
+    last_version, name = runs[-1]
+    is_tie = len(runs) > 1 and runs[-2][0] == last_version
+    return None if is_tie else name
+
+
+def copy_updates(
+    program: Program,
+    saved: Saved,
+    items: Sequence[Any],
+) -> Iterator[list[StateUpdate]]:
+    """Yield the superstep of updates on a copied checkpoint, if there are any.
+
+    Each update gets the id of a due task of the node.
+
+    Args:
+        program: The program of the thread.
+        saved: The copy.
+        items: Pairs of values and a node.
+    """
+    due_ids = _ids_by_node(open_checkpoint(program, saved))
+    by_node: dict[str | None, list[StateUpdate]] = defaultdict(list)
+    for item in items:
+        is_pair = isinstance(item, Sequence) and not isinstance(item, str)
+        if not is_pair or len(item) < 2:
+            raise InvalidUpdateError(
+                f"an update of a copy is (values, as_node), not {item!r}"
+            )
+        name = item[1]
+        task_id = _next_id(due_ids[name])
+        by_node[name].append(StateUpdate(item[0], name, task_id))
+    if by_node:
+        yield [update for updates in by_node.values() for update in updates]
+
+
+def _run_writers(
+    program: Program,
+    node: Node,
+    value: Any,
+    state: RunState,
+) -> Sequence[records.Write]:
+    """Return the writes of *node* for the output *value*, outside of any run."""
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+    task = Task("", node, records.Kind.PULL, value, "", namespace=node.name)
+    step = StepContext("", "", 0, 2, channels=state.channels, managed=program.managed)
+    scope = Scope(Job(task, step), RunClient())
+    token = current.set(scope)
+    try:
+        for writer in node.writers:
+            writes = writer(value, scope)
+            if hasattr(writes, "__await__"):
+                writes = asyncio.run(writes)
+            scope.writes.extend(writes)
+    except ParentCommand:
+        raise InvalidUpdateError(
+            "There is no parent graph: Command.PARENT in an update"
+        ) from None
+    except GraphInterrupt as question:
+        raise InvalidUpdateError(
+            f"the writers of node {node.name!r} cannot ask here: {question.interrupts}"
+        ) from None
+    finally:
+        current.reset(token)
+    return scope.writes

@@ -1,0 +1,108 @@
+"""The drawing of a compiled graph: its nodes, the edges between them, nested graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from flowpregel._core.program import names
+from flowpregel.pregel.definition import END, START, GraphDefinition
+from flowpregel.pregel.drawing import Edge, Graph, NodeShape
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDrawing:
+    """Draws a compiled graph.
+
+    Args:
+        definition: The parts of the graph.
+    """
+
+    definition: GraphDefinition
+
+    def graph(self, *, xray: bool | int = False) -> Graph:
+        """Return the nodes and edges of the graph.
+
+        Args:
+            xray: Whether to draw the graphs that are nodes too; a number is how deep.
+        """
+        definition = self.definition
+        if definition.drawn_parts is not None:
+            nodes, edges = definition.drawn_parts()
+        else:
+            nodes = definition.nodes
+            edges = _edges_of(definition)
+        return graph_of(nodes, edges, self._nested(xray))
+
+    def _nested(self, xray: bool | int) -> dict[str, Graph]:
+        """Return the drawings of the graphs that are nodes, by the names of these."""
+        definition = self.definition
+        if xray is True:
+            # Graphs may call each other: a drawing ends where the nesting does.
+            paths = [path for path, _ in definition.subgraphs(recurse=True)]
+            depths = [path.count("|") for path in paths]
+            xray = 1 + max(depths, default=0)
+        if xray <= 0:
+            return {}
+        return {
+            name: graph.get_graph(xray=xray - 1)
+            for name, graph in definition.subgraphs()
+        }
+
+
+def graph_of(
+    nodes: Iterable[str],
+    edges: list[Edge],
+    nested: Mapping[str, Graph],
+) -> Graph:
+    """Return the graph of *nodes* and *edges*.
+
+    It has a start and an end if an edge leads there.
+
+    Args:
+        nodes: The names of the nodes.
+        edges: The edges between them, `START` and `END`.
+        nested: The drawings of nodes that are graphs, if they are shown.
+    """
+    shapes: dict[str, NodeShape] = {}
+    if any(edge.source == START for edge in edges):
+        shapes[START] = NodeShape(START, "start")
+    for name in nodes:
+        shapes[name] = NodeShape(name, "node", nested.get(name))
+    if any(edge.target == END for edge in edges):
+        shapes[END] = NodeShape(END, "end")
+    return Graph(shapes, edges)
+
+
+def _edges_of(definition: GraphDefinition) -> list[Edge]:
+    """Return the edges of a graph, which are its channels.
+
+    An edge leads from a node that writes to a channel to each node that the channel
+    triggers, and has the channel's name as the label. Edges lead from the start to the
+    nodes that the input triggers, and to the end from the nodes that write the output.
+    """
+    readers: dict[str, list[str]] = {}
+    for name, node in definition.nodes.items():
+        for channel in dict.fromkeys(node.triggers):
+            readers.setdefault(channel, []).append(name)
+    inputs = names(definition.input_channels)
+    edges = list(_channel_edges(START, inputs, readers))
+    for channel in names(definition.output_channels):
+        readers.setdefault(channel, []).append(END)
+    for name, node in definition.nodes.items():
+        edges.extend(_channel_edges(name, set(node.written), readers))
+    return edges
+
+
+def _channel_edges(
+    source: str,
+    channels: Iterable[str],
+    readers: Mapping[str, list[str]],
+) -> Iterator[Edge]:
+    """Yield one edge to each node that these channels trigger."""
+    labels: dict[str, list[str]] = {}
+    for channel in sorted(channels):
+        for reader in readers.get(channel, ()):
+            labels.setdefault(reader, []).append(channel)
+    for reader, channel_names in labels.items():
+        yield Edge(source, reader, ", ".join(channel_names))

@@ -1,0 +1,236 @@
+"""Runs of graphs inside other runs: as nodes, or called by the code of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from flowpregel._core.effects import StepContext, Steps
+from flowpregel._core.program import Nested, Options
+from flowpregel._core.records import (
+    Address,
+    Arguments,
+    Durability,
+    Kind,
+    Node,
+    Task,
+)
+from flowpregel._core.run import Result
+from flowpregel._core.run_loop import run_program
+from flowpregel._engine.nested import RunContext, now
+from flowpregel.context import current_scope
+from flowpregel.errors import ConfigurationError
+from flowpregel.pregel.config import Config, ParsedConfig, merged, parse
+from flowpregel.pregel.definition import CompiledGraph, GraphDefinition
+from flowpregel.pregel.invocation import OPTION_NAMES, options_for_saver
+from flowpregel.pregel.run_plan import plan_of
+from flowpregel.pregel.runner import GraphRun
+
+_IGNORED_OPTIONS = frozenset(
+    {"stream_mode", "print_mode", "context", "debug", "version"}
+)
+"""The options that have no effect if a graph is called inside another one."""
+
+
+def call_nested(
+    graph: CompiledGraph,
+    input: Any,
+    config: Config | None,
+    keywords: Mapping[str, Any],
+) -> Any:
+    """Call *graph* from a task of another graph, and return a future for the output.
+
+    Raises:
+        ConfigurationError: A keyword only applies to an outermost run.
+    """
+    definition = graph.definition
+    scope = current_scope(f"graph {definition.name!r}")
+    for name in OPTION_NAMES - _IGNORED_OPTIONS:
+        if name in keywords:
+            raise ConfigurationError(
+                f"{name} belongs to the outermost run, not to a graph called in it"
+            )
+    settings = {key: keywords[key] for key in keywords.keys() - OPTION_NAMES}
+    # Hidden: as LangGraph's, streams show the graph's events and not the call itself.
+    node = Node(
+        name=definition.name,
+        graph=graph,
+        role="graph",
+        hidden=True,
+    )
+    arguments = Arguments((input,), merged(config, **settings))
+    return scope.ends.call(node, arguments, None)
+
+
+def nested_run(
+    graph: CompiledGraph,
+    task: Task,
+    step: StepContext,
+    outer: RunContext,
+) -> tuple[Steps, RunContext]:
+    """Return the steps of a nested run, and the context of the tasks in it.
+
+    Args:
+        graph: The nested graph.
+        task: The task of the outer graph that is the nested run.
+        step: The superstep of the task.
+        outer: The context of the outer run.
+    """
+    definition = graph.definition
+    run_input = task.input
+    call_config: Mapping[str, Any] = {}
+    if task.kind is Kind.CALL:
+        run_input = task.input.args[0]
+        call_config = task.input.kwargs
+        if _is_on_another_thread(definition, call_config, outer):
+            return _own_thread_run(graph, task, outer)
+    config = parse(merged(outer.config, definition.config, call_config))
+    namespace = definition.namespace_at(task.namespace)
+    options = _nested_options(definition, config, namespace, task, step, outer)
+    committer = None
+    if definition.checkpointer is not False:
+        committer = outer.committer
+    if definition.saver is not None:
+        committer = outer.committers.of(definition.saver, outer.options.durability)
+    if committer is not None and outer.thread_id is not None:
+        checkpoint_id = config.checkpoint_map.get(namespace)
+        address = Address(outer.thread_id, namespace, checkpoint_id)
+        options = options_for_saver(options, committer.saver)
+        options = replace(options, address=address)
+    steps = run_program(definition.program_now(), options, run_input)
+    run_context = replace(
+        _inherited(definition, task, outer, outer),
+        committer=committer,
+        has_saver=committer is not None,
+        config=config.run_config,
+        namespace=namespace,
+        options=options,
+    )
+    return steps, run_context
+
+
+def _nested_options(
+    definition: GraphDefinition,
+    config: ParsedConfig,
+    namespace: str,
+    task: Task,
+    step: StepContext,
+    outer: RunContext,
+) -> Options:
+    """Return the options of a nested run, without those that its saver decides."""
+    is_addressed = config.checkpoint_map.get(namespace) is not None
+    before = None
+    if not is_addressed:
+        before = outer.take_back(task.namespace)
+    outer_options = outer.options
+    parents = {
+        **outer_options.metadata.get("parents", {}),
+        outer_options.namespace: step.checkpoint_id,
+    }
+    nested = Nested(
+        resuming=before is None and (step.resuming or task.attempt.number > 1),
+        answers=step.answers,
+        own_answers=task.attempt.answers,
+        before=before,
+        addressed=is_addressed,
+    )
+    return replace(
+        outer_options,
+        address=None,
+        namespace=namespace,
+        loaded=None,
+        recursion_limit=config.recursion_limit,
+        interrupt_before=definition.interrupt_before_nodes,
+        interrupt_after=definition.interrupt_after_nodes,
+        output_channels=definition.program.output_channels,
+        modes=outer.modes,
+        step_timeout=definition.step_timeout,
+        metadata={**outer_options.metadata, "parents": parents},
+        fence=None,
+        now=now(),
+        nested=nested,
+    )
+
+
+def _is_on_another_thread(
+    definition: GraphDefinition,
+    call_config: Mapping[str, Any],
+    outer: RunContext,
+) -> bool:
+    """Return whether a called graph runs on another thread than its caller.
+
+    A graph without a saver of its own keeps its state with the caller's.
+    """
+    if definition.saver is None:
+        return False
+    config = parse(merged(definition.config, call_config))
+    if config.thread_id is None:
+        return False
+    if outer.thread_id is None or config.thread_id != outer.thread_id:
+        return True
+    committer = outer.committer
+    shares_saver = committer is not None and committer.saver is definition.saver
+    return not shares_saver and not config.namespace
+
+
+def _own_thread_run(
+    graph: CompiledGraph,
+    task: Task,
+    outer: RunContext,
+) -> tuple[Steps, RunContext]:
+    """Return the run of a called graph on another thread than its caller.
+
+    It is an outermost run without an engine of its own, and a question ends it for the
+    caller.
+    """
+    labels = {key: outer.config.get(key) for key in ("tags", "metadata")}
+    durability = "sync"
+    if outer.options.durability is Durability.EXIT:
+        durability = "exit"
+    run = GraphRun(
+        graph,
+        task.input.args[0],
+        merged(labels, task.input.kwargs),
+        {"durability": durability, "control": outer.control},
+    )
+    plan = plan_of(run)
+
+    def steps() -> Steps:
+        """Yield the steps of the run, and release its thread at the end."""
+        with plan.resources:
+            result = yield from plan.steps
+            return Result(run.output(result))
+
+    run_context = _inherited(
+        graph.definition,
+        task,
+        outer,
+        plan.around,
+    )
+    return steps(), replace(run_context, context=outer.context)
+
+
+def _inherited(
+    definition: GraphDefinition,
+    task: Task,
+    outer: RunContext,
+    run_context: RunContext,
+) -> RunContext:
+    """Return the context of a nested run, with what it inherits from the outer run.
+
+    Args:
+        definition: The parts of the nested graph.
+        task: The task that is the nested run.
+        outer: The context of the outer run.
+        run_context: The context of the nested run so far.
+    """
+    store = definition.store
+    executor = definition.executor
+    return replace(
+        run_context,
+        ending=outer.ending,
+        store=outer.store if store is None else store,
+        executor=outer.executor if executor is None else executor,
+        variables=outer.variables if task.variables is None else task.variables,
+    )

@@ -1,0 +1,162 @@
+"""The recorded input of a run, compared with the input that it is asked for with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from flowpregel._core import records
+from flowpregel._core.digest import digest_of, earlier_digests
+from flowpregel._core.files import changed_files, with_files
+from flowpregel._core.program import Program
+from flowpregel._core.records import Saved
+from flowpregel._inspection.open_checkpoint import OpenCheckpoint, open_checkpoint
+from flowpregel.channels.base import BaseChannel
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.pregel.naming import RunIdentity
+
+FILES = "input_files"
+"""The key of metadata with the path, digest and size of each file in an input."""
+DIGEST = "input_digest"
+"""The key of metadata with the digest of an input."""
+
+
+def labels_of_input(run_input: Any) -> dict[str, Any]:
+    """Return the metadata for an input: its digest, and the files in it."""
+    digest, files = with_files(lambda: digest_of(run_input, "the input", strict=False))
+    labels: dict[str, Any] = {DIGEST: digest}
+    if files:
+        labels[FILES] = [list(content) for content in files]
+    return labels
+
+
+def recorded_digest(
+    program: Program,
+    opened: OpenCheckpoint,
+) -> str | None:
+    """Return the digest of the input with which a run began; None: not known."""
+    recorded: str | None = opened.saved.checkpoint.metadata.get(DIGEST)
+    if recorded is not None and opened.applied is None:
+        return recorded
+    channel = _input_channel(program, opened)
+    if channel is None:
+        return None
+    return digest_of(channel.get(), "the input", strict=False)
+
+
+def _input_channel(
+    program: Program,
+    opened: OpenCheckpoint,
+) -> BaseChannel[Any, Any] | None:
+    """Return the channel that still holds the input of a run; None: there is none."""
+    keys = program.input_channels
+    if not isinstance(keys, str):
+        return None
+    channel = opened.state.channels.get(keys)
+    if channel is None or not channel.is_available():
+        return None
+    return channel
+
+
+def matches_earlier_class(
+    run_input: Any,
+    recorded: str | None,
+) -> bool:
+    """Return whether an input is the recorded one, but for new fields with defaults.
+
+    Args:
+        run_input: The input.
+        recorded: The digest of an input that may have been recorded before the class
+            gained these fields.
+    """
+    return recorded is not None and recorded in earlier_digests(run_input, "the input")
+
+
+def has_new_parameters(
+    program: Program,
+    saver: BaseCheckpointSaver,
+    opened: OpenCheckpoint,
+    once: RunIdentity,
+    labels: Mapping[str, Any],
+) -> bool:
+    """Return whether an input differs only by new parameters with defaults.
+
+    A workflow that has gained such parameters takes the same call as another input.
+
+    Args:
+        program: The program of the run.
+        saver: The saver of the run.
+        opened: The last checkpoint of the run.
+        once: The identity of the run, which completes an input.
+        labels: The metadata of the input, as `labels_of_input` returns them.
+    """
+    if once.completed is None:
+        return False
+    first = opened if opened.tasks else input_of_run(program, saver, opened)
+    channel = _input_channel(program, first)
+    if channel is None or first.applied is not None:
+        return False
+    # Files are digested with their present content, which may have changed.
+    if labels.get(FILES) != opened.saved.checkpoint.metadata.get(FILES):
+        return False
+    try:
+        completed = once.completed(channel.get())
+    except TypeError:
+        # The workflow does not take the recorded input any more.
+        return False
+    digest = digest_of(completed, "the input", strict=False)
+    return bool(digest == labels[DIGEST])
+
+
+def input_difference(
+    recorded: str | None,
+    opened: OpenCheckpoint,
+    labels: Mapping[str, Any],
+) -> str:
+    """Return a text on how an input differs from the recorded one.
+
+    Args:
+        recorded: The digest of the recorded input; None: not known.
+        opened: The last checkpoint of the run.
+        labels: The metadata of the input, as `labels_of_input` returns them.
+    """
+    if recorded is None:
+        return "what its input was is not recorded"
+    files = opened.saved.checkpoint.metadata.get(FILES, ())
+    texts = [text for _, text in changed_files(files, labels.get(FILES, ()))]
+    return "; ".join(texts) or "its input was another one"
+
+
+def input_of_run(
+    program: Program,
+    saver: BaseCheckpointSaver,
+    opened: OpenCheckpoint,
+) -> OpenCheckpoint:
+    """Return the checkpoint that holds the input of a run.
+
+    If it was deleted, the result is *opened*, the last checkpoint of the run.
+    """
+    saved: Saved | None = opened.saved
+    while saved is not None and saved.checkpoint.source != "input":
+        parent_id = saved.checkpoint.parent_id
+        if parent_id is None:
+            return opened
+        address = replace(saved.address, checkpoint_id=parent_id)
+        saved = saver.load(address, lazy_results=True)
+    return opened if saved is None else open_checkpoint(program, saved)
+
+
+def without_end(first: OpenCheckpoint) -> Saved:
+    """Return the checkpoint of a run's input, without the ends of bodies.
+
+    The answers to questions stay.
+    """
+    bodies = {task.id for task in first.tasks}
+    answers = (records.RESUME, records.ASKED)
+    writes = [
+        write
+        for write in first.saved.writes
+        if write.task_id not in bodies or write.channel in answers
+    ]
+    return replace(first.saved, writes=tuple(writes))

@@ -1,0 +1,171 @@
+"""Stored results that a run uses without running tasks, compared with the present code.
+
+==================  ======================================  ============================
+``on_code_change``  a finished run is asked for again       an unfinished run resumes
+==================  ======================================  ============================
+``"keep"``          its result is returned, and a notice    results are used; a notice
+``"rerun"``         it restarts from its input: calls of    it resumes at the checkpoint
+                    other code run, and so does its body    where the first one started
+``"error"``         `CodeChangedError`                      `CodeChangedError`
+==================  ======================================  ============================
+
+A file whose content has changed since a call took it counts like changed code, but the
+error is `InputMismatchError`. A run that adopts its input adopts the file too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from flowpregel._code.sources import SOURCES
+from flowpregel._core.files import USED_FILE, FileContent
+from flowpregel._core.ids import AttemptRecord
+from flowpregel._core.program import Options, Program
+from flowpregel._core.provenance import (
+    CodeChange,
+    CodeComparison,
+    OtherCodeNotice,
+    first_difference,
+)
+from flowpregel._core.records import Saved
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.errors import CodeChangedError, InputMismatchError
+from flowpregel.pregel.file_digests import changes_since
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredResults:
+    """The results of nodes that led to a checkpoint."""
+
+    saved: Saved
+    """The checkpoint."""
+    changes: Sequence[CodeChange]
+    """The nodes, and the tasks that they called, whose code has changed since."""
+    unknown: frozenset[str]
+    """The names of called tasks that are not compared, as no node names them."""
+    first_checkpoint: str | None
+    """The id of the checkpoint from which the first changed node started."""
+    changed_files: Sequence[str] = ()
+    """A text for each file that the calls of the nodes took and that has changed."""
+
+    def is_rerun(
+        self,
+        options: Options,
+        result_name: str,
+    ) -> bool:
+        """Return whether results of other code, or of other files, are replaced.
+
+        Args:
+            options: The options of the run. The ``on_code_change`` of a task overrides
+                the run's.
+            result_name: The name of the result, for the error.
+
+        Raises:
+            CodeChangedError: A result is of other code, and the policy is ``"error"``.
+            InputMismatchError: A file has changed, and the policy is ``"error"``.
+        """
+        policy = options.on_code_change
+        for change in self.changes:
+            if (change.policy or policy) == "error":
+                raise CodeChangedError(
+                    change.name,
+                    result_name,
+                    change.recorded,
+                    change.now,
+                )
+        if self.changed_files:
+            if options.adopts_input or policy == "rerun":
+                return True
+            if policy == "error":
+                thread_id = self.saved.address.thread_id
+                reason = "; ".join(self.changed_files)
+                reason += " (on_code_change='keep' uses what is recorded)"
+                raise InputMismatchError(thread_id, reason, adopts=True)
+        return any((change.policy or policy) == "rerun" for change in self.changes)
+
+    def notice(self, saver: BaseCheckpointSaver) -> str:
+        """Return the notice that the result of a run is of other code or other files.
+
+        Empty: neither has changed.
+        """
+        if not (self.changes or self.changed_files):
+            return ""
+        at = datetime.fromtimestamp(self.saved.checkpoint.at / 1e9).astimezone()
+        parts = [f"kept result of {at:%Y-%m-%d %H:%M}"]
+        if self.changes:
+            names = ", ".join(f"`{change.name}`" for change in self.changes)
+            parts.append(f"the code of {names} changed since")
+        parts.extend(self.changed_files)
+        parts.append("on_code_change='rerun' or again=True makes it anew")
+        text = "; ".join(parts)
+        if not self.changes:
+            return text
+        change = self.changes[0]
+        difference = difference_in(saver, change.recorded, change.now)
+        return f"{text}: {difference}" if difference else text
+
+    def node_notices(self) -> list[OtherCodeNotice | str]:
+        """Return the notices that nodes have results of other code or other files."""
+        notices: list[OtherCodeNotice | str] = []
+        for change in self.changes:
+            notice = OtherCodeNotice(
+                change.name,
+                change.recorded,
+                change.now,
+                change.results,
+                0,
+            )
+            notices.append(notice)
+        advice = (
+            "the results of calls with it are used as recorded "
+            "(on_code_change='rerun' makes them anew)"
+        )
+        notices.extend(f"{text}; {advice}" for text in self.changed_files)
+        return notices
+
+
+def compare_stored_results(
+    program: Program,
+    saver: BaseCheckpointSaver,
+    saved: Saved,
+) -> StoredResults:
+    """Compare the results of nodes that led to a checkpoint with the present code."""
+    comparison = CodeComparison(program)
+    first_checkpoint: str | None = None
+    changed_files: dict[str, None] = {}
+    for checkpoint_id, ran in saver.node_results(saved.address):
+        has_changed = comparison.add(ran)
+        texts = _changes_of_files(ran)
+        changed_files.update(dict.fromkeys(texts))
+        if has_changed or texts:
+            first_checkpoint = checkpoint_id
+    return StoredResults(
+        saved=saved,
+        changes=comparison.changes,
+        unknown=frozenset(comparison.unknown),
+        first_checkpoint=first_checkpoint,
+        changed_files=tuple(changed_files),
+    )
+
+
+def _changes_of_files(ran: AttemptRecord) -> list[str]:
+    """Return a text for each changed file that an attempt used."""
+    files: list[FileContent] = []
+    for name, digest, size in ran.used:
+        if name.startswith(USED_FILE):
+            files.append((name.removeprefix(USED_FILE), digest, size))
+    return changes_since(files) if files else []
+
+
+def difference_in(
+    saver: BaseCheckpointSaver,
+    recorded: str,
+    now: str,
+) -> str:
+    """Return the first line that differs in the sources of two digests.
+
+    Empty: one of the sources is not known.
+    """
+    return first_difference(saver.source_of(recorded), SOURCES.get(now, ""))

@@ -1,0 +1,142 @@
+"""The items of a run's stream, in the form that its reader wants."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flowpregel._core.program import names
+from flowpregel._core.provenance import OtherCodeNotice
+from flowpregel._core.records import INTERRUPT
+from flowpregel._core.run import Result
+from flowpregel._engine.drivers import Item
+from flowpregel._entry_points import STREAMS, load_plugin
+from flowpregel._tracebacks import callers_level
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.errors import RunNotice
+from flowpregel.pregel.definition import GraphDefinition
+from flowpregel.pregel.invocation import WHOLE_OUTPUT, InvocationOptions
+from flowpregel.pregel.progress import MODES
+from flowpregel.pregel.snapshot import GraphOutput
+from flowpregel.pregel.stored_results import difference_in
+from flowpregel.pregel.views import view_of
+
+
+def message_stream(metadata: Mapping[str, Any]) -> Any:
+    """Return what makes the items of mode ``messages``.
+
+    Args:
+        metadata: The metadata of the run.
+
+    Raises:
+        ConfigurationError: LangChain is not installed.
+    """
+    return load_plugin(STREAMS, "messages")(metadata)
+
+
+class StreamItems:
+    """Gives the events of a run the form that its reader wants, and prints them.
+
+    Args:
+        definition: The parts of the graph.
+        invocation: The options of the run.
+        mode: The stream mode that the user passed; None: the graph's default.
+        saver: The store of earlier code, for notices.
+        streams: Whether `Pregel.stream` was called.
+    """
+
+    def __init__(
+        self,
+        definition: GraphDefinition,
+        invocation: InvocationOptions,
+        mode: Any,
+        saver: BaseCheckpointSaver | None,
+        *,
+        streams: bool,
+    ) -> None:
+        self._definition = definition
+        self._version = invocation.version
+        self._saver = saver
+        self._with_namespace = invocation.subgraphs
+        self._with_mode = not isinstance(mode, str | None)
+        self.modes: tuple[str, ...] = ()
+        """The stream modes that the user reads; empty: only the output."""
+        if streams or mode not in WHOLE_OUTPUT:
+            self.modes = names(invocation.stream_mode)
+        self._printed = names(invocation.print_mode)
+        if invocation.debug:
+            self._printed = ("updates", "values")
+        self.view = view_of(definition.name) if invocation.progress else None
+        """The live view of the run, if it has one."""
+
+    def read_modes(self) -> frozenset[str]:
+        """Return all stream modes that the user, the printer or the view reads."""
+        modes = {*self.modes, *self._printed}
+        if self.view is not None:
+            modes.update(MODES)
+        return frozenset(modes)
+
+    def items(self, event: Item) -> Iterator[Any]:
+        """Yield an event in its form, if the user reads its mode."""
+        namespace, mode, payload = event
+        if self.view is not None:
+            self.view.see(event)
+        if mode == "notices":
+            payload = self._notice(payload)
+            warnings.warn(payload, RunNotice, stacklevel=callers_level())
+        if mode in self._printed:
+            path = f" [{'|'.join(namespace)}]" if namespace else ""
+            sys.stdout.write(f"[{mode}]{path} {payload!r}\n")
+        if mode not in self.modes:
+            return
+        if self._version == "v2":
+            yield self._record(namespace, mode, payload)
+            return
+        parts: list[Any] = []
+        if self._with_namespace:
+            parts.append(namespace)
+        if self._with_mode:
+            parts.append(mode)
+        yield (*parts, payload) if parts else payload
+
+    def _notice(self, notice: Any) -> Any:
+        """Return the text of a notice, with the first line of code that differs."""
+        if not isinstance(notice, OtherCodeNotice):
+            return notice
+        difference = ""
+        if self._saver is not None:
+            difference = difference_in(self._saver, notice.recorded, notice.now)
+        return notice.text(difference)
+
+    def _record(
+        self,
+        namespace: tuple[str, ...],
+        mode: str,
+        payload: Any,
+    ) -> dict[str, Any]:
+        """Return an event in the form of ``version="v2"``."""
+        record = {"type": mode, "ns": namespace, "data": payload}
+        if mode != "values":
+            return record
+        values = payload
+        interrupts: Any = ()
+        if isinstance(payload, dict):
+            values = dict(payload)
+            interrupts = values.pop(INTERRUPT, ())
+        record["data"] = values if namespace else self._definition.shaped(values)
+        record["interrupts"] = interrupts
+        return record
+
+    def output(self, result: Result) -> Any:
+        """Return the output of a run that has ended."""
+        if self._version == "v2":
+            values = self._definition.shaped(result.values)
+            return GraphOutput(values, result.interrupts)
+        if not result.interrupts:
+            return result.values
+        output: Mapping[str, Any] = {}
+        if isinstance(result.values, dict):
+            output = result.values
+        return {**output, INTERRUPT: list(result.interrupts)}
