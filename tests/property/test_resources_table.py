@@ -22,9 +22,9 @@ from flowpregel.executors.processes.coordinator.assign import (
     PoolLimits,
     TaskQueue,
     WorkerLoad,
-    WorkerState,
 )
 from flowpregel.executors.processes.coordinator.resources import ResourceBook
+from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.node_code import NodeCode
 from flowpregel.executors.processes.wire.protocol import PLAIN, PoolSettings, WorkerKind
 from flowpregel.policies import Resources

@@ -171,7 +171,7 @@ class CoordinatorClient:
         workers = self.paused
         self.paused = []
         for worker in workers:
-            worker.unhold()
+            worker.link.resume()
         if self.outbox:
             self._answer_soon()
         self._loop.call_at(self.last_poll + LONGEST_POLL, partial(self.answer, answer))

@@ -387,7 +387,7 @@ class RemotePool(TaskPool):
             if task.calls:
                 batch.callers.add(number)
 
-    def hold(self, batch: RemoteBatch, task: InFlight) -> bool:
+    def pause_reading(self, batch: RemoteBatch, task: InFlight) -> bool:
         """Ask the machine of *batch* for no more frames, unless another run uses it.
 
         Returns whether it is paused.
@@ -400,7 +400,11 @@ class RemotePool(TaskPool):
         )
         return host.is_paused
 
-    def hold_output(self, batch: RemoteBatch) -> None:
+    def resume_reading(self, batch: RemoteBatch) -> None:
+        """Ask the machine of *batch* for frames again."""
+        batch.resume_reading()
+
+    def pause_for_output(self, batch: RemoteBatch) -> None:
         """Do nothing: excess output is dropped, as other runs use the machine too."""
 
     def refuse(self, task: InFlight, batch: RemoteBatch) -> None:
@@ -486,8 +490,8 @@ class RemotePool(TaskPool):
                 task,
                 True,
             )
-            task.lost_starts += 1
-            if number in batch.callers or task.lost_starts >= _TRIES:
+            task.failed_starts += 1
+            if number in batch.callers or task.failed_starts >= _TRIES:
                 error = WorkerDiedError(
                     task.job.task.name,
                     0,

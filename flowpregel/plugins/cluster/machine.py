@@ -78,7 +78,7 @@ class RelayWorkerPool(Pool):
     def _on_output(self, worker: WorkerProcess, frame: Frame) -> None:
         if frame.flags & protocol.STDERR and frame.kind == protocol.PRINTED:
             text = frame.body.decode(errors="replace")
-            worker.tail = last_lines(worker.tail + text)
+            worker.output.tail = last_lines(worker.output.tail + text)
         task = worker.tasks.get(frame.number)
         if task is not None:
             client: Any = task.mailbox
@@ -94,7 +94,7 @@ class RelayWorkerPool(Pool):
             self._note_call(task, *REQUEST.unpack_from(frame.body))
         client: Any = task.mailbox
         client.relay(task, frame, worker.pid)
-        if client.size > _FULL and self.hold(worker, task):
+        if client.size > _FULL and self.pause_reading(worker, task):
             client.paused.append(worker)
 
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
@@ -102,7 +102,7 @@ class RelayWorkerPool(Pool):
         seconds, *_, size = RAN.unpack_from(frame.body)
         if not frame.flags & protocol.CAUGHT:
             task.code.measured(seconds)
-        worker.heard = time.monotonic()
+        worker.last_activity = time.monotonic()
         body = frame.body
         start = RAN.size + size
         buffers: list[PickleBuffer] = []

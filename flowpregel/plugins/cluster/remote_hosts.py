@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from flowpregel.context import nothing
 from flowpregel.executors.processes.coordinator.assign import InFlight, TaskQueue
-from flowpregel.executors.processes.coordinator.side_threads import Unwritten
+from flowpregel.executors.processes.coordinator.side_threads import WorkerOutput
 from flowpregel.executors.processes.wire.serialization import BufferRef
 from flowpregel.executors.processes.wire.shared_memory import Arena, origin_of
 
@@ -204,10 +204,8 @@ class RemoteBatch:
         self.tasks = dict(enumerate(tasks))
         """The tasks that have not ended, by number."""
         self.pid = 0
-        self.tail = ""
-        self.unwritten = Unwritten(nothing)
-        """The output of the tasks that has not been written yet."""
-        self.heard = 0.0
+        self.output = WorkerOutput(nothing)
+        self.last_activity = 0.0
         self.callers: set[int] = set()
         """The numbers of tasks that made calls: they cannot start again elsewhere."""
         self.failure: BaseException | None = None
@@ -256,6 +254,6 @@ class RemoteBatch:
             body,
         )
 
-    def unhold(self) -> None:
+    def resume_reading(self) -> None:
         """Ask the machine for frames again, if it was paused."""
         self.remote_host.is_paused = False

@@ -132,11 +132,11 @@ def test_a_screen_that_takes_nothing_holds_up_nobody_else(
     flow = entrypoint(executor=pool)(lambda megabytes: flood(megabytes).result())
     handle = flow.start(12)
     workers = pool._pool.workers  # noqa: SLF001 - what is in memory, nobody else knows
-    wait_until(lambda: any(each.is_held for each in workers), LONG)
+    wait_until(lambda: any(each.link.is_paused() for each in workers), LONG)
 
     unrelated(pool)
 
-    assert sum(each.unwritten.size for each in workers) < 3 * _MIB
+    assert sum(each.output.unwritten.size for each in workers) < 3 * _MIB
     lines: list[str] = []
     reader = threading.Thread(target=lambda: lines.extend(screen.read_all()))
     reader.start()

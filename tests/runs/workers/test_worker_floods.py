@@ -58,7 +58,7 @@ def flow_of(pool: Any, work: Any = flood) -> Any:
 
 def is_held_back(pool: ProcessExecutor) -> bool:
     """Return whether a worker waits for a reader."""
-    return worker_of(pool).held_by is not None
+    return worker_of(pool).link.paused_for is not None
 
 
 def worker_of(pool: ProcessExecutor) -> Any:

@@ -18,10 +18,10 @@ from flowpregel.executors.processes.coordinator.assign import (
     PoolLimits,
     TaskQueue,
     WorkerLoad,
-    WorkerState,
     assign,
 )
 from flowpregel.executors.processes.coordinator.resources import StartLog, amounts_of
+from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.node_code import NodeCode
 from flowpregel.executors.processes.wire.protocol import PLAIN, WorkerKind
 

@@ -15,9 +15,9 @@ from flowpregel.executors.processes.coordinator.assign import (
     PoolLimits,
     TaskQueue,
     WorkerLoad,
-    WorkerState,
     assign,
 )
+from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.node_code import NodeCode
 from flowpregel.executors.processes.wire.protocol import PLAIN
 
@@ -28,7 +28,7 @@ STARTING, IDLE, BUSY = (
     WorkerLoad(WorkerState.IDLE),
     WorkerLoad(WorkerState.BUSY),
 )
-LEAVING = WorkerLoad(WorkerState.LEAVING)
+STOPPING = WorkerLoad(WorkerState.STOPPING)
 LONG = WorkerLoad(WorkerState.BUSY, UNKNOWN)
 PARENT = WorkerLoad(WorkerState.WAITING, UNKNOWN)
 
@@ -42,7 +42,7 @@ PARENT = WorkerLoad(WorkerState.WAITING, UNKNOWN)
         (9 * [UNKNOWN], [], PoolLimits(4), 4, []),
         (9 * [UNKNOWN], [STARTING, LONG], PoolLimits(4), 2, []),
         ([], [IDLE], PoolLimits(4, keep=4), 3, []),
-        ([UNKNOWN], [LEAVING], PoolLimits(1), 1, []),
+        ([UNKNOWN], [STOPPING], PoolLimits(1), 1, []),
         # Tasks of unknown length go one by one, and no more of them run than there is
         # room for.
         (9 * [UNKNOWN], [IDLE, IDLE], PoolLimits(2), 0, [(0, 1), (1, 1)]),

@@ -359,7 +359,7 @@ def test_the_contexts_of_a_run_are_left_where_it_was(pool_of: PoolMaker) -> None
     second = pool.worker().ready()
     pool.settle()
     by_pid = {each.pid: each for each in pool.pool.workers}
-    by_pid[first.pid].contexts.update({b"token", b"kept"})
+    by_pid[first.pid].sent.contexts.update({b"token", b"kept"})
     asked: Future[Any] = Future()
 
     pool.pool.loop.call(lambda: pool.pool.leave({b"token", b"unknown"}, b"body", asked))
@@ -371,7 +371,7 @@ def test_the_contexts_of_a_run_are_left_where_it_was(pool_of: PoolMaker) -> None
     assert not left.done()
     first.send(protocol.LEFT, request.number)
     assert left.result(LONG) is None
-    assert {b"kept"} == by_pid[first.pid].contexts
+    assert {b"kept"} == by_pid[first.pid].sent.contexts
 
 
 def test_the_contexts_of_a_worker_that_dies_are_left(pool_of: PoolMaker) -> None:
@@ -379,7 +379,7 @@ def test_the_contexts_of_a_worker_that_dies_are_left(pool_of: PoolMaker) -> None
     pool, events = pool_of(1), Events()
     worker, _ = begun(pool, events, job_of())
     (only,) = pool.pool.workers
-    only.contexts.add(b"token")
+    only.sent.contexts.add(b"token")
     asked: Future[Any] = Future()
     pool.pool.loop.call(lambda: pool.pool.leave({b"token"}, b"", asked))
     (left,) = asked.result(LONG)

@@ -26,7 +26,6 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from heapq import heapify, heappop, heapreplace
 from itertools import chain, islice
 from math import inf
@@ -38,6 +37,7 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Job
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.base import Mailbox
+from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.node_code import NodeCode
 from flowpregel.executors.processes.wire.protocol import PLAIN, WorkerKind
 from flowpregel.executors.processes.wire.serialization import BufferRef
@@ -109,7 +109,7 @@ class InFlight:
     """Why it was told to stop, if it was."""
     calls: set[int] = field(default_factory=set)
     """Its calls that are not answered."""
-    lost_starts: int = 0
+    failed_starts: int = 0
     """How often its worker ended before it began any task."""
     unreadable: str | None = None
     """What is wrong with something that it sent, once its run has found that it cannot
@@ -300,18 +300,6 @@ def _in_order(lines: _Lines, blocked: Collection[Needs | None]) -> Iterator[InFl
 # ------------------------------------------------ workers
 
 
-class WorkerState(Enum):
-    """What a worker is doing."""
-
-    STARTING = auto()
-    IDLE = auto()
-    BUSY = auto()
-    WAITING = auto()
-    """Its task waits for calls."""
-    LEAVING = auto()
-    """Told to stop, killed or gone: it gets no more tasks."""
-
-
 class WorkerLoad(NamedTuple):
     """What one worker is doing."""
 
@@ -355,7 +343,7 @@ class Assignment:
     """
 
 
-class _Free:
+class RemainingResources:
     """What has not been given away yet."""
 
     def __init__(self, workers: Sequence[WorkerLoad], limits: PoolLimits) -> None:
@@ -448,7 +436,7 @@ def assign(
         passing: The names of what comes without a task's end: rates, places that other
             programs hold.
     """
-    free = _Free(workers, limits)
+    free = RemainingResources(workers, limits)
     result = Assignment()
     blocked: dict[Needs | None, tuple[InFlight, set[str]]] = {}
     unsent: list[InFlight] = []
@@ -501,7 +489,7 @@ def _ahead(
     workers: Sequence[WorkerLoad],
     limits: PoolLimits,
     queue: TaskQueue,
-    free: _Free,
+    free: RemainingResources,
     tasks: Iterator[InFlight],
 ) -> Iterator[tuple[int, list[InFlight]]]:
     """Yield what busy workers get behind what they have.
@@ -523,7 +511,7 @@ def _missing(
     workers: Sequence[WorkerLoad], limits: PoolLimits, starts: int
 ) -> list[WorkerKind]:
     """Return the workers to start so that as many are there as are kept."""
-    gone = WorkerState.WAITING, WorkerState.LEAVING
+    gone = WorkerState.WAITING, WorkerState.STOPPING
     present = starts + sum(worker.state not in gone for worker in workers)
     return [PLAIN] * (min(limits.size, limits.keep) - present)
 

@@ -1,5 +1,21 @@
-"""The pool of this machine: which of its workers gets which task, and how workers come
-and go.
+"""The pool of this machine: the tasks that wait, its workers, and what each of them
+does.
+
+Theory of operation. All of it happens on the I/O thread, in turns. In a turn the loop
+reads frames, executes commands and timers; these only note what happened. At the end of
+the turn `_dispatch` decides once about everything: `assign`, a pure function, returns
+which workers get which tasks and which workers to start, and the events of the turn are
+posted, each run its own at once.
+
+A task is in one of three places: in the queue, with a worker (`InFlight.worker`), or
+ended. With a worker it either runs, or waits behind the task that runs, with a token
+that the pool can take back (`recall`). It is taken back when it would wait for long:
+the task before it calls others, is stopped, or another worker is idle.
+
+A task is stopped in two steps: a signal makes its code raise; if it has not ended when
+the grace is over, its worker is killed. First all tasks behind it are taken back, so
+that the kill costs only the one task. A worker that dies, however, costs the task that
+it ran; those behind it wait again.
 """
 
 from __future__ import annotations
@@ -16,7 +32,7 @@ from typing import Any, ClassVar, Final
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.errors import WorkerDiedError
-from flowpregel.executors.base import JobKey
+from flowpregel.executors.base import JobKey, Mailbox
 from flowpregel.executors.processes.coordinator import crash_report
 from flowpregel.executors.processes.coordinator.arrivals import FailedStart
 from flowpregel.executors.processes.coordinator.assign import (
@@ -24,11 +40,11 @@ from flowpregel.executors.processes.coordinator.assign import (
     InFlight,
     PoolLimits,
     StopReason,
-    WorkerState,
 )
 from flowpregel.executors.processes.coordinator.guard import Guard
 from flowpregel.executors.processes.coordinator.io_loop import Timer
 from flowpregel.executors.processes.coordinator.task_pool import CLOSED, TaskPool
+from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.coordinator.worker_process import WorkerProcess
 from flowpregel.executors.processes.wire import messages, protocol
 from flowpregel.executors.processes.wire.protocol import (
@@ -69,26 +85,21 @@ class Pool(TaskPool):
             protocol.RETURNED: self._on_returned,
             protocol.SPOILED: self._on_spoiled,
             protocol.REFUSED: self._on_refused,
-            protocol.LEFT: lambda worker, frame: worker.leaving.pop(
-                frame.number
-            ).set_result(None),
+            protocol.LEFT: _on_contexts_left,
         }
         self._numbers = count(1)
         self._timers: dict[InFlight, Timer] = {}
-        """Of tasks that workers have: what looks at the timeout, or kills the worker in
-        the end.
-        """
-        # Where a worker is looked at after each task, the next may be another's.
-        each = (
-            settings.worker_max_tasks is not None or settings.worker_max_rss is not None
-        )
-        self._batch = 1 if each else LARGEST_BATCH
+        """The timers of tasks with workers: of their timeouts, or of the kill."""
+        self._batch = LARGEST_BATCH
+        if settings.worker_max_tasks is not None or settings.worker_max_rss is not None:
+            # A worker is checked after each task; the next one may be another's.
+            self._batch = 1
         self._keep = 0
-        """How many workers are there even if no task waits."""
+        """The number of workers that are kept even if no task waits."""
         self._failed_starts = 0
         self._guard = Guard()
         self._oom_kills = crash_report.count_oom_kills()
-        self._dismiss_unused()
+        self._stop_unused()
 
     # ------------------------------------------------ tasks in
 
@@ -98,7 +109,7 @@ class Pool(TaskPool):
             self._stop(task, "cancel")
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a task that has not begun; let one that runs know that its run is to
+        """Withdraw a task that has not begun; warn one that runs that its run will
         end.
         """
         if (task := self.withdraw(key)) is not None:
@@ -107,74 +118,79 @@ class Pool(TaskPool):
             task.worker.warn(task.number)
 
     def _dispatch(self) -> None:
-        """Give waiting tasks to workers, start workers that are missing, and post
-        events.
-        """
+        """Give waiting tasks to workers, start missing workers, and post events."""
         now = time.monotonic()
-        can_send = not self._is_closing
         if len(self._tasks) > 1 and not self._queue.count:
-            self._spread()
+            self._rebalance()
+        can_send = not self._is_closing
         while can_send and (self._queue.count or len(self.workers) < self._keep):
-            workers = sorted(self.workers, key=attrgetter("heard"), reverse=True)
-            loads = [each.load(now) for each in workers]
-            limits = PoolLimits(self.settings.size, self._keep, self._batch)
-            kinds, sends = self.resources.assign(
-                self._queue,
-                loads,
-                limits,
-                self._tasks,
-            )
-            for index, tasks in sends:
-                self._send(workers[index], tasks)
-            for kind in kinds:
-                self._start_worker(kind)
-            can_send = bool(sends)
+            can_send = self._assign(now)
         self.loop.is_done = self._is_closing and not self.workers
         self._post_events()
 
-    def _send(self, worker: WorkerProcess, tasks: Sequence[InFlight]) -> None:
+    def _assign(self, now: float) -> bool:
+        """Do what `assign` decides; return whether any task was sent."""
+        workers = sorted(self.workers, key=attrgetter("last_activity"), reverse=True)
+        loads = [worker.load(now) for worker in workers]
+        limits = PoolLimits(self.settings.size, self._keep, self._batch)
+        kinds, sends = self.resources.assign(self._queue, loads, limits, self._tasks)
+        for index, tasks in sends:
+            self._send(workers[index], tasks, now)
+        for kind in kinds:
+            self._start_worker(kind)
+        return bool(sends)
+
+    def _send(
+        self, worker: WorkerProcess, tasks: Sequence[InFlight], now: float
+    ) -> None:
         """Send *tasks* to *worker*, which is idle or has little left to do."""
-        now = time.monotonic()
         if not worker.tasks:
-            worker.heard = now
+            worker.last_activity = now
         for task in tasks:
             if task.refs:
                 self._hand_over(worker, task)
-            worker.contexts.update(task.contexts)
-            task.worker, task.number = worker, next(self._numbers) & 0xFFFFFFFF
-            task.sent = task.alive = now
+            if task.contexts:
+                worker.sent.contexts.update(task.contexts)
+            task.worker = worker
+            task.number = next(self._numbers) & 0xFFFFFFFF
+            task.sent = now
+            task.alive = now
         worker.give(tasks)
         for task in tasks:
             if task.needs is not None:
                 self.resources.start(task)
             if task.job.task.timeout is not None:
-                self._look_at_clock(worker, task.number)
+                self._check_timeout(worker, task.number)
 
     def _hand_over(self, worker: WorkerProcess, task: InFlight) -> None:
         """Give *worker* the shared memory of *task*, or send its content with it."""
         try:
             for ref in task.refs:
-                worker.door.send(ref.segment, self.arena.descriptor(ref))
+                descriptor = self.arena.descriptor(ref)
+                worker.connections.fd_socket.send(ref.segment, descriptor)
         except OSError:
             # The descriptor cannot be sent: too many are open.
             self.encoder.inline_buffers(task)
-        worker.reads.update(ref.id for ref in task.refs)
+        worker.sent.buffers.update(ref.id for ref in task.refs)
 
     # ------------------------------------------------ tasks back
 
     def recall(self, worker: WorkerProcess) -> None:
         """Take back the tasks that *worker* has not begun."""
-        self._take_back(
-            [worker.tasks[n] for n in worker.take_tokens() if n in worker.tasks]
-        )
+        tasks = []
+        for number in worker.connections.take_tokens():
+            if number in worker.tasks:
+                tasks.append(worker.tasks[number])  # noqa: PERF401 - read as a step
+        self._requeue(tasks)
 
-    def _take_back(self, tasks: Sequence[InFlight]) -> None:
-        """Have *tasks*, which no worker has begun, wait again; end those that are to
+    def _requeue(self, tasks: Sequence[InFlight]) -> None:
+        """Have *tasks*, which no worker has begun, wait again; end those that must
         stop.
         """
         for task in tasks:
-            task.worker.reads.difference_update(ref.id for ref in task.refs)
-            task.worker.served -= 1
+            worker = task.worker
+            worker.sent.buffers.difference_update(ref.id for ref in task.refs)
+            worker.served -= 1
             self._free(task)
             if task.stopping is None:
                 self._queue.add(task)
@@ -182,223 +198,268 @@ class Pool(TaskPool):
                 self.finish(task, task.stopped())
 
     def _free(self, task: InFlight) -> None:
-        worker, task.worker = task.worker, None
-        del worker.tasks[task.number]
+        """Take *task* from its worker, which may be worn out, or one too many."""
+        worker = task.worker
+        task.worker = None
+        worker.remove(task)
         task.calls.clear()
-        if (timer := self._timers.pop(task, None)) is not None:
+        timer = self._timers.pop(task, None)
+        if timer is not None:
             timer.cancel()
         if worker.state is not WorkerState.IDLE:
             return
-        worker.heard = time.monotonic()
-        most_tasks, most_rss = (
-            self.settings.worker_max_tasks,
-            self.settings.worker_max_rss,
-        )
-        is_worn = (
-            worker.is_spoiled
-            or worker.kind.is_fresh
-            or (most_tasks is not None and worker.served >= most_tasks)
-            or (most_rss is not None and crash_report.memory_of(worker.pid) > most_rss)
-        )
-        most = 2 * self.settings.size + _SPARE
-        # Spare ones: a worker whose task waits for calls is not counted.
-        # no mutant: it saves the count, which decides
-        is_spare = len(self.workers) > most and (
-            [each.state for each in self.workers].count(WorkerState.IDLE) > most
-        )
-        if is_worn or is_spare:
-            worker.dismiss()
+        worker.last_activity = time.monotonic()
+        if self._is_worn(worker) or self._is_spare():
+            worker.stop()
 
-    def _spread(self) -> None:
-        """No task waits here: take back what waits behind others, if a worker has
-        nothing to do.
+    def _is_worn(self, worker: WorkerProcess) -> bool:
+        """Return whether *worker*, which is idle, must be replaced."""
+        if worker.is_spoiled or worker.kind.is_fresh:
+            return True
+        most_tasks = self.settings.worker_max_tasks
+        if most_tasks is not None and worker.served >= most_tasks:
+            return True
+        most_rss = self.settings.worker_max_rss
+        return most_rss is not None and crash_report.memory_of(worker.pid) > most_rss
+
+    def _is_spare(self) -> bool:
+        """Return whether there are too many idle workers.
+
+        A worker whose task waits for calls does not count as one of the pool's size, so
+        others are started, which are idle when that task goes on.
         """
-        behind = [each for each in self.workers if len(each.tasks) > 1]
-        if behind:
-            states = [each.state for each in self.workers if each.kind == PLAIN]
-            free = self.settings.size - states.count(WorkerState.BUSY)
-            for worker in behind if free > 0 and WorkerState.IDLE in states else ():
+        most = 2 * self.settings.size + _SPARE
+        # no mutant: it saves the count, which decides
+        if len(self.workers) <= most:
+            return False
+        states = [worker.state for worker in self.workers]
+        return states.count(WorkerState.IDLE) > most
+
+    def _rebalance(self) -> None:
+        """Take back the tasks behind others, if a worker has nothing to do.
+
+        No task waits here.
+        """
+        behind = [worker for worker in self.workers if len(worker.tasks) > 1]
+        if not behind:
+            return
+        states = [worker.state for worker in self.workers if worker.kind == PLAIN]
+        is_free = states.count(WorkerState.BUSY) < self.settings.size
+        if is_free and WorkerState.IDLE in states:
+            for worker in behind:
                 self.recall(worker)
 
+    def _note_call(self, task: InFlight, request: int) -> None:
+        super()._note_call(task, request)
+        task.worker.note_tasks()
+
     def _on_spoiled(self, worker: WorkerProcess, frame: Frame) -> None:
-        """Replace *worker*: what its last task did to its process stays."""
+        """Replace *worker*: its last task has changed its process for good."""
         worker.is_spoiled = True
         self.recall(worker)
         if worker.state is WorkerState.IDLE:
-            worker.dismiss()
+            worker.stop()
 
     def _on_refused(self, worker: WorkerProcess, frame: Frame) -> None:
-        """Have a task wait again that was sent before it was known that *worker* is
-        spoiled.
-        """
-        if (task := worker.tasks.get(frame.number)) is not None:
-            self._take_back((task,))
+        """Have a task wait again that was sent to *worker* after that was spoiled."""
+        task = worker.tasks.get(frame.number)
+        if task is not None:
+            self._requeue((task,))
 
     # ------------------------------------------------ tasks out
 
     def _on_returned(self, worker: WorkerProcess, frame: Frame) -> None:
         released = {*released_in(frame.body)}
         self.arena.release(released)
-        worker.reads -= released
+        worker.sent.buffers -= released
 
     def leave(
-        self, contexts: Set[bytes], body: bytes, asked: Future[Sequence[Future[Any]]]
+        self, contexts: Set[bytes], body: bytes, result: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have the workers leave *contexts*; set *asked* to the futures of when they
-        have.
-        """
-        workers = [each for each in self.workers if each.contexts & contexts]
-        for worker in workers:
-            worker.contexts -= contexts
+        """Have the workers exit *contexts*; set *result* to the futures of that."""
+        exits: list[Future[Any]] = []
+        for worker in self.workers:
+            if not worker.sent.contexts & contexts:
+                continue
+            worker.sent.contexts -= contexts
             number = next(self._numbers) & 0xFFFFFFFF
-            worker.leaving[number] = Future()
-            # One that was dismissed leaves all that it has entered.
-            if worker.state is not WorkerState.LEAVING:
-                worker.send(protocol.LEAVE, number, body)
-        asked.set_result([left for each in workers for left in each.leaving.values()])
+            worker.sent.pending_context_exits[number] = Future()
+            # A worker that was told to stop exits all that it has entered.
+            if worker.state is not WorkerState.STOPPING:
+                worker.link.send(protocol.LEAVE, number, body)
+            exits += worker.sent.pending_context_exits.values()
+        result.set_result(exits)
 
     # ------------------------------------------------ how a task is stopped
 
-    def _look_at_clock(self, worker: WorkerProcess, number: int) -> None:
-        """Stop a task of *worker* whose time is over, or look again when it will be."""
-        task, now = worker.tasks.get(number), time.monotonic()
+    def _check_timeout(self, worker: WorkerProcess, number: int) -> None:
+        """Stop a task of *worker* whose time is over, or check again when it will
+        be.
+        """
+        task = worker.tasks.get(number)
         if task is None or task.stopping is not None:
             return
-        if worker.is_held:
+        now = time.monotonic()
+        if worker.link.is_paused():
             # Its signs of life are not read.
             task.alive = now
-        run, idle = task.ends_at("run"), task.ends_at("idle")
-        if (end := min(run, idle)) <= now:
-            self._stop(task, "run" if run <= idle else "idle")
+        run_end = task.ends_at("run")
+        idle_end = task.ends_at("idle")
+        end = min(run_end, idle_end)
+        if end <= now:
+            self._stop(task, "run" if run_end <= idle_end else "idle")
         elif end < inf:
-            again = partial(self._look_at_clock, worker, number)
-            self._timers[task] = self.loop.call_at(end, again)
+            check = partial(self._check_timeout, worker, number)
+            self._timers[task] = self.loop.call_at(end, check)
 
     def _stop(self, task: InFlight, reason: StopReason) -> None:
-        """Stop *task*, which a worker has: first a signal, which raises in it, then the
+        """Stop *task*, which a worker has: a signal raises in it, then comes the
         kill.
         """
         if task.stopping is not None:
             return
-        task.stopping, worker, number = reason, task.worker, task.number
-        # A kill is to hit no other task; and this one may not have begun.
+        task.stopping = reason
+        worker = task.worker
+        number = task.number
+        # A kill must hit no other task; and this one may not have begun.
         self.recall(worker)
-        worker.listen()
-        if number in worker.tasks:
-            worker.signal_stop(number)
-            if (timer := self._timers.pop(task, None)) is not None:
-                timer.cancel()
-            end = time.monotonic() + self.settings.grace
-            self._timers[task] = self.loop.call_at(
-                end, partial(_kill_stuck, worker, number)
-            )
+        worker.read_everything()
+        if number not in worker.tasks:
+            return
+        worker.signal_stop(number)
+        timer = self._timers.pop(task, None)
+        if timer is not None:
+            timer.cancel()
+        end = time.monotonic() + self.settings.grace
+        kill = partial(_kill_stuck, worker, number)
+        self._timers[task] = self.loop.call_at(end, kill)
 
     # ------------------------------------------------ streams that are read slowly
 
-    def hold(self, worker: WorkerProcess, task: InFlight) -> bool:
+    def pause_reading(self, worker: WorkerProcess, task: InFlight) -> bool:
         """Leave the link of *worker* unread; False: that would hold up another run."""
-        if task.stopping is not None or worker.held_by is not None:
+        if task.stopping is not None or worker.link.paused_for is not None:
             return False
         self.recall(worker)
-        others = (*worker.tasks.values(), *self._queue)
-        if any(each.mailbox is not task.mailbox for each in others):
-            return False
-        worker.held_by = task.mailbox
-        worker.watch_link()
+        for other_task in (*worker.tasks.values(), *self._queue):
+            if other_task.mailbox is not task.mailbox:
+                return False
+        worker.link.pause_for(task.mailbox)
         return True
 
-    def hold_output(self, worker: WorkerProcess) -> None:
-        """Leave what *worker* sends unread until its output is written, unless it is to
+    def resume_reading(self, worker: WorkerProcess) -> None:
+        """Read the link of *worker* again, if it was left unread for a run."""
+        worker.link.resume()
+
+    def resume_for_others(self, mailbox: Mailbox) -> None:
+        """Read all links again that are left unread for another run than this one."""
+        for worker in self.workers:
+            if worker.link.paused_for not in (None, mailbox):
+                # Its reader may be waiting for this run.
+                worker.link.resume()
+
+    def pause_for_output(self, worker: WorkerProcess) -> None:
+        """Leave *worker* unread until its output is written, unless its task must
         stop.
         """
         task = worker.running()
         if task is None or task.stopping is None:
             self.recall(worker)
-            worker.hold_output()
+            worker.link.pause_for_output()
 
     def refuse(self, task: InFlight, worker: WorkerProcess) -> None:
-        """Kill *worker* if it still has *task*: something that it sent cannot be
-        read.
-        """
+        """Kill *worker* if it still has *task*: a message of it cannot be read."""
         if task.worker is worker:
             worker.kill(task.unreadable or "")
 
     # ------------------------------------------------ how workers come
 
     def _start_worker(self, kind: WorkerKind) -> None:
-        settings = self.settings if kind == PLAIN else self.resources.settings_of(kind)
-        for worker in self.workers:
-            if worker.state is WorkerState.IDLE and {*worker.kind.gpus} & {*kind.gpus}:
-                worker.dismiss()  # what it has allocated on the GPU is freed
+        settings = self.settings
+        if kind != PLAIN:
+            settings = self.resources.settings_of(kind)
+            self._free_gpus(kind)
         try:
-            self.workers.add(
-                self.worker_class(
-                    settings, self.loop, self.handlers, self._guard, self._on_end
-                )
+            worker = self.worker_class(
+                settings, self.loop, self.handlers, self._guard, self._on_end
             )
-        except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
+        except BaseException as error:  # noqa: BLE001 - the waiting tasks get it
             self.loop.call(partial(self._on_failed_start, error))
+        else:
+            self.workers.add(worker)
+
+    def _free_gpus(self, kind: WorkerKind) -> None:
+        """Stop the idle workers that have allocated memory on the GPUs of *kind*."""
+        for worker in self.workers:
+            is_in_the_way = not {*kind.gpus}.isdisjoint(worker.kind.gpus)
+            if worker.state is WorkerState.IDLE and is_in_the_way:
+                worker.stop()
 
     def _on_ready(self, worker: WorkerProcess, frame: Frame) -> None:
         self._failed_starts = 0
-        worker.is_ready = True
-        worker.start_timer.cancel()
-        worker.heard = time.monotonic()
+        worker.on_ready()
         self._keep = self.settings.size
 
     def _on_failed(self, worker: WorkerProcess, frame: Frame) -> None:
-        worker.failure = messages.PackedOutcome(frame.body)
+        worker.process.failure = messages.PackedOutcome(frame.body)
 
     def _on_failed_start(self, error: BaseException | messages.PackedOutcome) -> None:
-        """Note that a worker did not get ready; if that goes on, end all tasks that
-        wait.
+        """Note that a worker did not get ready; if that happens again and again, end
+        all tasks that wait.
         """
-        self._failed_starts = (self._failed_starts + 1) % _START_TRIES
         self._keep = 0
-        for task in [] if self._failed_starts else [*self._queue]:
+        self._failed_starts += 1
+        if self._failed_starts < _START_TRIES:
+            return
+        self._failed_starts = 0
+        for task in [*self._queue]:
             self.finish(task, FailedStart(error))
 
     # ------------------------------------------------ how workers go
 
-    def _dismiss_unused(self) -> None:
-        """Dismiss workers that were idle for long; look again after as long."""
-        now, idle_after = time.monotonic(), self.settings.idle_after
+    def _stop_unused(self) -> None:
+        """Stop the workers that have been idle for long; check again after as long."""
+        now = time.monotonic()
+        idle_after = self.settings.idle_after
         for worker in self.workers:
-            if worker.state is WorkerState.IDLE and worker.heard + idle_after <= now:
+            is_unused = worker.last_activity + idle_after <= now
+            if worker.state is WorkerState.IDLE and is_unused:
                 self._keep = 0
-                worker.dismiss()
-        self.loop.call_at(now + idle_after, self._dismiss_unused)
+                worker.stop()
+        self.loop.call_at(now + idle_after, self._stop_unused)
 
     def _on_end(
         self, worker: WorkerProcess, exit_code: int | None, peak_rss: int | None
     ) -> None:
+        """Forget *worker*, whose process has ended, and end or requeue its tasks."""
         self.workers.discard(worker)
-        kills = crash_report.count_oom_kills()
-        cause = worker.killed or crash_report.cause_of(
-            exit_code, oom=kills > self._oom_kills
-        )
-        self._oom_kills, report = kills, crash_report.describe(peak_rss, worker.tail)
+        process = worker.process
+        oom_kills = crash_report.count_oom_kills()
+        cause = process.kill_reason
+        if cause is None:
+            is_oom = oom_kills > self._oom_kills
+            cause = crash_report.cause_of(exit_code, oom=is_oom)
+        self._oom_kills = oom_kills
+        report = crash_report.describe(peak_rss, worker.output.tail)
 
         def died(task: str) -> WorkerDiedError:
             return WorkerDiedError(task, worker.pid, cause, report)
 
         self.resources.measure(worker.running(), peak_rss)
         self._end_tasks(worker, died, peak_rss or 0)
-        self.arena.release(worker.reads)
-        for left in worker.leaving.values():
-            left.set_result(None)
-        if not worker.is_ready or worker.failure is not None:
-            self._on_failed_start(worker.failure or died("(starting)"))
+        self.arena.release(worker.sent.buffers)
+        for pending_exit in worker.sent.pending_context_exits.values():
+            pending_exit.set_result(None)
+        if process.start_timer is not None or process.failure is not None:
+            self._on_failed_start(process.failure or died("(starting)"))
 
     def _end_tasks(
-        self, worker: WorkerProcess, died: Callable[..., WorkerDiedError], peak: int
+        self, worker: WorkerProcess, died: Callable[[str], WorkerDiedError], peak: int
     ) -> None:
-        """End the task that *worker*, which is gone, has begun; the others wait
-        again.
-        """
+        """End the task that *worker*, which is gone, has begun; requeue the others."""
         running = worker.running()
         if running is not None:
-            # it did not live to tell when that began
+            # The worker did not live to report when the task began.
             seconds = time.monotonic() - running.sent
             began = time.time_ns() - int(seconds * 1e9)
             span = Span(began, seconds, self.kind, worker.pid, 0.0, peak, worker.host)
@@ -406,18 +467,18 @@ class Pool(TaskPool):
             if running.stopping is None:
                 outcome = Raised(died(running.job.task.name))
             self.finish(running, outcome, span)
-        lost = [*worker.tasks.values()]
-        self._take_back(lost)
-        for task in lost if running is None else ():
-            task.lost_starts += 1
+        unbegun = [*worker.tasks.values()]
+        self._requeue(unbegun)
+        if running is not None:
+            return
+        for task in unbegun:
+            task.failed_starts += 1
             # Workers may always end before they begin.
-            if task.lost_starts > _START_TRIES and task.stopping is None:
+            if task.failed_starts > _START_TRIES and task.stopping is None:
                 self.finish(task, Raised(died(task.job.task.name)))
 
     def close(self) -> None:
-        """End all tasks and workers: idle ones are told to exit, and have the grace for
-        it.
-        """
+        """End all tasks and workers: idle workers exit, and have the grace for that."""
         self._is_closing = True
         for task in [*self._queue]:
             self.finish(task, Withdrawn())
@@ -426,8 +487,8 @@ class Pool(TaskPool):
         end = time.monotonic() + self.settings.grace
         for worker in self.workers:
             if worker.state is WorkerState.IDLE:
-                worker.dismiss()
-            elif not worker.is_leaving:
+                worker.stop()
+            elif worker.state is not WorkerState.STOPPING:
                 worker.kill(CLOSED)
             self.loop.call_at(end, partial(worker.kill, CLOSED))
 
@@ -440,3 +501,8 @@ class Pool(TaskPool):
 def _kill_stuck(worker: WorkerProcess, number: int) -> None:
     if number in worker.tasks:
         worker.kill("it was killed, because its task did not stop when it was told to")
+
+
+def _on_contexts_left(worker: WorkerProcess, frame: Frame) -> None:
+    """Note that *worker* has exited the contexts of a request."""
+    worker.sent.pending_context_exits.pop(frame.number).set_result(None)

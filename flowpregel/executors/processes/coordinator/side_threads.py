@@ -156,6 +156,20 @@ class Unwritten:
             return True
 
 
+class WorkerOutput:
+    """The output of one worker: what it has printed and logged.
+
+    Args:
+        resume: Called, on the I/O thread, when more of it may be read.
+    """
+
+    def __init__(self, resume: Action) -> None:
+        self.unwritten = Unwritten(resume)
+        """The output that is not written yet."""
+        self.tail = ""
+        """The last lines that it has written to its stderr."""
+
+
 class OutputThread:
     """Where what workers print and log is written; but for `SideThread.call`, on the
     I/O thread.

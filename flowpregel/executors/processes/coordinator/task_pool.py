@@ -144,10 +144,7 @@ class TaskPool(ABC):
             self._queue.add(task)
             if self._is_closing:
                 self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
-        for worker in self.workers:
-            if worker.held_by not in (None, mailbox):
-                # Its reader may be waiting for this run.
-                worker.unhold()
+        self.resume_for_others(mailbox)
 
     def withdraw(self, key: JobKey) -> InFlight | None:
         """Withdraw a task that waits; return it if it does not: a worker has it."""
@@ -213,7 +210,7 @@ class TaskPool(ABC):
             self._queue.remove((task,))
             self.release_own((task,))
         else:
-            is_behind = task.worker.unwritten.size > 0
+            is_behind = task.worker.output.unwritten.size > 0
             self._free(task)
         task.body = b""
         self._drop_later(task, end)
@@ -257,13 +254,20 @@ class TaskPool(ABC):
         """Note that a task of *worker* waits: take back those that it has not begun."""
 
     @abstractmethod
-    def hold(self, worker: Any, task: InFlight) -> bool:
+    def pause_reading(self, worker: Any, task: InFlight) -> bool:
         """Leave what *worker* sends unread; False: that would hold up another run than
         *task*'s.
         """
 
     @abstractmethod
-    def hold_output(self, worker: Any) -> None:
+    def resume_reading(self, worker: Any) -> None:
+        """Read again what *worker* sends, if it was left unread for a run."""
+
+    def resume_for_others(self, mailbox: Mailbox) -> None:  # noqa: B027
+        """Read the workers again that are left unread for another run than this."""
+
+    @abstractmethod
+    def pause_for_output(self, worker: Any) -> None:
         """Leave what *worker* sends unread until its output is written, unless it is to
         stop.
         """
@@ -332,7 +336,7 @@ class TaskPool(ABC):
             outcome = unreadable_result(name, error)
         if frame.flags & protocol.STOPPED and task.stopping is not None:
             outcome = task.stopped()
-        worker.heard = time.monotonic()
+        worker.last_activity = time.monotonic()
         span = Span(began, seconds, self.kind, worker.pid, cpu, peak, worker.host)
         self.finish(task, outcome, span, caught)
 
@@ -350,9 +354,10 @@ class TaskPool(ABC):
         worker = task.worker
         if not backlog.add(size):
             return
-        if self.hold(worker, task):
-            if not backlog.hold(partial(self.loop.call, worker.unhold)):
-                worker.unhold()
+        if self.pause_reading(worker, task):
+            resume = partial(self.resume_reading, worker)
+            if not backlog.hold(partial(self.loop.call, resume)):
+                resume()
         else:
             backlog.limit = backlog.size + _TRY_AGAIN
 
@@ -414,14 +419,14 @@ class TaskPool(ABC):
         text, task = frame.body.decode(errors="replace"), worker.tasks.get(frame.number)
         is_error = bool(frame.flags & protocol.STDERR)
         if is_error:
-            worker.tail = last_lines(worker.tail + text)
+            worker.output.tail = last_lines(worker.output.tail + text)
         label = f"[worker {worker.pid}]" if task is None else f"[{task.job.task.name}]"
         self._keep_output(
             task, frame.body, partial(str, encoding="utf-8", errors="replace")
         )
         write = partial(_print_lines, label, text, to_stderr=is_error)
-        if self.output.add(worker.unwritten, len(frame.body), write):
-            self.hold_output(worker)
+        if self.output.add(worker.output.unwritten, len(frame.body), write):
+            self.pause_for_output(worker)
 
     def _on_logged(self, worker: Any, frame: Frame) -> None:
         """Have a worker's log record handled by the loggers of the program."""
@@ -432,8 +437,8 @@ class TaskPool(ABC):
         write = partial(
             self._log, worker, worker.sender_of(frame.number), handle, frame.body
         )
-        if self.output.add(worker.unwritten, len(frame.body), write):
-            self.hold_output(worker)
+        if self.output.add(worker.output.unwritten, len(frame.body), write):
+            self.pause_for_output(worker)
 
     def _log(
         self,

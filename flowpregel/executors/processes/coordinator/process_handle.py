@@ -1,0 +1,234 @@
+"""A worker process: how it is started, what connects the coordinator with it, its end.
+
+A worker has six connections, all of them anonymous: a link for frames, a socket for
+descriptors of shared memory, a page of shared memory for its status, a pipe of the
+tokens of tasks, and its stdout and stderr. The coordinator makes both ends of each. The
+new process gets the far ends as inherited descriptors, and they are closed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from operator import methodcaller
+from typing import Any, Final
+
+from flowpregel.executors.processes.coordinator.crash_report import reap
+from flowpregel.executors.processes.coordinator.guard import Guard
+from flowpregel.executors.processes.coordinator.io_loop import Timer
+from flowpregel.executors.processes.wire import protocol
+from flowpregel.executors.processes.wire.guard_process import MARK
+from flowpregel.executors.processes.wire.messages import PackedOutcome
+from flowpregel.executors.processes.wire.protocol import PoolSettings, WorkerSetup
+from flowpregel.executors.processes.wire.shared_memory import FdSocket, new_shared_file
+
+_ALL_TOKENS: Final = 1 << 16
+_NO_STATUS: Final = memoryview(bytes(protocol.STATUS_SIZE)).cast("Q")
+"""The status of a worker that has ended."""
+
+
+class InheritedFd:
+    """A descriptor that a new process inherits.
+
+    Pickled while loky starts the process, it becomes its number there.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __reduce__(self) -> tuple[Callable[[Any], int], tuple[Any]]:
+        # Loaded only while loky starts a process.
+        from multiprocessing.reduction import DupFd  # noqa: PLC0415
+
+        return methodcaller("detach"), (DupFd(self.fd),)
+
+
+class WorkerConnections:
+    """The coordinator's ends of the connections of one worker, and its setup.
+
+    Args:
+        settings: The settings of the pool.
+        far: Closes the worker's ends when the process has been started.
+    """
+
+    def __init__(self, settings: PoolSettings, far: ExitStack) -> None:
+        with ExitStack() as near:
+            self.link, far_link = _socket_pair(near, far)
+            fd_socket, far_fd_socket = _socket_pair(near, far)
+            fd_socket.setblocking(False)
+            self.fd_socket = FdSocket(fd_socket)
+            self.stdout, far_stdout = _pipe(near, far)
+            self.stderr, far_stderr = _pipe(near, far)
+            # Read at both ends: the process that reads a token has the task.
+            self.tokens, self.tokens_write = _pipe(near, near)
+            memory = new_shared_file(protocol.STATUS_SIZE)
+            far.callback(os.close, memory)
+            self.status = protocol.map_status(memory)
+            self.mark = int.from_bytes(os.urandom(4), "little")
+            self.setup = WorkerSetup(
+                link=InheritedFd(far_link.fileno()),
+                door=InheritedFd(far_fd_socket.fileno()),
+                status=InheritedFd(memory),
+                tokens=InheritedFd(self.tokens),
+                stdout=InheritedFd(far_stdout),
+                stderr=InheritedFd(far_stderr),
+                mark=self.mark,
+                coordinator=os.getpid(),
+                log_levels=log_levels(),
+                settings=settings,
+            )
+            self._ends = near.pop_all()
+
+    def prepare(self) -> None:
+        """Keep these ends from other processes, and make none of them block."""
+        os.set_inheritable(self.tokens, False)
+        self.link.setblocking(False)
+        for fd in (self.tokens, self.tokens_write, self.stdout, self.stderr):
+            os.set_blocking(fd, False)
+
+    def running_number(self) -> int:
+        """Return the number of the task that the worker began last."""
+        return int(self.status[protocol.RUNNING])
+
+    def put_tokens(self, tokens: bytes) -> None:
+        """Let the worker begin these tasks, in their turn."""
+        os.write(self.tokens_write, tokens)
+
+    def take_tokens(self) -> list[int]:
+        """Take back the numbers of the tasks that the worker has not begun."""
+        try:
+            tokens = os.read(self.tokens, _ALL_TOKENS)
+        except BlockingIOError:
+            return []
+        return [number for (number,) in protocol.TOKEN.iter_unpack(tokens)]
+
+    def close(self) -> None:
+        """Close these ends."""
+        # Other OS threads may still ask for the task that runs.
+        self.status = _NO_STATUS
+        self._ends.close()
+
+
+class ProcessHandle:
+    """A worker process that was started.
+
+    Args:
+        process: The process, as loky has it.
+        guard: Ends what its tasks have started, if the coordinator cannot.
+        tag: The mark of all processes that it starts, for the guard.
+    """
+
+    failure: PackedOutcome | None = None
+    """The error of its initializer."""
+    start_timer: Timer | None = None
+    """Kills it if it does not get ready; None: it is ready."""
+
+    def __init__(self, process: Any, guard: Guard, tag: str) -> None:
+        self._process = process
+        self._guard = guard
+        self._tag = tag
+        self.pid: int = process.pid
+        self.kill_reason: str | None = None
+        """The reason for which the pool killed it; None: it did not."""
+        guard.add(self.pid, tag)
+        self._has_pidfd = hasattr(os, "pidfd_open")
+        if self._has_pidfd:
+            self.exit_fd = os.pidfd_open(self.pid)
+        else:
+            self.exit_fd = int(process.sentinel)
+        """A descriptor that is readable when the process has ended."""
+
+    def send_signal(self, number: int) -> bool:
+        """Send a signal; return whether the process is there."""
+        try:
+            if self._has_pidfd:
+                signal.pidfd_send_signal(self.exit_fd, number)
+            else:
+                os.kill(self.pid, number)
+        except OSError:
+            # no mutant: a process is there until its end was noticed
+            return False
+        return True
+
+    def kill(self, reason: str) -> None:
+        """Kill the process now, if it is there."""
+        if self._process is None:
+            return
+        if self.send_signal(signal.SIGKILL) and self.kill_reason is None:
+            self.kill_reason = reason
+
+    def take_exit(self) -> tuple[int | None, int | None] | None:
+        """Return the exit code and the peak memory; None: it has not ended."""
+        return reap(self._process)
+
+    def end_descendants(self) -> None:
+        """End what the tasks have started and left behind; forget the process."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        is_killed = self.kill_reason is not None
+        self._guard.remove(self.pid, self._tag, killed=is_killed)
+        # With it goes loky's own descriptor.
+        self._process = None
+
+    def close(self) -> None:
+        """Close the descriptor of the process."""
+        if self._has_pidfd:
+            os.close(self.exit_fd)
+
+
+def start_process(
+    settings: PoolSettings,
+    guard: Guard,
+    launch: Callable[[WorkerSetup, Mapping[str, str]], Any],
+) -> tuple[ProcessHandle, WorkerConnections]:
+    """Start a worker process; return it, and what connects the coordinator with it.
+
+    Args:
+        settings: The settings of the pool.
+        guard: Ends what its tasks have started, if the coordinator cannot.
+        launch: Starts a process with a setup, and with more environment variables.
+
+    Raises:
+        BaseException: Whatever keeps it from being started.
+    """
+    with ExitStack() as far:
+        connections = WorkerConnections(settings, far)
+        try:
+            tag = next(guard.marks)
+            process = launch(connections.setup, {**settings.env, MARK: tag})
+            handle = ProcessHandle(process, guard, tag)
+            connections.prepare()
+        except BaseException:
+            connections.close()
+            raise
+    return handle, connections
+
+
+def log_levels() -> dict[str, int]:
+    """Return the levels of this program's loggers that have one of their own."""
+    levels = {"": logging.root.level}
+    for name, logger in tuple(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and logger.level:
+            levels[name] = logger.level
+    return levels
+
+
+def _socket_pair(
+    near: ExitStack, far: ExitStack
+) -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    near.callback(ours.close)
+    far.callback(theirs.close)
+    return ours, theirs
+
+
+def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    read, write = os.pipe()
+    reader.callback(os.close, read)
+    writer.callback(os.close, write)
+    return read, write

@@ -1,0 +1,213 @@
+"""The coordinator's end of the link of one worker.
+
+What a worker sends arrives as frames on its socket, and as bytes on the pipes that are
+its stdout and stderr: those are what C code and programs print, and are made frames
+here. Frames go down as far as the socket takes them; the rest waits in the outbox until
+the socket can be written again. Frames that come up are cut from the bytes that arrive,
+and handled one by one on the I/O thread.
+
+A link that is left unread fills up, and then the worker waits when it sends: this is
+how a run that reads its stream slowly, or a terminal that takes no output, holds back
+the task that floods it. There are three reasons to leave a link unread, and each of
+them ends in its own way:
+
+* `paused_for`: a run is too far behind with the chunks of its tasks.
+* `awaits_output`: too much of what the worker has printed is not written yet.
+* `stopped_reading`: the link is at its end, or garbage came. That never ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from flowpregel.executors.base import Mailbox
+from flowpregel.executors.processes.coordinator.io_loop import IOLoop
+from flowpregel.executors.processes.coordinator.process_handle import WorkerConnections
+from flowpregel.executors.processes.wire.protocol import (
+    HEADER,
+    PRINTED,
+    READ_SIZE,
+    STDERR,
+    UP,
+    Frame,
+    GarbageError,
+    Parser,
+)
+
+CLOSED_LINK: Final = "it closed its link"
+
+
+class CoordinatorLink:
+    """One end of a link; all its methods are for the I/O thread.
+
+    Args:
+        worker: The worker at the other end. Its `on_link_failed` is called with the
+            reason when nothing more can be read.
+        loop: The I/O loop.
+        connections: The socket and the pipes.
+        handlers: Called with the worker and a frame that it has sent, by kind.
+    """
+
+    def __init__(
+        self,
+        worker: Any,
+        loop: IOLoop,
+        connections: WorkerConnections,
+        handlers: Mapping[int, Callable[[Any, Frame], object]],
+    ) -> None:
+        self._worker = worker
+        self._loop = loop
+        self._connections = connections
+        self._socket = connections.link
+        self._parser = Parser(connections.mark, UP)
+        self._handlers = handlers
+        self._outbox: deque[memoryview] = deque()
+        """The bytes that the socket did not take yet."""
+        self._is_full = False
+        """True while the socket is watched until it can be written."""
+        self._pipes = {connections.stdout: 0, connections.stderr: STDERR}
+        """The open pipes, and the flags of the frames that are made of their bytes."""
+        self.paused_for: Mailbox | None = None
+        """The run whose reader is so far behind that the link is left unread."""
+        self.awaits_output = False
+        """True while everything is left unread until output of the worker is
+        written.
+        """
+        self.stopped_reading = False
+        """True when nothing more that the worker sends is read."""
+
+    # ------------------------------------------------ what is watched
+
+    def watch(self) -> None:
+        """Watch the socket: for reading unless it is paused, for writing if it was
+        full.
+        """
+        is_paused = self.stopped_reading or self.is_paused()
+        self._loop.watch(
+            self._socket.fileno(),
+            None if is_paused else self.read,
+            self._flush if self._outbox else None,
+        )
+
+    def watch_pipes(self) -> None:
+        """Watch the pipes, unless output waits to be written."""
+        for fd in self._pipes:
+            read = None if self.awaits_output else partial(self._read_pipe, fd)
+            self._loop.watch(fd, read)
+
+    def is_paused(self) -> bool:
+        """Return whether the link is left unread for now."""
+        return self.paused_for is not None or self.awaits_output
+
+    def pause_for(self, mailbox: Mailbox) -> None:
+        """Leave the link unread until that run has read what it has."""
+        self.paused_for = mailbox
+        self.watch()
+
+    def resume(self) -> None:
+        """Read the link again, if it was left unread for a run."""
+        if self.paused_for is not None:
+            self.paused_for = None
+            self.watch()
+
+    def pause_for_output(self) -> None:
+        """Leave the link and the pipes unread until output is written."""
+        self.awaits_output = True
+        self.watch()
+        self.watch_pipes()
+
+    def resume_output(self) -> None:
+        """Read everything again that was left unread for output."""
+        if self.awaits_output:
+            self.awaits_output = False
+            self.watch()
+            self.watch_pipes()
+
+    def call_at(self, when: float, action: Callable[[], object]) -> None:
+        """Call *action* at *when* (monotonic seconds)."""
+        self._loop.call_at(when, action)
+
+    # ------------------------------------------------ frames
+
+    def send(self, kind: int, number: int = 0, body: bytes = b"") -> None:
+        """Send a frame, now or as soon as the socket takes it."""
+        head = HEADER.pack(self._connections.mark, kind, 0, 0, number, len(body))
+        self._outbox.append(memoryview(head + body))
+        if len(self._outbox) == 1:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send as many bytes as the socket takes now."""
+        try:
+            while self._outbox:
+                part = self._outbox[0]
+                sent = self._socket.send(part)
+                if sent < len(part):
+                    self._outbox[0] = part[sent:]
+                else:
+                    self._outbox.popleft()
+        except BlockingIOError:
+            pass
+        except OSError:
+            # The worker is gone. Its end is noticed by its pidfd.
+            self._outbox.clear()
+        if self._is_full != bool(self._outbox):
+            self._is_full = not self._is_full
+            self.watch()
+
+    def read(self) -> bool:
+        """Handle the frames that have arrived; return whether there may be more."""
+        try:
+            data = self._socket.recv(READ_SIZE)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        problem = "" if data else CLOSED_LINK
+        try:
+            for frame in self._parser.feed(data):
+                self._handlers[frame.kind](self._worker, frame)
+        except GarbageError as error:
+            problem = f"it sent garbage on its link ({error})"
+        except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
+            # No other run, nor the rest of this one, pays for it.
+            cause = f"{type(error).__name__}: {error}"
+            problem = f"what it sent cannot be read in the coordinator ({cause})"
+        if problem:
+            self._worker.on_link_failed(problem)
+            self._stop_reading()
+        return not self.stopped_reading
+
+    def read_rest(self) -> None:
+        """Handle what a process that has ended left in its link; then read no more."""
+        while not self.stopped_reading and self.read():
+            pass
+        self._outbox.clear()
+        self._stop_reading()
+        for fd in tuple(self._pipes):
+            self._read_pipe(fd)
+            self._loop.watch(fd)
+
+    def _stop_reading(self) -> None:
+        self.stopped_reading = True
+        self.watch()
+
+    def _read_pipe(self, fd: int) -> None:
+        """Handle what has arrived on a pipe as a frame of the task that runs."""
+        try:
+            data = os.read(fd, READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            number = self._connections.running_number()
+            printed = Frame(PRINTED, self._pipes[fd], number, data)
+            self._handlers[PRINTED](self._worker, printed)
+        else:
+            self._loop.watch(fd)
+            del self._pipes[fd]
