@@ -396,7 +396,7 @@ def on_event_loop() -> bool:
         return False
 
 
-def caught_of(outcome: Outcome, calls: OpenCalls) -> Collection[str]:
+def observed_failures(outcome: Outcome, calls: OpenCalls) -> Collection[str]:
     """Return which of these calls' failures their body has seen.
 
     A call that has not ended for it yet is among those that it has not seen.

@@ -96,7 +96,7 @@ class CoroutineExecutor(Executor):
 
     async def _run(self, job: Job, mailbox: Mailbox) -> None:
         client = LocalRunClient(job, mailbox)
-        calls = self._calls[job.key] = client.made
+        calls = self._calls[job.key] = client.open_calls
         try:
             outcome = await _timed(job, client)
         except asyncio.CancelledError:
@@ -113,15 +113,15 @@ async def _timed(job: Job, client: LocalRunClient) -> Outcome:
     """Run an attempt, and stop it when it takes too long or shows no sign of life."""
     policy = job.task.timeout
     if policy is None:
-        client.made.home = asyncio.current_task()
+        client.open_calls.home = asyncio.current_task()
         return await aperform(job, client)
-    began = client.heard
+    began = client.last_activity
     run_limit, idle_limit = _seconds(policy.run_timeout), _seconds(policy.idle_timeout)
-    client.made.home = attempt = asyncio.ensure_future(aperform(job, client))
+    client.open_calls.home = attempt = asyncio.ensure_future(aperform(job, client))
     try:
         while True:
             now = time.monotonic()
-            left = min(began + run_limit, client.heard + idle_limit) - now
+            left = min(began + run_limit, client.last_activity + idle_limit) - now
             if left <= 0:
                 break
             done, _ = await asyncio.wait(

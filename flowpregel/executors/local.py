@@ -40,7 +40,12 @@ from flowpregel.errors import (
 )
 from flowpregel.executors.attempt import Stopwatch, perform
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
-from flowpregel.executors.calls import CallFuture, OpenCalls, caught_of, on_event_loop
+from flowpregel.executors.calls import (
+    CallFuture,
+    OpenCalls,
+    observed_failures,
+    on_event_loop,
+)
 from flowpregel.executors.processes.coordinator.code_cache import codes
 from flowpregel.executors.shared import captured, runs_elsewhere
 
@@ -76,7 +81,7 @@ class LocalRunClient(RunClient):
         self._turn = turn
         self._before_first = before_first
         self._watch = Stopwatch()
-        self.heard = time.monotonic()
+        self.last_activity = time.monotonic()
         """When the task has shown last that it is alive."""
         self._all_count = (
             job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
@@ -86,9 +91,9 @@ class LocalRunClient(RunClient):
         """The node that was called last, and whether its calls are sent to another
         process.
         """
-        self.made = OpenCalls()
-        self.made.pid, self.made.task = os.getpid(), job.task.name
-        self.made.cancel = partial(_cancel, ref(mailbox), job.key)
+        self.open_calls = OpenCalls()
+        self.open_calls.pid, self.open_calls.task = os.getpid(), job.task.name
+        self.open_calls.cancel = partial(_cancel, ref(mailbox), job.key)
         """Its calls. One that succeeded is not kept, so that its result goes when its
         caller drops it."""
 
@@ -96,7 +101,7 @@ class LocalRunClient(RunClient):
         """Give the run's stream a custom chunk, or a `Report`."""
         if self._all_count:
             self.beat()
-        self.made.check_process()
+        self.open_calls.check_process()
         self._mailbox.post(Emitted(self._job.task.id, payload))
 
     def call(
@@ -108,9 +113,9 @@ class LocalRunClient(RunClient):
         job = self._job
         if self._all_count:
             self.beat()
-        if os.getpid() != self.made.pid:
-            self.made.check_process()
-        if not self.made.count and self._before_first is not None:
+        if os.getpid() != self.open_calls.pid:
+            self.open_calls.check_process()
+        if not self.open_calls.count and self._before_first is not None:
             self._before_first()
         given = (*arguments.args, *arguments.kwargs.values())
         code = None
@@ -128,7 +133,7 @@ class LocalRunClient(RunClient):
                 arguments = captured(arguments, may_wait=may_wait)
         # Not CallFuture[Any](...): the alias would add an attribute to each future.
         future: CallFuture[Any] = (
-            reply[0] if reply else CallFuture(self._turn, self.made)
+            reply[0] if reply else CallFuture(self._turn, self.open_calls)
         )
         call = Call(*job.key, node, arguments, asked, future, copy_context(), code)
         self._mailbox.post(call)
@@ -143,13 +148,17 @@ class LocalRunClient(RunClient):
 
     def beat(self) -> None:
         """Show that the task is alive."""
-        self.heard = time.monotonic()
+        self.last_activity = time.monotonic()
 
     def end(self, outcome: Outcome, executor: str) -> None:
         """Tell the run how the attempt ended that began, on *executor*, when this was
         made.
         """
-        caught = caught_of(outcome, self.made) if self.made.count else None
+        caught = (
+            observed_failures(outcome, self.open_calls)
+            if self.open_calls.count
+            else None
+        )
         span = self._watch.stop(executor)
         self._mailbox.post(Ended(*self._job.key, outcome, span, caught))
 
@@ -164,12 +173,12 @@ class LocalRunClient(RunClient):
         job, reply = self._job, CallFuture[Any](self._turn)
         if self._all_count:
             self.beat()
-        self.made.check_process()
+        self.open_calls.check_process()
         # One of its calls: a run that is stopped tells it so.
-        self.made.add(reply)
+        self.open_calls.add(reply)
         value = restore_value(snapshot_value(state, "the saved state"), "it")
         self._mailbox.post(SaveState(*job.key, value, reply))
-        reply.add_done_callback(self.made.discard)
+        reply.add_done_callback(self.open_calls.discard)
         if self._turn is not None or not on_event_loop():
             reply.result()
 
@@ -332,7 +341,7 @@ class ThreadExecutor(Executor):
                 job, mailbox = self._waiting.popleft()
                 note = partial(self._note_parent, job)
                 client = LocalRunClient(job, mailbox, before_first=note)
-                self._running[job] = client.made
+                self._running[job] = client.open_calls
             outcome = job.variables.copy().run(perform, job, client)
             with self._changed:
                 del self._running[job]

@@ -25,7 +25,7 @@ _TURN: Final = 0.1
 """Seconds for which a place that became free is kept for the run whose turn it is."""
 
 
-class StartLog:
+class RateWindow:
     """When the last calls have started for which there is a rate.
 
     Args:
@@ -36,7 +36,7 @@ class StartLog:
         self._most, self._seconds = rate_of(rate)
         self._starts: deque[float] = deque()
 
-    def there(self, used: int, now: float) -> int:
+    def available(self, used: int, now: float) -> int:
         """Return how many may start now."""
         while self._starts and self._starts[0] + self._seconds <= now:
             self._starts.popleft()
@@ -46,14 +46,14 @@ class StartLog:
         """Note that one starts."""
         self._starts.append(now)
 
-    def look_at(self, now: float) -> float:
+    def next_change_at(self, now: float) -> float:
         """Return when one more may start than now; infinity: nothing that counts has
         started.
         """
         return self._starts[0] + self._seconds if self._starts else inf
 
 
-class SharedPlaces:
+class CrossProcessLimit:
     """The places of a limit that programs share which name the same folder.
 
     Each is a file, and who has locked it has the place: until it is unlocked, or the
@@ -72,7 +72,7 @@ class SharedPlaces:
         ]
         self._held: list[int] = []
 
-    def there(self, used: int, now: float) -> int:
+    def available(self, used: int, now: float) -> int:
         """Return how many places this program has: one more than it uses, if it can get
         that.
         """
@@ -88,7 +88,7 @@ class SharedPlaces:
         while len(self._held) > used:
             fcntl.flock(self._held.pop(), fcntl.LOCK_UN)
 
-    def look_at(self, now: float) -> float:
+    def next_change_at(self, now: float) -> float:
         """Return when to look again for a place; infinity: other programs have none."""
         return now + _LOOK_EVERY if len(self._held) < len(self._files) else inf
 
@@ -204,9 +204,9 @@ class SharedLimits:
         self._lock = threading.Lock()
         self._holders: dict[str, set[str]] = {name: set() for name in self.limits}
         """By limit, the ids of the tasks that have a place."""
-        self._shared: dict[str, SharedPlaces] = {}
+        self._shared: dict[str, CrossProcessLimit] = {}
         """The places that other programs may have; opened when first needed."""
-        self._rates: dict[str, StartLog] = {}
+        self._rates: dict[str, RateWindow] = {}
         self._runs: dict[object, _WaitingRun] = {}
         """By run, in the order in which they get their turn."""
         self._nested: dict[str, _NestedCall] = {}
@@ -261,13 +261,13 @@ class SharedLimits:
         for name in demand.limits:
             used = len(self._holders[name])
             shared = self._shared_places(name)
-            free = self.limits[name] if shared is None else shared.there(used, now)
+            free = self.limits[name] if shared is None else shared.available(used, now)
             if used + 1 > free:
-                again.append(inf if shared is None else shared.look_at(now))
+                again.append(inf if shared is None else shared.next_change_at(now))
         if demand.rate is not None:
             log = self._log_of(demand)
-            if log.there(0, now) < 1:
-                again.append(log.look_at(now))
+            if log.available(0, now) < 1:
+                again.append(log.next_change_at(now))
         for other, waiting in self._runs.items():
             if (
                 other is not run
@@ -277,18 +277,18 @@ class SharedLimits:
                 again.append(waiting.until)
         return min(again) if again else None
 
-    def _log_of(self, demand: Demand) -> StartLog:
+    def _log_of(self, demand: Demand) -> RateWindow:
         assert demand.rate is not None
         return self._rates.setdefault(
-            f"{demand.rate} of {demand.home}", StartLog(demand.rate)
+            f"{demand.rate} of {demand.home}", RateWindow(demand.rate)
         )
 
-    def _shared_places(self, name: str) -> SharedPlaces | None:
+    def _shared_places(self, name: str) -> CrossProcessLimit | None:
         if not self._folder:
             return None
         if name not in self._shared:
             folder = Path(self._folder) / quote(name, safe="")
-            self._shared[name] = SharedPlaces(folder, int(self.limits[name]))
+            self._shared[name] = CrossProcessLimit(folder, int(self.limits[name]))
         return self._shared[name]
 
     def _give_back_unused(self, names: Collection[str]) -> None:

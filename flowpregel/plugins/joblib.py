@@ -151,7 +151,7 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
             self._context = copy_context()
             # Among its calls, so that it ends when the run has to.
             ends: Any = current_scope("joblib").ends
-            self._closed = CallFuture(None, ends.made)
+            self._closed = CallFuture(None, ends.open_calls)
             self._is_ready.set()
             await self._closed
 

@@ -23,7 +23,7 @@ from flowpregel.executors.processes.coordinator.assign import (
     TaskQueue,
     WorkerLoad,
 )
-from flowpregel.executors.processes.coordinator.resources import ResourceBook
+from flowpregel.executors.processes.coordinator.resources import ResourceLedger
 from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.node_code import NodeCode
 from flowpregel.executors.processes.wire.protocol import PLAIN, PoolSettings, WorkerKind
@@ -116,7 +116,7 @@ class Machine:
     def __post_init__(self) -> None:
         settings = PoolSettings(size=SIZE, amounts=AMOUNTS, gpus=("0", "1"))
         loop: Any = self
-        self.book = ResourceBook(settings, loop, self.refuse)
+        self.book = ResourceLedger(settings, loop, self.refuse)
         self.book.clock = lambda: self.now
 
     def call(self, command: Any) -> None:

@@ -18,7 +18,7 @@ from flowpregel import entrypoint, task
 from flowpregel.config import get_stream_writer
 from flowpregel.errors import ConfigurationError, ResourcesError
 from flowpregel.executors import ProcessExecutor
-from flowpregel.executors.resources import Demand, SharedLimits, SharedPlaces
+from flowpregel.executors.resources import CrossProcessLimit, Demand, SharedLimits
 from tests.runs.conftest import Drive
 
 
@@ -459,7 +459,7 @@ def test_a_limit_of_all_programs_holds_here(
     drive: Drive, tmp_path: Path, kind: str
 ) -> None:
     """A place that another program has is none of ours, until that gives it back."""
-    theirs = SharedPlaces(tmp_path / "api", 2)
+    theirs = CrossProcessLimit(tmp_path / "api", 2)
     assert 1 == theirs.there(0, 0.0)
     gate = Gate(1)
     with ProcessExecutor(1, limits={"api": 2}, limits_folder=tmp_path) as pool:

@@ -16,13 +16,13 @@ import pytest
 
 from flowpregel import entrypoint, task
 from flowpregel.executors import ProcessExecutor
-from flowpregel.executors.resources import SharedPlaces
+from flowpregel.executors.resources import CrossProcessLimit
 
 HOLDER = """
 import sys, time
-from flowpregel.executors.resources import SharedPlaces
+from flowpregel.executors.resources import CrossProcessLimit
 from pathlib import Path
-places = SharedPlaces(Path(sys.argv[1]), 2)
+places = CrossProcessLimit(Path(sys.argv[1]), 2)
 print(places.there(0, 0.0), places.there(1, 0.0), flush=True)
 time.sleep(600)
 """
@@ -35,7 +35,7 @@ def test_a_place_is_one_programs_until_that_has_ended(tmp_path: Path) -> None:
     )
     assert holder.stdout is not None
     assert ["1", "2"] == holder.stdout.readline().split()
-    ours = SharedPlaces(tmp_path, 2)
+    ours = CrossProcessLimit(tmp_path, 2)
 
     assert 0 == ours.there(0, 5.0)
     assert 5.0 < ours.look_at(5.0) < 6.0
@@ -50,7 +50,7 @@ def test_a_place_is_one_programs_until_that_has_ended(tmp_path: Path) -> None:
 
 def test_places_that_are_not_used_are_given_back(tmp_path: Path) -> None:
     """To whoever asks next, in the same program too."""
-    ours, theirs = SharedPlaces(tmp_path, 1), SharedPlaces(tmp_path, 1)
+    ours, theirs = CrossProcessLimit(tmp_path, 1), CrossProcessLimit(tmp_path, 1)
     assert (1, 0) == (ours.there(0, 0.0), theirs.there(0, 0.0))
 
     ours.give_back(0)
@@ -73,7 +73,7 @@ def test_a_fork_does_not_hold_the_places_of_its_parent(tmp_path: Path) -> None:
         assert 1 == places.there(0, 0.0)
         fork = get_context("fork").Process(target=hold_on, args=(600,))
         fork.start()
-    others = SharedPlaces(tmp_path / "one", 1)
+    others = CrossProcessLimit(tmp_path / "one", 1)
     try:
         deadline = time.monotonic() + 60
         while not others.there(0, 0.0):

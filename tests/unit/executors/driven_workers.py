@@ -14,7 +14,7 @@ from flowpregel._core.records import Outcome
 from flowpregel.context import Job
 from flowpregel.executors.processes.coordinator.code_cache import codes
 from flowpregel.executors.processes.wire import messages, protocol
-from flowpregel.executors.processes.wire.guard_process import MARK
+from flowpregel.executors.processes.wire.guard_process import PROCESS_TAG
 from flowpregel.executors.processes.wire.protocol import HEADER, RAN, Frame, Parser
 from flowpregel.executors.processes.wire.shared_memory import new_shared_file
 from tests.unit.executors.quick_pools import LONG, be_worker, settings
@@ -27,7 +27,7 @@ class DrivenWorker:
 
     def __init__(self, **changed: Any) -> None:
         self.link, link = socket.socketpair()
-        self.door, door = socket.socketpair()
+        self.fd_socket, fd_socket = socket.socketpair()
         status = new_shared_file(protocol.STATUS_SIZE)
         self.status = protocol.map_status(status)
         tokens, self._tokens = os.pipe()
@@ -36,25 +36,25 @@ class DrivenWorker:
         setup = protocol.WorkerSetup(
             settings=settings(**changed),
             link=link.fileno(),
-            door=door.fileno(),
+            fd_socket=fd_socket.fileno(),
             status=status,
             tokens=tokens,
             stdout=stdout,
             stderr=stderr,
-            mark=_MARK,
+            magic=_MARK,
             coordinator=os.getpid(),
             log_levels={"": 10, "quiet": 40},
         )
-        self.mark = os.urandom(8).hex()
+        self.magic = os.urandom(8).hex()
         self.pid = os.fork()
         if self.pid == 0:
-            for ours in (self.link, self.door):
+            for ours in (self.link, self.fd_socket):
                 ours.close()
             for fd in (self._tokens, self.stdout, self.stderr):
                 os.close(fd)
-            be_worker(setup, {MARK: self.mark})
+            be_worker(setup, {PROCESS_TAG: self.magic})
         link.close()
-        door.close()
+        fd_socket.close()
         for fd in (status, tokens, stdout, stderr):
             os.close(fd)
         self.link.settimeout(LONG)
@@ -133,7 +133,7 @@ class DrivenWorker:
                 os.kill(self.pid, signal.SIGKILL)
             self.exit_code()
         self.link.close()
-        self.door.close()
+        self.fd_socket.close()
         for fd in (self._tokens, self.stdout, self.stderr):
             os.close(fd)
 

@@ -281,19 +281,19 @@ class PlayedWorker:
     process: IdleProcess
     settings: protocol.PoolSettings
     link: socket.socket
-    door: socket.socket
+    fd_socket: socket.socket
     status: memoryview
     tokens: int
     stdout: int
     stderr: int
-    mark: int
+    magic: int
     orders: deque[Order] = field(default_factory=deque)
     """Tasks that it was sent and has not run."""
     others: deque[Frame] = field(default_factory=deque)
     """Frames of other kinds."""
 
     def __post_init__(self) -> None:
-        self._parser = Parser(self.mark, protocol.DOWN)
+        self._parser = Parser(self.magic, protocol.DOWN)
         self._names: dict[bytes, str] = {}
 
     @property
@@ -306,7 +306,7 @@ class PlayedWorker:
     ) -> None:
         """Send a frame up the link."""
         self.link.sendall(
-            HEADER.pack(self.mark, kind, flags, 0, number, len(body)) + body
+            HEADER.pack(self.magic, kind, flags, 0, number, len(body)) + body
         )
 
     def ready(self) -> PlayedWorker:
@@ -405,7 +405,7 @@ class PlayedWorker:
     def close(self) -> None:
         """Close its ends of everything."""
         self.link.close()
-        self.door.close()
+        self.fd_socket.close()
         for fd in {self.tokens, self.stdout, self.stderr} - {-1}:
             os.close(fd)
         self.tokens = self.stdout = self.stderr = -1
@@ -421,7 +421,7 @@ class PlayedProcess(worker_process.WorkerProcess):
         process = IdleProcess(env)
         fds = {
             name: os.dup(getattr(setup, name).fd)
-            for name in ("link", "door", "status", "tokens", "stdout", "stderr")
+            for name in ("link", "fd_socket", "status", "tokens", "stdout", "stderr")
         }
         status = protocol.map_status(fds["status"])
         os.close(fds["status"])
@@ -431,12 +431,12 @@ class PlayedProcess(worker_process.WorkerProcess):
                 process,
                 setup.settings,
                 socket.socket(fileno=fds["link"]),
-                socket.socket(fileno=fds["door"]),
+                socket.socket(fileno=fds["fd_socket"]),
                 status,
                 fds["tokens"],
                 fds["stdout"],
                 fds["stderr"],
-                setup.mark,
+                setup.magic,
             )
         )
         return process
@@ -500,7 +500,7 @@ class Fork:
     def __init__(self, setup: protocol.WorkerSetup, env: Mapping[str, str]) -> None:
         fds = {
             name: getattr(setup, name).fd
-            for name in ("link", "door", "status", "tokens", "stdout", "stderr")
+            for name in ("link", "fd_socket", "status", "tokens", "stdout", "stderr")
         }
         own = replace(setup, **{name: os.dup(fd) for name, fd in fds.items()})
         self.pid = os.fork()
@@ -528,7 +528,7 @@ def be_worker(setup: protocol.WorkerSetup, env: Mapping[str, str]) -> None:
     code = 1
     try:
         os.environ.update(env)
-        for fd in (setup.link, setup.door, setup.status, setup.tokens):
+        for fd in (setup.link, setup.fd_socket, setup.status, setup.tokens):
             os.set_inheritable(fd, True)
         task_loop.worker_main(setup)
         code = 0

@@ -20,7 +20,7 @@ from flowpregel.executors.processes.coordinator.assign import (
     WorkerLoad,
     assign,
 )
-from flowpregel.executors.processes.coordinator.resources import StartLog, amounts_of
+from flowpregel.executors.processes.coordinator.resources import RateWindow, amounts_of
 from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.node_code import NodeCode
 from flowpregel.executors.processes.wire.protocol import PLAIN, WorkerKind
@@ -275,14 +275,14 @@ def test_all_tasks_are_taken_once_whatever_their_order() -> None:
 
 def test_a_rate_counts_what_started_within_its_time() -> None:
     """Any window of that length has no more."""
-    log = StartLog("2/min")
+    log = RateWindow("2/min")
     log.add(100.0)
     log.add(110.0)
 
-    assert 0 == log.there(0, 159.9)
-    assert 160.0 == log.look_at(159.9)
-    assert 1 == log.there(0, 160.0)
-    assert 2 == log.there(0, 170.0)
+    assert 0 == log.available(0, 159.9)
+    assert 160.0 == log.next_change_at(159.9)
+    assert 1 == log.available(0, 160.0)
+    assert 2 == log.available(0, 170.0)
 
 
 def test_the_machine_is_what_nothing_is_said_about(

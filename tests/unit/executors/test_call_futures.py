@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Raised, add_failed_calls
-from flowpregel.executors.calls import CallFuture, OpenCalls, on_event_loop
-from flowpregel.executors.local import caught_of
+from flowpregel.executors.calls import (
+    CallFuture,
+    OpenCalls,
+    observed_failures,
+    on_event_loop,
+)
 
 
 @pytest.fixture
@@ -134,7 +138,7 @@ def test_a_failure_is_not_seen_by_a_body_whose_other_coroutines_make_their_calls
     with pytest.raises(OSError, match="0") as caught:
         asyncio.run(body())
 
-    assert set() == caught_of(Raised(caught.value), made)
+    assert set() == observed_failures(Raised(caught.value), made)
 
 
 def test_asyncio_that_another_thread_is_importing_has_no_running_loop(

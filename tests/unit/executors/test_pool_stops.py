@@ -15,7 +15,7 @@ import pytest
 from flowpregel._core.records import Raised, Returned, Withdrawn
 from flowpregel.errors import NodeTimeoutError, WorkerDiedError
 from flowpregel.executors.processes.wire import protocol, serialization
-from flowpregel.executors.processes.wire.guard_process import MARK
+from flowpregel.executors.processes.wire.guard_process import PROCESS_TAG
 from flowpregel.policies import TimeoutPolicy
 from tests.unit.executors.quick_pools import (
     LONG,
@@ -427,7 +427,7 @@ def test_what_a_task_has_started_ends_with_a_worker_that_was_killed_and_no_other
     pool, events = pool_of(1, grace=0.01), Events()
     job = job_of()
     worker, _ = begun(pool, events, job)
-    env = {**os.environ, MARK: worker.process.env[MARK]}
+    env = {**os.environ, PROCESS_TAG: worker.process.env[PROCESS_TAG]}
     with subprocess.Popen(
         ["cat"], stdin=subprocess.PIPE, env=env, start_new_session=True
     ) as started:

@@ -313,7 +313,7 @@ def test_large_inputs_are_in_shared_memory_until_nobody_reads_them(
         order.body, lambda ref: refs.append(ref) or memoryview(b"")
     )
     (ref,) = refs
-    (segment, (fd,), *_) = socket.recv_fds(worker.door, 8, 1)
+    (segment, (fd,), *_) = socket.recv_fds(worker.fd_socket, 8, 1)
     with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as mapped:
         assert b"large" == mapped[:5]
     os.close(fd)

@@ -11,7 +11,7 @@ import pytest
 
 from flowpregel.executors.processes.wire import protocol
 from flowpregel.executors.processes.wire.protocol import TASK_FIELDS
-from flowpregel.executors.processes.worker.output import LogSender, Printed
+from flowpregel.executors.processes.worker.output import LogSender, StdoutForwarder
 
 
 class Link:
@@ -31,9 +31,9 @@ class Link:
         return [body for _, _, body, _ in self.sent]
 
 
-def printed(link: Any, fd: int = 1) -> Printed:
+def printed(link: Any, fd: int = 1) -> StdoutForwarder:
     """Return a stream that sends to *link*."""
-    return Printed(link, fd)
+    return StdoutForwarder(link, fd)
 
 
 @pytest.mark.parametrize(("fd", "flags"), [(1, 0), (2, protocol.STDERR)])

@@ -22,7 +22,7 @@ from flowpregel.executors.processes.coordinator.crash_report import reap
 from flowpregel.executors.processes.coordinator.guard import Guard
 from flowpregel.executors.processes.coordinator.io_loop import Timer
 from flowpregel.executors.processes.wire import protocol
-from flowpregel.executors.processes.wire.guard_process import MARK
+from flowpregel.executors.processes.wire.guard_process import PROCESS_TAG
 from flowpregel.executors.processes.wire.messages import PackedOutcome
 from flowpregel.executors.processes.wire.protocol import PoolSettings, WorkerSetup
 from flowpregel.executors.processes.wire.shared_memory import FdSocket, new_shared_file
@@ -69,15 +69,15 @@ class WorkerConnections:
             memory = new_shared_file(protocol.STATUS_SIZE)
             far.callback(os.close, memory)
             self.status = protocol.map_status(memory)
-            self.mark = int.from_bytes(os.urandom(4), "little")
+            self.magic = int.from_bytes(os.urandom(4), "little")
             self.setup = WorkerSetup(
                 link=InheritedFd(far_link.fileno()),
-                door=InheritedFd(far_fd_socket.fileno()),
+                fd_socket=InheritedFd(far_fd_socket.fileno()),
                 status=InheritedFd(memory),
                 tokens=InheritedFd(self.tokens),
                 stdout=InheritedFd(far_stdout),
                 stderr=InheritedFd(far_stderr),
-                mark=self.mark,
+                magic=self.magic,
                 coordinator=os.getpid(),
                 log_levels=log_levels(),
                 settings=settings,
@@ -200,7 +200,7 @@ def start_process(
         connections = WorkerConnections(settings, far)
         try:
             tag = next(guard.marks)
-            process = launch(connections.setup, {**settings.env, MARK: tag})
+            process = launch(connections.setup, {**settings.env, PROCESS_TAG: tag})
             handle = ProcessHandle(process, guard, tag)
             connections.prepare()
         except BaseException:

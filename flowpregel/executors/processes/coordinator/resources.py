@@ -33,7 +33,7 @@ from flowpregel.executors.processes.coordinator.assign import (
 from flowpregel.executors.processes.coordinator.crash_report import forget_peak, peak_of
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 from flowpregel.executors.processes.wire.protocol import PoolSettings, WorkerKind
-from flowpregel.executors.resources import SharedPlaces, StartLog, holders_above
+from flowpregel.executors.resources import CrossProcessLimit, RateWindow, holders_above
 from flowpregel.policies import Resources, bytes_of
 
 OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
@@ -101,7 +101,7 @@ def _memory() -> int:
 # ------------------------------------------------ what tasks take
 
 
-class ResourceBook:
+class ResourceLedger:
     """What a pool has, and what its tasks take of it; on the I/O thread.
 
     Args:
@@ -126,12 +126,12 @@ class ResourceBook:
         self.clock = time.monotonic
         self._measured: set[InFlight] = set()
         """Tasks for which the peak memory of their worker was reset."""
-        self._rates: dict[str, StartLog] = {}
-        self._shared: dict[str, SharedPlaces] = {}
+        self._rates: dict[str, RateWindow] = {}
+        self._shared: dict[str, CrossProcessLimit] = {}
         for name, count in settings.amounts.items() if settings.limits_folder else ():
             if name not in OF_THE_MACHINE:
                 folder = Path(settings.limits_folder) / quote(name, safe="")
-                self._shared[name] = SharedPlaces(folder, int(count))
+                self._shared[name] = CrossProcessLimit(folder, int(count))
         self.count = 0
         """How many tasks are there that have needs of their own."""
 
@@ -202,7 +202,7 @@ class ResourceBook:
         rate = None
         if said.rate is not None:
             rate = f"{said.rate} of {home}"
-            self._rates.setdefault(rate, StartLog(said.rate))
+            self._rates.setdefault(rate, RateWindow(said.rate))
         return Needs(
             amounts,
             threads,
@@ -254,11 +254,14 @@ class ResourceBook:
     ) -> tuple[PoolLimits, dict[str, float]]:
         """Return *limits* with the amounts of now, and when some may have grown."""
         now = self.clock()
-        sources: dict[str, StartLog | SharedPlaces] = {**self._rates, **self._shared}
+        sources: dict[str, RateWindow | CrossProcessLimit] = {
+            **self._rates,
+            **self._shared,
+        }
         amounts = dict(self._settings.amounts)
         for name, source in sources.items():
-            amounts[name] = source.there(_used(name, loads), now)
-        next_looks = {name: each.look_at(now) for name, each in sources.items()}
+            amounts[name] = source.available(_used(name, loads), now)
+        next_looks = {name: each.next_change_at(now) for name, each in sources.items()}
         return limits._replace(amounts=amounts, gpus=self._settings.gpus), next_looks
 
     def _give_back(self, loads: Sequence[WorkerLoad], plan: Assignment) -> None:

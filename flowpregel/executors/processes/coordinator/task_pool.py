@@ -43,7 +43,7 @@ from flowpregel.executors.processes.coordinator.assign import InFlight, TaskQueu
 from flowpregel.executors.processes.coordinator.crash_report import last_lines
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 from flowpregel.executors.processes.coordinator.request_threads import RequestThreads
-from flowpregel.executors.processes.coordinator.resources import ResourceBook
+from flowpregel.executors.processes.coordinator.resources import ResourceLedger
 from flowpregel.executors.processes.coordinator.side_threads import (
     OutputThread,
     SideThread,
@@ -110,7 +110,7 @@ class TaskPool(ABC):
         """
         self._is_closing = False
         """Whether it ends; what was taken before is withdrawn."""
-        self.resources = ResourceBook(settings, self.loop, self.finish)
+        self.resources = ResourceLedger(settings, self.loop, self.finish)
         self._store_threads = RequestThreads()
         self._actions: dict[int, Callable[[InFlight, Frame], object]] = {
             protocol.EMITTED: self._on_emitted,

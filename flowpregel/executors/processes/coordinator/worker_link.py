@@ -63,7 +63,7 @@ class CoordinatorLink:
         self._loop = loop
         self._connections = connections
         self._socket = connections.link
-        self._parser = Parser(connections.mark, UP)
+        self._parser = Parser(connections.magic, UP)
         self._handlers = handlers
         self._outbox: deque[memoryview] = deque()
         """The bytes that the socket did not take yet."""
@@ -135,7 +135,7 @@ class CoordinatorLink:
 
     def send(self, kind: int, number: int = 0, body: bytes = b"") -> None:
         """Send a frame, now or as soon as the socket takes it."""
-        head = HEADER.pack(self._connections.mark, kind, 0, 0, number, len(body))
+        head = HEADER.pack(self._connections.magic, kind, 0, 0, number, len(body))
         self._outbox.append(memoryview(head + body))
         if len(self._outbox) == 1:
             self._flush()

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     pass
 
-MARK = "FLOWPREGEL_WORKER"
+PROCESS_TAG = "FLOWPREGEL_WORKER"
 """The environment variable that marks a worker, and what it starts."""
 _LOOK_EVERY = 1.0
 _ROUNDS = 20
@@ -42,7 +42,7 @@ def end_marked(marks: set[bytes], besides: int = 0, since: float = 0.0) -> None:
 
     Not the one *besides*, nor those that began before *since* (monotonic seconds).
     """
-    wanted = {MARK.encode() + b"=" + mark for mark in marks}
+    wanted = {PROCESS_TAG.encode() + b"=" + mark for mark in marks}
     for _ in range(_ROUNDS):
         found = [
             pid

@@ -181,7 +181,7 @@ class WorkerSetup:
     settings: PoolSettings
     link: Any
     """Stream socket: frames both ways."""
-    door: Any
+    fd_socket: Any
     """Stream socket: descriptors of shared memory, both ways."""
     status: Any
     """Shared memory of its status."""
@@ -189,7 +189,7 @@ class WorkerSetup:
     """Pipe of the numbers of the tasks that it may begin."""
     stdout: Any
     stderr: Any
-    mark: int
+    magic: int
     """Begins every frame."""
     coordinator: int
     """The pid of the process that started it."""
@@ -211,7 +211,7 @@ STOP_SIGNAL: Final = (
 TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
 
 HEADER: Final = Struct("<IBBHIQ")
-"""mark, kind, flags, spare, number, length of the body."""
+"""magic, kind, flags, spare, number, length of the body."""
 READ_SIZE: Final = 1 << 16
 """Bytes that an end of a link reads at once."""
 LONGEST: Final = 1 << 36
@@ -235,12 +235,12 @@ class Parser:
     """Cuts the bytes that arrive into frames.
 
     Args:
-        mark: What every frame begins with.
+        magic: What every frame begins with.
         kinds: The kinds that may arrive at this end.
     """
 
-    def __init__(self, mark: int, kinds: frozenset[int]) -> None:
-        self._mark = mark
+    def __init__(self, magic: int, kinds: frozenset[int]) -> None:
+        self._magic = magic
         self._kinds = kinds
         self._held = bytearray()
 
@@ -257,11 +257,11 @@ class Parser:
         frames: list[Frame] = []
         start = head
         while start <= len(held):
-            mark, kind, flags, spare, number, length = HEADER.unpack_from(
+            magic, kind, flags, spare, number, length = HEADER.unpack_from(
                 held, start - head
             )
             if (
-                mark != self._mark
+                magic != self._magic
                 or kind not in self._kinds
                 or spare
                 or length > LONGEST

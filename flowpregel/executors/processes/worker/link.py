@@ -69,17 +69,17 @@ class WorkerLink:
 
     Args:
         connection: A connected stream socket.
-        mark: Begins every frame.
+        magic: Begins every frame.
     """
 
-    def __init__(self, connection: socket.socket, mark: int) -> None:
+    def __init__(self, connection: socket.socket, magic: int) -> None:
         self._socket = connection
-        self._mark = mark
+        self._magic = magic
         self._outbox: deque[tuple[bytes, deque[int]]] = deque()
         """Frames, and how many bytes of each were sent, one number for each time."""
         self._sending = threading.Lock()
         self._sender: int | None = None
-        self._parser = Parser(mark, protocol.DOWN)
+        self._parser = Parser(magic, protocol.DOWN)
         self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._receiving = threading.Lock()
         self._receiver: threading.Thread | None = None
@@ -99,7 +99,7 @@ class WorkerLink:
         What a signal handler raises meanwhile is raised at once; the next frame that is
         sent finds what is left of this one.
         """
-        head = HEADER.pack(self._mark, kind, flags, 0, number, len(body))
+        head = HEADER.pack(self._magic, kind, flags, 0, number, len(body))
         self._outbox.append((head + body, deque()))
         me = threading.get_ident()
         if self._sender == me:

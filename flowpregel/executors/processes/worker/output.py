@@ -36,7 +36,7 @@ _facts: Final = attrgetter(
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 
-class Printed(io.RawIOBase):
+class StdoutForwarder(io.RawIOBase):
     """What is beneath ``sys.stdout`` or ``sys.stderr``: sends whole lines, with their
     task.
     """
@@ -143,9 +143,9 @@ class Streams:
 
     def __init__(self, link: WorkerLink) -> None:
         self._link = link
-        self.printed = [Printed(link, 1), Printed(link, 2)]
+        self.forwarders = [StdoutForwarder(link, 1), StdoutForwarder(link, 2)]
         """What takes the prints."""
-        self._outputs: list[Any] = [*map(_text_on, self.printed)]
+        self._outputs: list[Any] = [*map(_text_on, self.forwarders)]
         self._input: Any = open(0, closefd=False)  # noqa: SIM115 - as long as the process
 
     def current(self) -> tuple[Any, Any, Any]:
@@ -156,8 +156,8 @@ class Streams:
             self._input = open(0, closefd=False)  # noqa: SIM115 - as long as the process
         for index, stream in enumerate(self._outputs):
             if _is_closed(stream):
-                self.printed[index] = Printed(self._link, index + 1)
-                self._outputs[index] = _text_on(self.printed[index])
+                self.forwarders[index] = StdoutForwarder(self._link, index + 1)
+                self._outputs[index] = _text_on(self.forwarders[index])
         return self._input, self._outputs[0], self._outputs[1]
 
 

@@ -1,14 +1,37 @@
-"""A worker process: take a task, run it, answer.
+"""The worker's end of a link: take a task, run it, answer.
 
 ::
 
-    link --> reader --> task --> perform(job) --> outcome --> writer --> link
+    link --> next() --> task --> perform(job) --> outcome --> send() --> link
                                    | emit, call, beat, log, print ^
 
-The main thread runs the tasks, so that signals reach them and libraries that insist on
-the main thread work. It reads the link between tasks. Other OS threads: a watchdog,
-which ends the process with its coordinator; and, once a task has made a call, one that
-reads the link.
+Theory of operation. The main thread runs the tasks, one after another, so that signals
+reach their code, and libraries that insist on the main thread work. Between two tasks
+it reads the link itself. Another OS thread reads the link only once a task has made a
+call and may wait for the answer (`WorkerLink`), and one more ends the process with its
+coordinator (`process`).
+
+A task begins when its number is in the frame that brought it (the worker was idle), or
+when the worker has taken its token from the pipe. Its number is then written to the
+status, which the coordinator can read when the process is dead.
+
+A task is stopped by a signal. The handler raises `TaskCancelled` in the code of the
+task, but only if three things hold: a task runs (`_is_stoppable`), it is the one whose
+number the coordinator wrote to the status, and it is not importing a module just now.
+The signal may come before its task does: so the status is read once more when a task
+begins. From the moment at which a task is stopped no second signal raises, so that the
+end of the task is always sent.
+
+When a task has ended, these things happen in this order:
+
+1. Its timers and signal handlers are put back (`ProcessState.settle`): they could call
+   its code. A handler that raises meanwhile does not change the outcome.
+2. If it was stopped, the processes that it has started are killed, before the next task
+   begins, whose processes must live.
+3. The text that it has printed is sent, so that it is on the screen before the end.
+4. The outcome is sent.
+5. Everything else that it changed in the process is put back. If that is not possible,
+   the worker is spoiled: it begins no more tasks, and the coordinator replaces it.
 """
 
 from __future__ import annotations
@@ -35,9 +58,9 @@ from flowpregel.carried import carried_by
 from flowpregel.context import RunClient
 from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.calls import OpenCalls, caught_of
+from flowpregel.executors.calls import OpenCalls, observed_failures
 from flowpregel.executors.processes.wire import messages, protocol, serialization
-from flowpregel.executors.processes.wire.guard_process import MARK, end_marked
+from flowpregel.executors.processes.wire.guard_process import PROCESS_TAG, end_marked
 from flowpregel.executors.processes.wire.node_code import ReceivedCode, pack_node
 from flowpregel.executors.processes.wire.protocol import RSS_UNIT, STOP_SIGNAL
 from flowpregel.executors.processes.wire.shared_memory import (
@@ -62,7 +85,7 @@ _log: Final = logging.getLogger("flowpregel.worker")
 
 
 def worker_main(setup: protocol.WorkerSetup) -> None:
-    """Live as a worker until the coordinator is gone or says stop."""
+    """Run a worker in this process until the coordinator stops it, or is gone."""
     arm("worker.")
     serialization.mark_as_worker()
     become_worker(setup.stdout, setup.stderr, setup.coordinator)
@@ -72,55 +95,61 @@ def worker_main(setup: protocol.WorkerSetup) -> None:
 
 
 class Worker:
-    """Runs one task at a time.
+    """The loop of one worker process.
 
     Args:
         setup: Its descriptors and settings.
     """
 
     def __init__(self, setup: protocol.WorkerSetup) -> None:
-        for fd in (setup.link, setup.door, setup.status, setup.tokens):
+        for fd in (setup.link, setup.fd_socket, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
         own_description(setup.tokens, os.O_RDONLY | os.O_NONBLOCK)
-        self._link = WorkerLink(socket.socket(fileno=setup.link), setup.mark)
+        self._link = WorkerLink(socket.socket(fileno=setup.link), setup.magic)
         self._status = protocol.map_status(setup.status)
         self._tokens = Tokens(setup.tokens)
-        door = FdSocket(socket.socket(fileno=setup.door))
-        self._reader = BufferReader(door)
+        fd_socket = FdSocket(socket.socket(fileno=setup.fd_socket))
+        self._reader = BufferReader(fd_socket)
         writers = 2 * setup.settings.size
         limit = setup.settings.shared_limit // writers
-        self._arena = Arena(limit, segments=segments_for(writers), reader=door)
+        self._arena = Arena(limit, segments=segments_for(writers), reader=fd_socket)
         self._streams = take_over(self._link, setup.log_levels)
         # The link sees for itself whether a task has changed it.
-        self._blocking = {setup.door: True, setup.tokens: False}
+        self._blocking = {setup.fd_socket: True, setup.tokens: False}
         self._is_spoiled = False
+        """True if a task has changed the process for good."""
         self._contexts: dict[bytes, Context[Any]] = {}
+        """The `Context` channels that tasks have entered, by token."""
         self._codes: dict[bytes, tuple[str, ReceivedCode]] = {}
-        """The names and the code of nodes, by digest: the coordinator orders what is
+        """The names and the code of nodes, by digest; the coordinator decides which are
         dropped.
         """
-        self._guard_mark = os.environ[MARK].encode()
-        self._stoppable = self._stopped = self._forked = False
+        self._process_tag = os.environ[PROCESS_TAG].encode()
+        self._is_stoppable = False
+        """True while the signal may raise in the code of the task."""
+        self._is_stopped = False
+        """True if the task was stopped from outside."""
+        self._is_fork = False
+        """True in a process that a task has forked."""
         os.register_at_fork(after_in_child=self._after_fork)
         signal.signal(STOP_SIGNAL, self._on_stop_signal)
 
     def initialize(self, initializer: bytes) -> bool:
-        """Run the pool's initializer; tell the coordinator how that went."""
+        """Run the pool's initializer and report that; return whether it succeeded."""
         try:
             if initializer:
                 function, arguments = pickle.loads(initializer)
                 function(*arguments)
-        except BaseException as error:  # noqa: BLE001 - the coordinator is told why
+        except BaseException as error:  # noqa: BLE001 - the coordinator gets it
             error.add_note("in the pool's initializer")
-            self._link.send(
-                protocol.FAILED, 0, messages.pack_outcome(Raised(error), "initializer")
-            )
+            packed = messages.pack_outcome(Raised(error), "initializer")
+            self._link.send(protocol.FAILED, 0, packed)
             return False
         self._link.send(protocol.READY)
         return True
 
     def run(self) -> None:
-        """Do what the coordinator orders until it says stop, or is gone."""
+        """Execute the coordinator's commands until it stops the worker, or is gone."""
         blocking = {**self._blocking, 0: True, 1: True, 2: True}
         self._state = ProcessState(self._streams.current, blocking)
         while (frame := self._link.next()) is not None:
@@ -130,7 +159,7 @@ class Worker:
                 case protocol.FREED:
                     self._arena.release(released_in(frame.body))
                 case protocol.LEAVE:
-                    self._leave(frame)
+                    self._exit_contexts(frame)
                 case protocol.STOP:
                     self._close_contexts([*self._contexts], None)
                     return
@@ -138,15 +167,15 @@ class Worker:
     # ------------------------------------------------ tasks
 
     def _run_tasks(self, frame: protocol.Frame) -> None:
-        """Run the tasks of a frame, those that were not recalled."""
+        """Run the tasks of a frame that were not recalled."""
         for number, digest, code, dropped, body in pickle.loads(frame.body):
             if self._is_spoiled:
-                # Those that have tokens are recalled.
+                # The tasks that have tokens are recalled.
                 if number == frame.number:
                     self._link.send(protocol.REFUSED, number)
                 continue
-            for unwanted in dropped:
-                del self._codes[unwanted]
+            for old_digest in dropped:
+                del self._codes[old_digest]
             if code:
                 name, packed = pickle.loads(code)
                 self._codes[digest] = name, ReceivedCode(packed)
@@ -156,57 +185,78 @@ class Worker:
                 self._link.send(protocol.RETURNED, 0, self._reader.take_released())
 
     def _run_task(self, number: int, digest: bytes, body: bytes) -> None:
+        """Run one task and send its end; the module describes the order."""
         link = self._link
         client = WorkerRunClient(link, number, self._status)
-        link.task, self._stopped = number, False
-        began, at, cpu = time.monotonic(), time.time_ns(), time.process_time()
+        link.task = number
+        self._is_stopped = False
+        began = time.monotonic()
+        began_at = time.time_ns()
+        cpu = time.process_time()
         try:
-            self._stoppable = True
+            self._is_stoppable = True
             self._status[protocol.RUNNING] = number
             if self._status[protocol.UNWANTED] == number:
                 # The signal came before the task did.
-                self._stopped = True
+                self._is_stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
             outcome = self._perform(digest, body, client)
             self._state.settle()
-        except BaseException as error:  # noqa: BLE001 - by a handler that the task has left
-            outcome = self._broken_off(digest, error)
+        except BaseException as error:  # noqa: BLE001 - of a handler of the task's
+            outcome = self._interrupted_outcome(digest, error)
         finally:
-            self._stoppable = False
+            self._is_stoppable = False
             link.job = None
-        if self._forked:
-            # A fork of the worker that came out of the task: it is not the worker.
+        if self._is_fork:
+            # A fork that came out of the task: it is not the worker.
             os._exit(0)
-        if self._stopped:
-            # Before the next task begins: what that one starts is to live.
-            end_marked({self._guard_mark}, os.getpid(), began)
+        if self._is_stopped:
+            end_marked({self._process_tag}, os.getpid(), began)
         link.answers.clear()
-        # the task may have put others in their place
-        for printed in self._streams.printed:
-            if printed.line:
-                printed.flush()
+        # The task may have put others in the place of the streams.
+        for forwarder in self._streams.forwarders:
+            if forwarder.line:
+                forwarder.flush()
         fault("task.send.before")
-        flags = protocol.STOPPED if self._stopped else 0
-        caught = caught_of(outcome, client.made) if client.made.count else None
-        flags |= 0 if caught is None else protocol.CAUGHT
-        ids = " ".join(caught or ()).encode()
-        seconds, cpu = time.monotonic() - began, time.process_time() - cpu
-        peak = getrusage(RUSAGE_SELF).ru_maxrss * RSS_UNIT
-        head = protocol.RAN.pack(seconds, at, cpu, peak, len(ids)) + ids
-        result = messages.pack_outcome(
-            outcome, self._codes[digest][0], self._arena.share
-        )
-        link.send(protocol.ENDED, number, head + result, flags)
-        if lasting := self._state.restore():
-            self._spoil(lasting)
+        seconds = time.monotonic() - began
+        cpu = time.process_time() - cpu
+        self._send_end(client, digest, outcome, (seconds, began_at, cpu))
+        self._restore_process()
 
-    def _broken_off(self, digest: bytes, error: BaseException) -> Outcome:
-        """Return the outcome of a task that *error* has ended from outside of its own
-        code.
+    def _send_end(
+        self,
+        client: WorkerRunClient,
+        digest: bytes,
+        outcome: Outcome,
+        times: tuple[float, int, float],
+    ) -> None:
+        """Send how a task ended.
+
+        Args:
+            client: What connected the task with its run.
+            digest: The digest of its code.
+            outcome: Its outcome.
+            times: Its seconds, when it began, and its seconds of CPU.
         """
+        flags = protocol.STOPPED if self._is_stopped else 0
+        failed_ids = b""
+        if client.open_calls.count:
+            flags |= protocol.CAUGHT
+            observed = observed_failures(outcome, client.open_calls)
+            failed_ids = " ".join(observed).encode()
+        peak = getrusage(RUSAGE_SELF).ru_maxrss * RSS_UNIT
+        head = protocol.RAN.pack(*times, peak, len(failed_ids))
+        name, _ = self._codes[digest]
+        packed = messages.pack_outcome(outcome, name, self._arena.share)
+        self._link.send(
+            protocol.ENDED, self._link.task, head + failed_ids + packed, flags
+        )
+
+    def _interrupted_outcome(self, digest: bytes, error: BaseException) -> Outcome:
+        """Return the outcome of a task that *error* has ended from outside its code."""
         is_settled = False
         while not is_settled:
-            # by a handler of the task's: how it ended is known
+            # A handler of the task's may raise again; the outcome is known.
             with suppress(BaseException):
                 self._state.settle()
                 is_settled = True
@@ -214,33 +264,36 @@ class Worker:
             return Withdrawn()
         if isinstance(error, Exception):
             return Raised(error)
-        return Raised(TaskExitError(self._codes[digest][0], repr(error)))
+        name, _ = self._codes[digest]
+        return Raised(TaskExitError(name, repr(error)))
 
-    def _spoil(self, lasting: str) -> None:
-        """Begin no more tasks: the process has changed for good. The coordinator
-        replaces it.
-        """
-        self._is_spoiled = True
-        self._link.send(protocol.SPOILED, 0, lasting.encode())
+    def _restore_process(self) -> None:
+        """Put back what a task has changed; if that fails, begin no more tasks."""
+        lasting = self._state.restore()
+        if lasting:
+            self._is_spoiled = True
+            self._link.send(protocol.SPOILED, 0, lasting.encode())
 
     def _perform(self, digest: bytes, body: bytes, client: WorkerRunClient) -> Outcome:
+        """Unpack a job, call its task, and return the outcome."""
         name, code = self._codes[digest]
-        what = "code"
+        part = "code"
         try:
             node = code.node()
-            what = "input"
+            part = "input"
             job = messages.unpack_job(body, node, client.ask, self._reader.open)
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
             cause = f"{type(error).__name__}: {error} (in the worker)"
-            failure = TaskSerializationError(name, f"the {what}", what, cause)
+            failure = TaskSerializationError(name, f"the {part}", part, cause)
             failure.__cause__ = error
             return Raised(failure)
         if node.contexts:
-            from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
+            # It imports all channels.
+            from flowpregel.channels.context import contexts_in  # noqa: PLC0415
 
-            # Kept: the run's next task finds them entered.
+            # They stay entered for the next task of the run.
             for channel in contexts_in(job.task.input):
                 self._contexts.setdefault(channel.held.token, channel)
         self._link.job = job
@@ -251,16 +304,17 @@ class Worker:
 
     # ------------------------------------------------ contexts
 
-    def _leave(self, frame: protocol.Frame) -> None:
-        """Leave the contexts of a run that ended, and answer."""
-        tokens, ended = serialization.unpack(frame.body)
-        outcome = None if ended is None else messages.unpack_outcome(ended)
-        self._close_contexts(
-            tokens, outcome.error if isinstance(outcome, Raised) else None
-        )
+    def _exit_contexts(self, frame: protocol.Frame) -> None:
+        """Exit the contexts of a run that ended, and answer."""
+        tokens, packed = serialization.unpack(frame.body)
+        error: BaseException | None = None
+        if packed is not None:
+            outcome = messages.unpack_outcome(packed)
+            if isinstance(outcome, Raised):
+                error = outcome.error
+        self._close_contexts(tokens, error)
         self._link.send(protocol.LEFT, frame.number)
-        if lasting := self._state.restore():
-            self._spoil(lasting)
+        self._restore_process()
 
     def _close_contexts(self, tokens: list[bytes], error: BaseException | None) -> None:
         for token in tokens:
@@ -271,24 +325,26 @@ class Worker:
             except Exception:  # noqa: BLE001 - the run has ended, and stays as it ended
                 _log.exception("a Context channel could not be left")
 
-    # ------------------------------------------------ what comes from outside
+    # ------------------------------------------------ signals and forks
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
-        """Stop the running task if it is the one that is unwanted."""
-        if not self._stoppable or self._status[protocol.UNWANTED] != self._link.task:
+        """Raise in the code of the task, if it is the one that must stop."""
+        is_meant = self._status[protocol.UNWANTED] == self._link.task
+        if not self._is_stoppable or not is_meant:
             return
         if _imports(frame):
-            # Broken off, it would leave half a module behind, for all later tasks.
+            # Interrupted, it would leave half a module behind, for all later tasks.
             again = threading.Timer(_STOP_AGAIN, os.kill, (os.getpid(), STOP_SIGNAL))
             again.daemon = True
             again.start()
             return
-        self._stopped, self._stoppable = True, False
+        self._is_stopped = True
+        self._is_stoppable = False
         raise TaskCancelled("the task was stopped from outside")
 
     def _after_fork(self) -> None:
-        self._forked = True
-        self._stoppable = False
+        self._is_fork = True
+        self._is_stoppable = False
         self._link.disconnect()
 
 
@@ -313,14 +369,15 @@ class Tokens:
         self._next: int | None = None
 
     def take(self, number: int) -> bool:
-        """Return whether task *number* is ours to run; False: it was recalled."""
+        """Return whether this worker may begin task *number*; False: it was
+        recalled.
+        """
         if self._next is None:
             try:
-                (self._next,) = protocol.TOKEN.unpack(
-                    os.read(self._fd, protocol.TOKEN.size)
-                )
-            # there is none; the coordinator is gone
+                token = os.read(self._fd, protocol.TOKEN.size)
+                (self._next,) = protocol.TOKEN.unpack(token)
             except (BlockingIOError, struct.error):
+                # There is no token, or the coordinator is gone.
                 return False
         # The token of a task further behind is kept for it.
         if self._next != number:
@@ -329,26 +386,27 @@ class Tokens:
         return True
 
 
-# ------------------------------------------------ what a task can reach
+# ------------------------------------------------ the task's ends of its connections
 
 
 class WorkerRunClient(RunClient):
     """Connects one task in a worker with its run.
 
     Args:
-        link: The worker's.
-        number: The task's.
-        status: The worker's.
+        link: The worker's link.
+        number: The number of the task.
+        status: The worker's status.
     """
 
-    __slots__ = ("_link", "_number", "_status", "made")
+    __slots__ = ("_link", "_number", "_status", "open_calls")
 
     def __init__(self, link: WorkerLink, number: int, status: memoryview) -> None:
         self._link = link
         self._number = number
         self._status = status
-        self.made = OpenCalls()
-        self.made.pid, self.made.task = os.getpid(), "a task in a worker"
+        self.open_calls = OpenCalls()
+        self.open_calls.pid = os.getpid()
+        self.open_calls.task = "a task in a worker"
 
     def emit(self, chunk: Any) -> None:
         """Give the run's stream a custom chunk, or a `Report`."""
@@ -360,51 +418,53 @@ class WorkerRunClient(RunClient):
         self._link.send(protocol.BEAT, self._number)
 
     def call(
-        self, node: Node, arguments: Arguments, asked: CallKey | None, *reply: Any
+        self, node: Node, arguments: Arguments, call_key: CallKey | None, *reply: Any
     ) -> Any:
-        """Make a call; return its future: *reply*, if its caller has that already."""
-        self.made.check_process()
-        content = (
-            pack_node(node, called=True),
-            arguments,
-            asked,
-            carried_by(copy_context(), {}),
-        )
+        """Make a call; return its future, which is *reply* if its caller has one."""
+        self.open_calls.check_process()
+        code = pack_node(node, called=True)
+        content = (code, arguments, call_key, carried_by(copy_context(), {}))
         with sent_by_key():
             body = _packed(content, node.name, "the input", "arguments", arguments)
-        self.made.cancel = partial(self._link.cancel, self._number)
-        answer = reply[0] if reply else Answer(None, self.made)
+        self.open_calls.cancel = partial(self._link.cancel, self._number)
+        answer = reply[0] if reply else Answer(None, self.open_calls)
         return self._link.request(protocol.CALLED, self._number, body, answer)
 
     def ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the run's store; return its result."""
-        self.made.check_process()
+        self.open_calls.check_process()
         body, _ = serialization.pack((method, args, kwargs))
-        return self._link.request(protocol.ASKED, self._number, body, Answer()).result()
+        answer = self._link.request(protocol.ASKED, self._number, body, Answer())
+        return answer.result()
 
     def is_ending(self) -> bool:
-        """Return whether the task was told that its run is to end."""
+        """Return whether the task was warned that its run will end."""
         return self._status[protocol.ENDING] == self._number
 
     def save(self, state: Any) -> None:
-        """Keep *state* for the next attempt of the task; return when the run has."""
+        """Keep *state* for the next attempt of the task; return when the run has it."""
         if self._link.job is None or self._link.job.run.run_id is None:
             return  # a plain function of the pool: it has one attempt
-        self.made.check_process()
+        self.open_calls.check_process()
         body = _packed(state, "this", "the saved state", "state", state)
         self._link.request(protocol.SAVED, self._number, body, Answer()).result()
 
 
-def _packed(content: Any, task: str, what: str, name: str, part: Any) -> bytes:
+def _packed(content: Any, task: str, kind: str, name: str, part: Any) -> bytes:
     """Return *content*, pickled.
 
+    Args:
+        content: The whole message.
+        task: The name of the task, for the error.
+        kind: The role of *part*, for the error.
+        name: The user's name for *part*.
+        part: The part of *content* that is the user's.
+
     Raises:
-        TaskSerializationError: It cannot be. It names *task* and *what* that is, and
-            what in *part*, which the user knows by *name*, is at fault.
+        TaskSerializationError: A part cannot be pickled.
     """
     try:
         return serialization.pack(content).data
     except Exception as error:
-        raise TaskSerializationError(
-            task, what, *serialization.find_culprit(part, name)
-        ) from error
+        culprit = serialization.find_culprit(part, name)
+        raise TaskSerializationError(task, kind, *culprit) from error
