@@ -1,4 +1,4 @@
-"""Where tasks run: inline, OS threads, worker processes, an event loop, any
+"""The places where tasks run: inline, OS threads, worker processes, an event loop, any
 executor.
 """
 

@@ -38,11 +38,11 @@ from flowpregel.executors.processes.wire.node_code import NodeCode
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
 PackedEnd: TypeAlias = tuple[Span | None, bytes]
-"""When and where an attempt ran, if it could begin; its packed outcome."""
+"""The span of an attempt, if it could begin, and its packed outcome."""
 
 
 class FuturesExecutor(Executor):
-    """Runs tasks on a `concurrent.futures.Executor` that somebody else owns.
+    """Runs tasks on a `concurrent.futures.Executor` of another library.
 
     Args:
         engine: Where tasks are submitted; it is not shut down by us.
@@ -119,13 +119,13 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
         _, packed = pickle.loads(code)
         node = pickle.loads(packed)
         job = unpack_job(body, node, _refusing("reach the run's store"), None)
-        # Nobody listens for signs of life.
+        # No one receives signs of life.
         client = RunClient(
             call=_refusing("call another task"), save=_refusing("save its state")
         )
         outcome = job.variables.run(perform, job, client)
         if node.contexts and home != _HERE:
-            # Whether another task of the run comes here, nobody knows.
+            # Another task of the run may never come here.
             for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
@@ -133,15 +133,14 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
     return watch.stop("futures"), messages.pack_outcome(outcome, job.task.name)
 
 
-def _refusing(what: str) -> Callable[..., Any]:
-    """Return what refuses *what* a task may want of its run."""
+def _refusing(purpose: str) -> Callable[..., Any]:
+    """Return a function that raises an error: the task has no way to do *purpose*."""
 
     def refuse(*_: Any) -> Any:
         raise ExecutorUnavailableError(
-            f"a task in process {os.getpid()} cannot {what}: its executor has no way "
-            "back while a "
-            "task runs; do it in the entrypoint's body, or use executor='processes' or "
-            "'threads'"
+            f"a task in process {os.getpid()} cannot {purpose}: its executor has no "
+            "way back while a task runs; do it in the entrypoint's body, or use "
+            "executor='processes' or 'threads'"
         )
 
     return refuse

@@ -155,7 +155,7 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
 
 
 def outcome_of(job: Job, error: BaseException, scope: Scope | None = None) -> Outcome:
-    """Say how an attempt ended that *error* left; None: it never began to run."""
+    """Return how an attempt ended that *error* left; None: it never began."""
     refused = None if scope is None else scope.refused
     if refused is not None and isinstance(error, Exception):
         return replace(refused, refused=error)

@@ -35,7 +35,9 @@ JobKey: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an executor can do; asking for what it cannot fails when a run starts."""
+    """The capabilities of an executor; a run that needs another one fails when it
+    starts.
+    """
 
     isolates: bool = False
     """A crash of a task is not a crash of the coordinator."""
@@ -48,11 +50,11 @@ class Capabilities:
     limit.
     """
     runs_here: bool = False
-    """Its tasks run in this process, so that the run keeps them waiting for limits and
-    rates.
+    """True if the tasks run in this process, so that the run keeps them waiting for
+    limits and rates.
     """
     streams: bool = True
-    """What a task emits arrives while it runs."""
+    """The chunks of a task arrive while it runs."""
     calls: bool = True
     """A task can call `@task` functions and graphs."""
 
@@ -100,7 +102,7 @@ HOST: Final = os.uname().nodename
 
 
 class Mailbox(Protocol):
-    """Where events for a run arrive. Safe from any OS thread."""
+    """The receiver of the events of a run. Safe from any OS thread."""
 
     @property
     def backlog(self) -> Backlog | None:
@@ -126,9 +128,11 @@ class Executor(ABC):
 
     capabilities: Capabilities = Capabilities()
     room: int | None = None
-    """How many jobs of a run it has use for at once; None: as many as there are.
+    """The number of places for jobs of a run; None: there is no limit.
 
-    More of them wait where they are planned, with less in memory for each."""
+    A job takes a place, and one more for each MiB of its input. The other jobs wait
+    with their run, which has less in memory for each.
+    """
     shared_limits: SharedLimits | None = None
     """The named limits that tasks in this process count for, if it has any."""
     is_closed = False
@@ -147,13 +151,11 @@ class Executor(ABC):
         """Withdraw a job that waits; stop a running one if *kill* and it can be.
 
         A job that is stopped ends as `Withdrawn`; one that cannot be goes on and
-        ends as it ends. An unknown key is ignored: it may have ended meanwhile.
+        ends as it ends. An unknown key is ignored: it may have ended.
         """
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a job that waits; let one that runs know that its run is to end
-        soon.
-        """
+        """Withdraw a job that waits; warn one that runs that its run will end soon."""
         self.cancel(key, kill=False)
 
     def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
@@ -188,7 +190,7 @@ class Executor(ABC):
         return {}
 
     def worker_pids(self) -> list[int]:
-        """Return the pids of its worker processes, if it has any."""
+        """Return the pids of the worker processes, if there are any."""
         return []
 
     def close(self) -> None:  # noqa: B027 - some executors hold nothing to release

@@ -89,11 +89,11 @@ class OpenCalls(set["CallFuture[Any]"]):
     """The calls of one attempt of a body: those that have not succeeded."""
 
     count = 0
-    """How many calls it has made."""
+    """The number of calls that it has made."""
     pid = 0
     """The process that the attempt runs in; 0: not known."""
     task = ""
-    """The name of its task."""
+    """The name of the task."""
     home: asyncio.Task[Any] | None = None
     """The body itself, if it is a coroutine."""
     cancel: Callable[[CallFuture[Any]], None] = staticmethod(nothing)
@@ -268,7 +268,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
     @property
     def failure(self) -> Exception | None:
-        """What the call failed with, if it has."""
+        """The error of the call, if it has failed."""
         if not self.done() or self.cancelled():
             return None
         error = super().exception()

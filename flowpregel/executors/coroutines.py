@@ -74,7 +74,7 @@ class CoroutineExecutor(Executor):
             self._loop.call_soon_threadsafe(self._cancel, key)
 
     def warn(self, key: JobKey) -> None:
-        """Do nothing: it runs, and sees by itself that its run is to end."""
+        """Do nothing: it runs, and checks by itself whether its run will end."""
 
     def _cancel(self, key: JobKey) -> None:
         stop_calls(self._calls.get(key, ()), "the run was stopped")

@@ -82,7 +82,7 @@ class LocalRunClient(RunClient):
         self._before_first = before_first
         self._watch = Stopwatch()
         self.last_activity = time.monotonic()
-        """When the task has shown last that it is alive."""
+        """The time at which the task has last shown that it is alive."""
         self._all_count = (
             job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
         )
@@ -190,7 +190,7 @@ def _cancel(mailbox: ref[Mailbox], key: JobKey, future: CallFuture[Any]) -> None
 
 
 def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
-    """Wake a body that waits for *calls*, which is to end."""
+    """Wake a body that waits for *calls*, and must end."""
     for future in list(calls):
         with suppress(concurrent.futures.InvalidStateError):
             if not future.done():
@@ -201,7 +201,7 @@ def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
 
 Waiting: TypeAlias = deque[tuple[Job, Mailbox]]
 _FRAMES: Final = 200
-"""Of Python's stack, what a run may need below a task that waits on its OS thread."""
+"""The frames of Python's stack that a run may need below a task that waits."""
 _SLICE: Final = 0.002
 """Seconds of short tasks after which the run takes in what they returned."""
 
@@ -391,7 +391,7 @@ class InlineExecutor(Executor):
         self.waiting: Waiting = deque()
         """The jobs that wait for this OS thread."""
         self._running: list[JobKey] = []
-        """Those that run: the others wait for calls that they made."""
+        """The jobs that run; the others wait for calls that they made."""
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Keep *jobs* until the run waits."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from flowpregel.executors.calls import Unresolved
 
 _MOST: Final = 100_000
-"""Parts of an argument that are looked at."""
+"""The number of parts of an argument that are searched."""
 
 
 def misplaced_future(

@@ -26,7 +26,7 @@ _TURN: Final = 0.1
 
 
 class RateWindow:
-    """When the last calls have started for which there is a rate.
+    """A window of the last starts of calls for which there is a rate.
 
     Args:
         rate: Such as ``"60/min"``.
@@ -100,9 +100,8 @@ class CrossProcessLimit:
 
 
 def priority_of(task: Task) -> int:
-    """Return the priority of *task*: the highest of its own and those of its callers,
-    or 0.
-    """
+    """Return the priority of *task*: the highest among the task and its callers, or
+    0."""
     highest: int | None = None
     caller: Task | None = task
     while caller is not None:
@@ -143,7 +142,7 @@ class Demand:
 
     limits: Sequence[str] = ()
     rate: str | None = None
-    """Such as ``"60/min"``."""
+    """A rate such as ``"60/min"``."""
     home: str = ""
     """The task that the rate is of, by name."""
 
@@ -175,7 +174,7 @@ class _NestedCall:
 
     limits: Sequence[str]
     holders: Collection[str]
-    """The ids of its callers."""
+    """The ids of the callers."""
 
 
 class SharedLimits:
@@ -203,14 +202,14 @@ class SharedLimits:
         self._folder = folder
         self._lock = threading.Lock()
         self._holders: dict[str, set[str]] = {name: set() for name in self.limits}
-        """By limit, the ids of the tasks that have a place."""
+        """The ids of the tasks that have a place, by limit."""
         self._shared: dict[str, CrossProcessLimit] = {}
         """The places that other programs may have; opened when first needed."""
         self._rates: dict[str, RateWindow] = {}
         self._runs: dict[object, _WaitingRun] = {}
-        """By run, in the order in which they get their turn."""
+        """The waiting runs, in the order in which they get their turn."""
         self._nested: dict[str, _NestedCall] = {}
-        """By task id."""
+        """The waiting calls of tasks that hold something, by task id."""
         _all_limits.add(self)
 
     def try_start(

@@ -71,7 +71,7 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
 
 
 def read_parts(parts: Parts) -> Any:
-    """Return the value; it may be written to, and *parts* stay as they are."""
+    """Return a value to write to; *parts* do not change."""
     data, *buffers = map(memory.copy_on_write, parts)
     return pickle.loads(data, buffers=buffers)
 
@@ -138,7 +138,7 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
 
 
 def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
-    """Return *arguments* as they are now: later changes do not reach what is returned.
+    """Return a copy of *arguments* that later changes do not reach.
 
     What cannot be pickled is returned as it is; the executor that has to pickle it
     reports it.
@@ -282,9 +282,9 @@ def shared(value: T) -> Shared[T]:
     except Exception as error:
         path, cause = find_culprit(value, "value")
         raise ConfigurationError(f"shared() cannot pickle {path}: {cause}") from error
-    made: Shared[T] = Shared(os.urandom(16), type(value).__qualname__, None, parts)
-    _made_here[made._key] = made  # noqa: SLF001 - its maker
-    return made
+    handle: Shared[T] = Shared(os.urandom(16), type(value).__qualname__, None, parts)
+    _made_here[handle._key] = handle  # noqa: SLF001 - its maker
+    return handle
 
 
 def _allocate(size: int) -> Any:
@@ -301,13 +301,13 @@ def with_values(arguments: Arguments) -> Arguments:
     if Shared not in map(type, args) and Shared not in map(type, kwargs.values()):
         return arguments
     return Arguments(
-        tuple(_value_of(each) for each in args),
-        {name: _value_of(each) for name, each in kwargs.items()},
+        tuple(_value_of(argument) for argument in args),
+        {name: _value_of(argument) for name, argument in kwargs.items()},
     )
 
 
-def _value_of(given: Any) -> Any:
-    return given.value if isinstance(given, Shared) else given
+def _value_of(argument: Any) -> Any:
+    return argument.value if isinstance(argument, Shared) else argument
 
 
 @contextmanager
@@ -324,13 +324,13 @@ def sent_by_key() -> Iterator[None]:
 
 def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[Any]:
     """Return a handle that came from another process, or this process's own."""
-    if (own := _made_here.get(key)) is not None:
-        return own
-    made: Shared[Any] = Shared(key, kind, digest, parts)
-    origins = [memory.origin_of(memoryview(each)) for each in parts[1:]]
-    if all(isinstance(each, memory.PrivateMapping) for each in origins):
-        made._unused = parts  # noqa: SLF001 - its maker
-    return made
+    if (handle := _made_here.get(key)) is not None:
+        return handle
+    copy: Shared[Any] = Shared(key, kind, digest, parts)
+    origins = [memory.origin_of(memoryview(part)) for part in parts[1:]]
+    if all(isinstance(part, memory.PrivateMapping) for part in origins):
+        copy._unused = parts  # noqa: SLF001 - its maker
+    return copy
 
 
 def _found(key: bytes, kind: str) -> Shared[Any]:

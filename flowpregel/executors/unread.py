@@ -1,4 +1,4 @@
-"""What has come from another process and was not read yet.
+"""Events that came from another process and were not read yet.
 
 To unpickle a value may run any code of the user's classes, and may take for ever. So
 what a worker sends stays bytes on the OS thread that serves all runs, and is read where
@@ -34,7 +34,7 @@ class UnreadEvent:
 
     @property
     def seconds(self) -> float:
-        """How long reading it may take."""
+        """Seconds that reading it may take."""
         return inf
 
     def read(self) -> Event | None:
@@ -99,7 +99,7 @@ class LazyFuture(Future[ResultT]):
 
     @property
     def is_unread(self) -> bool:
-        """Whether its result is there, and nobody has asked for it."""
+        """True if the result is there, and has not been asked for."""
         return self._read is not None
 
     def result(self, timeout: float | None = None) -> ResultT:
@@ -121,7 +121,7 @@ class LazyFuture(Future[ResultT]):
         return super().exception(timeout)
 
     def _open(self, timeout: float | None) -> None:
-        """Wait for the result, and read it if nobody has."""
+        """Wait for the result, and read it if that was not done."""
         super().exception(timeout)
         if self._read is None or self._reading is None:
             return
@@ -137,4 +137,4 @@ class LazyFuture(Future[ResultT]):
 
 
 class _NotRead(Exception):
-    """Stands for the error of a call until somebody asks for it."""
+    """Stands for the error of a call until a caller asks for it."""

@@ -1,4 +1,4 @@
-"""Tasks in worker processes.
+"""Tasks in worker processes, and the pools that have them.
 
 ::
 

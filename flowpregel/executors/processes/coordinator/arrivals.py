@@ -67,7 +67,7 @@ class UnreadEnd(UnreadEvent):
     caught: Collection[str] | None = None
     is_plain: bool = False
     seconds: float = inf
-    """How long reading may take."""
+    """Seconds that reading may take."""
     earlier: Sequence[InFlight] = ()
     """Tasks of the same run that ended before: what they were given is dropped with
     this.
@@ -101,7 +101,8 @@ class UnreadEnd(UnreadEvent):
             outcome = Raised(WorkerDiedError(planned.name, pid, self.task.unreadable))
         match outcome:
             case Raised(WorkerDiedError(call="") as died):
-                # Whoever noticed the death must not unpickle arguments for its text.
+                # The I/O thread, which noticed the death, must not unpickle arguments
+                # for its text.
                 died.call = planned.call
                 died.args = (*died.args[:4], died.call)
         return Ended(*self.task.job.key, outcome, self.span, self.caught)
@@ -178,7 +179,7 @@ class UnreadChunk(_FromTask):
 
 @dataclass(slots=True, eq=False)
 class UnreadCall(_FromTask):
-    """A call that a task makes, or a request of its that the run answers."""
+    """A call of a task, or a request that the run answers."""
 
     decode: Callable[[InFlight, bytes], Request]
 
@@ -188,7 +189,7 @@ class UnreadCall(_FromTask):
 
 @dataclass(slots=True, eq=False)
 class UnreadOutput(UnreadEvent):
-    """What a task has printed or logged, for the run that keeps it."""
+    """The text that a task has printed or logged, for the run that keeps it."""
 
     job: Job
     body: bytes

@@ -1,5 +1,5 @@
-"""What the pool decides, without I/O: the tasks that it has, and which worker gets
-which of them.
+"""The decisions of the pool, without I/O: which worker gets which of the tasks that
+wait.
 
 `assign` is a pure function; the pool does what it returns. It goes through the queue in
 its order:
@@ -43,10 +43,11 @@ from flowpregel.executors.processes.wire.protocol import PLAIN, WorkerKind
 from flowpregel.executors.processes.wire.serialization import BufferRef
 
 BATCH_SECONDS: Final = 0.010
-"""For how long a batch is to keep a worker busy."""
+"""Seconds for which a batch of tasks keeps a worker busy."""
 LARGEST_BATCH: Final = 1024
 OLDEST_EVERY: Final = 4
-"""Where priorities differ: every how many turns the longest wait counts instead."""
+"""The turn, where priorities differ, that belongs to the task that has waited longest.
+"""
 _ROUNDING: Final = 1e-6
 StopReason: TypeAlias = Literal["cancel", "run", "idle"]
 
@@ -56,10 +57,10 @@ StopReason: TypeAlias = Literal["cancel", "run", "idle"]
 
 @dataclass(slots=True, eq=False)
 class Needs:
-    """What a task takes of the pool while it runs."""
+    """The needs of a task while it runs."""
 
     amounts: dict[str, float]
-    """Of ``cpus``, ``memory``, ``gpus``, and of limits by their names."""
+    """The amounts of ``cpus``, ``memory``, ``gpus``, and of limits by their names."""
     threads: int | None = None
     rate: str | None = None
     """The name of the rate that its start counts for."""
@@ -79,7 +80,7 @@ class Needs:
 
 
 ONE_CPU: Final = Needs({"cpus": 1.0})
-"""What a task takes that says nothing."""
+"""The needs of a task without `Resources`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,28 +97,27 @@ class InFlight:
     body: bytes = b""
     """The packed job, until it has ended."""
     refs: Sequence[BufferRef] = ()
-    """What *body* names in shared memory."""
+    """The buffers of *body* that are in shared memory."""
     worker: Any = None
     """The `WorkerProcess` that has it; None: it waits."""
     number: int = 0  # no mutant: it has another when it is sent
-    """Names it on the link of its worker, each time it is sent anew."""
+    """The number of the task on the link of a worker, a new one each time it is sent.
+    """
     sent: float = 0.0
-    """When its worker got it: monotonic seconds."""
+    """The time at which its worker got it: monotonic seconds."""
     alive: float = 0.0
-    """When it last showed a sign of life."""
+    """The time of its last sign of life."""
     stopping: StopReason | None = None
     """Why it was told to stop, if it was."""
     calls: set[int] = field(default_factory=set)
-    """Its calls that are not answered."""
+    """The numbers of the calls that it waits for."""
     failed_starts: int = 0
-    """How often its worker ended before it began any task."""
+    """The number of workers that ended before they began any task of theirs."""
     unreadable: str | None = None
-    """What is wrong with something that it sent, once its run has found that it cannot
-    be read.
-    """
+    """The problem with a message of the task that its run could not read."""
     priority: int = 0
     needs: Needs | None = None
-    """What it takes while it runs; None: one worker, as any task."""
+    """The needs of the task; None: one worker, as any task."""
 
     def note_unreadable(self, error: BaseException) -> None:
         """Note that something that it sent raised *error* when it was to be read."""
@@ -127,7 +127,7 @@ class InFlight:
 
     @property
     def seconds(self) -> float:
-        """How long it is expected to run; infinity if it must not share a batch."""
+        """Seconds that it is expected to run; infinity if it must not share a batch."""
         if self.job.task.timeout is not None or (
             self.needs is not None and self.needs.is_alone
         ):
@@ -135,7 +135,7 @@ class InFlight:
         return self.code.seconds
 
     def ends_at(self, reason: StopReason) -> float:
-        """Return when that timeout of its will be over: monotonic seconds."""
+        """Return when a timeout of the task ends: monotonic seconds."""
         policy: Any = self.job.task.timeout
         limit = policy.run_timeout if reason == "run" else policy.idle_timeout
         return (
@@ -175,7 +175,8 @@ class TaskQueue:
     called task had its turn. So of a run the most deeply nested tasks go first, and
     among them those that were taken first. The runs take turns: a run of two tasks does
     not wait for one of two hundred. Where priorities differ, each `OLDEST_EVERY`-th
-    turn is that of the task that was taken first of all, so that none waits for ever.
+    turn is that of the task that was taken first of all, so that each task has its turn
+    some day.
 
     Tasks of a run that are alike wait in a line of their own: it is passed over at once
     when the first of them cannot start.
@@ -183,8 +184,8 @@ class TaskQueue:
 
     def __init__(self) -> None:
         self._levels: dict[int, dict[object, _Lines]] = {}
-        """By priority and run; the run that has waited for its turn longest is the
-        first.
+        """The lines of waiting tasks, by priority and run; the run that has waited for
+        its turn longest is the first.
         """
         self._turns = 1
         self.count = 0
@@ -254,9 +255,9 @@ class TaskQueue:
 
     def take(self, count: int) -> list[InFlight]:
         """Take out the first *count* tasks."""
-        taken = [*islice(self, count)]
-        self.remove(taken)
-        return taken
+        tasks = [*islice(self, count)]
+        self.remove(tasks)
+        return tasks
 
 
 def _in_turns(
@@ -301,35 +302,36 @@ def _in_order(lines: _Lines, blocked: Collection[Needs | None]) -> Iterator[InFl
 
 
 class WorkerLoad(NamedTuple):
-    """What one worker is doing."""
+    """The tasks of one worker, as `assign` must know them."""
 
     state: WorkerState
     seconds: float = 0.0
-    """How long its tasks are expected to run."""
+    """Seconds for which the tasks are expected to run."""
     kind: WorkerKind = PLAIN
     held: Mapping[str, float] = MappingProxyType({})
-    """What its task takes."""
+    """The amounts that its tasks take."""
     needs: Needs | None = None
     """The needs that its tasks have in common; None: one worker, as any task."""
 
 
 class PoolLimits(NamedTuple):
-    """How many workers and how large batches a pool may have."""
+    """The limits of a pool: workers, batches, and resources."""
 
     size: int
-    """How many workers run tasks at the same time."""
+    """The number of workers that run tasks at the same time."""
     keep: int = 0
-    """How many workers are there even if no task waits."""
+    """The number of workers that are kept even if no task waits."""
     batch: int = LARGEST_BATCH
     """The most tasks that a worker gets at once."""
     amounts: Mapping[str, float] = MappingProxyType({"cpus": inf})
-    """What there is of each resource; of a rate, how many may start now."""
+    """The amount of each resource; of a rate, the number of tasks that may start now.
+    """
     gpus: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Assignment:
-    """What the pool is to do now."""
+    """The next steps of the pool."""
 
     starts: list[WorkerKind] = field(default_factory=list)
     """The workers to start."""
@@ -344,7 +346,7 @@ class Assignment:
 
 
 class RemainingResources:
-    """What has not been given away yet."""
+    """The resources and workers that no task has been given yet."""
 
     def __init__(self, workers: Sequence[WorkerLoad], limits: PoolLimits) -> None:
         self.amounts = dict(limits.amounts)
@@ -363,12 +365,14 @@ class RemainingResources:
             for index in range(len(workers))
             if states[index] is state
         }
-        """Of the workers that have no task."""
+        """The kinds of the workers that have no task, by index."""
         self.places = limits.size - states.count(WorkerState.BUSY)
         self.is_quiet = WorkerState.BUSY not in states
         """Whether nothing runs."""
         self.kept: set[str] = set()
-        """The names of what nobody gets, because tasks before lack it."""
+        """The resources that no other task gets, because a task before it waits for
+        them.
+        """
 
     def _use(self, kind: WorkerKind) -> None:
         self._gpus = [gpu for gpu in self._gpus if gpu not in kind.gpus]
@@ -377,14 +381,14 @@ class RemainingResources:
         """Give away what a task needs; or return the names of what it cannot have
         now.
         """
-        wanted = (
+        amounts = (
             needs.amounts if needs.rate is None else {**needs.amounts, needs.rate: 1}
         )
-        kept = set() if needs.is_below else self.kept
+        reserved = set() if needs.is_below else self.kept
         lacking = {
             name
-            for name, amount in wanted.items()
-            if name in kept or amount > self.amounts[name] + _ROUNDING
+            for name, amount in amounts.items()
+            if name in reserved or amount > self.amounts[name] + _ROUNDING
         }
         # A guess keeps no task from running alone.
         if lacking and not (
@@ -393,7 +397,7 @@ class RemainingResources:
             return lacking
         self.places -= 1
         self.is_quiet = False
-        for name, amount in wanted.items():
+        for name, amount in amounts.items():
             self.amounts[name] -= amount
         return set()
 
@@ -406,19 +410,24 @@ class RemainingResources:
         start.
         """
         count = int(needs.amounts.get("gpus", 0))
-        found: int | WorkerKind
-        found = kind = WorkerKind(
+        worker: int | WorkerKind
+        worker = kind = WorkerKind(
             needs.threads, tuple(self._gpus[:count]), needs.is_fresh
         )
-        for index, each in self._kinds.items():
-            is_free = len(each.gpus) == count and {*each.gpus} <= {*self._gpus}
-            is_alike = (each.threads, each.is_fresh) == (needs.threads, needs.is_fresh)
+        for index, kind_of_worker in self._kinds.items():
+            is_free = len(kind_of_worker.gpus) == count and {*kind_of_worker.gpus} <= {
+                *self._gpus
+            }
+            is_alike = (kind_of_worker.threads, kind_of_worker.is_fresh) == (
+                needs.threads,
+                needs.is_fresh,
+            )
             if is_alike and is_free:
-                found, kind = index, self._kinds.pop(index)
+                worker, kind = index, self._kinds.pop(index)
                 break
         if count:
             self._use(kind)
-        return found
+        return worker
 
 
 def assign(

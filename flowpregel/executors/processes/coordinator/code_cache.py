@@ -1,4 +1,4 @@
-"""The packed code of nodes: when it is packed, who keeps it, and for how long.
+"""The packed code of nodes: when it is packed, which process has it, and for how long.
 
 ::
 
@@ -10,9 +10,9 @@
                                         and what to drop
 
 Code is what it is at the call. So a node is packed for each call, unless its
-`References` say that an earlier packing still stands for it: all that it refers to is
-the very same. Code with the same bytes has the same digest, and is sent to a worker
-once.
+`References` hold: then all that it refers to is the very same, and an earlier packing
+still stands for it. Code with the same bytes has the same digest, and is sent to a
+worker once.
 
 Each store of code is bounded by bytes, not by entries: a closure may hold a large
 array. What was used least recently goes first. The coordinator decides what a worker
@@ -60,7 +60,7 @@ class Packing:
     """The last packing of one node."""
 
     node: Node
-    """The node. While it is kept, no other object has its id, nor that of its
+    """The node. As long as it is here, no other object has the id of the node or of its
     function.
     """
     code: NodeCode
@@ -86,7 +86,7 @@ class PackedCodes:
         return self._packings.size
 
     def code_of(self, node: Node, key: Hashable = None) -> NodeCode:
-        """Return the code of *node* as it is now.
+        """Return the present code of *node*.
 
         Args:
             node: The node.
@@ -122,8 +122,8 @@ class PackedCodes:
             return node, None
 
     def _pack(self, key: Hashable, node: Node, packing: Packing | None) -> NodeCode:
-        # Before it is packed: what changes meanwhile is seen at the next call. Code of
-        # which parts can change unseen is not searched again.
+        # Before it is packed: a change while it is packed is seen at the next call.
+        # Code of which parts can change unseen is not searched again.
         references = None
         if packing is None or packing.references is not None:
             references = references_of(node)
@@ -152,13 +152,15 @@ os.register_at_fork(after_in_child=codes.__init__)  # type: ignore[misc]
 def _warn_of_size(node: Node, size: int) -> None:
     """Warn that the code of *node* is large; name the value that makes it so."""
     callables = [step.func or step.coroutine for step in node.steps]
-    captures = {name: value for each in callables for name, value in _captures(each)}
+    captures = {
+        name: value for target in callables for name, value in _captures(target)
+    }
     sizes = {name: _size_of(value) for name, value in captures.items()}
     largest = max(sizes, key=sizes.__getitem__, default="")
-    of_it, wanted = "", "values"
+    of_it, values = "", "values"
     if sizes.get(largest, 0) > size // 2:
         kind = type(captures[largest]).__name__
-        of_it, wanted = f", most of it {largest!r} ({kind})", largest
+        of_it, values = f", most of it {largest!r} ({kind})", largest
     _log.warning(
         "the code of %r is %.1f MB%s: that goes to the workers with the function, each "
         "time it "
@@ -167,7 +169,7 @@ def _warn_of_size(node: Node, size: int) -> None:
         node.name,
         size / 1e6,
         of_it,
-        wanted,
+        values,
     )
 
 

@@ -24,8 +24,8 @@ def last_lines(text: str) -> str:
 def reap(process: Any) -> tuple[int | None, int | None] | None:
     """Return how the loky *process* ended, or None if it has not; leaves no zombie.
 
-    That is its exit code (negative: the signal) and its peak memory in bytes. None is
-    what somebody else has asked the kernel before.
+    The result is its exit code (negative: the signal) and its peak memory in bytes,
+    which is None if another part of the program was the first to ask the kernel.
     """
     try:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -44,15 +44,17 @@ def reap(process: Any) -> tuple[int | None, int | None] | None:
 
 
 def memory_sizes(pid: int) -> dict[str, int]:
-    """Return what the kernel says of a process's memory, in bytes; nothing where it
-    does not.
+    """Return the kernel's figures of the memory of a process, in bytes, by name; an
+    empty dict where it has none.
     """
     with suppress(OSError):
         fields = (
             line.split()
             for line in Path(f"/proc/{pid}/status").read_text().splitlines()
         )
-        return {each[0]: int(each[1]) << 10 for each in fields if each[2:] == ["kB"]}
+        return {
+            field[0]: int(field[1]) << 10 for field in fields if field[2:] == ["kB"]
+        }
     return {}
 
 
@@ -64,18 +66,18 @@ def memory_of(pid: int) -> int:
     given.
     """
     sizes = memory_sizes(pid)
-    own = sizes.get("RssAnon:", 0) + sizes.get("RssFile:", 0)
+    size = sizes.get("RssAnon:", 0) + sizes.get("RssFile:", 0)
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            own += sum(
+            size += sum(
                 memory_of(int(child))
                 for child in (thread / "children").read_text().split()
             )
-    return own
+    return size
 
 
 def forget_peak(pid: int) -> None:
-    """Have the kernel measure the peak memory of a process anew, where it can."""
+    """Let the kernel measure the peak memory of a process from now on, where it can."""
     with suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 
@@ -110,7 +112,7 @@ def count_oom_kills() -> int:
 
 
 def cause_of(exit_code: int | None, *, oom: bool) -> str:
-    """Return in words how a worker ended that nobody here killed.
+    """Return in words how a worker ended that the pool did not kill.
 
     Args:
         exit_code: Negative: the signal.

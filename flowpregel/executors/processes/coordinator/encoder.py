@@ -69,7 +69,7 @@ class JobEncoder:
         task.refs = ()
 
     def decode_call(self, task: InFlight, body: bytes) -> Call:
-        """Return the call that *task* makes, from the body of its frame.
+        """Return the call that *task* makes, read from the body of a frame.
 
         Raises:
             BaseException: Whatever the unpickling of a part raises.

@@ -147,9 +147,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._pool.loop.call(partial(self._pool.cancel, key, kill))
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a job that waits; let one that runs know that its run is to end
-        soon.
-        """
+        """Withdraw a job that waits; warn one that runs that its run will end soon."""
         self._pool.loop.call(partial(self._pool.warn, key))
 
     def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
@@ -182,9 +180,9 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             contexts: Their tokens.
             body: What workers are sent: these, and how the run ended.
         """
-        asked: Future[Sequence[Future[Any]]] = Future()
-        self._pool.loop.call(partial(self._pool.leave, {*contexts}, body, asked))
-        concurrent.futures.wait(asked.result(), self._pool.settings.grace)
+        exits: Future[Sequence[Future[Any]]] = Future()
+        self._pool.loop.call(partial(self._pool.leave, {*contexts}, body, exits))
+        concurrent.futures.wait(exits.result(), self._pool.settings.grace)
 
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""
@@ -215,16 +213,16 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         """Return the jobs that workers run now; what waits behind them was sent ahead
         of time.
         """
-        now, monotonic, found = time.time_ns(), time.monotonic(), {}
+        now, monotonic, jobs = time.time_ns(), time.monotonic(), {}
         for worker in tuple(self._pool.workers):
             if (task := worker.running()) is not None:
                 began = now - int((monotonic - task.sent) * 1e9)
-                found[task.job.key] = worker.pid, began
-        return found
+                jobs[task.job.key] = worker.pid, began
+        return jobs
 
     def worker_pids(self) -> list[int]:
-        """Return the pids of its worker processes."""
-        return [each.pid for each in tuple(self._pool.workers)]
+        """Return the pids of the worker processes."""
+        return [worker.pid for worker in tuple(self._pool.workers)]
 
     # ------------------------------------------------ plain functions
 
@@ -235,7 +233,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         *args: Params.args,
         **kwargs: Params.kwargs,
     ) -> Future[Result]:
-        """Call ``fn(*args, **kwargs)`` in a worker; return the future of its result.
+        """Call ``fn(*args, **kwargs)`` in a worker; return the future result.
 
         Raises:
             RuntimeError: The executor was shut down.
@@ -272,7 +270,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         timeout: float | None = None,
         chunksize: int = 1,
     ) -> Iterator[Result]:
-        """Call *fn* with the items of *iterables*; return its results in their order.
+        """Call *fn* with the items of *iterables*; return the results in the same
+        order.
 
         As in the standard library, all calls are submitted now, and an error is raised
         where the result of its call would have come; with chunks, where those of its
@@ -453,7 +452,7 @@ class ProcessExecutor(PoolExecutor):
             quarter of the machine's memory. What does not fit goes through the links.
         limits: How many calls of tasks with ``limit="name"`` may run at once, by name.
             Under ``"cpus"``, ``"memory"`` and ``"gpus"``: how much of that there is for
-            tasks that say what they take, if it is not what the machine has.
+            tasks with `Resources`, if it is not what the machine has.
         limits_folder: A folder, such as the store's: the named limits are those of all
             programs that name the same one.
 
@@ -549,7 +548,7 @@ def worker_memory() -> tuple[int, int]:
 
     Pages that workers share are counted once for each of them.
     """
-    pids = [each.pid for pool in tuple(_pools) for each in tuple(pool.workers)]
+    pids = [worker.pid for pool in tuple(_pools) for worker in tuple(pool.workers)]
     return len(pids), sum(memory_of(pid) for pid in pids)
 
 

@@ -21,7 +21,7 @@ class Guard:
         self._process: Popen[bytes] | None = None
         name = os.urandom(8).hex()
         self.marks = (f"{name}.{number}" for number in count(1))
-        """Those of the workers that will be started."""
+        """The tags of the workers that will be started."""
 
     def add(self, pid: int, mark: str) -> None:
         """Have worker *pid* watched over."""
@@ -54,7 +54,7 @@ class Guard:
 
     def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError):  # somebody has killed it
+            with contextlib.suppress(OSError):  # it was killed
                 os.write(self._process.stdin.fileno(), line.encode())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Who waits at the ends of the links: the pool's I/O thread, and a worker's own end.
+"""The I/O thread of a pool: one loop that waits for everything, and acts on it.
 
 Of the coordinator's OS threads, the I/O thread alone touches links, workers and the
 queue.
@@ -153,7 +153,7 @@ class IOLoop:
 
     @property
     def timer_count(self) -> int:
-        """How many timers will still call their action."""
+        """The number of timers that will still call their action."""
         return len(self._timers) - self._cancelled_timers
 
     def watch(
@@ -163,10 +163,10 @@ class IOLoop:
 
         Without both it is watched no longer; that must come before it is closed.
         """
-        wanted = ((selectors.EVENT_WRITE, write), (selectors.EVENT_READ, read))
+        events = ((selectors.EVENT_WRITE, write), (selectors.EVENT_READ, read))
         if self._watched.pop(fd, None):
             self._selector.unregister(fd)
-        if actions := {event: action for event, action in wanted if action is not None}:
+        if actions := {event: action for event, action in events if action is not None}:
             self._selector.register(fd, sum(actions))
             self._watched[fd] = actions
 
@@ -222,7 +222,7 @@ class IOLoop:
         """
         try:
             action()
-        except BaseException:  # noqa: BLE001 - whatever it is, nobody here may end
+        except BaseException:  # noqa: BLE001 - the loop serves all runs
             self._report()
 
 

@@ -72,7 +72,7 @@ class Pool(TaskPool):
     """
 
     worker_class: ClassVar[type[WorkerProcess]] = WorkerProcess
-    """The class of its workers: another one starts their processes in another way."""
+    """The class of the workers: another one starts their processes in another way."""
 
     def __init__(self, settings: PoolSettings) -> None:
         super().__init__(

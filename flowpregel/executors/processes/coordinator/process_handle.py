@@ -124,7 +124,7 @@ class ProcessHandle:
     """
 
     failure: PackedOutcome | None = None
-    """The error of its initializer."""
+    """The error of the initializer."""
     start_timer: Timer | None = None
     """Kills it if it does not get ready; None: it is ready."""
 

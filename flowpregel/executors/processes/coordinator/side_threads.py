@@ -9,7 +9,7 @@ futures.
     a task's end -- post_behind -->  post, when it is its turn ->  mailbox
         (a timer) -- if that is stuck --------------------------> mailbox
 
-What one worker has sent and nobody has written yet is bounded: a worker with more is
+The output of a worker that is not written yet is bounded: a worker with more is
 left unread, so that its own socket holds it back, not memory. The end of a task is
 posted behind what it has printed, so that this is on the screen when its run returns;
 where the screen does not take it, the end does not wait for that.
@@ -56,9 +56,7 @@ class SideThread:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.busy_since = 0.0
-        """When it began with what it is doing (monotonic seconds); 0: it does
-        nothing.
-        """
+        """The monotonic time at which its present action began; 0: it waits."""
 
     def call(self, action: Action) -> None:
         """Have *action* called when its turn comes; from any OS thread."""
@@ -116,7 +114,7 @@ class SideThread:
 
 
 class Unwritten:
-    """The output of one worker that nobody has written yet.
+    """The output of one worker that is not written yet.
 
     Args:
         resume: Called, on the I/O thread, when there is room again.
@@ -125,7 +123,7 @@ class Unwritten:
     def __init__(self, resume: Action) -> None:
         self.resume = resume
         self.size = 0
-        """In bytes."""
+        """The size of the output, in bytes."""
         self.is_full = False
         """Whether its worker is left unread."""
         self.drops = False
@@ -171,8 +169,8 @@ class WorkerOutput:
 
 
 class OutputThread:
-    """Where what workers print and log is written; but for `SideThread.call`, on the
-    I/O thread.
+    """Writes the text that workers print and log; but for `SideThread.call`, on the I/O
+    thread.
 
     Args:
         loop: The pool's.
@@ -182,8 +180,8 @@ class OutputThread:
         self._loop = loop
         self._thread = SideThread("flowpregel-output")
         self._late: deque[tuple[float, Mailbox, list[Any]]] = deque()
-        """Ends of tasks behind output: when they were put there, for whom, and the
-        events.
+        """The ends of tasks behind output: the time, the run, and a list of the event.
+        The OS thread that posts the event takes it out of the list.
 
         Whoever posts one takes it out of its list.
         """

@@ -15,8 +15,7 @@ _LOOK_EVERY: Final = 0.25
 
 
 class Watchdog:
-    """Looks at one I/O thread while that has something to do, and sleeps while it has
-    not.
+    """Watches one I/O thread while that is busy, and sleeps while it waits.
 
     Its own OS thread does the looking: the program's log handlers, which are called
     there, may block. It costs four wake-ups a second while the I/O thread works, and
@@ -27,7 +26,8 @@ class Watchdog:
         self.is_awake = False
         """Whether it looks; the I/O thread wakes it."""
         self.turn_began = 0.0
-        """When the I/O thread began what it is doing (monotonic seconds); 0: it waits.
+        """The monotonic time at which the present turn of the I/O thread began; 0: it
+        waits.
 
         That thread writes it.
         """
@@ -36,7 +36,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def start(self, watched: threading.Thread) -> None:
-        """Begin to look at the OS thread *watched*."""
+        """Begin to watch the OS thread *watched*."""
         self._thread = threading.Thread(
             target=self._watch, args=(watched,), name="flowpregel-watchdog", daemon=True
         )
@@ -55,14 +55,14 @@ class Watchdog:
         self._awake.set()
 
     def _watch(self, watched: threading.Thread) -> None:
-        last = told = 0.0
+        last = reported = 0.0
         while not self._ended.is_set():
             self._awake.wait()
             if self._ended.wait(_LOOK_EVERY):
                 return
             began = self.turn_began
-            if began and began != told and time.monotonic() - began > _TOO_LONG:
-                told = began
+            if began and began != reported and time.monotonic() - began > _TOO_LONG:
+                reported = began
                 _tell_of(watched)
             if not (began or last):
                 # It has waited for a while. If it begins just now, it may take this for

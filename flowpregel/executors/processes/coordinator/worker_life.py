@@ -1,5 +1,4 @@
-"""The life of a worker, as the coordinator sees it: a table, in which anything else is
-an error.
+"""The life of a worker, as a table of what may happen when: anything else is an error.
 
 Theory of operation. A worker process starts, gets ready, runs tasks one after another,
 and ends. The coordinator learns of that from three sources: frames on the link, its own
@@ -41,7 +40,7 @@ class WorkerState(Enum):
     IDLE = auto()
     BUSY = auto()
     WAITING = auto()
-    """Its task waits for calls."""
+    """The task waits for calls."""
     STOPPING = auto()
     """It was told to stop, or killed: it gets no more tasks."""
     ENDED = auto()
@@ -51,7 +50,7 @@ class WorkerEvent(Enum):
     """An event in the life of a worker."""
 
     READY = auto()
-    """Its initializer has run."""
+    """The initializer has run."""
     BEGAN = auto()
     """It has a task that waits for no calls, and runs it or is about to."""
     CALLED = auto()

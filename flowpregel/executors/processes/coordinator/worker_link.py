@@ -1,4 +1,4 @@
-"""The coordinator's end of the link of one worker.
+"""The coordinator's end of the link to one worker.
 
 What a worker sends arrives as frames on its socket, and as bytes on the pipes that are
 its stdout and stderr: those are what C code and programs print, and are made frames

@@ -59,7 +59,7 @@ _START_TIMEOUT: Final = 120.0
 
 
 class SentToWorker:
-    """What a worker was sent and still has."""
+    """The things that a worker was sent and still has."""
 
     def __init__(self) -> None:
         self.codes: RecentlyUsed[bytes, bool] = RecentlyUsed()
@@ -104,7 +104,7 @@ class WorkerProcess:
         self.kind = settings.kind
         self.state = WorkerState.STARTING
         self.tasks: dict[int, InFlight] = {}
-        """Its tasks by number, in the order in which it runs them."""
+        """The tasks by number, in the order in which they run."""
         self.last_activity = time.monotonic()
         """The time at which it began to work, a task ended, or it became idle."""
         self.sent = SentToWorker()
@@ -136,7 +136,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The pid of its process."""
+        """The pid of the process."""
         return self.process.pid
 
     # ------------------------------------------------ its life

@@ -1,1 +1,1 @@
-"""What crosses the link between the coordinator and a worker; both ends import it."""
+"""The messages that cross the link of a worker; both ends import them."""

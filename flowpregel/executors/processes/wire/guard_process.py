@@ -1,4 +1,5 @@
-"""The guard: a small process that ends what tasks have started, when nobody else can.
+"""The guard: a small process that ends what tasks have started, if the coordinator
+cannot.
 
 A worker is killed with its coordinator, by the kernel, before any code of ours runs in
 it. What its tasks had started (a shell, a subprocess) would live on. The guard is a
@@ -30,7 +31,7 @@ PROCESS_TAG = "FLOWPREGEL_WORKER"
 """The environment variable that marks a worker, and what it starts."""
 _LOOK_EVERY = 1.0
 _ROUNDS = 20
-"""How often it looks again for what was being started while it looked."""
+"""The number of searches for processes that were being started during a search."""
 
 
 # the guard's own process ---------------------------------------------------
@@ -40,37 +41,37 @@ def end_marked(marks: set[bytes], besides: int = 0, since: float = 0.0) -> None:
     """Kill every process that was started with one of *marks* in its environment
     (Linux).
 
-    Not the one *besides*, nor those that began before *since* (monotonic seconds).
+    Not the process *besides*, nor those that began before *since* (monotonic seconds).
     """
-    wanted = {PROCESS_TAG.encode() + b"=" + mark for mark in marks}
+    entries = {PROCESS_TAG.encode() + b"=" + mark for mark in marks}
     for _ in range(_ROUNDS):
-        found = [
+        pids = [
             pid
-            for pid in processes_with(wanted)
+            for pid in processes_with(entries)
             if pid != besides and since <= began(pid)
         ]
-        for pid in found:
+        for pid in pids:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        if not found:
+        if not pids:
             return
         time.sleep(0.01)
 
 
-def processes_with(wanted: set[bytes]) -> list[int]:
-    """Return the pids of all processes that have one of *wanted* in their
+def processes_with(entries: set[bytes]) -> list[int]:
+    """Return the pids of all processes that have one of *entries* in their
     environment.
     """
-    found: list[int] = []
+    pids: list[int] = []
     with contextlib.suppress(OSError):
         for name in filter(str.isdigit, os.listdir("/proc")):
             with (
                 contextlib.suppress(OSError),
                 open(f"/proc/{name}/environ", "rb") as file,
             ):
-                if wanted.intersection(file.read().split(b"\0")):
-                    found.append(int(name))
-    return found
+                if entries.intersection(file.read().split(b"\0")):
+                    pids.append(int(name))
+    return pids
 
 
 def began(pid: int) -> float:
@@ -112,9 +113,9 @@ def guard(coordinator: int) -> None:
                 leave_nothing({mark}, kill=verb == b"x")
         if not data:  # the coordinator has closed its pool
             break
-    for left in workers:
+    for worker in workers:
         with contextlib.suppress(OSError):
-            os.killpg(left, signal.SIGKILL)
+            os.killpg(worker, signal.SIGKILL)
     if workers:
         leave_nothing({*workers.values()}, kill=True)
 

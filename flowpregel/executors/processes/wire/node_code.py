@@ -99,7 +99,7 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
     except Exception as error:
         parts: list[tuple[str, str, Any]]
         parts = [
-            ("code", "function", each.func or each.coroutine) for each in slim.steps
+            ("code", "function", step.func or step.coroutine) for step in slim.steps
         ]
         parts += [("code", "writers", slim.writers), ("code", "node", slim)]
         raise first_unpicklable(node.name, parts, error) from error
@@ -127,7 +127,7 @@ class ReceivedCode:
         self._references: References | None = None
 
     def node(self) -> Node:
-        """Return the node as it was packed: what its last call has left in it is gone.
+        """Return the node of the packed code, without the changes of its last call.
 
         Raises:
             BaseException: Whatever the unpickling of a part raises.
@@ -150,7 +150,7 @@ class NodeCode:
     digest: bytes
     data: bytes
     seconds: float = inf
-    """How long its tasks take; infinity: unknown, or they wait for others."""
+    """Seconds that its tasks take; infinity: unknown, or they wait for others."""
 
     def measured(self, seconds: float) -> None:
         """Note how long a task took: a moving average in which outliers count

@@ -1,5 +1,4 @@
-"""What the two ends of a worker's link share: kinds of frames, tokens, its status and
-settings.
+"""The protocol of a worker's link: kinds of frames, tokens, the status, and settings.
 
 ::
 
@@ -67,7 +66,8 @@ FAILED: Final = 41
 LEFT: Final = 42
 """The contexts of request *number* have been left."""
 SAVED: Final = 43
-"""What task *number* saves for its next attempt; to be answered like a call."""
+"""The state that task *number* saves for its next attempt; it is answered like a call.
+"""
 CANCELLED: Final = 44
 """Task *number* no longer wants a call; no answer."""
 
@@ -92,9 +92,9 @@ STRUCTURED: Final = 8
 DIGEST_SIZE: Final = 16
 """Bytes of the digest of a node's code."""
 RAN: Final = Struct("<fqfQI")
-"""How many seconds a task ran, when it began (wall-clock nanoseconds), its seconds of
-CPU, the most memory of its process so far (bytes), and how many bytes follow of ids of
-calls whose failures it has seen.
+"""The head of ENDED: the seconds that a task ran, the wall-clock nanoseconds at which
+it began, the seconds of CPU, the peak memory of the process so far (bytes), and the
+number of bytes that follow of ids of calls whose failures the task has seen.
 """
 TOKEN: Final = Struct("<I")
 """The number of a task."""
@@ -107,14 +107,14 @@ under.
 STATUS_SIZE: Final = 24
 """Bytes of shared memory that the status of a worker needs."""
 RUNNING: Final = 0
-"""Where in the status the number of the task stands that began last."""
+"""The index of the number of the task that began last."""
 UNWANTED: Final = 1
-"""Where the number of the task that is to stop: set before the signal that makes it
-look.
+"""The index of the number of the task that must stop: set before the signal that makes
+the worker read it.
 """
 
 ENDING: Final = 2
-"""Where the number of the task whose run is to end soon."""
+"""The index of the number of the task whose run will end soon."""
 
 
 def map_status(fd: int) -> memoryview:
@@ -129,10 +129,13 @@ def map_status(fd: int) -> memoryview:
 
 
 class WorkerKind(NamedTuple):
-    """What distinguishes a worker from others, from its start to its end."""
+    """The properties that distinguish a worker from others, from its start to its
+    end."""
 
     threads: int | None = None
-    """How many OS threads numeric libraries may start; None: the pool's share."""
+    """The number of OS threads that numeric libraries may start; None: the pool's
+    share.
+    """
     gpus: tuple[str, ...] = ()
     """The GPUs that its tasks see; none: whatever the program sees."""
     is_fresh: bool = False
@@ -144,10 +147,10 @@ PLAIN: Final = WorkerKind()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
-    """How a pool is set up."""
+    """The settings of a pool."""
 
     size: int
-    """How many workers run tasks at the same time."""
+    """The number of workers that run tasks at the same time."""
     env: Mapping[str, str] = field(default_factory=dict)
     initializer: bytes = b""
     """Pickled (function, arguments), or nothing."""
@@ -160,14 +163,14 @@ class PoolSettings:
     idle_after: float = 60.0
     """Seconds after which an idle worker is stopped."""
     kind: WorkerKind = PLAIN
-    """What is said of these workers alone."""
+    """The settings of these workers alone."""
     amounts: Mapping[str, float] = field(default_factory=dict)
-    """What there is of each resource."""
+    """The amount of each resource."""
     gpus: tuple[str, ...] = ()
     limits_folder: str = ""
-    """Where the programs are that share its limits; empty: they are its own."""
+    """The folder of programs that share the limits; empty: the program has its own."""
     share: int = 0
-    """How many OS threads numeric libraries may start in a worker."""
+    """The number of OS threads that numeric libraries may start in a worker."""
     capped: tuple[str, ...] = ()
     """The environment variables that say so, and that the user has not set."""
 
@@ -184,7 +187,7 @@ class WorkerSetup:
     fd_socket: Any
     """Stream socket: descriptors of shared memory, both ways."""
     status: Any
-    """Shared memory of its status."""
+    """Shared memory of the status."""
     tokens: Any
     """Pipe of the numbers of the tasks that it may begin."""
     stdout: Any
@@ -198,14 +201,14 @@ class WorkerSetup:
 
 
 RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
-"""Bytes in a unit of what the kernel says of peak memory."""
+"""Bytes in the kernel's unit of peak memory."""
 
 
 STOP_SIGNAL: Final = (
     # no mutant: either signal does
     signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 )
-"""Sent to a worker whose task is to stop; hardly anything else uses it."""
+"""The signal for a worker whose task must stop; hardly any other program uses it."""
 
 
 TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")

@@ -3,7 +3,7 @@
 A pickle of a function by value holds more than the function: the globals that it names,
 the values that it closes over, the functions among these with their own globals, the
 state of instances. `References` is a list of all that, made once. The pickle may be
-used again as long as `References.hold` says that each name, cell, attribute and item
+used again as long as `References.hold` finds that each name, cell, attribute and item
 still refers to the same object. Objects of immutable kinds end the search; so does
 everything that is pickled by name. A container is compared item by item, by identity:
 `1`, `1.0` and `True` are equal, but not the same.
@@ -54,7 +54,7 @@ _PICKLING: Final = (
     "__getnewargs__",
     "__getnewargs_ex__",
 )
-"""The methods by which a class decides what is pickled of its instances."""
+"""The methods by which a class decides how its instances are pickled."""
 _HEAP_TYPE: Final = 1 << 9
 """The flag of a class that was made by a ``class`` statement, not in C."""
 
@@ -142,9 +142,9 @@ class References:
 
     def add(self, read: _Read, source: Any) -> tuple[Any, ...]:
         """Note and return the objects that *read* finds in *source*."""
-        found = tuple(read(source))
-        self._before.append((read, source, found))
-        return found
+        objects = tuple(read(source))
+        self._before.append((read, source, objects))
+        return objects
 
     def hold(self) -> bool:
         """Return whether each of them still refers to the same object."""
@@ -334,9 +334,11 @@ class _Search:
         is_ours = kind.__module__.partition(".")[0] == "flowpregel"
         parameters = getattr(kind, "__dataclass_params__", None)
         if is_ours and parameters is not None and parameters.frozen:
-            self._pending += (getattr(value, each.name, None) for each in fields(kind))
+            self._pending += (
+                getattr(value, entry.name, None) for entry in fields(kind)
+            )
         elif is_ours and "__reduce__" in vars(kind):
-            # It is made of its parts, and these do not change: a task, for example.
+            # It consists of parts that do not change: a task, for example.
             reduced = kind.__reduce__(value)
             self._pending += () if isinstance(reduced, str) else reduced[1]
         elif (
@@ -364,10 +366,10 @@ def found_by_name(value: Any) -> bool:
     module = sys.modules.get(module_name) if isinstance(module_name, str) else None
     if module is None or module_name == "__main__":
         return False
-    found: Any = module
+    value_there: Any = module
     for part in value.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is not value:
+        value_there = getattr(value_there, part, None)
+    if value_there is not value:
         return False
     cloudpickle = sys.modules.get("cloudpickle")
     registered = (
@@ -387,7 +389,7 @@ def _is_plain(kind: Any) -> bool:
             for name in _PICKLING
         )
         and kind not in copyreg.dispatch_table
-        # All that is written in C beneath it is `object`.
+        # Its only base that is written in C is `object`.
         and all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
     )
 

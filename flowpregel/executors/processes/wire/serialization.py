@@ -1,5 +1,4 @@
-"""What goes over a link, in bytes: frames, and in these pickles that another process
-can load.
+"""Pickles that another process can load, and messages with large buffers.
 
 A frame is a header of fixed size and a body. The header begins with the mark of its
 link, a random number. Bytes that user code writes to the wrong descriptor lack the mark
@@ -87,9 +86,9 @@ def _by_value_pickler() -> Any:
                 return reference_to(obj)
             elif (
                 isinstance(obj, ContextVar)
-                and (place := variable_place(obj)) is not None
+                and (place_of_variable := variable_place(obj)) is not None
             ):
-                return variable_at, (place, *default_of(obj))
+                return variable_at, (place_of_variable, *default_of(obj))
             elif _in_worker and isinstance(obj, type):
                 known = _known_there(obj)
                 if known is not None:
@@ -167,23 +166,23 @@ def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
     if name.startswith("__main__:"):
         return None
     try:
-        found = resolve_name(name)
+        target = resolve_name(name)
     # the last: it is local, or a lambda
     except (ImportError, AttributeError, ValueError):
         return None
     for depth in range(1, 8):
-        found = getattr(found, "__wrapped__", None)
-        if found is function:
+        target = getattr(target, "__wrapped__", None)
+        if target is function:
             return name, depth
     return None
 
 
 def unwrapped(name: str, depth: int) -> Any:
     """Return the function under *depth* decorators of what is found at *name*."""
-    found = resolve_name(name)
+    target = resolve_name(name)
     for _ in range(depth):
-        found = found.__wrapped__
-    return found
+        target = target.__wrapped__
+    return target
 
 
 # ------------------------------------------------ classes of the user's program
@@ -218,13 +217,13 @@ def class_sent(name: str, called: str) -> type:
     Raises:
         AttributeError: It no longer exists.
     """
-    found: type | None = _trackers("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
-    if found is None:
+    kind: type | None = _trackers("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
+    if kind is None:
         raise AttributeError(
             f"class {called} came back from a worker, and is gone here: keep it in a "
             "module"
         )
-    return found
+    return kind
 
 
 def _trackers(name: str) -> Any:
@@ -247,13 +246,13 @@ def first_unpicklable(
 
     The last is taken if none is at fault alone.
     """
-    what = path = ""
-    for what, path, part in parts:
+    role = path = ""
+    for role, path, part in parts:
         if why_refused(part, dumps):
             return TaskSerializationError(
-                task, f"the {what}", *find_culprit(part, path)
+                task, f"the {role}", *find_culprit(part, path)
             )
-    return TaskSerializationError(task, f"the {what}", path, str(error))
+    return TaskSerializationError(task, f"the {role}", path, str(error))
 
 
 def find_culprit(value: Any, name: str) -> tuple[str, str]:
@@ -288,7 +287,9 @@ class BufferRef(NamedTuple):
     """A part of a message in shared memory, where it was written for one reader."""
 
     id: int
-    """Names it, once in the life of its writer. 0: it is in the message itself."""
+    """The number of the buffer, once in the life of the process that wrote it; 0: it is
+    in the message itself.
+    """
     segment: int
     """The segment it lies in."""
     size: int
@@ -304,7 +305,7 @@ class Message(NamedTuple):
 
     data: bytes
     refs: Sequence[BufferRef] = ()
-    """Its parts in shared memory."""
+    """The parts in shared memory."""
 
 
 Share: TypeAlias = Callable[[memoryview], BufferRef | None]

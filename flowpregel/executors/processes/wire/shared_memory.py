@@ -10,7 +10,8 @@
 
 A segment has no name, so nothing is left behind when both processes are gone. An arena
 uses its segments again: fresh pages cost several times what writing them costs. A
-reader maps copy-on-write: it may write to what it was given, and nobody else sees that.
+reader maps copy-on-write: it may write to what it was given, and no other process sees
+that.
 """
 
 from __future__ import annotations
@@ -106,9 +107,9 @@ def _exported(memory: mmap.mmap, size: int, origin: Segment | PrivateMapping) ->
     """Return a buffer: *size* bytes of *memory*, which lives for as long as anything
     views them.
     """
-    made: Any = (ctypes.c_char * size).from_buffer(memory)
-    made.origin = origin
-    return made
+    buffer: Any = (ctypes.c_char * size).from_buffer(memory)
+    buffer.origin = origin
+    return buffer
 
 
 def origin_of(view: memoryview) -> Segment | PrivateMapping | None:
@@ -179,10 +180,10 @@ class Arena:
                 ):
                     segment = self._new_segment(size)
             if segment is not None:
-                made = _exported(segment.memory, size, segment)
+                buffer = _exported(segment.memory, size, segment)
                 if segment.size <= MUCH:
-                    weakref.finalize(made, self._free.append, segment).atexit = False
-                return made
+                    weakref.finalize(buffer, self._free.append, segment).atexit = False
+                return buffer
             if waited >= wait or size > self._limit:
                 self.is_full = True
                 return None
@@ -228,28 +229,32 @@ class Arena:
 
     def _free_segment(self, size: int) -> Segment | None:
         fitting = [
-            each for each in self._free if size <= each.size <= 2 * max(size, _SMALLEST)
+            segment
+            for segment in self._free
+            if size <= segment.size <= 2 * max(size, _SMALLEST)
         ]
-        best = min(fitting, key=lambda each: each.size, default=None)
+        best = min(fitting, key=lambda segment: segment.size, default=None)
         if best is not None:
             self._free.remove(best)
         return best
 
     def _new_segment(self, size: int) -> Segment | None:
         step = max(_SMALLEST, 1 << (size.bit_length() - 3))
-        wanted = -(-size // step) * step  # so that similar sizes share segments
-        while self._total() + wanted > self._limit or len(self._segments) >= self._most:
+        rounded = -(-size // step) * step  # so that similar sizes share segments
+        while (
+            self._total() + rounded > self._limit or len(self._segments) >= self._most
+        ):
             if not self._free:
                 return None
             del self._free[0]
         with suppress(OSError):
-            segment = Segment(wanted)
+            segment = Segment(rounded)
             self._segments.add(segment)
             return segment
         return None
 
     def _total(self) -> int:
-        return sum(each.size for each in self._segments)
+        return sum(segment.size for segment in self._segments)
 
     def close(self) -> None:
         """Give up every segment; readers keep what they have mapped."""
@@ -311,17 +316,17 @@ class PrivateMapping(mmap.mmap):
     fd: int | None
     """The descriptor of the segment; None: its reader has closed it."""
     source: Any = None
-    """What keeps the segment as it is."""
+    """The object that keeps the content of the segment from changing."""
 
     def __new__(cls, fd: int, size: int, source: Any = None) -> PrivateMapping:
         """Map *size* bytes of *fd*."""
-        made = super().__new__(cls, fd, size, access=mmap.ACCESS_COPY)
-        made.fd, made.source = fd, source
+        mapping = super().__new__(cls, fd, size, access=mmap.ACCESS_COPY)
+        mapping.fd, mapping.source = fd, source
         if size <= _POPULATED_UP_TO:
             # Page by page takes twice as long. An older kernel does not know how.
             with suppress(OSError):
-                made.madvise(_POPULATE_READ)
-        return made
+                mapping.madvise(_POPULATE_READ)
+        return mapping
 
     def is_untouched(self) -> bool:
         """Return whether nothing was written to it, as far as the kernel tells."""
@@ -376,9 +381,9 @@ class BufferReader:
         if mapping is None or len(mapping) < ref.size or not mapping.is_untouched():
             mapping = PrivateMapping(self._descriptor(ref.segment), ref.size)
             self._mapped.add(mapping)
-        made = _exported(mapping, ref.size, mapping)
-        weakref.finalize(made, self._gone, ref, mapping).atexit = False
-        return PickleBuffer(made).raw()
+        buffer = _exported(mapping, ref.size, mapping)
+        weakref.finalize(buffer, self._gone, ref, mapping).atexit = False
+        return PickleBuffer(buffer).raw()
 
     def _gone(self, ref: BufferRef, mapping: PrivateMapping) -> None:
         """Keep a mapping that nothing views any more; for the garbage collector."""
@@ -389,23 +394,23 @@ class BufferReader:
         """Return the ids in `released`, which are no longer there, as the body of a
         frame.
         """
-        taken = b""
+        ids = b""
         while self.released:
-            taken += _ID.pack(self.released.popleft())
-        return taken
+            ids += _ID.pack(self.released.popleft())
+        return ids
 
-    def _descriptor(self, wanted: int) -> int:
-        if wanted not in self._segments:
+    def _descriptor(self, segment_id: int) -> int:
+        if segment_id not in self._segments:
             # Those of segments that their writer has given up.
             for segment, fd in [*self._segments.items()]:
                 if not os.fstat(fd).st_size:
                     del self._segments[segment]
                     self._idle.pop(segment, None)
                     os.close(fd)
-        while wanted not in self._segments:
+        while segment_id not in self._segments:
             segment, fd = self._fds.receive()
             self._segments[segment] = fd
-        return self._segments[wanted]
+        return self._segments[segment_id]
 
     def close(self) -> None:
         """Close the descriptors; what is mapped stays readable."""

@@ -1,4 +1,4 @@
-"""The worker's end of its link: frames, and the answers to requests of its task."""
+"""The worker's end of the link: frames, and the answers to requests of the task."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
     it.
     """
 
-    # An OS thread of its own reads the link: a caller that waits here stops nobody
-    # else.
+    # An OS thread of its own reads the link: a caller that waits here stops no
+    # other.
     _needs_loop: ClassVar[bool] = False
 
     def take(self, body: bytes) -> None:
@@ -55,7 +55,7 @@ def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | Non
     try:
         settled.settle(packed.read())
         error = settled.exception(0)
-    except Exception as problem:  # noqa: BLE001 - the caller is told
+    except Exception as problem:  # noqa: BLE001 - the caller gets it
         error = problem
     return None if error is not None else settled.result(0), error
 
@@ -89,15 +89,15 @@ class WorkerLink:
         self.task = 0
         """The number of the task that runs."""
         self.job: Job | None = None
-        """Its job, while its code runs."""
+        """The job of that task, while its code runs."""
 
     def send(
         self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0
     ) -> None:
         """Send a frame. When the coordinator is gone, nothing happens.
 
-        What a signal handler raises meanwhile is raised at once; the next frame that is
-        sent finds what is left of this one.
+        An exception of a signal handler is raised at once, and the next call sends the
+        rest of this frame.
         """
         head = HEADER.pack(self._magic, kind, flags, 0, number, len(body))
         self._outbox.append((head + body, deque()))
@@ -114,8 +114,8 @@ class WorkerLink:
                         self._outbox.popleft()
                         continue
                     try:
-                        # No signal handler runs between the call and the note of its
-                        # result.
+                        # No signal handler runs between the call and the note of
+                        # the count.
                         sent.extend(map(self._socket.send, (memoryview(data)[done:],)))
                     except BlockingIOError:
                         # a task has set it so

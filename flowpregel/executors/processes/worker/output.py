@@ -1,11 +1,12 @@
-"""What tasks print and log, on its way to the coordinator.
+"""The output of tasks on its way to the coordinator: prints and log records.
 
 Text that Python code prints goes over the link, in order with everything else a task
 sends, so it is labelled exactly. What C code and programs write to descriptors 1 and 2
 goes through pipes and gets the label of the task that runs.
 
 structlog's events go to the coordinator's structlog, unless a module that tasks import
-configures structlog for the workers too. Either way the run's fields are bound."""
+configures structlog for the workers too. Either way the run's fields are bound.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 
 class StdoutForwarder(io.RawIOBase):
-    """What is beneath ``sys.stdout`` or ``sys.stderr``: sends whole lines, with their
-    task.
+    """The raw stream under ``sys.stdout`` or ``sys.stderr``: it sends whole lines, with
+    their task.
     """
 
     def __init__(self, link: WorkerLink, fd: int) -> None:
@@ -46,7 +47,7 @@ class StdoutForwarder(io.RawIOBase):
         self._fd = fd
         self._lock = threading.RLock()
         self.line = b""
-        """What there is of a line that has not ended."""
+        """The beginning of a line that has not ended."""
 
     def write(self, data: Any) -> int:
         """Take *data*; send what ends with a newline, and what is long."""
@@ -144,13 +145,13 @@ class Streams:
     def __init__(self, link: WorkerLink) -> None:
         self._link = link
         self.forwarders = [StdoutForwarder(link, 1), StdoutForwarder(link, 2)]
-        """What takes the prints."""
+        """The raw streams that send the prints."""
         self._outputs: list[Any] = [*map(_text_on, self.forwarders)]
         self._input: Any = open(0, closefd=False)  # noqa: SIM115 - as long as the process
 
     def current(self) -> tuple[Any, Any, Any]:
-        """Return ``stdin``, ``stdout`` and ``stderr``, made anew where a task has
-        closed them.
+        """Return ``stdin``, ``stdout`` and ``stderr``, new ones where a task has closed
+        them.
         """
         if _is_closed(self._input):
             self._input = open(0, closefd=False)  # noqa: SIM115 - as long as the process

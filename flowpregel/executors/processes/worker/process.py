@@ -1,5 +1,4 @@
-"""What surrounds the tasks of a worker: its process, and where what they print and log
-goes.
+"""The process of a worker: its group, its signals, its streams, and its end.
 
 Text that Python code prints goes over the link, in order with everything else a
 task sends, so it is labelled exactly. What C code and programs write to
@@ -75,7 +74,7 @@ def die_with_parent() -> None:
 
 
 def watch_coordinator(coordinator: int) -> None:
-    """End this process and all of its group when the coordinator is gone."""
+    """End this process and its process group when the coordinator is gone."""
     with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
         ended = os.pidfd_open(coordinator)
         if os.getppid() == coordinator:
@@ -92,8 +91,8 @@ def watch_coordinator(coordinator: int) -> None:
 
 
 def own_description(fd: int, mode: int) -> None:
-    """Give *fd*, one end of a pipe, a file description that no other process has
-    (Linux).
+    """Give *fd*, one end of a pipe, a file description that it shares with no other
+    process (Linux).
 
     A task may set it blocking or not, and nobody else sees that.
     """
@@ -115,7 +114,7 @@ def part_from_trackers() -> None:
     from loky.backend import resource_tracker as loky_tracker  # noqa: PLC0415 - loaded anyway
 
     trackers: tuple[Any, ...] = (resource_tracker, loky_tracker)
-    for fd in {each._resource_tracker._fd for each in trackers} - {None}:  # noqa: SLF001
+    for fd in {tracker._resource_tracker._fd for tracker in trackers} - {None}:  # noqa: SLF001
         own_description(fd, os.O_WRONLY)
 
 

@@ -1,4 +1,4 @@
-"""What a task may change of its process, and how the next task finds it as it was.
+"""The state of a process that a task may change, and how it is put back.
 
 A worker runs one task after another in one process. Much of a process's state is the
 operating system's: its folder, its limits, its timers, its descriptors. `ProcessState`
@@ -80,7 +80,7 @@ class _Now(NamedTuple):
 
 
 class ProcessState:
-    """The state of this process as tasks have to find it: as it is now.
+    """The state of this process that tasks have to find: the present one.
 
     Args:
         streams: Returns ``sys.stdin``, ``sys.stdout`` and ``sys.stderr`` as they have
@@ -124,8 +124,8 @@ class ProcessState:
             "cpu_affinity": _set_cpus,
             "streams": self._set_streams,
         }
-        """What puts parts of the state back, by their names, in this order; given the
-        old value.
+        """The functions that put parts of the state back, by name, in this order; they
+        get the old value.
         """
 
     def settle(self) -> None:
@@ -133,7 +133,7 @@ class ProcessState:
         signals.
 
         Raises:
-            BaseException: What a handler of the task's raises that is called meanwhile.
+            BaseException: A handler of the task's was called just now, and raised it.
         """
         for timer in self._timers:
             signal.setitimer(timer, 0)
@@ -181,7 +181,7 @@ class ProcessState:
         return ", ".join(lasting)
 
     def _read(self) -> tuple[Any, ...]:
-        """Return the fields of `_Now`, in their order.
+        """Read the fields of `_Now`, in their order.
 
         One function and a plain tuple, as it is called after each task: to make a
         `_Now` takes as long as five system calls.
@@ -237,7 +237,7 @@ class ProcessState:
 
     def _set_streams(self, _: Any) -> None:
         sys.stdin, sys.stdout, sys.stderr = streams = self._streams()
-        # Those that were closed have been made anew.
+        # New streams have replaced those that were closed.
         self._before = self._before._replace(streams=(*streams, False, False, False))
 
 

@@ -25,7 +25,7 @@ end of the task is always sent.
 When a task has ended, these things happen in this order:
 
 1. Its timers and signal handlers are put back (`ProcessState.settle`): they could call
-   its code. A handler that raises meanwhile does not change the outcome.
+   its code. A handler that raises in this step does not change the outcome.
 2. If it was stopped, the processes that it has started are killed, before the next task
    begins, whose processes must live.
 3. The text that it has printed is sent, so that it is on the screen before the end.
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from flowpregel.channels.context import Context
 
 _STOP_AGAIN: Final = 0.01
-"""Seconds after which a task that was importing a module is told again to stop."""
+"""Seconds after which the signal comes again to a task that was importing a module."""
 _log: Final = logging.getLogger("flowpregel.worker")
 
 
@@ -233,7 +233,7 @@ class Worker:
         """Send how a task ended.
 
         Args:
-            client: What connected the task with its run.
+            client: The connection of the task with the run.
             digest: The digest of its code.
             outcome: Its outcome.
             times: Its seconds, when it began, and its seconds of CPU.
@@ -386,7 +386,7 @@ class Tokens:
         return True
 
 
-# ------------------------------------------------ the task's ends of its connections
+# ------------------------------------------------ what connects a task with its run
 
 
 class WorkerRunClient(RunClient):
