@@ -460,14 +460,14 @@ def test_a_limit_of_all_programs_holds_here(
 ) -> None:
     """A place that another program has is none of ours, until that gives it back."""
     theirs = CrossProcessLimit(tmp_path / "api", 2)
-    assert 1 == theirs.there(0, 0.0)
+    assert 1 == theirs.available(0, 0.0)
     gate = Gate(1)
     with ProcessExecutor(1, limits={"api": 2}, limits_folder=tmp_path) as pool:
         run(
             drive, pool, lambda: results(through(gate, kind, limit="api").map(range(4)))
         )
         assert 1 == gate.peak
-        assert 2 == theirs.there(1, 0.0), "what nothing uses is given back"
+        assert 2 == theirs.available(1, 0.0), "what nothing uses is given back"
         theirs.close()
         gate = Gate(2)
         run(

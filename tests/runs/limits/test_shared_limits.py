@@ -23,7 +23,7 @@ import sys, time
 from flowpregel.executors.resources import CrossProcessLimit
 from pathlib import Path
 places = CrossProcessLimit(Path(sys.argv[1]), 2)
-print(places.there(0, 0.0), places.there(1, 0.0), flush=True)
+print(places.available(0, 0.0), places.available(1, 0.0), flush=True)
 time.sleep(600)
 """
 
@@ -37,25 +37,25 @@ def test_a_place_is_one_programs_until_that_has_ended(tmp_path: Path) -> None:
     assert ["1", "2"] == holder.stdout.readline().split()
     ours = CrossProcessLimit(tmp_path, 2)
 
-    assert 0 == ours.there(0, 5.0)
-    assert 5.0 < ours.look_at(5.0) < 6.0
+    assert 0 == ours.available(0, 5.0)
+    assert 5.0 < ours.next_change_at(5.0) < 6.0
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
     holder.stdout.close()
-    assert 1 == ours.there(0, 5.0)
-    assert 2 == ours.there(1, 5.0)
-    assert float("inf") == ours.look_at(5.0)
+    assert 1 == ours.available(0, 5.0)
+    assert 2 == ours.available(1, 5.0)
+    assert float("inf") == ours.next_change_at(5.0)
     ours.close()
 
 
 def test_places_that_are_not_used_are_given_back(tmp_path: Path) -> None:
     """To whoever asks next, in the same program too."""
     ours, theirs = CrossProcessLimit(tmp_path, 1), CrossProcessLimit(tmp_path, 1)
-    assert (1, 0) == (ours.there(0, 0.0), theirs.there(0, 0.0))
+    assert (1, 0) == (ours.available(0, 0.0), theirs.available(0, 0.0))
 
     ours.give_back(0)
 
-    assert (1, 0) == (theirs.there(0, 0.0), ours.there(0, 0.0))
+    assert (1, 0) == (theirs.available(0, 0.0), ours.available(0, 0.0))
     ours.close()
     theirs.close()
 
@@ -70,13 +70,13 @@ def test_a_fork_does_not_hold_the_places_of_its_parent(tmp_path: Path) -> None:
     """They are free when the parent has given them back, while the fork lives on."""
     with ProcessExecutor(1, limits={"one": 1}, limits_folder=tmp_path) as pool:
         places = pool._pool.resources._shared["one"]  # noqa: SLF001 - no task of it runs long enough
-        assert 1 == places.there(0, 0.0)
+        assert 1 == places.available(0, 0.0)
         fork = get_context("fork").Process(target=hold_on, args=(600,))
         fork.start()
     others = CrossProcessLimit(tmp_path / "one", 1)
     try:
         deadline = time.monotonic() + 60
-        while not others.there(0, 0.0):
+        while not others.available(0, 0.0):
             assert time.monotonic() < deadline
     finally:
         fork.kill()
