@@ -61,8 +61,8 @@ from flowpregel._core.stream_events import finished_writes
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Job, RunInfo
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.calls import CallFuture
-from flowpregel.executors.local import LocalRunClient, caught_of
+from flowpregel.executors.calls import CallFuture, observed_failures
+from flowpregel.executors.local import LocalRunClient
 
 __all__ = ["Crash", "CrashDriver", "Crashed", "Schedule", "Seen", "failing", "shuffled"]
 
@@ -360,7 +360,8 @@ class CrashDriver:
         if outcome is None:
             ends = LocalRunClient(job := self._job(task, setting), self, self._turn)
             outcome = job.variables.run(perform, job, ends)
-            caught = caught_of(outcome, ends.made) if ends.made.count else None
+            calls = ends.open_calls
+            caught = observed_failures(outcome, calls) if calls.count else None
         if self._dropped:
             raise Crashed
         self.post(Ended(task.id, task.attempt.number, outcome, None, caught))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel.plugins.cluster import executor_at
+from flowpregel.executors.by_name import executor_named
 from tests.contract.executor_contract import ExecutorContract
 
 ADDRESS = os.environ.get("FLOWPREGEL_TEST_CLUSTER", "")
@@ -23,7 +23,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def executor() -> Iterator[Any]:
     """The program's executor there."""
-    executor = executor_at(ADDRESS)
+    executor = executor_named(ADDRESS)
     yield executor
     executor.close()
 
