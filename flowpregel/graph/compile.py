@@ -181,14 +181,17 @@ class _Lowering:
 
     def _node(self, name: str, spec: NodeSpec) -> PregelNode:
         branches = self._branches(name, spec.schema)
+        writer = NodeWriter(
+            name,
+            self._writable,
+            tuple(self._edges[name]),
+            is_passed_on=any(branch.passes_on for branch in branches),
+        )
         return spec.changed(
             channels=spec.schema.selection,
             triggers=self._triggers[name],
             mapper=spec.schema.mapper,
-            writers=[
-                NodeWriter(name, self._writable, tuple(self._edges[name])),
-                *branches,
-            ],
+            writers=[writer, *branches],
             bound=_node_target(spec.bound, branches),
             reads=_reads(branches),
         )

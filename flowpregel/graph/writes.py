@@ -35,11 +35,14 @@ class NodeWriter:
         keys: The state keys that the node may write, in order. Other keys in the output
             are left out.
         edges: The writes of the unconditional edges.
+        is_passed_on: Whether a path function gets the keys of the output that are not
+            in the state.
     """
 
     node: str
     keys: Mapping[str, None]
     edges: tuple[Write, ...] = ()
+    is_passed_on: bool = False
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -97,7 +100,8 @@ class NodeWriter:
         if ROOT in self.keys:
             writes = [item for item in writes if item[0] == ROOT]
             return writes or [(ROOT, update)]
-        if not writes and update and scope is not None:
+        is_lost = update and not writes and not self.is_passed_on
+        if is_lost and scope is not None:
             self._notice_unknown([key for key, _ in items], scope)
         return writes
 

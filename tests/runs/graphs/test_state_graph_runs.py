@@ -187,19 +187,18 @@ def annotated(state: Lists) -> str:
 
 
 @pytest.mark.parametrize(
-    ("path", "items"),
+    ("path", "update", "items"),
     [
-        (annotated, []),
-        (lambda state: "b" if "extra" in state else END, ["b"]),
+        # Without a key of the state there would be a notice, as no one gets the update.
+        (annotated, {"extra": 1, "items": []}, []),
+        (lambda state: "b" if "extra" in state else END, {"extra": 1}, ["b"]),
     ],
 )
 def test_a_path_function_gets_what_its_node_returned_unless_it_names_a_schema(
-    drive: Drive, path: Any, items: list[str]
+    drive: Drive, path: Any, update: Any, items: list[str]
 ) -> None:
     """Keys that are no state are passed on to a path function of any state."""
-    builder = (
-        StateGraph(Lists).add_node("a", lambda _: {"extra": 1}).add_edge(START, "a")
-    )
+    builder = StateGraph(Lists).add_node("a", lambda _: update).add_edge(START, "a")
     builder.add_node("b", put("b")).add_conditional_edges("a", path, ["b", END])
 
     assert (
