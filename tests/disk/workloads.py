@@ -269,11 +269,12 @@ def create_in_place(path: str) -> None:
     """Make a store as LMDB does by itself: not in a draft that is renamed."""
     from flowpregel.storage.headers import Header, seal_for
     from flowpregel.storage.lmdb import files
+    from flowpregel.storage.lmdb.store import ENGINES
     from flowpregel.storage.options import StoreOptions
 
     os.mkdir(path)
     seal = seal_for(StoreOptions())
-    files.fill_draft(path, Header.new(seal).to_bytes(seal))
+    files.fill_draft(path, Header.new(seal, ENGINES[0]).to_bytes(seal))
     mark("-1")
 
 
