@@ -59,11 +59,12 @@ def test_what_a_task_prints_is_not_mixed_into_the_output(cli: Invoke) -> None:
     assert "a task prints\n" in result.stderr
 
 
-def test_a_thread_without_a_name_is_not_the_flows(cli: Invoke) -> None:
-    """As when a shell's variable is empty."""
-    run(cli, "total", [1], "--thread-id", "")
+def test_a_thread_without_a_name_is_refused(cli: Invoke) -> None:
+    """As when a shell's variable is empty: the thread of the flow is another one."""
+    result = run(cli, "total", [1], "--thread-id", "")
 
-    assert [""] == [row["thread_id"] for row in json.loads(cli("ls", "--json").stdout)]
+    assert Code.USAGE == result.exit_code
+    assert "thread_id is empty: name the thread" in result.stderr
 
 
 def test_the_input_may_stand_in_a_file(cli: Invoke, tmp_path: Path) -> None:
