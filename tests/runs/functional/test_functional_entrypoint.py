@@ -19,6 +19,7 @@ from flowpregel.errors import (
     ValueEncodingError,
 )
 from flowpregel.func import entrypoint, task
+from flowpregel.store.memory import InMemoryStore
 from flowpregel.types import Command, Send
 from tests.runs.functional.flows import double, sync_flow
 
@@ -70,7 +71,9 @@ def test_everything_a_body_asks_for_by_name_is_given(drive: Any) -> None:
     input.
     """
 
-    @entrypoint(store="a store", context_schema=dict)
+    items = InMemoryStore()
+
+    @entrypoint(store=items, context_schema=dict)
     def flow(
         n: int, config: dict, runtime: Any, context: Any, store: Any, writer: Any
     ) -> Any:
@@ -78,7 +81,7 @@ def test_everything_a_body_asks_for_by_name_is_given(drive: Any) -> None:
         assert runtime.context is context
         return config["configurable"]["k"], context["user"], store
 
-    items = drive.stream(
+    streamed = drive.stream(
         flow,
         1,
         {"configurable": {"k": 5}},
@@ -86,7 +89,7 @@ def test_everything_a_body_asks_for_by_name_is_given(drive: Any) -> None:
         stream_mode=["custom", "updates"],
     )
 
-    assert [("custom", "hello"), ("updates", {"flow": (5, "ann", "a store")})] == items
+    assert [("custom", "hello"), ("updates", {"flow": (5, "ann", items)})] == streamed
 
 
 def test_tasks_are_given_what_they_ask_for_too(drive: Any, executor: str) -> None:

@@ -73,7 +73,7 @@ HANG = """
     def hang(transaction):
         print("inside", flush=True)
         time.sleep(60)
-    environment_of(path).write(hang, timeout=1)
+    environment_of(path).commits.write(hang, timeout=1)
 """
 
 
