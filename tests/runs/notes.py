@@ -12,6 +12,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
+def _remove(path: str, owner: int) -> None:
+    """Remove a file, but not in a fork of the process that has made it: a fork that
+    ends as a program does would take the file from the others.
+    """
+    if os.getpid() == owner:
+        os.unlink(path)
+
+
 class Notes:
     """A list in a file, which is gone when the list is.
 
@@ -21,7 +29,7 @@ class Notes:
     def __init__(self) -> None:
         handle, self._path = tempfile.mkstemp()
         os.close(handle)
-        weakref.finalize(self, os.unlink, self._path)
+        weakref.finalize(self, _remove, self._path, os.getpid())
 
     def append(self, item: Any) -> None:
         """Add *item*; one write, so that no other's comes into it."""
