@@ -81,8 +81,7 @@ class UnmatchedCallsError(_DetailedError):
         return (
             f"{self.summary}: ask for what was asked before; write "
             f"@task(adopts={self.task!r}) if the task has become a method or has a new "
-            "name or "
-            "decorator; or pass on_unmatched='run' to make such calls again"
+            "name or decorator; or pass on_unmatched='run' to make such calls again"
         )
 
 
@@ -95,13 +94,9 @@ class ReplayMismatchError(_DetailedError):
     called: str
     text = (
         "the resumed body diverges from what was recorded, though its code and its "
-        "input "
-        "are the same\n"
-        "  recorded: {recorded}\n"
-        "  now:      {called}\n"
-        "make the body deterministic: what it calls may depend on its input and on "
-        "results, "
-        "not on the time, on chance, or on what changes outside"
+        "input are the same\n  recorded: {recorded}\n  now:      {called}\nmake the "
+        "body deterministic: what it calls may depend on its input and on results, not "
+        "on the time, on chance, or on what changes outside"
     )
 
 
@@ -118,17 +113,15 @@ class InputMismatchError(_DetailedError):
         if self.adopts:
             return (
                 f"the run {self.thread_id!r} cannot go on with this input: {self.why}; "
-                "pass the "
-                "same input, or adopt=True (--adopt) to go on with the new one (what "
-                "was asked "
-                "before is not asked again), or start anew with another id"
+                "pass the same input, or adopt=True (--adopt) to go on with the new "
+                "one (what was asked before is not asked again), or start anew with "
+                "another id"
             )
         return (
             f"the run of thread {self.thread_id!r} cannot go on with this input: "
-            f"{self.why}; "
-            "pass the same input, or invoke(None) to go on with the recorded one, or "
-            "start anew "
-            "with another thread_id, or without resume= and run_id="
+            f"{self.why}; pass the same input, or invoke(None) to go on with the "
+            "recorded one, or start anew with another thread_id, or without resume= "
+            "and run_id="
         )
 
 
@@ -188,12 +181,9 @@ class ResourcesError(_DetailedError):
         if self.holders:
             return (
                 f"task {self.task!r} needs {asked} of {name!r}, and would wait for "
-                "ever: of the "
-                f"{there} that there are, tasks hold too much that wait for their own "
-                "calls "
-                f"({', '.join(self.holders)}); let the tasks that are called say what "
-                "they take, "
-                "and not those that call them"
+                f"ever: of the {there} that there are, tasks hold too much that wait "
+                f"for their own calls ({', '.join(self.holders)}); let the tasks that "
+                "are called say what they take, and not those that call them"
             )
         return (
             f"task {self.task!r} needs {asked} of {name!r}, and there are {there}: ask "

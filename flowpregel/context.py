@@ -247,8 +247,7 @@ def current_scope(asked_by: str) -> Scope:
     if scope is None:
         raise RuntimeError(
             f"{asked_by} was called outside of a run: call it from a node, a task or "
-            "an "
-            "entrypoint (an OS thread you start yourself needs "
+            "an entrypoint (an OS thread you start yourself needs "
             "contextvars.copy_context().run)"
         )
     return scope
@@ -395,8 +394,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     if not scope.job.run.has_saver:
         raise ConfigurationError(
             f"node {task.name!r} called interrupt(), but the run has no checkpointer "
-            "to "
-            "keep the question until it is answered: pass checkpointer="
+            "to keep the question until it is answered: pass checkpointer="
         )
     if scope.question is not None:
         raise scope.question  # it was caught, and still has no answer

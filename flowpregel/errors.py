@@ -346,8 +346,7 @@ class TaskSerializationError(_DetailedError):
             )
         return (
             f"{self.what} of task {self.task!r} cannot be pickled at {self.path}: "
-            f"{self.cause}; "
-            f"{remedy}"
+            f"{self.cause}; {remedy}"
         )
 
 
@@ -419,8 +418,7 @@ class ThreadBusyError(_DetailedError, StoreError):
         where += f", namespace {self.namespace!r}" if self.namespace else ""
         return (
             f"{where} is being run by {self.owner}; wait for it, use another "
-            "thread_id, "
-            "or pass on_conflict='wait' or 'takeover'"
+            "thread_id, or pass on_conflict='wait' or 'takeover'"
         )
 
 

@@ -103,8 +103,7 @@ class RetryPolicy:
         if not _says_what_to_retry(self.retry_on):
             raise ConfigurationError(
                 f"retry_on is {self.retry_on!r}; use an exception class, a sequence of "
-                "them, "
-                "or a function that takes the error and returns a bool"
+                "them, or a function that takes the error and returns a bool"
             )
 
     def matches(self, error: BaseException) -> bool:
@@ -208,8 +207,7 @@ class CachePolicy:
         if self.key_func is not None and not callable(self.key_func):
             raise ConfigurationError(
                 f"key_func is {self.key_func!r}; use a function that makes a str or "
-                "bytes "
-                "from the task's input"
+                "bytes from the task's input"
             )
         if self.ttl is not None and (not _is_number(self.ttl) or self.ttl <= 0):
             raise ConfigurationError(
@@ -260,8 +258,7 @@ class Resources:
         if self.isolation not in (None, "fresh"):
             raise ConfigurationError(
                 f"isolation={self.isolation!r}: use 'fresh', for a process of its own "
-                "for each "
-                "call, or None"
+                "for each call, or None"
             )
         if self.memory is not None:
             object.__setattr__(self, "memory", bytes_of(self.memory))

@@ -85,8 +85,7 @@ def restore_value(kept: Any, what: object) -> Any:
     except Exception as error:
         raise ValueEncodingError(
             f"{what} was kept but cannot be read back: {type(error).__name__}: "
-            f"{error}; "
-            "check the class's __reduce__ or __setstate__"
+            f"{error}; check the class's __reduce__ or __setstate__"
         ) from error
 
 
@@ -172,10 +171,8 @@ def _dumps_by_value(value: Any, what: str) -> bytes:
     except Exception as error:
         raise ValueEncodingError(
             f"{what} cannot be kept: a {type(value).__name__} does not survive "
-            "pickling "
-            f"({type(error).__name__}: {error}); keep it in a Context or "
-            "UntrackedValue channel, "
-            "or give its class a __reduce__"
+            f"pickling ({type(error).__name__}: {error}); keep it in a Context or "
+            "UntrackedValue channel, or give its class a __reduce__"
         ) from error
     return data
 
@@ -254,8 +251,7 @@ class Placeholder:
             raise AttributeError(wanted)
         raise ConfigurationError(
             f".{wanted} of {self!r} was asked for in a worker process: ask outside of "
-            "the run, "
-            "or give the node executor='threads'"
+            "the run, or give the node executor='threads'"
         )
 
     def __repr__(self) -> str:

@@ -239,11 +239,9 @@ class SharedSpace:
             if code.unseen:
                 raise ConfigurationError(
                     f"the code of {home[1]!r} refers to {' and '.join(code.unseen)}, "
-                    "whose content "
-                    "the digest of code cannot see: its results cannot be shared, "
-                    "because an edit "
-                    "of that would not be noticed; give the task a version= to change "
-                    "by hand"
+                    "whose content the digest of code cannot see: its results cannot "
+                    "be shared, because an edit of that would not be noticed; give the "
+                    "task a version= to change by hand"
                 )
             parts.append(code.digest)
         self._codes = codes
@@ -449,8 +447,7 @@ class _Feeder:
                 raise ConfigurationError(
                     f"{self._what} cannot be told apart by content: the class "
                     f"{class_.__qualname__} refers to {' and '.join(found.unseen)}; "
-                    "give the "
-                    "cache policy a key_func, or the task a version"
+                    "give the cache policy a key_func, or the task a version"
                 )
             self._meanings[class_] = found.digest
         self.feed(self._meanings[class_])
@@ -459,9 +456,8 @@ class _Feeder:
         if self._strict:
             raise ConfigurationError(
                 f"{self._what} cannot be told apart by content: a "
-                f"{type(value).__qualname__} "
-                f"is part of it ({error}); give the cache policy a key_func, or the "
-                "task a version"
+                f"{type(value).__qualname__} is part of it ({error}); give the cache "
+                "policy a key_func, or the task a version"
             ) from error
         self._update(b"?")
         self.feed(definition_of(type(value)))

@@ -264,8 +264,7 @@ def unseen_notice(name: str, values: str) -> str:
     """Return the notice for code that refers to *values* without content."""
     return (
         f"the code of {name!r} refers to {values}, whose content the digest of code "
-        "cannot see: "
-        "an edit of it is not noticed; of a task, version= pins it"
+        "cannot see: an edit of it is not noticed; of a task, version= pins it"
     )
 
 
@@ -313,8 +312,7 @@ class OtherCodeNotice:
         results = "results were" if self.old_results > 1 else "result was"
         text = (
             f"{self.name}: {self.old_results:,} {results} made by other code, and used "
-            "as "
-            "recorded (on_code_change='rerun' makes them anew)"
+            "as recorded (on_code_change='rerun' makes them anew)"
         )
         if self.new_results:
             old = f"{self.old_results:,} result{'s' * (self.old_results > 1)}"

@@ -119,10 +119,8 @@ class AskedQuestions:
         elif known.content:
             self.notices.append(
                 f"{self._name}: the answer to {_question_text(known)} is used for "
-                f"{_question_text(asked)}, which "
-                "the same code asks in its place now; ask for the same each time, or "
-                "make what "
-                "is asked in a task"
+                f"{_question_text(asked)}, which the same code asks in its place now; "
+                "ask for the same each time, or make what is asked in a task"
             )
         return index
 

@@ -101,8 +101,7 @@ def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
         if policy == "rerun":
             error.add_note(
                 "on_unreadable='rerun' makes calls and nodes anew, not what channels "
-                "hold; "
-                "an input takes the place of the recorded one with run(..., id=)"
+                "hold; an input takes the place of the recorded one with run(..., id=)"
             )
         raise error
     if error_in(write.value for write in saved.writes) is None:

@@ -473,9 +473,8 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
     )
     raise ConfigurationError(
         f"task {node.name!r} says what it takes (cpus, memory, gpus, limit, rate, "
-        "priority or "
-        f"isolation), but {kind} counts {counted}: use executor='processes', and a "
-        "function that is not async"
+        f"priority or isolation), but {kind} counts {counted}: use "
+        "executor='processes', and a function that is not async"
     )
 
 

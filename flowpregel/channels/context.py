@@ -261,9 +261,8 @@ def _made_by(factory: Callable[[], Any]) -> Any:
         )
     if not hasattr(manager, "__enter__"):
         raise ConfigurationError(
-            f"{factory!r} returned {manager!r}, which is not a context manager; "
-            "return an object with __enter__ and __exit__, or use "
-            "contextlib.contextmanager"
+            f"{factory!r} returned {manager!r}, which is not a context manager; return "
+            "an object with __enter__ and __exit__, or use contextlib.contextmanager"
         )
     return manager
 

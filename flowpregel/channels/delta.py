@@ -65,8 +65,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         ):
             raise ConfigurationError(
                 f"snapshot_frequency is {snapshot_frequency!r}; use a number of "
-                "updates "
-                "of at least 1, or None for no snapshots"
+                "updates of at least 1, or None for no snapshots"
             )
         super().__init__(list if typ is None else concrete(typ))
         self.reducer = reducer
@@ -112,8 +111,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         except Exception as error:
             error.add_note(
                 f"raised by the reducer of channel {self.key!r}, given {len(writes)} "
-                "writes "
-                "in one batch"
+                "writes in one batch"
             )
             raise
 

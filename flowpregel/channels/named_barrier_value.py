@@ -57,8 +57,7 @@ class NamedBarrierValue(BaseChannel[None, Name]):
                 waited = ", ".join(sorted(map(repr, self.names)))
                 raise InvalidUpdateError(
                     f"channel {self.key!r} waits for {waited}, and was written "
-                    f"{value!r}; "
-                    "write one of them, or add it to the names"
+                    f"{value!r}; write one of them, or add it to the names"
                 )
             new.add(value)
         if new <= self.seen:

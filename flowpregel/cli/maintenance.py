@@ -226,10 +226,9 @@ def _check_names(old: str, new: str) -> None:
         )
     if old_value is not None and old_value is not new_value:
         raise ConfigurationError(
-            f"there is still a {old}, which is not {new}: "
-            "what values mean by it could not be told; "
-            "give it another name first, or pass StoreOptions(renamed=...) "
-            "in the program"
+            f"there is still a {old}, which is not {new}: what values mean by it could "
+            "not be told; give it another name first, or pass "
+            "StoreOptions(renamed=...) in the program"
         )
 
 

@@ -42,8 +42,7 @@ class Unresolved:
     def _refuse(self, *_: object) -> NoReturn:
         raise TypeError(
             "this is the future of a call, not what the call returns: write "
-            "future.result() "
-            "(in async code: await future)"
+            "future.result() (in async code: await future)"
         )
 
     @staticmethod
@@ -108,12 +107,10 @@ class OpenCalls(set["CallFuture[Any]"]):
         if self.pid and os.getpid() != self.pid:
             raise ExecutorUnavailableError(
                 f"process {os.getpid()} was forked from process {self.pid} inside "
-                f"{self.task!r}, "
-                "and the run knows nothing of it: make the calls, and wait for them, "
-                "in process "
-                f"{self.pid}; end the fork with os._exit(), or start a process of its "
-                "own instead "
-                "(subprocess, or multiprocessing with 'spawn')"
+                f"{self.task!r}, and the run knows nothing of it: make the calls, and "
+                f"wait for them, in process {self.pid}; end the fork with os._exit(), "
+                "or start a process of its own instead (subprocess, or multiprocessing "
+                "with 'spawn')"
             )
 
 
@@ -302,8 +299,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         if self._needs_loop and not self.done() and on_event_loop():
             raise RuntimeError(
                 f"{how} of a task that is not done would stop the event loop that the "
-                "task's "
-                "result arrives on: use await"
+                "task's result arrives on: use await"
             )
 
     def __reduce__(self) -> Any:
@@ -314,9 +310,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
 
 RETURN_RESULTS: Final = (
-    "return what the calls return, as in `return future.result()` or "
-    "`return [future.result() for future in futures]` (in async code: `return await "
-    "future`, "
+    "return what the calls return, as in `return future.result()` or `return "
+    "[future.result() for future in futures]` (in async code: `return await future`, "
     "`return await asyncio.gather(*futures)`)"
 )
 

@@ -265,10 +265,8 @@ class ThreadExecutor(Executor):
                     self._waiting.remove(item)
                     failure = ExecutorUnavailableError(
                         f"no OS thread can be started for task {job.task.name!r} "
-                        f"({error}): let "
-                        "the program have more (`ulimit -u`, the container's pids "
-                        "limit), or run "
-                        "fewer"
+                        f"({error}): let the program have more (`ulimit -u`, the "
+                        "container's pids limit), or run fewer"
                     )
                     mailbox.post(Ended(*job.key, Raised(failure)))
 

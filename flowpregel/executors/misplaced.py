@@ -38,11 +38,9 @@ def misplaced_future(
         if path is not None:
             return TypeError(
                 f"task {task!r} was given a future in argument {name!r}, at "
-                f"{name}{path}: "
-                "a future stands for its result as an argument, or directly in a list, "
-                "tuple or "
-                "dict that is one; there write future.result() (in async code: await "
-                "future)"
+                f"{name}{path}: a future stands for its result as an argument, or "
+                "directly in a list, tuple or dict that is one; there write "
+                "future.result() (in async code: await future)"
             )
     return None
 

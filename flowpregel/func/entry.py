@@ -273,17 +273,15 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
     if is_generator_function(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is a generator: return the result, give the stream "
-            "its parts "
-            f"with get_stream_writer(), and read them with {name}.stream(..., "
-            "stream_mode='custom')"
+            "its parts with get_stream_writer(), and read them with "
+            f"{name}.stream(..., stream_mode='custom')"
         )
     parameters = parameters_of(func, name)
     first = next(iter(parameters.signature.parameters), None)
     if first == "self" and inspect.isfunction(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is a method, and nothing would give it its object: "
-            "make the "
-            "workflow of the bound method, as in `self.flow = "
+            "make the workflow of the bound method, as in `self.flow = "
             f"entrypoint(...)(self.{name})`"
         )
     if first is None:
@@ -293,8 +291,7 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
     if has_timeout and not is_coroutine_function(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is sync, and its body cannot be stopped when its "
-            "timeout is "
-            "over: give the timeout to its tasks, or make it async"
+            "timeout is over: give the timeout to its tasks, or make it async"
         )
     return parameters
 

@@ -453,8 +453,7 @@ class Flow(Pregel, Generic[P, R]):
         """Refuse to be called: a workflow is run by `run` and its kin."""
         raise TypeError(
             f"workflow {self.name!r} is not called: write {self.name}.run(...), which "
-            "takes the "
-            "same arguments and returns the result (async: await "
+            "takes the same arguments and returns the result (async: await "
             f"{self.name}.arun(...))"
         )
 

@@ -73,8 +73,7 @@ def check_map(
     if chunksize != 1 and shares is not None:
         raise ConfigurationError(
             f"{method}(chunksize={chunksize}): the task shares its results, which is "
-            "for single "
-            f"calls: use {method}() without chunksize"
+            f"for single calls: use {method}() without chunksize"
         )
 
 
@@ -336,8 +335,7 @@ def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]
     except (TypeError, ValueError) as error:
         error.add_note(
             "map() takes a list, or another iterable such as range(3), for each "
-            "parameter of the "
-            "task, all of the same length"
+            "parameter of the task, all of the same length"
         )
         raise
 

@@ -95,8 +95,7 @@ class TaskOptions:
         if not isinstance(self.cache, bool):
             raise ConfigurationError(
                 f"task(cache={self.cache!r}): use True; where results are kept, the "
-                "entrypoint "
-                "says: its checkpointer, or cache="
+                "entrypoint says: its checkpointer, or cache="
             )
         if self.on_code_change not in (None, "keep", "rerun", "error"):
             raise ConfigurationError(

@@ -60,8 +60,7 @@ class FlowParameters:
             if each.kind is each.VAR_POSITIONAL:
                 raise ConfigurationError(
                     f"workflow {self.name!r} takes *{each.name}: to run it by its "
-                    "signature, "
-                    "give it a parameter for a list"
+                    "signature, give it a parameter for a list"
                 )
         try:
             bound = self.signature.bind(*args, **kwargs)

@@ -372,8 +372,7 @@ async def _received(name: str) -> Any:
     if not isinstance(job.run, RunContext) or job.run.committer is None:
         raise ConfigurationError(
             f"signal({name!r}): the run has no checkpointer to keep what is sent to "
-            "it; write "
-            "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
+            "it; write @entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
         )
     saver, thread_id = job.run.committer.saver, str(job.run.thread_id)
     while True:

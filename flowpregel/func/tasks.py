@@ -90,8 +90,7 @@ class TaskFunction(Generic[P, R]):
         if is_generator_function(func):
             raise ConfigurationError(
                 f"task {name_of(func)!r} is a generator, and what it yields could not "
-                "be "
-                "recorded: return a list, or give the stream its parts with "
+                "be recorded: return a list, or give the stream its parts with "
                 "get_stream_writer()"
             )
         self.func = func
@@ -187,11 +186,9 @@ class TaskFunction(Generic[P, R]):
         """Say that there is no body that could make a call."""
         raise RuntimeError(
             f"task {self.name!r} was called outside of a run: call it from an "
-            "@entrypoint "
-            "(or a node, or another task) that is invoked, or call the plain function "
-            "with "
-            f"{self.name}.func(...); an OS thread that you start inside a run needs "
-            "contextvars.copy_context().run"
+            "@entrypoint (or a node, or another task) that is invoked, or call the "
+            f"plain function with {self.name}.func(...); an OS thread that you start "
+            "inside a run needs contextvars.copy_context().run"
         )
 
     def _digest(self, args: Any, kwargs: Any) -> str:

@@ -153,8 +153,7 @@ class ValueCodec:
                 raise
             raise ValueEncodingError(
                 f"{label} was kept but cannot be read back: {type(error).__name__}: "
-                f"{error}; its "
-                "class must be importable under the name it had"
+                f"{error}; its class must be importable under the name it had"
             ) from error
         finally:
             RENAMES.reset(token)
@@ -390,12 +389,10 @@ class MissingClass(Exception):
         """The problem of the value, and the cure."""
         return (
             f"{'is' if self.is_whole else 'holds'} a {self.name}, which cannot be "
-            "imported "
-            f"({type(self.cause).__name__}: {self.cause}): it was kept but cannot be "
-            "read back. "
-            f"If the class was moved or renamed: `flowpregel rename {self.name} NEW "
-            "STORE`, or "
-            f"StoreOptions(renamed={{{self.name!r}: 'new.name'}})"
+            f"imported ({type(self.cause).__name__}: {self.cause}): it was kept but "
+            "cannot be read back. If the class was moved or renamed: `flowpregel "
+            f"rename {self.name} NEW STORE`, or StoreOptions(renamed={{{self.name!r}: "
+            "'new.name'})"
         )
 
 
@@ -466,8 +463,7 @@ def _main_module(described: bytes) -> Any:
     if not os.path.exists(path):
         raise ValueEncodingError(
             f"a value refers to a class of the program {path}, which is not there any "
-            "more; "
-            "put the class into a module that both programs import"
+            "more; put the class into a module that both programs import"
         )
     # As multiprocessing does for its workers: under another name, so that
     # what the file guards with `if __name__ == "__main__"` does not run.

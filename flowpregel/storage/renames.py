@@ -75,10 +75,8 @@ class Renames:
         if (old := importable(name)) is not None and old is not renamed:
             raise ConfigurationError(
                 f"{name} was renamed to {new} in this store, and there is another "
-                f"{name} now: "
-                "which one a value means cannot be told; give the new one another "
-                "name, or pass "
-                f"StoreOptions(renamed={{{name!r}: ...}})"
+                f"{name} now: which one a value means cannot be told; give the new one "
+                f"another name, or pass StoreOptions(renamed={{{name!r}: ...}})"
             )
         return renamed
 

@@ -10,8 +10,7 @@ try:
     from langchain_core.messages.tool import ToolOutputMixin
 except ImportError as error:
     raise ImportError(
-        "flowpregel.plugins.langchain needs langchain-core, "
-        "which is not installed; "
+        "flowpregel.plugins.langchain needs langchain-core, which is not installed; "
         "get it with: pip install 'flowpregel[langchain]'"
     ) from error
 

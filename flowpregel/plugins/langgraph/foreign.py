@@ -61,9 +61,8 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
     missing = [name for name, method in methods.items() if not callable(method)]
     if missing:
         raise ConfigurationError(
-            f"Invalid checkpointer {candidate!r}: "
-            "give a saver, a path, True, False or None "
-            f"(a LangGraph saver has {', '.join(missing)} too)"
+            f"Invalid checkpointer {candidate!r}: give a saver, a path, True, False or "
+            f"None (a LangGraph saver has {', '.join(missing)} too)"
         )
     return ForeignSaver(candidate)
 

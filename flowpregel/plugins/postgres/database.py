@@ -78,8 +78,7 @@ _CUT = ("08", "57P", "25P03", "25P02", "53300")
 """The prefixes of the errors of a server that is shutting down, starting or full."""
 _MARK = (
     "SELECT 2 * pg_snapshot_xmax(now)::text::bigint - (SELECT count(*) FROM "
-    "pg_snapshot_xip(now)) "
-    "FROM pg_current_snapshot() AS now"
+    "pg_snapshot_xip(now)) FROM pg_current_snapshot() AS now"
 )
 _KEEPALIVES = {
     "keepalives_idle": 10,

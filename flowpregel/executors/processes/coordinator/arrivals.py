@@ -118,8 +118,7 @@ class UnreadEnd(UnreadEvent):
         _log.warning(
             (
                 "the result of task %r takes too long to unpickle: nobody waits for it "
-                "any "
-                "longer"
+                "any longer"
             ),
             task.job.task.name,
         )

@@ -65,8 +65,7 @@ smallest.
 """
 _ELSEWHERE: Final = (
     "this pool of worker processes belongs to the process that this one was forked "
-    "from: "
-    "make a ProcessExecutor of your own here"
+    "from: make a ProcessExecutor of your own here"
 )
 _NUMERIC: Final = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "NUMBA", "TBB")
 _THREAD_VARIABLES: Final = (

@@ -82,9 +82,8 @@ def _tell_of(watched: threading.Thread) -> None:
     code = frame.f_code
     _log.warning(
         "the I/O thread of a pool of worker processes has been held up for over %g "
-        "second, by %s "
-        "(%s:%d): until that returns, the results, timeouts and deaths of all runs "
-        "wait\n%s",
+        "second, by %s (%s:%d): until that returns, the results, timeouts and deaths "
+        "of all runs wait\n%s",
         _TOO_LONG,
         code.co_qualname,
         code.co_filename,
