@@ -153,7 +153,7 @@ def test_a_task_is_measured(worker: DrivenWorker) -> None:
     seconds, began, cpu, peak, size = protocol.RAN.unpack_from(frame.body)
     assert 0.02 <= seconds < LONG
     assert before <= began <= time.time_ns() - 20_000_000
-    assert 0 <= cpu < 0.02
+    assert 0 <= cpu < seconds  # it sleeps; what else the CPU does is the machine's
     assert 1 << 20 < peak < 1 << 40
     assert 0 == size == frame.flags
 
