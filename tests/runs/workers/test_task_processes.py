@@ -21,6 +21,7 @@ import pytest
 
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors import ProcessExecutor
+from flowpregel.executors.processes.wire.guard_process import TASK_TAG
 from flowpregel.func import entrypoint, task
 from flowpregel.graph import END, START, StateGraph
 from tests.runs.pooling import wait_until
@@ -73,7 +74,8 @@ def lower_open_files() -> None:
 
 
 def variables() -> dict[str, str]:
-    return dict(os.environ)
+    # But for the mark of the task itself, by which what it starts is found.
+    return {name: text for name, text in os.environ.items() if name != TASK_TAG}
 
 
 def change_variables() -> None:
@@ -341,7 +343,14 @@ def remove_and_leave(path: str) -> None:
 
 
 def lose_copies() -> int:
-    os.closerange(64, 80)
+    """Close stdout, and the copies of standard descriptors that the worker has."""
+    standard = [os.fstat(number) for number in (0, 1, 2)]
+    for number in [int(name) for name in os.listdir("/proc/self/fd")]:
+        # Only copies: the worker's link may have a number as high.
+        with contextlib.suppress(OSError):
+            status = os.fstat(number)
+            if number > 2 and any(os.path.samestat(status, one) for one in standard):
+                os.close(number)
     os.close(1)
     return os.getpid()
 

@@ -267,6 +267,7 @@ def start(command: list[str]) -> int:
 def test_what_a_stopped_task_has_started_ends_with_it(worker: DrivenWorker) -> None:
     """What another has started lives on."""
     command = ["sleep", "60"]
+    # It was started only just before the task that is stopped has begun.
     other = value(worker, start, command)
     (number,) = worker.order(job_of(start_and_hang, command))
     started = serialization.unpack(worker.frame(protocol.EMITTED).body)

@@ -22,7 +22,7 @@ from flowpregel.executors.processes.coordinator.crash_report import reap
 from flowpregel.executors.processes.coordinator.guard import Guard
 from flowpregel.executors.processes.coordinator.io_loop import Timer
 from flowpregel.executors.processes.wire import protocol
-from flowpregel.executors.processes.wire.guard_process import PROCESS_TAG
+from flowpregel.executors.processes.wire.guard_process import PROCESS_TAG, TASK_TAG
 from flowpregel.executors.processes.wire.messages import PackedOutcome
 from flowpregel.executors.processes.wire.protocol import PoolSettings, WorkerSetup
 from flowpregel.executors.processes.wire.shared_memory import FdSocket, new_shared_file
@@ -200,7 +200,9 @@ def start_process(
         connections = WorkerConnections(settings, far)
         try:
             tag = next(guard.marks)
-            process = launch(connections.setup, {**settings.env, PROCESS_TAG: tag})
+            # Of a pool within a task, it is not the task that owns the workers.
+            tags = {PROCESS_TAG: tag, TASK_TAG: ""}
+            process = launch(connections.setup, {**settings.env, **tags})
             handle = ProcessHandle(process, guard, tag)
             connections.prepare()
         except BaseException:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PROCESS_TAG = "FLOWPREGEL_WORKER"
 """The environment variable that marks a worker, and what it starts."""
+TASK_TAG = "FLOWPREGEL_TASK"
+"""The environment variable that marks what one task of a worker starts."""
 _LOOK_EVERY = 1.0
 _ROUNDS = 20
 """The number of searches for processes that were being started during a search."""
@@ -37,19 +39,14 @@ _ROUNDS = 20
 # the guard's own process ---------------------------------------------------
 
 
-def end_marked(marks: set[bytes], besides: int = 0, since: float = 0.0) -> None:
-    """Kill every process that was started with one of *marks* in its environment
-    (Linux).
+def end_processes_with(entries: set[bytes]) -> None:
+    """Kill every process that was started with one of *entries*, like ``NAME=value``,
+    in its environment (Linux).
 
-    Not the process *besides*, nor those that began before *since* (monotonic seconds).
+    Not the calling process.
     """
-    entries = {PROCESS_TAG.encode() + b"=" + mark for mark in marks}
     for _ in range(_ROUNDS):
-        pids = [
-            pid
-            for pid in processes_with(entries)
-            if pid != besides and since <= began(pid)
-        ]
+        pids = [pid for pid in processes_with(entries) if pid != os.getpid()]
         for pid in pids:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -72,21 +69,6 @@ def processes_with(entries: set[bytes]) -> list[int]:
                 if entries.intersection(file.read().split(b"\0")):
                     pids.append(int(name))
     return pids
-
-
-def began(pid: int) -> float:
-    """Return when process *pid* was started, in monotonic seconds, or a little later
-    (Linux).
-    """
-    with (
-        contextlib.suppress(OSError, AttributeError),
-        open(f"/proc/{pid}/stat", "rb") as file,
-    ):
-        ticks = int(file.read().rpartition(b")")[2].split()[19])
-        # The kernel counts from the boot, and rounds down.
-        asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-        return (ticks + 1) / os.sysconf("SC_CLK_TCK") - asleep
-    return 0.0
 
 
 def guard(coordinator: int) -> None:
@@ -125,7 +107,7 @@ def leave_nothing(marks: set[bytes], *, kill: bool) -> None:
     started.
     """
     if kill:
-        end_marked(marks)
+        end_processes_with({PROCESS_TAG.encode() + b"=" + mark for mark in marks})
     with contextlib.suppress(OSError):
         for name in os.listdir(sys.argv[2]):
             if name.startswith("flowpregel-") and name.split("-")[1].encode() in marks:

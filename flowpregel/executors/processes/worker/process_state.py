@@ -128,6 +128,11 @@ class ProcessState:
         get the old value.
         """
 
+    def set_variable(self, name: str, value: str) -> None:
+        """Set an environment variable that the next tasks have to find."""
+        os.environ[name] = value
+        self._before.environment[1][name.encode()] = value.encode()
+
     def settle(self) -> None:
         """Stop the timers of a task that has ended, and put back the handlers of
         signals.

@@ -60,7 +60,11 @@ from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationErr
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import OpenCalls, observed_failures
 from flowpregel.executors.processes.wire import messages, protocol, serialization
-from flowpregel.executors.processes.wire.guard_process import PROCESS_TAG, end_marked
+from flowpregel.executors.processes.wire.guard_process import (
+    PROCESS_TAG,
+    TASK_TAG,
+    end_processes_with,
+)
 from flowpregel.executors.processes.wire.node_code import ReceivedCode, pack_node
 from flowpregel.executors.processes.wire.protocol import RSS_UNIT, STOP_SIGNAL
 from flowpregel.executors.processes.wire.shared_memory import (
@@ -124,7 +128,7 @@ class Worker:
         """The names and the code of nodes, by digest; the coordinator decides which are
         dropped.
         """
-        self._process_tag = os.environ[PROCESS_TAG].encode()
+        self._process_tag = os.environ[PROCESS_TAG]
         self._is_stoppable = False
         """True while the signal may raise in the code of the task."""
         self._is_stopped = False
@@ -193,6 +197,7 @@ class Worker:
         began = time.monotonic()
         began_at = time.time_ns()
         cpu = time.process_time()
+        self._state.set_variable(TASK_TAG, self._task_tag(number))
         try:
             self._is_stoppable = True
             self._status[protocol.RUNNING] = number
@@ -211,7 +216,7 @@ class Worker:
             # A fork that came out of the task: it is not the worker.
             os._exit(0)
         if self._is_stopped:
-            end_marked({self._process_tag}, os.getpid(), began)
+            end_processes_with({f"{TASK_TAG}={self._task_tag(number)}".encode()})
         link.answers.clear()
         # The task may have put others in the place of the streams.
         for forwarder in self._streams.forwarders:
@@ -222,6 +227,10 @@ class Worker:
         cpu = time.process_time() - cpu
         self._send_end(client, digest, outcome, (seconds, began_at, cpu))
         self._restore_process()
+
+    def _task_tag(self, number: int) -> str:
+        """Return what marks the processes that task *number* starts."""
+        return f"{self._process_tag}.{number}"
 
     def _send_end(
         self,
