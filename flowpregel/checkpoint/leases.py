@@ -123,6 +123,7 @@ class LeaseFiles:
                 while not file.is_current():
                     # A takeover came before the fence, and could not see it.
                     file.close()
+                    file = None
                     file, replaced = self._acquire(address, on_conflict, fences)
                     fence = _mark(file, max(replaced or 0, fences(address, 0)))
                 self.held.add((address.thread_id, fence))
