@@ -9,12 +9,13 @@ from typing import Any
 from flowpregel._code.digest import code_of
 from flowpregel._code.sources import note_code
 from flowpregel._code.values import home_of, is_outside
+from flowpregel._core.files import NOT_A_TASK
 from flowpregel._core.ids import UsedResults
 from flowpregel._core.program import Program
 from flowpregel._core.records import Node
 
-NAMES = ("condition ", "reducer of channel ")
-"""Beginnings of the names of this code. The name of a task has no space."""
+_OLD_BEGINNINGS = ("condition ", "reducer of channel ")
+"""Beginnings of the names of this code in older records, which lack `NOT_A_TASK`."""
 
 
 class CodeAround:
@@ -27,11 +28,13 @@ class CodeAround:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._digests: dict[str, str] = {}
+        self._used: dict[tuple[str, frozenset[str]], tuple[UsedResults, ...]] = {}
+        """What was used, by the name of the node and the channels."""
 
     def used_by(
         self,
         node: Node,
-        channels: Iterable[str],
+        channels: frozenset[str],
     ) -> tuple[UsedResults, ...]:
         """Return the code that worked beside *node*, as one result each.
 
@@ -39,15 +42,20 @@ class CodeAround:
             node: The node.
             channels: The channels that it has written to.
         """
-        results: list[UsedResults] = []
+        used = self._used.get((node.name, channels))
+        if used is None:
+            used = tuple(self._look_up(node, channels))
+            self._used[node.name, channels] = used
+        return used
+
+    def _look_up(self, node: Node, channels: Iterable[str]) -> Iterator[UsedResults]:
         for name, function in self._functions(node, channels):
             digest = self._digests.get(name)
             if digest is None:
                 digest = _digest_of_users(function)
                 self._digests[name] = digest
             if digest:
-                results.append((name, digest, 1))
-        return tuple(results)
+                yield (NOT_A_TASK + name, digest, 1)
 
     def _functions(
         self,
@@ -62,10 +70,15 @@ class CodeAround:
             number += 1
             which = "condition" if number == 1 else f"condition {number}"
             yield f"{which} of node {node.name}", path.func or path.coroutine
-        for channel in channels:
+        for channel in sorted(channels):
             reducer = self.program.reducers.get(channel)
             if reducer is not None:
                 yield f"reducer of channel {channel}", reducer
+
+
+def marked_name(name: str) -> str:
+    """Return a recorded *name* that is no task's as it is recorded today."""
+    return NOT_A_TASK + name if name.startswith(_OLD_BEGINNINGS) else name
 
 
 def _digest_of_users(function: Any) -> str:

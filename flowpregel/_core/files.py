@@ -18,10 +18,12 @@ FileContent: TypeAlias = tuple[str, str, int]
 recorded.
 """
 _DIGITS = 16
-USED_FILE = "\nfile "
-"""The beginning of the name of a file among used results. The name of a task may have
-spaces, but does not begin with a new line.
+NOT_A_TASK = "\n"
+"""The beginning of a name among used results that is no task's. The name of a task may
+have spaces, but does not begin with a new line.
 """
+USED_FILE = NOT_A_TASK + "file "
+"""The beginning of the name of a file among used results."""
 MOST_FILES = 1_000
 """The most files that are kept with what a node wrote: the first ones."""
 _NOTED: ContextVar[list[FileContent] | None] = ContextVar(

@@ -25,9 +25,9 @@ from flowpregel._code.digest import (
     tasks_named_by,
 )
 from flowpregel._code.sources import note_code
-from flowpregel._core import code_around, ids, records
-from flowpregel._core.code_around import CodeAround
-from flowpregel._core.files import MOST_FILES, USED_FILE
+from flowpregel._core import ids, records
+from flowpregel._core.code_around import CodeAround, marked_name
+from flowpregel._core.files import MOST_FILES, NOT_A_TASK, USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, Span, UsedResults
 from flowpregel._core.program import Program
 from flowpregel._core.records import Kind, Node, Task, Write
@@ -40,8 +40,6 @@ CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _LONGEST_LINE = 200
 _MOST_ATTEMPTS = 10
 """Of a task's attempts that failed, the last ones are kept, this many."""
-_NOT_TASKS = (*code_around.NAMES, USED_FILE)
-"""Beginnings of the names of used results that are no task's."""
 _VERSION = "version "
 """The beginning of the text that stands for the code of a task with a version."""
 
@@ -135,7 +133,7 @@ def _used_by(
             group = files if name.startswith(USED_FILE) else results
             group.append((name, digest, count))
     results.extend(files[:MOST_FILES])
-    channels = dict.fromkeys([channel for channel, _ in writes])
+    channels = frozenset([channel for channel, _ in writes])
     results.extend(code_around.used_by(task.node, channels))
     return tuple(results)
 
@@ -215,27 +213,33 @@ class CodeComparison:
             self._counts[ran.name, ran.code, now] += 1
         if ran.used and ran.name not in self._tasks:
             self._tasks[ran.name] = [*tasks_of(node)]
-        self._add_around(node, ran)
-        for name, code, count in ran.used:
-            if name.startswith(_NOT_TASKS):
-                continue
+        for used in ran.used:
+            name, code, _ = used
             known = [task for task in self._tasks[ran.name] if is_named(task, name)]
-            if not known and not code.startswith(_VERSION):
+            if known:
+                self._add_task(known, used)
+            elif marked_name(name).startswith(NOT_A_TASK):
+                self._add_around(node, used)
+            elif not code.startswith(_VERSION):
                 self.unknown.add(name)
-            if known and not any(task.has_code(code) for task in known):
-                self._counts[name, code, known[0].code] += count
-                self._policies[name] = known[0].options.on_code_change
         return self._counts.total() > before
 
-    def _add_around(self, node: Node, ran: AttemptRecord) -> None:
-        """Compare the code that worked beside a node."""
-        reducers = self._around.program.reducers
-        results = self._around.used_by(node, reducers)
-        present = {name: code for name, code, _ in results}
-        for name, code, count in ran.used:
-            now = present.get(name, code)
-            if now != code:
-                self._counts[name, code, now] += count
+    def _add_task(self, tasks: list[Any], used: UsedResults) -> None:
+        """Compare the code of a task, one of those with its name."""
+        name, code, count = used
+        if not any(task.has_code(code) for task in tasks):
+            self._counts[name, code, tasks[0].code] += count
+            self._policies[name] = tasks[0].options.on_code_change
+
+    def _add_around(self, node: Node, used: UsedResults) -> None:
+        """Compare code that worked beside a node."""
+        recorded_name, code, count = used
+        name = marked_name(recorded_name)
+        reducers = frozenset(self._around.program.reducers)
+        present = {name: code for name, code, _ in self._around.used_by(node, reducers)}
+        now = present.get(name, code)
+        if now != code:
+            self._counts[name.removeprefix(NOT_A_TASK), code, now] += count
 
     @property
     def changes(self) -> list[CodeChange]:

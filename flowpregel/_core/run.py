@@ -30,6 +30,7 @@ from flowpregel._core.code_around import CodeAround
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.copies import private_copy
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext, Stopped
+from flowpregel._core.files import NOT_A_TASK
 from flowpregel._core.ids import AttemptRecord, FailedCall, QuestionRecord
 from flowpregel._core.outbox import Outbox
 from flowpregel._core.program import Options, Program
@@ -240,7 +241,7 @@ class Run:
         for name, code in codes.items():
             values = UNSEEN.get(code)
             if values is not None:
-                self.replay.report.unseen[name] = values
+                self.replay.report.unseen[name.removeprefix(NOT_A_TASK)] = values
 
     def _without_untracked_writes(self, writes: Sequence[Write]) -> tuple[Write, ...]:
         """Return *writes* without the values that no checkpoint may hold."""

@@ -315,11 +315,12 @@ def test_the_number_of_files_that_are_compared_is_bounded(
     assert 1 == len(run_with_notices(total, 1, id="1")[1])
 
 
-def test_a_task_may_be_named_like_a_file(saver: Any) -> None:
+@pytest.mark.parametrize("name", ["file reader", "condition reader"])
+def test_a_task_may_be_named_like_what_is_no_task(saver: Any, name: str) -> None:
     """Its code is compared as that of any other task."""
 
     def total_with(factor: int) -> Any:
-        @task(executor="inline", name="file reader", version=str(factor))
+        @task(executor="inline", name=name, version=str(factor))
         def read(n: int) -> int:
             return factor * n
 
@@ -333,4 +334,4 @@ def test_a_task_may_be_named_like_a_file(saver: Any) -> None:
 
     result, (notice,) = run_with_notices(total_with(3), 1, id="1")
     assert 2 == result
-    assert "the code of `file reader` changed since" in notice
+    assert f"the code of `{name}` changed since" in notice
