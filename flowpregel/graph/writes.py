@@ -116,12 +116,11 @@ class NodeWriter:
         is_nested = scope.job.place.namespace if is_input else not task.node.steps
         if is_nested:
             return
-        subject = "the input" if is_input else f"node {self.node!r}"
-        verb = "has" if is_input else "returned"
+        subject = "the input" if is_input else f"the update by node {self.node!r}"
         unknown = ", ".join(map(repr, keys))
         known = ", ".join(map(repr, self.keys))
         notice = Notice(
-            f"{subject} {verb} no key of the state, so nothing was written: the keys "
+            f"{subject} has no key of the state, so nothing was written: the keys "
             f"are {unknown}, and those of the state are {known}"
         )
         scope.ends.emit(notice)

@@ -5,6 +5,7 @@ The writes of an edit are those of a node, or of new input.
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from flowpregel._core.barrier import (
     check_writes,
     due_nodes,
 )
-from flowpregel._core.effects import Commit, StepContext
+from flowpregel._core.effects import Commit, Notice, StepContext
 from flowpregel._core.program import Options, Program
 from flowpregel._core.records import (
     INPUT,
@@ -33,8 +34,14 @@ from flowpregel._core.run_state import RunState, Update, new_state
 from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, finished_writes
 from flowpregel._inspection.open_checkpoint import OpenCheckpoint, open_checkpoint
+from flowpregel._tracebacks import callers_level
 from flowpregel.context import Job, RunClient, Scope, current
-from flowpregel.errors import GraphInterrupt, InvalidUpdateError, ParentCommand
+from flowpregel.errors import (
+    GraphInterrupt,
+    InvalidUpdateError,
+    ParentCommand,
+    RunNotice,
+)
 from flowpregel.pregel.definition import END
 
 COPY = "__copy__"
@@ -325,6 +332,12 @@ def copy_updates(
         yield [update for updates in by_node.values() for update in updates]
 
 
+def _warn_of(emitted: Any) -> None:
+    """Give the user a notice that writers emit; nobody reads anything else."""
+    if isinstance(emitted, Notice):
+        warnings.warn(emitted.text, RunNotice, stacklevel=callers_level())
+
+
 def _run_writers(
     program: Program,
     node: Node,
@@ -336,7 +349,7 @@ def _run_writers(
 
     task = Task("", node, records.Kind.PULL, value, "", namespace=node.name)
     step = StepContext("", "", 0, 2, channels=state.channels, managed=program.managed)
-    scope = Scope(Job(task, step), RunClient())
+    scope = Scope(Job(task, step), RunClient(emit=_warn_of))
     token = current.set(scope)
     try:
         for writer in node.writers:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from flowpregel.channels import EphemeralValue, Overwrite, Topic
+from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
@@ -50,7 +51,8 @@ def test_a_notice_tells_of_an_update_without_any_key_of_the_state(
 
     with pytest.warns(
         RunNotice,
-        match="node 'n' returned no key of the state.* are 'itmes', .*'items', 'total'",
+        match="the update by node 'n' has no key of the state"
+        ".* are 'itmes', .*'items', 'total'",
     ):
         result = drive.invoke(app, {"items": ["in"]})
 
@@ -65,6 +67,22 @@ def test_a_notice_tells_of_an_input_without_any_key_of_the_state(drive: Drive) -
         result = drive.invoke(builder.compile(executor="inline"), {"itmes": ["in"]})
 
     assert {"items": ["n"]} == result
+
+
+def test_a_warning_tells_of_an_edit_without_any_key_of_the_state() -> None:
+    """It points at the line that edits."""
+    builder = StateGraph(Lists).add_node("n", put("n")).add_edge(START, "n")
+    app = builder.compile(executor="inline", checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}}
+    app.invoke({"items": ["in"]}, config)
+
+    with pytest.warns(
+        RunNotice, match="the update by node 'n' has no key of the state.*'itmes'"
+    ) as caught:
+        app.update_state(config, {"itmes": ["edited"]})
+
+    assert [__file__] == [each.filename for each in caught]
+    assert ["in", "n"] == app.get_state(config).values["items"]
 
 
 @pytest.mark.parametrize("wrong", [1, "text", ["a"], {1, 2}])
