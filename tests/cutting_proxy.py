@@ -73,7 +73,9 @@ class CuttingProxy:
     ) -> None:
         self.url = f"postgresql://postgres@/postgres?host={folder}"
         self.is_open = True
-        """Whether it takes connections; one that it does not take is closed at once."""
+        """Whether it takes connections and messages; else a connection is closed at
+        once, and one that is open with the next message of its client.
+        """
         self._target = str(server.folder / PORT_FILE)
         self._decide, self._arrived = decide, arrived
         self._listener = socket.socket(socket.AF_UNIX)
@@ -132,6 +134,8 @@ class CuttingProxy:
                         continue
                     # The client may go on with a connection that it has already.
                     self._arrived()
+                    if not self.is_open:
+                        return
                     cut = self._decide() if _commits(data, status) else None
                     if cut is not None:
                         _cut_off(server, data, cut)

@@ -45,7 +45,7 @@ class LostAnswer:
         self.meanwhile: Callable[[], object] | None = None
         """Called when the client goes on after a cut."""
         self.closing: CuttingProxy | None = None
-        """A proxy that takes no connection any more once one was cut."""
+        """A proxy that is closed for everything once one was cut."""
         self.is_armed = False
         self.was_cut = False
 
@@ -247,7 +247,6 @@ def test_an_outcome_that_cannot_be_learned_is_reported(
     options = StoreOptions(lock_timeout=0.3)
     with PostgresStore(proxy.url, options=options) as ours:
         ours.put(NAMESPACE, "k", {"n": 0})
-        # Until then it may open a second connection, to read what it knows of names.
         lost.closing = proxy
         lost.is_armed = True
 
