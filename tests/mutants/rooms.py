@@ -48,6 +48,7 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
         files=("_code/*.py",),
         quick=(
             "unit/code",
+            "unit/core/test_frozen_digests.py",
             "unit/test_digest.py",
             "property/test_code_digest_edits.py",
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import linecache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,30 @@ def test_a_file_that_was_edited_since_is_not_taken_for_the_source(
     linecache.checkcache(code.co_filename)
 
     assert source_file(code.co_filename, vars(module)).function(code) is None
+
+
+@pytest.mark.parametrize("name", ["work", "Outer.Inner"])
+def test_a_definition_is_read_though_another_statement_is_no_python(
+    load: Import, name: str
+) -> None:
+    """A file that is being edited may not parse as a whole."""
+    module = load(
+        """
+        def work(x):
+            return x
+
+        class Outer:
+            class Inner:
+                limit = 1
+        """
+    )
+    definition = attrgetter(name)(module)
+    before = code_digest(definition)
+
+    with Path(str(module.__file__)).open("a", encoding="utf-8") as file:
+        file.write("this is (not Python\n")
+
+    assert before == code_digest(definition)
 
 
 @pytest.mark.parametrize("statement", ["import json", "import os.path as json"])
