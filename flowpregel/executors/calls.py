@@ -128,10 +128,6 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     lock.
     """
 
-    is_unread = False
-    """Whether its result is there and nobody has read it; only in a worker it can
-    be.
-    """
     _needs_loop: ClassVar[bool] = True
     """Whether the result of a caller on an event loop arrives there."""
 
@@ -262,6 +258,14 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         if self.cancelled():
             raise asyncio.CancelledError
         return self.result()
+
+    @property
+    def is_unread(self) -> bool:
+        """True if the result is there, and has not been asked for.
+
+        Only in a worker can a result be unread.
+        """
+        return False
 
     @property
     def failure(self) -> Exception | None:

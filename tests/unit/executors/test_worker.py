@@ -562,6 +562,34 @@ def test_a_caller_gets_the_outcomes_of_its_calls_in_any_order(
     assert [20] == value_of(outcome) if catch else "no luck" == str(error_of(outcome))
 
 
+def look_too_early() -> None:
+    """Look at a call that has not ended, and no more when it has failed."""
+    future = work_task(1)
+    try:
+        future.exception(0)
+    except TimeoutError:
+        get_stream_writer()("looked")
+    while not future.done():
+        time.sleep(0.001)
+
+
+def test_a_failure_that_came_after_its_caller_had_looked_was_not_seen(
+    worker: DrivenWorker,
+) -> None:
+    """To look again is what would have shown it."""
+    (number,) = worker.order(job_of(look_too_early))
+    (request,) = protocol.REQUEST.unpack_from(worker.frame(protocol.CALLED).body)
+    worker.frame(protocol.EMITTED)
+    error = ValueError("no luck")
+    add_failed_calls(error, ("first",))
+
+    worker.send(protocol.ANSWER, request, messages.pack_outcome(Raised(error), "work"))
+
+    _, frame = worker.end(number)
+    *_, size = protocol.RAN.unpack_from(frame.body)
+    assert 0 == size
+
+
 def print_lines(*texts: str) -> None:
     """Print texts."""
     for text in texts:

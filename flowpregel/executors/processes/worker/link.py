@@ -34,6 +34,11 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
     # other.
     _needs_loop: ClassVar[bool] = False
 
+    @property
+    def is_unread(self) -> bool:
+        """True if the result is there, and has not been asked for."""
+        return self._read is not None
+
     def take(self, body: bytes) -> None:
         """Note that the answer is there, in the *body* of a frame."""
         outcome = messages.PackedOutcome(body)
