@@ -77,7 +77,15 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
     ),
     "worker": MutatedRoom(
         files=("executors/processes/worker/*.py",),
-        quick=("unit/executors/test_printed.py", "unit/executors/test_worker.py"),
+        quick=(
+            "unit/executors/test_printed.py",
+            "unit/executors/test_process_state.py",
+            "unit/executors/test_worker.py",
+            "unit/executors/test_worker_contexts.py",
+            "unit/executors/test_worker_link.py",
+            "unit/executors/test_worker_output.py",
+            "unit/executors/test_worker_process.py",
+        ),
         is_in_forks=True,
         slow=(
             "runs/workers/test_worker_traffic.py",

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from flowpregel._core.records import Outcome
+from flowpregel._core.records import RETURN, Outcome, Raised, Returned
 from flowpregel.context import Job
 from flowpregel.executors.processes.coordinator.code_cache import codes
 from flowpregel.executors.processes.wire import messages, protocol
 from flowpregel.executors.processes.wire.guard_process import PROCESS_TAG
 from flowpregel.executors.processes.wire.protocol import HEADER, RAN, Frame, Parser
 from flowpregel.executors.processes.wire.shared_memory import new_shared_file
-from tests.unit.executors.quick_pools import LONG, be_worker, settings
+from tests.unit.executors.quick_pools import LONG, be_worker, job_of, settings
 
 _MARK: Final = 0x5EED
 
@@ -151,3 +151,29 @@ def driven_workers() -> Iterator[Callable[..., DrivenWorker]]:
     yield start
     for each in made:
         each.close()
+
+
+WorkerMaker = Callable[..., DrivenWorker]
+
+
+# ------------------------------------------------ how tasks have ended
+
+
+def value_of(outcome: Any) -> Any:
+    """Return what a task has returned."""
+    assert isinstance(outcome, Returned), outcome
+    return dict(outcome.writes)[RETURN]
+
+
+def value(
+    worker: DrivenWorker, function: Callable[..., Any], *args: Any, **of_job: Any
+) -> Any:
+    """Return what *worker* returns for a call."""
+    (number,) = worker.order(job_of(function, *args, **of_job))
+    return value_of(worker.end(number)[0])
+
+
+def error_of(outcome: Any) -> BaseException:
+    """Return what a task has raised."""
+    assert isinstance(outcome, Raised), outcome
+    return outcome.error

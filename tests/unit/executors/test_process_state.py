@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,11 @@ from tests.process_changes import (
     forget_marks,
     redirect_descriptors,
 )
-from tests.unit.executors.driven_workers import DrivenWorker, driven_workers
+from tests.unit.executors.driven_workers import DrivenWorker, WorkerMaker, value
 from tests.unit.executors.quick_pools import job_of
-from tests.unit.executors.test_worker import WorkerMaker, value
 
 # The test's own process has other OS threads, of which none matters in the fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-
-
-@pytest.fixture
-def worker_of() -> Iterator[WorkerMaker]:
-    """Return what starts workers that the test drives."""
-    yield from driven_workers()
-
-
-@pytest.fixture
-def worker(worker_of: WorkerMaker) -> DrivenWorker:
-    """Return a worker that is ready."""
-    return worker_of()
 
 
 def lasting(worker: DrivenWorker, function: Callable[..., Any], *args: Any) -> str:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,44 +30,17 @@ from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationErr
 from flowpregel.executors.processes.wire import messages, protocol, serialization
 from flowpregel.func import task
 from flowpregel.runtime import get_runtime
-from tests.unit.executors.driven_workers import DrivenWorker, driven_workers
+from tests.unit.executors.driven_workers import (
+    DrivenWorker,
+    WorkerMaker,
+    error_of,
+    value,
+    value_of,
+)
 from tests.unit.executors.quick_pools import LONG, job_of
 
-WorkerMaker = Callable[..., DrivenWorker]
 # The test's own process has other OS threads, of which none matters in the fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-
-
-@pytest.fixture
-def worker_of() -> Iterator[WorkerMaker]:
-    """Return what starts workers that the test drives."""
-    yield from driven_workers()
-
-
-@pytest.fixture
-def worker(worker_of: WorkerMaker) -> DrivenWorker:
-    """Return a worker that is ready."""
-    return worker_of()
-
-
-def value_of(outcome: Any) -> Any:
-    """Return what a task has returned."""
-    assert isinstance(outcome, Returned), outcome
-    return dict(outcome.writes)[RETURN]
-
-
-def value(
-    worker: DrivenWorker, function: Callable[..., Any], *args: Any, **of_job: Any
-) -> Any:
-    """Return what *worker* returns for a call."""
-    (number,) = worker.order(job_of(function, *args, **of_job))
-    return value_of(worker.end(number)[0])
-
-
-def error_of(outcome: Any) -> BaseException:
-    """Return what a task has raised."""
-    assert isinstance(outcome, Raised), outcome
-    return outcome.error
 
 
 # ------------------------------------------------ how it starts and ends
@@ -590,106 +563,17 @@ def test_a_failure_that_came_after_its_caller_had_looked_was_not_seen(
     assert 0 == size
 
 
-def print_lines(*texts: str) -> None:
-    """Print texts."""
-    for text in texts:
-        print(text, end="")
-    print("error", file=sys.stderr)
+# ------------------------------------------------ large results
 
 
-def test_what_a_task_prints_is_sent_before_its_end(worker: DrivenWorker) -> None:
-    """By whole lines, and what is left of one when it ends."""
-    (number,) = worker.order(job_of(print_lines, "one\ntw", "o\nrest"))
-
-    frames = [worker.frame(protocol.PRINTED) for _ in range(4)]
-
-    assert [
-        (0, b"one\n"),
-        (0, b"two\n"),
-        (protocol.STDERR, b"error\n"),
-        (0, b"rest"),
-    ] == [(frame.flags, frame.body) for frame in frames]
-    assert {number} == {frame.number for frame in frames}
-    worker.end(number)
-
-
-def log(name: str) -> None:
-    """Log an error with what a reader needs."""
-    try:
-        int("x")
-    except ValueError:
-        logging.getLogger(name).exception(
-            "it %s", "failed", extra={"size": {1}, "n": 2}
-        )
-
-
-def test_what_a_task_logs_is_sent_with_its_task(worker: DrivenWorker) -> None:
-    """Its message and traceback as text, and nothing that only this process could
-    read.
-    """
-    (number,) = worker.order(job_of(log, "steps"))
-
-    frame = worker.frame(protocol.LOGGED)
-
-    record = pickle.loads(frame.body)
-    assert number == frame.number
-    assert ("it failed", None, None) == (
-        record["msg"],
-        record["args"],
-        record["exc_info"],
-    )
-    assert "ValueError" in record["exc_text"]
-    assert ("{1}", 2) == (record["size"], record["n"])
-    assert ("log", worker.pid, "run") == (
-        record["task"],
-        record["worker_pid"],
-        record["run_id"],
-    )
-    worker.end(number)
-
-
-def test_a_logger_that_is_quiet_here_is_quiet_there(worker: DrivenWorker) -> None:
-    """Its records are not sent."""
-    (number,) = worker.order(job_of(logging.getLogger("quiet").warning, "x"))
-
-    worker.end(number)
-
-
-def write_to_descriptor(text: bytes) -> None:
-    """Write as a program in C would."""
-    os.write(1, text)
-    os.write(2, text)
-
-
-def test_what_is_written_to_descriptors_goes_through_pipes(
-    worker: DrivenWorker,
+@pytest.mark.parametrize(("size", "is_shared"), [(900_000, True), (1_100_000, False)])
+def test_results_are_shared_in_half_of_the_memory_for_that(
+    size: int, is_shared: bool, worker_of: WorkerMaker
 ) -> None:
-    """Those of stdout and of stderr."""
-    value(worker, write_to_descriptor, b"raw")
+    """The other half is for inputs; what has no room goes over the link."""
+    worker = worker_of(size=1, shared_limit=1 << 21)
+    worker.order(job_of(bytes, size))
 
-    assert [b"raw", b"raw"] == [os.read(worker.stdout, 9), os.read(worker.stderr, 9)]
+    frame = worker.frame(protocol.ENDED)
 
-
-def test_a_crash_leaves_its_traceback_on_stderr(worker: DrivenWorker) -> None:
-    """The pipe outlives the worker."""
-    worker.order(job_of(os.abort))
-
-    assert -signal.SIGABRT == worker.exit_code()
-    assert b"Fatal Python error: Aborted" in os.read(worker.stderr, 1 << 16)
-
-
-def close_streams() -> None:
-    """Close the standard streams."""
-    sys.stdout.close()
-    sys.stdin.close()
-
-
-def test_streams_that_a_task_has_closed_are_made_anew(worker: DrivenWorker) -> None:
-    """The next task prints as if nothing had happened."""
-    value(worker, close_streams)
-    (number,) = worker.order(job_of(print_lines, "one\n"))
-
-    assert b"one\n" == worker.frame(protocol.PRINTED).body
-    assert b"error\n" == worker.frame(protocol.PRINTED).body
-    worker.end(number)
-    assert "" == value(worker, surroundings)["stdin"]
+    assert is_shared == (len(frame.body) < size)

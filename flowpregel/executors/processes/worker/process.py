@@ -68,7 +68,7 @@ def die_with_parent() -> None:
     """
     # no mutant: the watchdog does the same, a moment later
     if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
+        libc = ctypes.CDLL(None)
         # no mutant: the kernel does not read the last three
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
@@ -77,11 +77,13 @@ def watch_coordinator(coordinator: int) -> None:
     """End this process and its process group when the coordinator is gone."""
     with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
         ended = os.pidfd_open(coordinator)
+        # no mutant: without this wait the loop below ends, a moment later
         if os.getppid() == coordinator:
             select.select([ended], [], [])
     while os.getppid() == coordinator:
         time.sleep(_LOOK_EVERY)
     with contextlib.suppress(OSError):
+        # no mutant: group 1 would be all processes of the machine
         os.killpg(0, signal.SIGKILL)
     # no mutant: the parent is gone, so the exit code is not read
     os._exit(1)

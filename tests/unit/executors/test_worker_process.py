@@ -1,0 +1,109 @@
+"""The process of a worker: what ends it, and what it hands down."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from contextlib import suppress
+
+import pytest
+
+from flowpregel._core.records import RETURN, Returned
+from flowpregel.context import RunInfo, get_store
+from flowpregel.executors.processes.wire import messages, protocol
+from flowpregel.executors.processes.worker.process import watch_coordinator
+from tests.unit.executors.driven_workers import (
+    DrivenWorker,
+    value,
+    value_of,
+)
+from tests.unit.executors.quick_pools import LONG, job_of
+
+# The test's own process has other OS threads, of which none matters in the fork.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+
+def watching_child(lives: int) -> None:
+    """Fork a child that ends with this process; *lives* is open for as long as it
+    lives.
+    """
+    coordinator = os.getpid()
+    if os.fork() == 0:
+        try:
+            os.setpgid(0, 0)
+            watch_coordinator(coordinator)
+        finally:
+            os._exit(0)
+    os.close(lives)
+
+
+def test_a_worker_ends_when_its_coordinator_has_ended() -> None:
+    """And not before; it needs nothing from the link for that."""
+    child_lives, lives = os.pipe()
+    go, start = os.pipe()
+    coordinator = os.fork()
+    if coordinator == 0:
+        with suppress(BaseException):
+            os.close(child_lives)
+            os.close(start)
+            watching_child(lives)
+            os.read(go, 1)  # until the test is gone, at the latest
+        os._exit(0)
+    os.close(lives)
+    os.close(go)
+    try:
+        assert ([], [], []) == select.select([child_lives], [], [], 0.05)
+        os.kill(coordinator, signal.SIGKILL)
+
+        assert [child_lives] == select.select([child_lives], [], [], LONG)[0]
+        assert b"" == os.read(child_lives, 1)
+    finally:
+        os.close(start)
+        os.waitpid(coordinator, 0)
+        os.close(child_lives)
+
+
+def inheritable() -> list[int]:
+    """Return the descriptors that programs inherit from this process."""
+    numbers = [int(name) for name in os.listdir("/dev/fd")]
+    found: list[int] = []
+    for number in numbers:
+        with suppress(OSError):  # that of the folder itself is closed
+            if number > 2 and os.get_inheritable(number):
+                found.append(number)
+    return found
+
+
+def test_what_a_task_starts_inherits_no_descriptor_of_its_worker(
+    worker: DrivenWorker,
+) -> None:
+    """A program that lives on would keep the link open."""
+    before = inheritable()
+
+    assert {*value(worker, inheritable)} <= {*before}
+
+
+def other_threads(name: str) -> list[str]:
+    """Ask the run's store; return the OS threads that would keep this process."""
+    get_store().get(("a",), name)
+    return [
+        thread.name
+        for thread in threading.enumerate()
+        if not thread.daemon and thread is not threading.main_thread()
+    ]
+
+
+def test_no_os_thread_of_its_own_keeps_a_worker_from_ending(
+    worker: DrivenWorker,
+) -> None:
+    """Neither that which watches nor that which reads answers."""
+    run = RunInfo(run_id="run", store="the run's own")
+    (number,) = worker.order(job_of(other_threads, "key", run=run))
+    (request,) = protocol.REQUEST.unpack_from(worker.frame(protocol.ASKED).body)
+
+    answer = messages.pack_outcome(Returned(((RETURN, None),)), "")
+    worker.send(protocol.ANSWER, request, answer)
+
+    assert [] == value_of(worker.end(number)[0])
