@@ -94,6 +94,15 @@ def test_a_long_line_is_not_cut_within_a_character(start: str, character: str) -
     assert (1 << 20) - 4 < len(link.bodies()[0]) <= 1 << 20
 
 
+def test_a_long_line_that_is_no_text_is_cut_anywhere() -> None:
+    """No character begins in it; frames are as large as they may be."""
+    link = Link()
+
+    printed(link).write(b"\x80" * (5 << 19))
+
+    assert [1 << 20, 1 << 20, 1 << 19] == [len(body) for body in link.bodies()]
+
+
 def test_a_record_that_is_logged_between_tasks_is_of_none() -> None:
     """A thread that a task has started may log then."""
     link: Any = Link()

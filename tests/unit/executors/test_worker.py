@@ -190,6 +190,31 @@ def test_a_task_that_is_stopped_ends_and_its_worker_goes_on(
     assert (0, 0) == (value_of(outcome), frame.flags)
 
 
+def clean_up_when_stopped() -> None:
+    """Hang; when it is stopped, ask the run's store, and emit the answer."""
+    try:
+        hang()
+    finally:
+        get_stream_writer()(ask("key"))
+
+
+def test_a_task_that_is_stopped_may_clean_up(worker: DrivenWorker) -> None:
+    """A second signal does not interrupt that."""
+    run = RunInfo(run_id="run", store="the run's own")
+    (number,) = worker.order(job_of(clean_up_when_stopped, run=run))
+    worker.frame(protocol.EMITTED)
+
+    worker.stop(number)
+    (request,) = protocol.REQUEST.unpack_from(worker.frame(protocol.ASKED).body)
+    worker.stop(number)
+    answer = messages.pack_outcome(Returned(((RETURN, "cleaned up"),)), "")
+    worker.send(protocol.ANSWER, request, answer)
+
+    emitted = worker.frame(protocol.EMITTED)
+    assert "cleaned up" == serialization.unpack(emitted.body)
+    worker.end(number)
+
+
 def test_a_task_that_was_stopped_before_it_began_does_not_begin(
     worker: DrivenWorker, tmp_path: Path
 ) -> None:
@@ -503,6 +528,27 @@ def call_twice(catch: bool) -> list[int]:
         if not catch:
             raise
     return [first.result()]
+
+
+def call_with_a_call() -> int:
+    """Pass one call's future to another; return its result."""
+    return work_task(work_task(1)).result()
+
+
+def test_a_call_may_be_given_the_future_of_another(worker: DrivenWorker) -> None:
+    """It is made when that has ended."""
+    (number,) = worker.order(job_of(call_with_a_call))
+    arguments = []
+    for result in (2, 4):
+        call = worker.frame(protocol.CALLED)
+        (request,) = protocol.REQUEST.unpack_from(call.body)
+        content = serialization.unpack(call.body, None, protocol.REQUEST.size)
+        arguments.append(content[1].args)
+        answer = messages.pack_outcome(Returned(((RETURN, result),)), "work")
+        worker.send(protocol.ANSWER, request, answer)
+
+    assert 4 == value_of(worker.end(number)[0])
+    assert [(1,), (2,)] == arguments
 
 
 @pytest.mark.parametrize("catch", [True, False])

@@ -81,7 +81,10 @@ def ends() -> Iterator[Ends]:
     """Return both ends of a link; close them."""
     both = Ends()
     yield both
-    both.socket.close()  # which also ends the OS thread that reads the other end
+    both.socket.close()
+    for thread in threading.enumerate():
+        if thread.name == "flowpregel-reader":
+            thread.join(LONG)
     both.mine.close()
 
 
@@ -254,17 +257,42 @@ def test_commands_and_answers_arrive_after_a_request(ends: Ends) -> None:
     """An OS thread reads both from then on, until the coordinator is gone."""
     future = ends.link.request(protocol.ASKED, 7, b"", Answer())
     (request,) = protocol.REQUEST.unpack_from(ends.frame().body)
+    reader = reader_of_answers()
 
     ends.send(protocol.FREED, 0, b"freed")
+    assert Frame(protocol.FREED, 0, 0, b"freed") == ends.link.next()
     ends.answer(request, Returned(((RETURN, "answer"),)))
-    ends.send(protocol.TASKS, 8, b"tasks")
-
     assert "answer" == future.result(LONG)
-    assert [b"freed", b"tasks"] == [
-        frame.body for frame in (ends.link.next(), ends.link.next()) if frame
-    ]
+    ends.send(protocol.TASKS, 8, b"tasks")
+    assert Frame(protocol.TASKS, 0, 8, b"tasks") == ends.link.next()
+
     ends.socket.close()
     assert ends.link.next() is None
+    reader.join(LONG)
+    assert not reader.is_alive()
+
+
+def reader_of_answers() -> threading.Thread:
+    """Return the OS thread that reads the worker's end of the link."""
+    (reader,) = [
+        thread for thread in threading.enumerate() if thread.name == "flowpregel-reader"
+    ]
+    return reader
+
+
+def test_answers_arrive_though_a_task_has_made_the_link_non_blocking(
+    ends: Ends,
+) -> None:
+    """The link waits for them again."""
+    future = ends.link.request(protocol.ASKED, 7, b"", Answer())
+    (request,) = protocol.REQUEST.unpack_from(ends.frame().body)
+
+    os.set_blocking(ends.mine.fileno(), False)
+    ends.send(protocol.FREED)  # ends the wait that began when the link was blocking
+    ends.wait_until_blocking()
+    ends.answer(request, Returned(((RETURN, "answer"),)))
+
+    assert "answer" == future.result(LONG)
 
 
 def test_a_call_that_is_cancelled_is_named_by_its_request(ends: Ends) -> None:

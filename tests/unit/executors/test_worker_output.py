@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from flowpregel.executors.processes.wire import protocol
-from tests.unit.executors.driven_workers import DrivenWorker, value
+from tests.unit.executors.driven_workers import DrivenWorker, WorkerMaker, value
 from tests.unit.executors.quick_pools import job_of
 from tests.unit.executors.test_worker import surroundings
 
@@ -41,6 +41,26 @@ def test_what_a_task_prints_is_sent_before_its_end(worker: DrivenWorker) -> None
     ] == [(frame.flags, frame.body) for frame in frames]
     assert {number} == {frame.number for frame in frames}
     worker.end(number)
+
+
+def test_what_an_initializer_prints_is_of_no_task(worker_of: WorkerMaker) -> None:
+    """It is sent before the worker is ready."""
+    worker = worker_of(is_ready=False, initializer=pickle.dumps((print, ("loading",))))
+
+    frame = worker.frame(protocol.PRINTED)
+
+    assert (0, b"loading\n") == (frame.number, frame.body)
+    worker.frame(protocol.READY)
+
+
+def descriptors_of_streams() -> list[int]:
+    """Return the descriptors of the standard streams."""
+    return [stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)]
+
+
+def test_the_standard_streams_have_the_usual_descriptors(worker: DrivenWorker) -> None:
+    """A program that a task starts may be given them."""
+    assert [0, 1, 2] == value(worker, descriptors_of_streams)
 
 
 def log(name: str) -> None:

@@ -13,7 +13,10 @@ import pytest
 from flowpregel._core.records import RETURN, Returned
 from flowpregel.context import RunInfo, get_store
 from flowpregel.executors.processes.wire import messages, protocol
-from flowpregel.executors.processes.worker.process import watch_coordinator
+from flowpregel.executors.processes.worker.process import (
+    own_description,
+    watch_coordinator,
+)
 from tests.unit.executors.driven_workers import (
     DrivenWorker,
     value,
@@ -83,6 +86,23 @@ def test_what_a_task_starts_inherits_no_descriptor_of_its_worker(
     before = inheritable()
 
     assert {*value(worker, inheritable)} <= {*before}
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="Linux has that")
+def test_a_descriptor_of_its_own_is_blocking_for_nobody_else() -> None:
+    """It leads to the same pipe, and no program inherits it."""
+    read, write = os.pipe()
+    shared = os.dup(write)
+    os.set_inheritable(write, True)
+
+    own_description(write, os.O_WRONLY)
+
+    os.set_blocking(write, False)
+    assert (True, False) == (os.get_blocking(shared), os.get_inheritable(write))
+    os.write(write, b"x")
+    assert b"x" == os.read(read, 1)
+    for fd in (read, write, shared):
+        os.close(fd)
 
 
 def other_threads(name: str) -> list[str]:
