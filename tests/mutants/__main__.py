@@ -175,6 +175,9 @@ def is_meant(spec: MutationSpec, lines: Sequence[str]) -> bool:
         return False
     if operator == "NumberReplacer" and CONSTANT.match(line):
         return False
+    # The check of `zip` is for programs that are wrong.
+    if operator == "ReplaceTrueWithFalse" and line[:start].endswith("strict="):
+        return False
     number = line[start : spec.end_pos[1]]
     return operator != "NumberReplacer" or (number.isdigit() and int(number) <= MOST)
 

@@ -59,10 +59,12 @@ def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | Non
     settled = CallFuture[Any]()
     try:
         settled.settle(packed.read())
-        error = settled.exception(0)
+        error = settled.exception()
     except Exception as problem:  # noqa: BLE001 - the caller gets it
         error = problem
-    return None if error is not None else settled.result(0), error
+    if error is not None:
+        return None, error
+    return settled.result(), None
 
 
 class WorkerLink:
@@ -131,6 +133,7 @@ class WorkerLink:
                     and error.__traceback__.tb_next is not None
                 ):
                     raise  # by a handler
+                # no mutant: a frame that is sent once more fails once more
                 self._outbox = deque(maxlen=0)
             finally:
                 self._sender = None

@@ -276,8 +276,7 @@ def _block(before: Collection[int]) -> None:
 
 
 def _set_nice(before: int) -> None:
-    if os.getpriority(os.PRIO_PROCESS, 0) != before:
-        os.setpriority(os.PRIO_PROCESS, 0, before)
+    os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
 def _set_locale(before: str) -> None:

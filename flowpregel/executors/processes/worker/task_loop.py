@@ -344,6 +344,7 @@ class Worker:
         if _imports(frame):
             # Interrupted, it would leave half a module behind, for all later tasks.
             again = threading.Timer(_STOP_AGAIN, os.kill, (os.getpid(), STOP_SIGNAL))
+            # no mutant: it would keep the process for a hundredth of a second
             again.daemon = True
             again.start()
             return
