@@ -17,7 +17,8 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.executors.processes.coordinator.executor import thread_caps
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
-from flowpregel.executors.processes.wire.protocol import TOKEN
+from flowpregel.executors.processes.coordinator.pool import Pool
+from flowpregel.executors.processes.wire.protocol import TOKEN, PoolSettings
 from flowpregel.executors.processes.wire.serialization import find_culprit
 from flowpregel.executors.processes.worker.task_loop import Tokens
 
@@ -117,3 +118,40 @@ def test_a_pool_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     """Before anything is started."""
     with pytest.raises(ConfigurationError):
         ProcessExecutor(**wrong)
+
+
+def settings_of(**options: Any) -> PoolSettings:
+    """Return the settings of the pool of an executor."""
+    seen: list[PoolSettings] = []
+
+    class SeenPool(Pool):
+        """A pool whose settings are seen."""
+
+        def __init__(self, settings: PoolSettings) -> None:
+            seen.append(settings)
+            super().__init__(settings)
+
+    class SeenExecutor(ProcessExecutor):
+        """An executor with such a pool."""
+
+        pool_class = SeenPool
+
+    SeenExecutor(**options).close()
+    return seen[0]
+
+
+@pytest.mark.parametrize("workers", [1, 10_000])
+def test_a_task_of_the_usual_share_needs_no_worker_of_its_own(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The share of OS threads is what numeric libraries in each worker are told; what
+    the user has set is left out.
+    """
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+
+    settings = settings_of(max_workers=workers, env={"OMP_NUM_THREADS": "7"})
+
+    assert str(settings.share) == settings.env["MKL_NUM_THREADS"]
+    assert "7" == settings.env["OMP_NUM_THREADS"]
+    assert "MKL_NUM_THREADS" in settings.capped
+    assert "OMP_NUM_THREADS" not in settings.capped

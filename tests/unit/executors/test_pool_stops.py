@@ -5,6 +5,7 @@ workers.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from flowpregel._core.records import Raised, Returned, Withdrawn
 from flowpregel.errors import NodeTimeoutError, WorkerDiedError
+from flowpregel.executors.processes.coordinator import worker_process
 from flowpregel.executors.processes.wire import protocol, serialization
 from flowpregel.executors.processes.wire.guard_process import PROCESS_TAG
 from flowpregel.policies import TimeoutPolicy
@@ -417,6 +419,38 @@ def test_a_worker_that_sends_what_cannot_be_is_killed(
 
     assert cause in died(events, job).cause
     assert -9 == worker.process.exitcode
+
+
+def test_a_worker_that_has_closed_its_link_may_still_exit_by_itself(
+    pool_of: PoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How it ended is in the error then; one that stays is killed."""
+    for seconds, cause in ((10 * LONG, "it exited with code 0"), (0.01, "link")):
+        monkeypatch.setattr(worker_process, "_PARTING", seconds)
+        pool, events = pool_of(1), Events()
+        job = job_of()
+        worker, _ = begun(pool, events, job)
+
+        worker.link.shutdown(socket.SHUT_RDWR)
+        pool.settle()
+        if seconds > LONG:
+            worker.process.end()
+
+        assert cause in died(events, job).cause
+
+
+def test_a_worker_that_sends_garbage_is_killed_at_once(
+    pool_of: PoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would not exit by itself."""
+    monkeypatch.setattr(worker_process, "_PARTING", 10 * LONG)
+    pool, events = pool_of(1), Events()
+    job = job_of()
+    worker, _ = begun(pool, events, job)
+
+    worker.link.sendall(b"Segmentation fault, what now? Bytes.")
+
+    assert "garbage" in died(events, job).cause
 
 
 @pytest.mark.parametrize("killed", [True, False])

@@ -231,8 +231,9 @@ def test_a_worker_whose_run_is_far_behind_is_left_unread(pool_of: PoolMaker) -> 
 def test_a_worker_is_not_held_back_while_another_run_waits_for_it(
     pool_of: PoolMaker,
 ) -> None:
-    """That one has done nothing to deserve it."""
-    pool, events, others = pool_of(1), Events(Backlog(limit=10)), Events(Backlog())
+    """That one has done nothing to deserve it; it is tried again a megabyte later."""
+    backlog = Backlog(limit=10)
+    pool, events, others = pool_of(1), Events(backlog), Events(Backlog())
     worker, order = begun(pool, events, job_of())
     pool.start([job_of(run=RunInfo(run_id="other"))], others)
     pool.settle()
@@ -241,6 +242,7 @@ def test_a_worker_is_not_held_back_while_another_run_waits_for_it(
     emit(worker, order, "y" * 500)
 
     assert ["x" * 500, "y" * 500] == [events.chunk(), events.chunk()]
+    assert 1 << 20 <= backlog.limit <= backlog.size + (1 << 20)
 
 
 def test_a_worker_that_is_held_back_is_read_again_when_another_run_comes(

@@ -234,7 +234,7 @@ class WorkerProcess:
     def give(self, tasks: Sequence[InFlight]) -> None:
         """Send it *tasks*, which are packed, and let it begin them."""
         if self.reader.released:
-            self.link.send(protocol.FREED, 0, self.reader.take_released())
+            self.link.send(protocol.FREED, body=self.reader.take_released())
         # An idle one begins the first at once. What may be taken back needs a token.
         first_number = 0 if self.tasks else tasks[0].number
         self.served += len(tasks)

@@ -1,0 +1,161 @@
+"""What tasks take of a pool's resources, and what is refused: the test plays the
+workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from flowpregel._core.records import Raised
+from flowpregel.context import Job
+from flowpregel.errors import ResourcesError
+from flowpregel.executors.processes.wire import protocol
+from flowpregel.policies import Resources
+from tests.unit.executors.quick_pools import (
+    Events,
+    Order,
+    PlayedPool,
+    PlayedWorker,
+    call_of,
+    job_of,
+    quick_pools,
+)
+
+PoolMaker = Callable[..., PlayedPool]
+AMOUNTS = {"cpus": 8.0, "memory": 8.0, "gpus": 2.0, "api": 1.0}
+
+
+@pytest.fixture
+def pool_of() -> Iterator[PoolMaker]:
+    """Return what makes pools of a size whose workers the test plays."""
+    yield from quick_pools(PlayedPool)
+
+
+def outer() -> None:
+    """Stand for a task that calls another."""
+
+
+def inner() -> None:
+    """Stand for a task that is called."""
+
+
+def waiting(
+    pool: PlayedPool, events: Events, resources: Resources, parent: Any = None
+) -> tuple[Job, PlayedWorker, Order]:
+    """Return a task that waits for a call that it has made, and its worker."""
+    job = job_of(outer, resources=resources, parent=parent)
+    pool.start([job], events)
+    worker = pool.worker().ready()
+    order = worker.order()
+    worker.request(protocol.CALLED, order, 1, call_of(inner))
+    events.call()
+    return job, worker, order
+
+
+def refusal(events: Events, job: Job) -> ResourcesError:
+    """Return why *job* was refused."""
+    outcome = events.outcome(job)
+    assert isinstance(outcome, Raised)
+    assert isinstance(outcome.error, ResourcesError)
+    return outcome.error
+
+
+@pytest.mark.parametrize(
+    ("held", "asked"),
+    [
+        (Resources(cpus=8), Resources(cpus=8)),
+        (Resources(memory=5), Resources(memory=3)),
+        (Resources(gpus=1), Resources(gpus=1)),
+        (Resources(limit="api"), Resources(memory=8)),
+    ],
+    ids=["cpus", "memory", "gpus", "another"],
+)
+def test_a_call_gets_what_its_caller_lends_or_leaves(
+    held: Resources, asked: Resources, pool_of: PoolMaker
+) -> None:
+    """A task that waits for its calls lends its CPUs, and keeps the rest."""
+    pool, events = pool_of(1, amounts=AMOUNTS), Events()
+    caller, _, _ = waiting(pool, events, held)
+
+    pool.start([job := job_of(inner, resources=asked, parent=caller.task)], events)
+
+    pool.worker().ready().run("done")
+    assert "done" == events.value(job)
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "name", "amounts"),
+    [
+        (Resources(memory=5), Resources(memory=4), "memory", (4, 8)),
+        (Resources(gpus=2), Resources(gpus=1), "gpus", (1, 2)),
+        (Resources(limit="api"), Resources(limit="api"), "api", (1, 1)),
+    ],
+    ids=["memory", "gpus", "limit"],
+)
+def test_a_call_that_needs_what_its_callers_keep_is_refused(
+    held: Resources,
+    asked: Resources,
+    name: str,
+    amounts: tuple[float, float],
+    pool_of: PoolMaker,
+) -> None:
+    """It would wait for ever; the error names who holds it, however far above."""
+    pool, events = pool_of(1, amounts=AMOUNTS), Events()
+    caller, _, _ = waiting(pool, events, held)
+    between, _, _ = waiting(pool, events, Resources(memory=0), caller.task)
+
+    pool.start([job := job_of(inner, resources=asked, parent=between.task)], events)
+
+    error = refusal(events, job)
+    assert (name, *amounts) == (error.resource, error.asked, error.there)
+    assert ["outer"] == [*error.holders]
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "amounts"),
+    [
+        (Resources(cpus=9), "cpus", (9, 8)),
+        (Resources(memory=9), "memory", (9, 8)),
+        (Resources(gpus=3), "gpus", (3, 2)),
+        (Resources(limit="unknown"), "unknown", (1, 0)),
+    ],
+)
+def test_a_task_that_needs_more_than_there_is_is_refused(
+    asked: Resources, name: str, amounts: tuple[float, float], pool_of: PoolMaker
+) -> None:
+    """Whoever calls it: those hold nothing that would help."""
+    pool, events = pool_of(1, amounts=AMOUNTS), Events()
+    caller, _, _ = waiting(
+        pool, events, Resources(cpus=1, memory=1, gpus=1, limit="api")
+    )
+
+    for parent in (None, caller.task):
+        pool.start([job := job_of(inner, resources=asked, parent=parent)], events)
+
+        error = refusal(events, job)
+        assert (name, *amounts) == (error.resource, error.asked, error.there)
+        assert () == tuple(error.holders)
+
+
+def test_what_a_task_takes_is_free_when_it_has_ended(pool_of: PoolMaker) -> None:
+    """And not before: the second waits, though a worker is idle."""
+    pool, events = pool_of(2, amounts=AMOUNTS), Events()
+    jobs = [job_of(inner, resources=Resources(limit="api")) for _ in range(2)]
+    pool.start(jobs, events)
+    workers = [pool.worker().ready() for _ in range(2)]
+    pool.settle()
+    (first,) = [worker for worker in workers if worker.has_order()]
+    order = first.order()
+    pool.settle()
+    assert not any(worker.has_order() for worker in workers)
+
+    first.end_task(order, "first")
+    assert "first" == events.value(jobs[0])
+    pool.settle()
+
+    (second,) = [worker for worker in workers if worker.has_order()]
+    second.run("second")
+    assert "second" == events.value(jobs[1])
