@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +81,9 @@ one.
 CONSTANT: Final = re.compile(r"_?[A-Z_]+(: Final)? = ")
 """The definition of a constant, whose number was chosen as well."""
 MOST_CHOSEN: Final = 100
-"""Of more tests that execute a mutant, every second or third is run."""
+"""Of more tests that execute a mutant, every second or third is run first."""
+UNIT_TESTS: Final = "tests/unit/"
+"""The beginning of the names of tests that are fast enough to be all run first."""
 
 
 def main() -> int:
@@ -206,11 +208,13 @@ def examine(
     )
     count = killed = 0
     for position, spec in enumerate(sample, 1):
-        result = mutate_and_test([spec], *tests.command_for(spec))
-        if seconds is not None and result.test_outcome == TestOutcome.SURVIVED:
-            result = mutate_and_test(
-                [spec], shlex.join(slow_command(room)), timeout_of(seconds)
-            )
+        attempts = [*tests.commands_for(spec)]
+        if seconds is not None:
+            attempts.append((shlex.join(slow_command(room)), timeout_of(seconds)))
+        for command, timeout in attempts:
+            result = mutate_and_test([spec], command, timeout)
+            if result.test_outcome != TestOutcome.SURVIVED:
+                break
         if result.test_outcome is None:
             # It could not be made.
             continue
@@ -309,20 +313,24 @@ class QuickTests:
         }
         return cls([*options, *paths], seconds, tests_of)
 
-    def command_for(self, spec: MutationSpec) -> tuple[str, float]:
-        """Return the command that tests a mutant, and after how many seconds it
-        hangs.
+    def commands_for(self, spec: MutationSpec) -> Iterator[tuple[str, float]]:
+        """Yield the commands that test a mutant, each with the seconds after which it
+        hangs. A command is needed if those before it notice nothing.
         """
+        timeout = timeout_of(self.seconds)
         lines = self.tests_of.get(spec.module_path.resolve(), {})
         found = {test for row in range(*rows_of(spec)) for test in lines.get(row, ())}
-        # What only the import executes, or a fork, may matter to any test.
-        command = pytest_command(self.paths)
-        if found:
-            # The unit tests come first; of very many, some of each file are enough.
-            tests = sorted(found, reverse=True)
-            few = tests[:: len(tests) // MOST_CHOSEN + 1]
-            command = pytest_command(few, "-p", "no:xdist")
-        return shlex.join(command), timeout_of(self.seconds)
+        if not found:
+            # What only the import executes, or a fork, may matter to any test.
+            yield shlex.join(pytest_command(self.paths)), timeout
+            return
+        others = sorted(test for test in found if not test.startswith(UNIT_TESTS))
+        # Of very many, some of each file are likely to notice.
+        few = others[:: len(others) // MOST_CHOSEN + 1]
+        first = [*sorted(found.difference(others)), *few]
+        for tests in (first, sorted(found.difference(first))):
+            if tests:
+                yield shlex.join(pytest_command(tests, "-p", "no:xdist")), timeout
 
 
 def rows_of(spec: MutationSpec) -> tuple[int, int]:
