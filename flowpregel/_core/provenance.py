@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import unified_diff
+from difflib import SequenceMatcher
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -284,15 +284,16 @@ def first_difference(recorded: str, now: str) -> str:
     """
     if not recorded or not now:
         return ""
-    shown: list[str] = []
-    for line in unified_diff(recorded.splitlines(), now.splitlines(), n=0, lineterm=""):
-        if line.startswith(("---", "+++", "@@")):
-            if shown:
-                break
+    old = recorded.splitlines()
+    new = now.splitlines()
+    matcher = SequenceMatcher(None, old, new)
+    for tag, old_start, old_end, new_start, new_end in matcher.get_opcodes():
+        if tag == "equal":
             continue
-        if all(other[0] != line[0] for other in shown):
-            shown.append(line.rstrip(";"))
-    return " | ".join(shown)
+        removed = [f"-{line}" for line in old[old_start:old_end]]
+        added = [f"+{line}" for line in new[new_start:new_end]]
+        return " | ".join(line.rstrip(";") for line in (*removed[:1], *added[:1]))
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class StepCursor:
     stored_id: str | None = None
     """The id of the newest checkpoint that is stored, or is about to be."""
     step: int = -1
-    stop: int = 0
+    stop: int = 0  # no mutant: the start of a run sets it
     """The superstep at which the recursion limit ends the run."""
     source: records.Source = "input"
 
@@ -90,8 +90,8 @@ class Run:
     stream_events: StreamEvents
     state: RunState
     now: int
-    """Wall-clock nanoseconds; they move with every wake-up, and with every id that is
-    made of them.
+    """Wall-clock nanoseconds; they move with every id that is made of them, and never
+    back.
     """
     cursor: StepCursor = field(default_factory=StepCursor)
     replay: Replay = field(default_factory=Replay)

@@ -151,7 +151,7 @@ class Superstep:
             yield from self._start()
             while self._open:
                 wakeup = yield effects.Wait(self._next_deadline())
-                run.now = max(wakeup.now, run.now + 1)
+                run.now = max(wakeup.now, run.now)
                 if self._deadline is not None:
                     self._check_deadline(self._deadline, wakeup)
                 yield from self._handle(wakeup)
@@ -255,7 +255,7 @@ class Superstep:
         # The time of the last wake-up will not do: a reader of the stream may have
         # paused since.
         wakeup = yield effects.Wait(0)
-        self.run.now = max(wakeup.now, self.run.now + 1)
+        self.run.now = max(wakeup.now, self.run.now)
         self._deadline = wakeup.monotonic + int(seconds * 1e9)
         yield from self._handle(wakeup)
 

@@ -39,6 +39,7 @@ ROOMS: Final[dict[str, MutatedRoom]] = {
             "property/test_edited_bodies.py",
             "runs/graphs/test_what_a_function_is_given.py",
             "runs/functional",
+            "runs/questions",
             "runs/replay",
             "runs/graphs/test_state_graph_interrupts.py",
             "runs/graphs/test_state_graph_runs.py",

@@ -16,11 +16,18 @@ import threading
 from typing import Any
 
 import numpy as np
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.digest import arguments_digest, digest_of, space_of
+from flowpregel._core.digest import (
+    SharedSpace,
+    arguments_digest,
+    digest_of,
+    have_equal_content,
+    space_of,
+)
 from flowpregel.errors import ConfigurationError
 
 
@@ -123,6 +130,13 @@ def test_different_content_has_different_digests() -> None:
     digests = {digest(value): value for value in DIFFERENT}
 
     assert len(DIFFERENT) == len(digests)
+
+
+def test_values_without_content_have_no_equal_content() -> None:
+    """One lock is no other, although both are locks."""
+    assert have_equal_content([1], [1])
+    assert not have_equal_content([1], [2])
+    assert not have_equal_content(threading.Lock(), threading.Lock())
 
 
 VALUES = st.recursive(
@@ -293,3 +307,36 @@ def test_callables_of_other_kinds_are_told_by_what_they_carry(make: Any) -> None
     """Objects, bound methods, partials."""
     assert space_of("task", [make(1)]) == space_of("task", [make(1)])
     assert space_of("task", [make(1)]) != space_of("task", [make(2)])
+
+
+def test_within_a_run_a_constant_has_the_content_of_its_first_call() -> None:
+    """A list that the calls fill makes no other namespace of each; the next run reads
+    it again.
+    """
+    rows: list[int] = []
+    space = SharedSpace("task", [lambda n: [*rows, n]])
+    first = space.now("run")
+
+    rows.append(1)
+
+    assert first == space.now("run")
+    assert first != space.now("another run")
+    assert first != space.now()
+
+
+def test_constants_that_cannot_change_are_not_read_again() -> None:
+    """Neither for the next call nor for the next run."""
+    space = SharedSpace("task", [lambda n: n + 1])
+
+    assert space.now() is space.now() is space.now("run")
+
+
+class Model(pydantic.BaseModel):
+    x: int
+    y: int = 0
+
+
+def test_a_model_counts_by_its_values_whichever_of_them_were_given() -> None:
+    """As models of pydantic are equal."""
+    assert digest(Model(x=1)) == digest(Model(x=1, y=0))
+    assert 3 == len({digest(Model(x=x, y=y)) for x, y in ((1, 0), (2, 0), (1, 2))})

@@ -21,6 +21,7 @@ from flowpregel.channels import (
     LastValue,
     LastValueAfterFinish,
     NamedBarrierValue,
+    Overwrite,
 )
 from flowpregel.channels.base import read
 from flowpregel.errors import InvalidUpdateError
@@ -297,6 +298,24 @@ def test_what_two_barriers_did_adds_up() -> None:
 
     assert {"log"} == fourth.deltas.keys()
     assert {} == both.then(third).then(fourth).deltas
+
+
+def test_a_channel_of_deltas_is_stored_in_full_every_so_many_updates() -> None:
+    """Each time as many after the last one; an overwrite is one of them."""
+    log = DeltaChannel(
+        lambda state, items: [*state, *items], list, snapshot_frequency=3
+    )
+    made = program(node("n"), log=log)
+    state = new_state(made)
+    writes = [1, 2, 3, 4, 5, 6, 7, Overwrite([8]), 9, 10, 11]
+
+    kinds = []
+    for version, value in enumerate(writes, 1):
+        _, applied = written(made, version, state, log=value)
+        kinds.append("delta" if "log" in applied.deltas else "full")
+
+    three = ["delta", "delta", "full"]
+    assert [*three, *three, "delta", "full", *three] == kinds
 
 
 def test_a_write_that_changes_nothing_makes_no_version() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,6 +47,11 @@ def started(driver: CrashDriver) -> list[str]:
 def ask(given: Any) -> Any:
     """Ask two questions about what was given."""
     return interrupt(f"first {given}"), interrupt(f"second {given}")
+
+
+def asking(text: str, _: Any) -> Any:
+    """Ask *text*."""
+    return interrupt(text)
 
 
 # -------------------------------------------------------------------- input
@@ -153,6 +159,27 @@ def test_an_answer_is_kept_before_the_task_that_waits_for_it_starts() -> None:
     steps.close()
 
     assert [5] == again(driver).run(None).values
+
+
+def test_an_answer_goes_to_no_other_question_after_a_crash() -> None:
+    """Not to the one that other code asked before, and that is open still."""
+    saver = InMemorySaver()
+    before, edited = (
+        CrashDriver(program(node("n", partial(asking, text))), saver)
+        for text in ("old", "new")
+    )
+    before.run("x")
+    (question,) = edited.run(None).interrupts
+    assert "new" == question.value
+    steps = edited.start(Command(resume={question.id: "yes"}))
+    effect = next(steps)
+    while not isinstance(effect, Submit):
+        effect = steps.send(edited.perform(effect))
+    steps.close()
+
+    (question,) = again(before).run(None).interrupts
+
+    assert "old" == question.value
 
 
 # -------------------------------------------------------------------- update and goto

@@ -69,10 +69,25 @@ def test_a_call_that_ignores_its_stop_is_left_behind_after_a_second() -> None:
     assert isinstance(run.steps.send(None), Resolve)
     with pytest.raises(KeyError) as failed:
         run.steps.send(None)
-    assert any(
+    assert 1 == sum(
         "call(0) had not ended 3 seconds later" in each
         for each in failed.value.__notes__
     )
+
+
+def test_a_failure_names_the_calls_that_were_stopped_after_it() -> None:
+    """Also if they end at once then."""
+    run = FailingBody(1)
+    assert isinstance(run.after(3), Cancel)
+    assert isinstance(run.steps.send(None), Wait)
+
+    assert isinstance(run.after(3, Ended(run.calls[0].id, 1, Withdrawn())), Resolve)
+
+    with pytest.raises(KeyError) as failed:
+        run.steps.send(None)
+    assert ["call(0) had not ended 3 seconds later"] == [
+        note.partition(" (")[0] for note in failed.value.__notes__ if "later" in note
+    ]
 
 
 def test_waiting_calls_of_a_failed_body_are_withdrawn_at_once_if_it_fails_fast() -> (

@@ -8,6 +8,8 @@ import pytest
 
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import (
+    BUSY,
+    LOOK_AGAIN,
     Call,
     Cancel,
     Commit,
@@ -32,7 +34,7 @@ from flowpregel._core.records import (
 )
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import NodeCancelledError, ParentCommand, TaskCancelled
-from flowpregel.policies import RetryPolicy
+from flowpregel.policies import CachePolicy, RetryPolicy
 from tests.crash_driver import CrashDriver, Schedule
 from tests.unit.core.programs import ends, fed, node, program, submitted
 
@@ -227,6 +229,21 @@ def test_a_run_that_is_stopped_before_its_tasks_start_starts_none() -> None:
 
     with pytest.raises(TaskCancelled, match="bye"):
         steps.send(Wakeup([Stopped("bye")], 2, 0))
+
+
+def test_a_result_that_another_run_computes_is_looked_up_again_after_a_while() -> None:
+    """Not at once: the other run may take hours."""
+    shared = node("n", cache=CachePolicy())
+    steps = CrashDriver(program(shared), None).start(1)
+    lookup = next(steps)
+    assert isinstance(steps.send(dict.fromkeys(lookup.keys, BUSY)), Wait)
+
+    again = steps.send(Wakeup([], 2, 3 * SECOND))
+    wait = steps.send(dict.fromkeys(lookup.keys, BUSY))
+
+    assert lookup == again
+    assert 3 * SECOND + LOOK_AGAIN == wait.deadline
+    steps.close()
 
 
 # -------------------------------------------------------------------- where it pauses

@@ -1,0 +1,58 @@
+"""What is recorded of failed attempts, and what a person is shown of changed code."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowpregel._core.provenance import first_difference, note_failed
+from flowpregel._core.records import Kind, Task
+from tests.unit.core.programs import node
+
+DOUBLE = "def f(n):\n    return 2 * n\n"
+TRIPLE = "def f(n):\n    return 3 * n\n"
+OTHER = "\ndef g(n):\n    n += 1\n    return {}\n"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now", "difference"),
+    [
+        (DOUBLE, DOUBLE, ""),
+        ("", DOUBLE, ""),
+        (DOUBLE, "", ""),
+        (DOUBLE, TRIPLE, "-    return 2 * n | +    return 3 * n"),
+        (DOUBLE, f"{DOUBLE}K = 1\n", "+K = 1"),
+        ("K = 1;\n", "K = 2;\n", "-K = 1 | +K = 2"),
+        ("-- by day\n", "-- by week\n", "--- by day | +-- by week"),
+        (
+            DOUBLE + OTHER.format(1),
+            TRIPLE + OTHER.format(2),
+            "-    return 2 * n | +    return 3 * n",
+        ),
+        (
+            DOUBLE,
+            "def f(n):\n    n += 1\n    return n\n",
+            "-    return 2 * n | +    n += 1",
+        ),
+        (
+            "def f(n):\n    n += 1\n    return n\n",
+            DOUBLE,
+            "-    n += 1 | +    return 2 * n",
+        ),
+    ],
+)
+def test_the_first_line_that_differs_is_shown_as_both_have_it(
+    recorded: str, now: str, difference: str
+) -> None:
+    """Of several lines or places that differ, the first one is enough."""
+    assert difference == first_difference(recorded, now)
+
+
+def test_of_many_attempts_that_failed_the_last_ten_are_recorded() -> None:
+    """So the record of a task that is tried again for days stays small."""
+    task = Task(id="1", node=node("n"), kind=Kind.PULL, input=1, path="p")
+
+    for number in range(12):
+        note_failed(task, ValueError(number))
+
+    lines = [line for _, _, _, line, _ in task.attempt.failed]
+    assert [f"ValueError: {number}" for number in range(2, 12)] == lines
