@@ -63,7 +63,7 @@ def start(
     nested = options.nested
     saved: Saved | None = None
     if options.loaded is not None:
-        saved = options.loaded[0]
+        (saved,) = options.loaded
     elif address is not None:
         saved = yield Load(address, None if nested is None else nested.before)
     run = _run_from(program, options, saved)
