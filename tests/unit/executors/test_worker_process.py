@@ -7,6 +7,8 @@ import select
 import signal
 import threading
 from contextlib import suppress
+from struct import Struct
+from typing import Final
 
 import pytest
 
@@ -24,18 +26,20 @@ from tests.unit.executors.driven_workers import (
 )
 from tests.unit.executors.quick_pools import LONG, job_of
 
+PID: Final = Struct("<I")
 # The test's own process has other OS threads, of which none matters in the fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 
 def watching_child(lives: int) -> None:
-    """Fork a child that ends with this process; *lives* is open for as long as it
-    lives.
+    """Fork a child that ends with this process; write its pid to *lives*, which is open
+    for as long as it lives.
     """
     coordinator = os.getpid()
     if os.fork() == 0:
         try:
             os.setpgid(0, 0)
+            os.write(lives, PID.pack(os.getpid()))
             watch_coordinator(coordinator)
         finally:
             os._exit(0)
@@ -56,12 +60,16 @@ def test_a_worker_ends_when_its_coordinator_has_ended() -> None:
         os._exit(0)
     os.close(lives)
     os.close(go)
+    (child,) = PID.unpack(os.read(child_lives, PID.size))
     try:
         assert ([], [], []) == select.select([child_lives], [], [], 0.05)
         os.kill(coordinator, signal.SIGKILL)
 
         assert [child_lives] == select.select([child_lives], [], [], LONG)[0]
         assert b"" == os.read(child_lives, 1)
+    except AssertionError:
+        os.kill(child, signal.SIGKILL)
+        raise
     finally:
         os.close(start)
         os.waitpid(coordinator, 0)
