@@ -181,11 +181,16 @@ def is_generator_function(target: Any) -> bool:
 
 def name_of(target: Any) -> str:
     """Return the name of a callable, as its author wrote it."""
-    target = target_of_partial(target)
-    names = (getattr(target, "__name__", None), getattr(target, "name", None))
+    called = target_of_partial(target)
+    names = (
+        # A partial has a name if its author has given it one.
+        getattr(target, "__name__", None),
+        getattr(called, "__name__", None),
+        getattr(called, "name", None),
+    )
     return next(
         (each for each in names if each and isinstance(each, str)),
-        type(target).__name__,
+        type(called).__name__,
     )
 
 
