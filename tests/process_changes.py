@@ -144,7 +144,8 @@ def exchange_descriptors() -> None:
 
 
 def open_output_anew() -> None:
-    os.dup2(os.open("/proc/self/fd/1", os.O_WRONLY | os.O_NONBLOCK), 1)
+    how = os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND
+    os.dup2(os.open("/proc/self/fd/1", how), 1)
 
 
 def output_flags() -> int:

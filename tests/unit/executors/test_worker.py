@@ -359,6 +359,33 @@ def test_a_fork_that_comes_out_of_its_task_just_ends(worker: DrivenWorker) -> No
     assert 0 == value(worker, fork_and_wait)
 
 
+def fork_and_stop_that() -> int:
+    """Have a fork signalled as this task would be; return its exit code."""
+    ask("key")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.raise_signal(protocol.STOP_SIGNAL)
+        except TaskCancelled:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def test_a_fork_is_not_stopped_by_a_signal_for_its_task(worker: DrivenWorker) -> None:
+    """The task's code is to raise in the worker alone."""
+    run = RunInfo(run_id="run", store="the run's own")
+    (number,) = worker.order(job_of(fork_and_stop_that, run=run))
+    (request,) = protocol.REQUEST.unpack_from(worker.frame(protocol.ASKED).body)
+    worker.status[protocol.UNWANTED] = number
+    answer = messages.pack_outcome(Returned(((RETURN, None),)), "")
+
+    worker.send(protocol.ANSWER, request, answer)
+
+    assert 0 == value_of(worker.end(number)[0])
+
+
 # ------------------------------------------------ what goes wrong
 
 

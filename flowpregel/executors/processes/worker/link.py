@@ -90,6 +90,7 @@ class WorkerLink:
         self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._receiving = threading.Lock()
         self._receiver: threading.Thread | None = None
+        # no mutant: any number will do
         self._requests = count(1)
         self.answers: dict[int, Answer] = {}
         """To requests of the task that runs, by number."""

@@ -147,7 +147,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - the coordinator gets it
             error.add_note("in the pool's initializer")
             packed = messages.pack_outcome(Raised(error), "initializer")
-            self._link.send(protocol.FAILED, 0, packed)
+            self._link.send(protocol.FAILED, body=packed)
             return False
         self._link.send(protocol.READY)
         return True
@@ -186,7 +186,7 @@ class Worker:
             if number == frame.number or self._tokens.take(number):
                 self._run_task(number, digest, body)
             if self._reader.released:
-                self._link.send(protocol.RETURNED, 0, self._reader.take_released())
+                self._link.send(protocol.RETURNED, body=self._reader.take_released())
 
     def _run_task(self, number: int, digest: bytes, body: bytes) -> None:
         """Run one task and send its end; the module describes the order."""
@@ -281,7 +281,7 @@ class Worker:
         lasting = self._state.restore()
         if lasting:
             self._is_spoiled = True
-            self._link.send(protocol.SPOILED, 0, lasting.encode())
+            self._link.send(protocol.SPOILED, body=lasting.encode())
 
     def _perform(self, digest: bytes, body: bytes, client: WorkerRunClient) -> Outcome:
         """Unpack a job, call its task, and return the outcome."""
