@@ -5,6 +5,7 @@ workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from flowpregel._core.records import Raised
 from flowpregel.context import Job
 from flowpregel.errors import ResourcesError
 from flowpregel.executors.processes.wire import protocol
+from flowpregel.executors.resources import CrossProcessLimit
 from flowpregel.policies import Resources
 from tests.unit.executors.quick_pools import (
     Events,
@@ -159,3 +161,48 @@ def test_what_a_task_takes_is_free_when_it_has_ended(pool_of: PoolMaker) -> None
     (second,) = [worker for worker in workers if worker.has_order()]
     second.run("second")
     assert "second" == events.value(jobs[1])
+
+
+def test_calls_that_wait_for_what_each_others_callers_hold_do_not_wait_for_ever(
+    pool_of: PoolMaker,
+) -> None:
+    """One of them is refused, and told who holds it; then the other has its turn."""
+    pool, events = pool_of(1, amounts=AMOUNTS), Events()
+    held = Resources(memory=3)
+    callers = [waiting(pool, events, held) for _ in range(2)]
+    jobs = [
+        job_of(inner, resources=Resources(memory=4), parent=caller.task)
+        for caller, _, _ in callers
+    ]
+
+    pool.start(jobs, events)
+
+    error = refusal(events, jobs[0])
+    assert ("memory", 4, 8) == (error.resource, error.asked, error.there)
+    assert ["outer"] == [*error.holders]
+    caller, worker, order = callers[0]
+    worker.end_task(order)
+    events.value(caller)
+    pool.until(worker.has_order)
+    worker.run("done")
+    assert "done" == events.value(jobs[1])
+
+
+def test_a_place_that_programs_share_is_given_back_when_no_task_needs_it(
+    pool_of: PoolMaker, tmp_path: Path
+) -> None:
+    """And not before."""
+    pool = pool_of(1, amounts=AMOUNTS, limits_folder=str(tmp_path))
+    events = Events()
+    other_program = CrossProcessLimit(tmp_path / "api", 1)
+    pool.start([job := job_of(resources=Resources(limit="api"))], events)
+    worker = pool.worker().ready()
+    order = worker.order()
+    assert 0 == other_program.available(0, 0.0)
+
+    worker.end_task(order)
+    events.value(job)
+    pool.settle()
+
+    assert 1 == other_program.available(0, 0.0)
+    other_program.close()

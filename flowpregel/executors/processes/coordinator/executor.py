@@ -251,6 +251,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         )
         job = Job(
             called,
+            # no mutant: it is in no superstep
             StepContext("", "", 0, 0),
             key=(called.id, 1),
             variables=copy_context(),
