@@ -354,9 +354,17 @@ def fork_and_wait() -> int:
     return os.waitstatus_to_exitcode(status)
 
 
+class Forking:
+    """Forks where it is unpickled, and is the exit code of the fork."""
+
+    def __reduce__(self) -> Any:
+        return fork_and_wait, ()
+
+
 def test_a_fork_that_comes_out_of_its_task_just_ends(worker: DrivenWorker) -> None:
-    """It sends nothing, and has not failed."""
+    """It sends nothing, and has not failed; wherever it was made."""
     assert 0 == value(worker, fork_and_wait)
+    assert 0 == value(worker, abs, Forking())
 
 
 def fork_and_stop_that() -> int:

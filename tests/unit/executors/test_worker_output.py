@@ -7,11 +7,14 @@ import os
 import pickle
 import signal
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import structlog
 
 from flowpregel.executors.processes.wire import protocol
+from tests.process_changes import stop_reports
 from tests.unit.executors.driven_workers import DrivenWorker, WorkerMaker, value
 from tests.unit.executors.quick_pools import job_of
 from tests.unit.executors.test_worker import surroundings
@@ -120,12 +123,21 @@ def test_what_is_written_to_descriptors_goes_through_pipes(
     assert [b"raw", b"raw"] == [os.read(worker.stdout, 9), os.read(worker.stderr, 9)]
 
 
-def test_a_crash_leaves_its_traceback_on_stderr(worker: DrivenWorker) -> None:
-    """The pipe outlives the worker."""
+@pytest.mark.parametrize("before", [list, stop_reports])
+def test_a_crash_leaves_its_tracebacks_on_stderr(
+    before: Callable[..., Any], worker: DrivenWorker
+) -> None:
+    """Those of all its OS threads, whatever an earlier task did; the pipe outlives the
+    worker.
+    """
+    value(worker, before)
     worker.order(job_of(os.abort))
 
     assert -signal.SIGABRT == worker.exit_code()
-    assert b"Fatal Python error: Aborted" in os.read(worker.stderr, 1 << 16)
+    report = os.read(worker.stderr, 1 << 16)
+    assert b"Fatal Python error: Aborted" in report
+    assert b"\nThread 0x" in report
+    assert b"\nCurrent thread 0x" in report
 
 
 def close_streams() -> None:
