@@ -139,6 +139,8 @@ def test_tasks_without_a_token_are_not_run(worker: DrivenWorker) -> None:
 
     for position in (0, 2, 4):
         assert str(position) == value_of(worker.end(numbers[position])[0])
+    first, _ = worker.order(*jobs[:2])
+    assert "0" == value_of(worker.end(first)[0])
     assert "late" == value(worker, str, "late")
 
 
