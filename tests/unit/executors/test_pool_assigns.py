@@ -4,6 +4,9 @@ them.
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Raised, Returned, Withdrawn
-from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.processes.wire import messages, protocol
 from flowpregel.policies import Resources
 from tests.unit.executors.quick_pools import (
@@ -25,6 +28,8 @@ from tests.unit.executors.quick_pools import (
 )
 
 PoolMaker = Callable[..., PlayedPool]
+# The test's own process has other OS threads, of which none matters in a fork.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 
 @pytest.fixture
@@ -537,3 +542,50 @@ def test_a_pool_that_is_closed_takes_no_more_tasks(pool_of: PoolMaker) -> None:
     outcome = events.outcome(late)
     assert isinstance(outcome, Raised)
     assert isinstance(outcome.error, ExecutorUnavailableError)
+
+
+# ------------------------------------------------ what cannot be started
+
+
+def test_a_task_that_cannot_be_packed_ends_and_the_others_run(
+    pool_of: PoolMaker,
+) -> None:
+    """Its error names the argument."""
+    pool, events = pool_of(1), Events()
+    jobs = [job_of(len, threading.Lock()), job_of()]
+
+    pool.start(jobs, events)
+
+    outcome = events.outcome(jobs[0])
+    assert isinstance(outcome, Raised)
+    assert isinstance(outcome.error, TaskSerializationError)
+    assert "args[0]" in str(outcome.error)
+    pool.worker().ready().run("done")
+    assert "done" == events.value(jobs[1])
+
+
+def test_a_fork_cannot_use_the_pool_of_its_parent(pool_of: PoolMaker) -> None:
+    """Nor end it: the workers are the parent's."""
+    pool, events = pool_of(1), Events()
+    pool.start([job_of()], events)
+    worker = pool.worker().ready()
+    order = worker.order()
+
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        signal.alarm(int(LONG))
+        try:
+            pool.start([job := job_of()], refused := Events())
+            outcome = refused.outcome(job)
+            assert isinstance(outcome, Raised)
+            assert isinstance(outcome.error, ExecutorUnavailableError)
+            pool.close()
+            code = 0
+        finally:
+            os._exit(code)
+
+    _, status = os.waitpid(pid, 0)
+    assert 0 == os.waitstatus_to_exitcode(status)
+    worker.end_task(order)
+    assert Returned is type(events.next().outcome)

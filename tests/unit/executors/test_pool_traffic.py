@@ -5,11 +5,14 @@ workers.
 from __future__ import annotations
 
 import gc
+import io
 import logging
 import mmap
 import os
 import pickle
 import socket
+import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -19,9 +22,13 @@ import pytest
 
 from flowpregel._core.effects import CancelCall, SaveState
 from flowpregel._core.records import RETURN, Raised, Returned
+from flowpregel.channels import Context
 from flowpregel.context import RunInfo
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.base import Backlog
+from flowpregel.executors.processes.coordinator.side_threads import (
+    _MOST_UNWRITTEN as MOST_UNWRITTEN,
+)
 from flowpregel.executors.processes.wire import messages, protocol, serialization
 from flowpregel.executors.processes.wire.serialization import SHARE_FROM
 from flowpregel.store.memory import InMemoryStore
@@ -391,7 +398,96 @@ def test_the_contexts_of_a_worker_that_dies_are_left(pool_of: PoolMaker) -> None
     assert left.result(LONG) is None
 
 
+@pytest.mark.parametrize("error", [None, OSError("on purpose")], ids=["well", "badly"])
+def test_a_run_waits_until_the_contexts_of_its_tasks_are_left(
+    error: Exception | None, pool_of: PoolMaker
+) -> None:
+    """Workers are told how it ended, if it has failed."""
+    pool, events = pool_of(1, grace=10 * LONG), Events()
+    channel: Context[Any] = Context(dict)
+    job = job_of(contexts=("items",))
+    job.task.input = channel
+    tokens = [channel.held.token]
+    pool.leave(tokens, error)  # there is no worker
+    worker, _ = begun(pool, events, job)
+    pool.leave([b"of another run"], error)
+
+    leaving = threading.Thread(target=pool.leave, args=(tokens, error))
+    leaving.start()
+
+    request = worker.frame(protocol.LEAVE)
+    assert leaving.is_alive()
+    left, packed = serialization.unpack(request.body)
+    assert tokens == [*left]
+    if error is None:
+        assert packed is None
+    else:
+        outcome = messages.unpack_outcome(packed)
+        assert isinstance(outcome, Raised)
+        assert isinstance(outcome.error, OSError)
+    worker.send(protocol.LEFT, request.number)
+    leaving.join(LONG)
+    assert not leaving.is_alive()
+
+
+def test_a_large_input_whose_descriptor_cannot_be_sent_is_in_the_frame(
+    pool_of: PoolMaker,
+) -> None:
+    """Its shared memory is free."""
+    pool, events = pool_of(1), Events()
+    job = job_of(len, pickle.PickleBuffer(bytearray(2 * SHARE_FROM)))
+    pool.start([job], events)
+    worker = pool.worker()
+    worker.fd_socket.close()
+
+    order = worker.ready().order()
+
+    assert len(order.body) > 2 * SHARE_FROM
+    pool.settle()
+    assert 0 == len(pool.pool.arena)
+    worker.end_task(order, "done")
+    assert "done" == events.value(job)
+
+
 # ------------------------------------------------ what is printed and logged
+
+
+class ClosedScreen(io.StringIO):
+    """A stream that takes nothing until it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened = threading.Event()
+
+    def write(self, text: str) -> int:
+        """Wait, and take *text*."""
+        assert self.opened.wait(LONG)
+        return super().write(text)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_worker_that_prints_more_than_is_written_is_left_unread(
+    is_stopped: bool, pool_of: PoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until that is written, unless its task has to stop: its end is in the link."""
+    screen = ClosedScreen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    pool, events = pool_of(1, grace=10 * LONG), Events()
+    worker, order = begun(pool, events, job := job_of())
+    if is_stopped:
+        pool.cancel(job.key, kill=True)
+        pool.settle()
+    text = b"x" * (1 << 19) + b"\n"
+
+    for _ in range(MOST_UNWRITTEN // len(text) + 1):
+        worker.send(protocol.PRINTED, order.number, text)
+        pool.settle()
+    emit(worker, order, "late")
+    pool.settle()
+
+    assert is_stopped != events.is_empty()
+    screen.opened.set()
+    assert "late" == events.chunk()
 
 
 class Keeping(RunInfo):

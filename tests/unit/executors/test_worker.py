@@ -671,3 +671,26 @@ def test_results_are_shared_in_half_of_the_memory_for_that(
     frame = worker.frame(protocol.ENDED)
 
     assert is_shared == (len(frame.body) < size)
+
+
+def test_the_memory_of_a_result_that_nobody_reads_is_used_again(
+    worker_of: WorkerMaker,
+) -> None:
+    """The coordinator says when."""
+    worker = worker_of(size=1, shared_limit=1 << 21)
+    size = 900_000
+    refs = list[serialization.BufferRef]()
+    is_shared = []
+    for _ in range(4):
+        worker.order(job_of(bytes, size))
+        body = worker.frame(protocol.ENDED).body
+        is_shared.append(len(body) < size)
+        if is_shared == [True, False]:
+            worker.send(protocol.FREED, 0, refs[0].id.to_bytes(8, "little"))
+        if not refs:
+            at = protocol.RAN.size + 1
+            serialization.read_message(
+                body, lambda ref: refs.append(ref) or memoryview(b""), at
+            )
+
+    assert [True, False, True, False] == is_shared
