@@ -144,8 +144,11 @@ def exchange_descriptors() -> None:
 
 
 def open_output_anew() -> None:
-    how = os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND
-    os.dup2(os.open("/proc/self/fd/1", how), 1)
+    os.dup2(os.open("/proc/self/fd/1", os.O_WRONLY | os.O_NONBLOCK), 1)
+
+
+def open_output_to_append() -> None:
+    os.dup2(os.open("/proc/self/fd/1", os.O_WRONLY | os.O_APPEND), 1)
 
 
 def output_flags() -> int:
@@ -227,6 +230,7 @@ CHANGES: Any = [
     (redirect_descriptors, descriptors),
     (exchange_descriptors, descriptors),
     (open_output_anew, output_flags),
+    (open_output_to_append, output_flags),
     (stop_blocking, blocking_modes),
     (change_language, language),
     pytest.param(become_nicer, niceness, marks=AS_ROOT),
