@@ -177,6 +177,9 @@ def is_meant(spec: MutationSpec, lines: Sequence[str]) -> bool:
         return False
     if operator == "NumberReplacer" and CONSTANT.match(line):
         return False
+    # To import more, or nothing for a type checker, changes no program.
+    if line.startswith("if TYPE_CHECKING"):
+        return False
     # The check of `zip` is for programs that are wrong.
     if operator == "ReplaceTrueWithFalse" and line[:start].endswith("strict="):
         return False

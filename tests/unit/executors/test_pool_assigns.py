@@ -15,6 +15,7 @@ import pytest
 
 from flowpregel._core.records import Raised, Returned, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
+from flowpregel.executors.processes.coordinator import worker_process
 from flowpregel.executors.processes.wire import messages, protocol
 from flowpregel.policies import Resources
 from tests.unit.executors.quick_pools import (
@@ -487,6 +488,23 @@ def test_one_worker_that_starts_is_enough(pool_of: PoolMaker) -> None:
     pool.worker().ready().run("late")
 
     assert "late" == events.value(late)
+
+
+def test_a_worker_that_takes_too_long_to_start_is_killed(
+    pool_of: PoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its initializer hangs; the error says how long it was waited for."""
+    monkeypatch.setattr(worker_process, "_START_TIMEOUT", 0.05)
+    pool, events = pool_of(1), Events()
+    job = job_of()
+    pool.start([job], events)
+    for _ in range(3):
+        pool.worker()
+
+    outcome = events.outcome(job)
+
+    assert isinstance(outcome, Raised)
+    assert "it was not ready after 0 seconds" in str(outcome.error)
 
 
 def test_a_worker_that_never_got_ready_is_named_with_how_it_ended(

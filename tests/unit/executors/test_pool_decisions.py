@@ -155,3 +155,9 @@ def test_a_task_of_the_usual_share_needs_no_worker_of_its_own(
     assert "7" == settings.env["OMP_NUM_THREADS"]
     assert "MKL_NUM_THREADS" in settings.capped
     assert "OMP_NUM_THREADS" not in settings.capped
+
+
+@pytest.mark.parametrize("grace", [0, 0.5])
+def test_a_task_may_have_no_time_to_end(grace: float) -> None:
+    """It is killed at once then."""
+    assert grace == settings_of(grace=grace).grace

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Raised
-from flowpregel.context import Job
+from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ResourcesError
 from flowpregel.executors.processes.wire import protocol
 from flowpregel.executors.resources import CrossProcessLimit
@@ -206,3 +206,38 @@ def test_a_place_that_programs_share_is_given_back_when_no_task_needs_it(
 
     assert 1 == other_program.available(0, 0.0)
     other_program.close()
+
+
+def test_a_task_that_names_no_cpus_takes_one(pool_of: PoolMaker) -> None:
+    """As one that says nothing."""
+    pool, events = pool_of(2, amounts={**AMOUNTS, "cpus": 2.0}), Events()
+    resources = Resources(memory=1)
+    pool.start([job_of(inner, resources=resources) for _ in range(2)], events)
+    workers = [pool.worker().ready() for _ in range(2)]
+
+    for worker in workers:
+        worker.order()
+
+
+def test_the_call_of_a_task_that_keeps_nothing_waits_behind_a_large_one(
+    pool_of: PoolMaker,
+) -> None:
+    """Its caller lends all that it takes, so that the large one can begin."""
+    pool, events = pool_of(2, amounts={**AMOUNTS, "cpus": 2.0}), Events()
+    only_cpus = Resources(memory=0)
+    pool.start([job_of(inner, resources=only_cpus)], events)
+    busy = pool.worker().ready()
+    order = busy.order()
+    caller, _, _ = waiting(pool, events, only_cpus)
+    other_run = RunInfo(run_id="other")
+    large = job_of(outer, resources=Resources(cpus=2, memory=0), run=other_run)
+    pool.start([large], Events())
+    pool.settle()
+
+    pool.start([job_of(inner, parent=caller.task)], events)
+
+    idle = pool.worker().ready()
+    pool.settle()
+    assert not idle.has_order()
+    busy.end_task(order)
+    assert "outer" == pool.worker().ready().run().name

@@ -227,9 +227,12 @@ class TaskPool(ABC):
         thread of the pool does.
         """
         if not self._ended:
+            due = time.monotonic()
             # What lies in shared memory is free for others now.
-            due = 0.0 if task.refs else time.monotonic() + _DROPPED_AFTER
+            if not task.refs:
+                due += _DROPPED_AFTER
             self.loop.call_at(due, self._drop_ended)
+        # no mutant: what no run drops is dropped when it is due
         if task.mailbox.backlog is not None:  # a run, which reads each end
             end.earlier = self._ended.pop(task.mailbox, ())
         self._ended[task.mailbox].append(task)
