@@ -97,14 +97,14 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
         config: The run's; its ``configurable`` may hold ``traceparent`` and its kin.
     """
     headers = headers_in(config) if config.get("configurable") else {}
-    values = {
-        place: context[variable]
-        for variable in tuple(_declared)
-        if variable in context and (place := variable_place(variable)) is not None
-    }
+    values = {}
+    for variable in tuple(_declared):
+        place = variable_place(variable)
+        if place is not None and variable in context:
+            values[place] = context[variable]
     traced: Mapping[str, str] = {}
     fields: Mapping[str, Any] = {}
-    if _brought in context or any(name in sys.modules for name in _OBSERVED):
+    if _brought in context or any(map(sys.modules.__contains__, _OBSERVED)):
         traced, fields = context.copy().run(_observed)
     if values or fields or traced or headers:
         return Carried(values, traced or headers, fields, bool(traced))

@@ -212,8 +212,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
     def settle(self, outcome: Outcome) -> None:
         """Take the *outcome* of the call."""
-        # A body that was stopped has been told so already.
-        with suppress(concurrent.futures.InvalidStateError):
+        try:
             match outcome:
                 case records.Returned(writes):
                     if self._open_calls is not None:
@@ -235,6 +234,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                     self.set_exception(ParentCommand(replace(command, graph=None)))
                 case records.Withdrawn():
                     self.set_exception(TaskCancelled("the call was withdrawn"))
+        except concurrent.futures.InvalidStateError:
+            pass  # a body that was stopped has been told so already
 
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`

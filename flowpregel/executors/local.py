@@ -125,8 +125,10 @@ class LocalRunClient(RunClient):
             last_called = node, runs_elsewhere(node, job.run.executor)
             self._last_called = last_called
         if last_called[1]:
-            with suppress(TaskSerializationError):  # its executor will say so
+            try:  # noqa: SIM105 - costs nothing, `suppress` as much as the call
                 code = codes.code_of(node)
+            except TaskSerializationError:
+                pass  # its executor will say so
             # What cannot change until it is sent is not looked at.
             if not IMMUTABLE.issuperset(map(type, given)):
                 may_wait = not reply and self._turn is None and not on_event_loop()

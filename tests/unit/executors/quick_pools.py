@@ -270,8 +270,8 @@ class Order:
     @property
     def task_id(self) -> str:
         """The id of the task."""
-        task_values, *_ = serialization.unpack(self.body)
-        return str(task_values[0])
+        _, _, _, _, _, _, (task_id, _), *_ = serialization.unpack(self.body)
+        return str(task_id)
 
 
 @dataclass(eq=False)

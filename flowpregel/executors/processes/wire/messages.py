@@ -16,6 +16,7 @@ from flowpregel._core.records import (
     Attempt,
     Escaped,
     Interrupted,
+    Kind,
     Node,
     Outcome,
     Raised,
@@ -41,26 +42,18 @@ from flowpregel.executors.processes.wire.serialization import (
     unpack,
 )
 
-_TASK_FIELDS: Final = (
-    "id",
-    "kind",
-    "input",
-    "path",
-    "triggers",
-    "namespace",
-    "error",
-)
-_ORIGIN_FIELDS: Final = ("record", "stream", "depth")
-_ATTEMPT_FIELDS: Final = ("number", "first_started", "answers", "questions", "saved")
+_KINDS: Final = tuple(Kind)
 _RUN_FIELDS: Final = tuple(
     each.name
     for each in fields(RunInfo)
     if each.name not in ("store", "executor", "ending")
 )
 """Those of a `RunInfo` that do not stay with the coordinator."""
-_task_values: Final = attrgetter(*_TASK_FIELDS)
-_origin_values: Final = attrgetter(*_ORIGIN_FIELDS)
-_attempt_values: Final = attrgetter(*_ATTEMPT_FIELDS)
+_task_values: Final = attrgetter("id", "path", "triggers", "namespace", "error")
+_origin_values: Final = attrgetter("record", "stream", "depth")
+_attempt_values: Final = attrgetter(
+    "number", "answers", "questions", "saved", "first_started"
+)
 _run_values: Final = attrgetter(*_RUN_FIELDS)
 _place_values: Final = attrgetter(
     "checkpoint_id", "namespace", "step", "stop", "previous"
@@ -84,13 +77,18 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
         TaskSerializationError: A part of it cannot be pickled.
     """
     task, run, place = job.task, job.run, job.place
+    # Plain tuples and numbers: an instance of a class of ours takes ten times as long.
+    given = task.input
+    is_call = type(given) is Arguments
+    if is_call:
+        given = given.args, given.kwargs
     read = [
         {name: held[name] for name in task.node.reads if name in held}
         for held in (place.channels, place.managed)
     ]
     try:
         content = (
-            _task_values(task),
+            (int(task.kind), is_call, given, *_task_values(task)),
             None if task.origin is None else _origin_values(task.origin),
             _attempt_values(task.attempt),
             _place_values(place),
@@ -139,10 +137,19 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
     plan, origin, attempt, place, run, has_store, key, compares, read, carried = unpack(
         data, open_ref
     )
-    task = Task(node=node, **dict(zip(_TASK_FIELDS, plan, strict=True)))
-    if origin is not None:
-        task.origin = TaskOrigin(*origin)
-    task.attempt = Attempt(**dict(zip(_ATTEMPT_FIELDS, attempt, strict=True)))
+    kind, is_call, given, task_id, path, triggers, task_namespace, error = plan
+    task = Task(
+        id=task_id,
+        node=node,
+        kind=_KINDS[kind],
+        input=Arguments(*given) if is_call else given,
+        path=path,
+        triggers=triggers,
+        namespace=task_namespace,
+        error=error,
+        origin=None if origin is None else TaskOrigin(*origin),
+        attempt=Attempt(*attempt),
+    )
     return Job(
         task,
         StepContext(*place, *read),

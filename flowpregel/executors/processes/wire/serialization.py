@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import sys
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from pkgutil import resolve_name
@@ -59,10 +59,12 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     cloudpickle = sys.modules.get("cloudpickle")
     # The user may have registered modules with `cloudpickle.register_pickle_by_value`.
     if cloudpickle is None or not cloudpickle.list_registry_pickle_by_value():
-        with suppress(Exception):  # by value it may work; if not, that error is raised
+        try:  # costs nothing, `suppress` more than the pickle of a small value
             data = pickle.dumps(value, PROTOCOL, buffer_callback=stays)
             if b"__main__" not in data:
                 return data
+        except Exception:  # noqa: BLE001 - of __reduce__; by value it may work
+            pass
     if large is not None:
         large.clear()
     out = io.BytesIO()
@@ -277,7 +279,7 @@ def find_culprit(value: Any, name: str) -> tuple[str, str]:
 _COUNT: Final = Struct("<I")
 _REF: Final = Struct("<QQQ")
 _LARGEST_PLAIN: Final = 1 << 16
-_NAMING: Final = (b"\x93", b"\x82", b"\x83", b"\x84")
+_NAMING: Final = re.compile(rb"[\x93\x82\x83\x84]")
 """The opcodes of our pickles that name a global: STACK_GLOBAL, and those of `copyreg`'s
 codes.
 """
@@ -396,7 +398,7 @@ def read_message(
         if len(pickled) > _LARGEST_PLAIN:
             return (pickled,), False
         text = bytes(pickled)
-        return (text,), not any(map(text.__contains__, _NAMING))
+        return (text,), _NAMING.search(text) is None
     parts: list[Any] = []
     for part in _parted(view, at, count):
         if isinstance(part, memoryview):
@@ -413,9 +415,7 @@ def is_plain(pickled: bytes) -> bool:
     """Return whether *pickled* is small and surely names no class or function: it runs
     no code.
     """
-    return len(pickled) <= _LARGEST_PLAIN and not any(
-        map(pickled.__contains__, _NAMING)
-    )
+    return len(pickled) <= _LARGEST_PLAIN and _NAMING.search(pickled) is None
 
 
 def moved(

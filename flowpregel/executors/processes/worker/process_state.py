@@ -130,8 +130,11 @@ class ProcessState:
 
     def set_variable(self, name: str, value: str) -> None:
         """Set an environment variable that the next tasks have to find."""
-        os.environ[name] = value
-        self._before.environment[1][name.encode()] = value.encode()
+        key, data = name.encode(), value.encode()
+        # What os.environ does, in a fifth of the time; it is done for every task.
+        os.putenv(key, data)
+        self._environment._data[key] = data  # noqa: SLF001 - as in `_read`
+        self._before.environment[1][key] = data
 
     def settle(self) -> None:
         """Stop the timers of a task that has ended, and put back the handlers of
