@@ -90,9 +90,20 @@ class CommitQueue:
             finally:
                 self.writer.release()
         finally:
-            with suppress(ValueError):  # a group may have taken it along
-                self._queue.remove(request)
+            self._remove(request)
         return request.outcome.result()
+
+    def _remove(self, request: CommitRequest) -> bool:
+        """Remove a request from the queue; return whether it was there."""
+        # For an error that it is not there, ``remove`` would make a text of the
+        # request, with all the values that are to be committed.
+        if request not in self._queue:
+            return False
+        try:
+            self._queue.remove(request)
+        except ValueError:  # another OS thread has taken it meanwhile
+            return False
+        return True
 
     @contextmanager
     def exclusively(self, timeout: float) -> Iterator[None]:
@@ -122,8 +133,7 @@ class CommitQueue:
         Raises:
             StoreBusyError: It was withdrawn.
         """
-        with suppress(ValueError):
-            self._queue.remove(request)
+        if self._remove(request):
             raise self._busy(timeout)
         self.writer.acquire()
 
