@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -388,7 +388,16 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
             for name, value in task.writes
         )
         if writes:
-            tasks.append(replace(task, writes=writes))
+            tasks.append(
+                TaskWrites(
+                    task.checkpoint_id,
+                    task.task_id,
+                    task.path,
+                    writes,
+                    task.ran,
+                    task.failed,
+                )
+            )
     made = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
     if (given := batch.checkpoint) is not None:
         step = f"(step {given.step})"
@@ -402,18 +411,8 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
             added = tuple(kept(value, what) for value in delta.writes)
             deltas[name] = Delta(delta.previous, added)
         what = "the metadata of a checkpoint"
-        made.checkpoint = replace(
-            given,
-            channel_versions=dict(given.channel_versions),
-            # A run gives a node a new mapping and changes none, so the outer copy is
-            # enough.
-            versions_seen=dict(given.versions_seen),
-            values=values,
-            deltas=deltas,
-            metadata={
-                name: kept(value, what) for name, value in given.metadata.items()
-            },
-        )
+        metadata = {name: kept(value, what) for name, value in given.metadata.items()}
+        made.checkpoint = given.with_content(values, deltas, metadata)
     return made
 
 
