@@ -39,14 +39,18 @@ _ROUNDS = 20
 # the guard's own process ---------------------------------------------------
 
 
-def end_processes_with(entries: set[bytes]) -> None:
+def end_processes_with(entries: set[bytes], since: float = 0.0) -> None:
     """Kill every process that was started with one of *entries*, like ``NAME=value``,
     in its environment (Linux).
 
-    Not the calling process.
+    Not the calling process, nor those that began before *since* (monotonic seconds).
     """
     for _ in range(_ROUNDS):
-        pids = [pid for pid in processes_with(entries) if pid != os.getpid()]
+        pids = [
+            pid
+            for pid in processes_with(entries)
+            if pid != os.getpid() and since <= began(pid)
+        ]
         for pid in pids:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -69,6 +73,21 @@ def processes_with(entries: set[bytes]) -> list[int]:
                 if entries.intersection(file.read().split(b"\0")):
                     pids.append(int(name))
     return pids
+
+
+def began(pid: int) -> float:
+    """Return when process *pid* was started, in monotonic seconds, or up to a hundredth
+    later (Linux).
+    """
+    with (
+        contextlib.suppress(OSError, AttributeError),
+        open(f"/proc/{pid}/stat", "rb") as file,
+    ):
+        ticks = int(file.read().rpartition(b")")[2].split()[19])
+        # The kernel counts from the boot, and rounds down.
+        asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        return (ticks + 1) / os.sysconf("SC_CLK_TCK") - asleep
+    return 0.0
 
 
 def guard(coordinator: int) -> None:

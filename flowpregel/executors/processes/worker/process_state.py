@@ -56,6 +56,8 @@ _GET_MARK: Final = (getattr(fcntl, "F_GETSIG", 0),) * len(_STANDARD)
 _OFF: Final = (0.0, 0.0)
 _PRIVATE: Final = 0o077
 _HAS_AFFINITY: Final = hasattr(os, "sched_getaffinity")
+_HAS_SAVED_IDS: Final = hasattr(os, "getresuid")
+_LONGEST_TEXT: Final = 1 << 12
 
 
 class _Now(NamedTuple):
@@ -68,13 +70,16 @@ class _Now(NamedTuple):
     working_directory: str
     root_directory: tuple[int, int]
     umask: int
-    resource_limits: list[tuple[int, int]]
+    resource_limits: Any
+    """As a text for people, where the system has one: to read it takes a third of the
+    time of the single limits.
+    """
     standard_descriptors: list[Any]
     blocking_modes: list[bool]
     signal_mask: Collection[int]
     nice_value: int
     locale: str
-    users_and_groups: tuple[int, ...]
+    users_and_groups: tuple[Any, ...]
     cpu_affinity: Collection[int]
     streams: tuple[Any, ...]
 
@@ -106,6 +111,8 @@ class ProcessState:
             fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY)
             for number in _STANDARD
         ]
+        self._limits = _read_limits()
+        self._limits_file = _open_limits()
         self._handlers = [*map(_signal.getsignal, _NUMBERS)]
         self._has_lost_handler = False
         """Whether a handler in C was replaced, which no Python function brings back."""
@@ -115,7 +122,7 @@ class ProcessState:
             "environment": self._set_environment,
             "working_directory": self._change_folder,
             "umask": os.umask,
-            "resource_limits": _set_limits,
+            "resource_limits": self._set_limits,
             "standard_descriptors": self._duplicate,
             "blocking_modes": self._set_modes,
             "signal_mask": _block,
@@ -128,13 +135,15 @@ class ProcessState:
         get the old value.
         """
 
-    def set_variable(self, name: str, value: str) -> None:
-        """Set an environment variable that the next tasks have to find."""
-        key, data = name.encode(), value.encode()
-        # What os.environ does, in a fifth of the time; it is done for every task.
-        os.putenv(key, data)
-        self._environment._data[key] = data  # noqa: SLF001 - as in `_read`
-        self._before.environment[1][key] = data
+    def set_variable(self, name: bytes, value: bytes) -> None:
+        """Set an environment variable that the next tasks have to find.
+
+        The C library keeps each *value* for ever: they must be few.
+        """
+        # What os.environ does, in a fifth of the time: it is done for every task.
+        os.putenv(name, value)
+        self._environment._data[name] = value  # noqa: SLF001 - as in `_read`
+        self._before.environment[1][name] = value
 
     def settle(self) -> None:
         """Stop the timers of a task that has ended, and put back the handlers of
@@ -194,6 +203,7 @@ class ProcessState:
         One function and a plain tuple, as it is called after each task: to make a
         `_Now` takes as long as five system calls.
         """
+        file = self._limits_file
         root = os.stat("/")
         mask = os.umask(_PRIVATE)  # it can only be read by setting it
         os.umask(mask)
@@ -205,13 +215,13 @@ class ProcessState:
             os.getcwd(),
             (root.st_dev, root.st_ino),
             mask,
-            [*map(resource.getrlimit, _LIMITS)],
+            _read_limits() if file is None else os.pread(file, _LONGEST_TEXT, 0),
             [*map(self._identify, _STANDARD, _GET_MARK)],
             [*map(os.get_blocking, self._blocking)],
             _signal.pthread_sigmask(signal.SIG_BLOCK, ()),
             os.getpriority(os.PRIO_PROCESS, 0),
             _locale.setlocale(_locale.LC_ALL, None),
-            (os.getuid(), os.geteuid(), os.getgid(), os.getegid()),
+            (os.getresuid(), os.getresgid()) if _HAS_SAVED_IDS else _own_ids(),
             os.sched_getaffinity(0) if _HAS_AFFINITY else (),
             (*streams, *[getattr(stream, "closed", None) for stream in streams]),
         )
@@ -229,6 +239,11 @@ class ProcessState:
             if current.get(name) != value:
                 current[name] = value
         time.tzset()
+
+    def _set_limits(self, _: Any) -> None:
+        for limit, values in zip(_LIMITS, self._limits, strict=True):
+            if resource.getrlimit(limit) != values:
+                resource.setrlimit(limit, values)
 
     def _change_folder(self, _: Any) -> None:
         os.chdir(self._folder)
@@ -268,10 +283,26 @@ def _identify_by_status(number: int, _: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _set_limits(before: list[tuple[int, int]]) -> None:
-    for limit, values in zip(_LIMITS, before, strict=True):
-        if resource.getrlimit(limit) != values:
-            resource.setrlimit(limit, values)
+def _read_limits() -> list[tuple[int, int]]:
+    return [*map(resource.getrlimit, _LIMITS)]
+
+
+def _open_limits() -> int | None:
+    """Open the text of this process's limits; None: this system has none (Linux has
+    it).
+    """
+    try:
+        opened = os.open("/proc/self/limits", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY)
+    finally:
+        os.close(opened)
+
+
+def _own_ids() -> tuple[int, ...]:
+    return os.getuid(), os.geteuid(), os.getgid(), os.getegid()
 
 
 def _block(before: Collection[int]) -> None:

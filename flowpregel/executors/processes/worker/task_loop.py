@@ -83,6 +83,12 @@ from flowpregel.executors.shared import sent_by_key
 if TYPE_CHECKING:
     from flowpregel.channels.context import Context
 
+_TASK_VARIABLE: Final = TASK_TAG.encode()
+_TASK_TAGS: Final = 1_000
+"""The number of marks for what tasks start. The C library keeps the texts of
+environment variables for ever, so tasks share them; two that do begin so far apart that
+the kernel's clock of processes tells what each of them has started.
+"""
 _STOP_AGAIN: Final = 0.01
 """Seconds after which the signal comes again to a task that was importing a module."""
 _log: Final = logging.getLogger("flowpregel.worker")
@@ -128,7 +134,9 @@ class Worker:
         """The names and the code of nodes, by digest; the coordinator decides which are
         dropped.
         """
-        self._process_tag = os.environ[PROCESS_TAG]
+        process_tag = os.environ[PROCESS_TAG]
+        self._task_tags = [f"{process_tag}.{n}".encode() for n in range(_TASK_TAGS)]
+        """The marks of what tasks start; a task has that of its number."""
         self._is_stoppable = False
         """True while the signal may raise in the code of the task."""
         self._is_stopped = False
@@ -197,7 +205,8 @@ class Worker:
         began = time.monotonic()
         began_at = time.time_ns()
         cpu = time.process_time()
-        self._state.set_variable(TASK_TAG, self._task_tag(number))
+        task_tag = self._task_tags[number % _TASK_TAGS]
+        self._state.set_variable(_TASK_VARIABLE, task_tag)
         try:
             self._is_stoppable = True
             self._status[protocol.RUNNING] = number
@@ -216,7 +225,7 @@ class Worker:
             # A fork that came out of the task: it is not the worker.
             os._exit(0)
         if self._is_stopped:
-            end_processes_with({f"{TASK_TAG}={self._task_tag(number)}".encode()})
+            end_processes_with({_TASK_VARIABLE + b"=" + task_tag}, began)
         link.answers.clear()
         # The task may have put others in the place of the streams.
         for forwarder in self._streams.forwarders:
@@ -227,10 +236,6 @@ class Worker:
         cpu = time.process_time() - cpu
         self._send_end(client, digest, outcome, (seconds, began_at, cpu))
         self._restore_process()
-
-    def _task_tag(self, number: int) -> str:
-        """Return what marks the processes that task *number* starts."""
-        return f"{self._process_tag}.{number}"
 
     def _send_end(
         self,
