@@ -1,7 +1,8 @@
 """The contract of a saver: it keeps the checkpoints and pending writes of threads.
 
-A saver is given `Batch` records and gives back `Saved` ones, both of
-`flowpregel._core.records`; the methods that LangGraph's programs call come on top. A
+A saver is given `Batch` records and gives back `Saved` ones; both, and what they
+consist of, are names of this module. The methods that LangGraph's programs call come on
+top. A
 LangGraph checkpointer becomes a saver by `flowpregel.plugins.langgraph.as_saver`,
 and a saver a LangGraph checkpointer by
 `flowpregel.plugins.langgraph.SaverAdapter`.
@@ -17,7 +18,16 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from flowpregel._core.copies import ProcessBound
 from flowpregel._core.ids import AttemptRecord
-from flowpregel._core.records import Address, Batch, Saved
+from flowpregel._core.records import (
+    Address,
+    Batch,
+    Checkpoint,
+    Delta,
+    PendingWrite,
+    Saved,
+    TaskWrites,
+    Version,
+)
 from flowpregel.checkpoint.langgraph_methods import (
     CheckpointTuple,
     LangGraphMethods,
@@ -27,11 +37,19 @@ from flowpregel.checkpoint.output import CallOutput
 
 __all__ = [
     "WRITES_IDX_MAP",
+    "Address",
     "BaseCheckpointSaver",
+    "Batch",
     "CallOutput",
+    "Checkpoint",
     "CheckpointTuple",
+    "Delta",
     "Lease",
     "OnConflict",
+    "PendingWrite",
+    "Saved",
+    "TaskWrites",
+    "Version",
 ]
 
 WRITES_IDX_MAP: dict[str, int] = {

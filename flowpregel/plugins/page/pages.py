@@ -15,7 +15,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.preview import (
     Limits,
@@ -25,6 +24,7 @@ from flowpregel._inspection.preview import (
     channel_values,
     to_json,
 )
+from flowpregel.checkpoint.base import Address, Saved
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.plugins import store_plugin_at

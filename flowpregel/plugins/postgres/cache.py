@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from flowpregel._core.records import Address
 from flowpregel.cache.base import FullKey
 from flowpregel.cache.memory import RecordCache, digest_of_key
+from flowpregel.checkpoint.base import Address
 from flowpregel.checkpoint.lmdb import StoreOptions
 from flowpregel.plugins.postgres.database import Database
 from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease

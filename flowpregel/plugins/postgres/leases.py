@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from flowpregel._core.records import Address
+from flowpregel.checkpoint.base import Address
 from flowpregel.errors import StoreError, StoreReadOnlyError
 from flowpregel.plugins.postgres.database import Database
 from flowpregel.storage.locks import LockHolder

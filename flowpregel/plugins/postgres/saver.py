@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from flowpregel._core.records import Address
 from flowpregel._interrupts import deliver, held
 from flowpregel.checkpoint import layout
-from flowpregel.checkpoint.base import Fences, Lease, OnConflict
+from flowpregel.checkpoint.base import Address, Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.layout import NamespaceRecord, Tables
 from flowpregel.checkpoint.leases import REASON, WATCHED_FOR, LiveState, live_state_in
