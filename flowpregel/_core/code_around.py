@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from types import BuiltinFunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 from flowpregel._code.digest import code_of
 from flowpregel._code.sources import note_code
@@ -16,6 +16,7 @@ from flowpregel._core.records import Node
 
 _OLD_BEGINNINGS = ("condition ", "reducer of channel ")
 """Beginnings of the names of this code in older records, which lack `NOT_A_TASK`."""
+_Key: TypeAlias = tuple[str, frozenset[str]]
 
 
 class CodeAround:
@@ -27,9 +28,8 @@ class CodeAround:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._digests: dict[str, str] = {}
-        self._used: dict[tuple[str, frozenset[str]], tuple[UsedResults, ...]] = {}
-        """What was used, by the name of the node and the channels."""
+        self._used: dict[_Key, tuple[UsedResults, ...]] = {}
+        """The code beside a node, by its name and the channels that it wrote to."""
 
     def used_by(
         self,
@@ -42,20 +42,22 @@ class CodeAround:
             node: The node.
             channels: The channels that it has written to.
         """
-        used = self._used.get((node.name, channels))
+        key = node.name, channels
+        used = self._used.get(key)
         if used is None:
             used = tuple(self._look_up(node, channels))
-            self._used[node.name, channels] = used
+            self._used[key] = used
         return used
 
-    def _look_up(self, node: Node, channels: Iterable[str]) -> Iterator[UsedResults]:
+    def _look_up(
+        self,
+        node: Node,
+        channels: Iterable[str],
+    ) -> Iterator[UsedResults]:
         for name, function in self._functions(node, channels):
-            digest = self._digests.get(name)
-            if digest is None:
-                digest = _digest_of_users(function)
-                self._digests[name] = digest
+            digest = _digest_of_users(function)
             if digest:
-                yield (NOT_A_TASK + name, digest, 1)
+                yield NOT_A_TASK + name, digest, 1
 
     def _functions(
         self,
@@ -77,7 +79,7 @@ class CodeAround:
 
 
 def marked_name(name: str) -> str:
-    """Return a recorded *name* that is no task's as it is recorded today."""
+    """Return the present form of a recorded name that is no task's."""
     return NOT_A_TASK + name if name.startswith(_OLD_BEGINNINGS) else name
 
 

@@ -333,7 +333,7 @@ def copy_updates(
 
 
 def _warn_of(emitted: Any) -> None:
-    """Give the user a notice that writers emit; nobody reads anything else."""
+    """Warn of a notice that a writer emits; other items have no reader here."""
     if isinstance(emitted, Notice):
         warnings.warn(emitted.text, RunNotice, stacklevel=callers_level())
 

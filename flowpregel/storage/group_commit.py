@@ -101,7 +101,7 @@ class CommitQueue:
             return False
         try:
             self._queue.remove(request)
-        except ValueError:  # another OS thread has taken it meanwhile
+        except ValueError:  # another OS thread has just taken it
             return False
         return True
 

@@ -78,17 +78,17 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
     """
     task, run, place = job.task, job.run, job.place
     # Plain tuples and numbers: an instance of a class of ours takes ten times as long.
-    given = task.input
-    is_call = type(given) is Arguments
+    task_input = task.input
+    is_call = type(task_input) is Arguments
     if is_call:
-        given = given.args, given.kwargs
+        task_input = task_input.args, task_input.kwargs
     read = [
         {name: held[name] for name in task.node.reads if name in held}
         for held in (place.channels, place.managed)
     ]
     try:
         content = (
-            (int(task.kind), is_call, given, *_task_values(task)),
+            (int(task.kind), is_call, task_input, *_task_values(task)),
             None if task.origin is None else _origin_values(task.origin),
             _attempt_values(task.attempt),
             _place_values(place),
@@ -137,12 +137,12 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
     plan, origin, attempt, place, run, has_store, key, compares, read, carried = unpack(
         data, open_ref
     )
-    kind, is_call, given, task_id, path, triggers, task_namespace, error = plan
+    kind, is_call, task_input, task_id, path, triggers, task_namespace, error = plan
     task = Task(
         id=task_id,
         node=node,
         kind=_KINDS[kind],
-        input=Arguments(*given) if is_call else given,
+        input=Arguments(*task_input) if is_call else task_input,
         path=path,
         triggers=triggers,
         namespace=task_namespace,

@@ -71,8 +71,8 @@ class _Now(NamedTuple):
     root_directory: tuple[int, int]
     umask: int
     resource_limits: Any
-    """As a text for people, where the system has one: to read it takes a third of the
-    time of the single limits.
+    """The text of ``/proc/self/limits``, which is read in a third of the time of the
+    single limits; elsewhere these.
     """
     standard_descriptors: list[Any]
     blocking_modes: list[bool]
@@ -138,9 +138,9 @@ class ProcessState:
     def set_variable(self, name: bytes, value: bytes) -> None:
         """Set an environment variable that the next tasks have to find.
 
-        The C library keeps each *value* for ever: they must be few.
+        The C library never frees a *value*: there may be few of them.
         """
-        # What os.environ does, in a fifth of the time: it is done for every task.
+        # Writing to os.environ takes five times as long, and each task comes here.
         os.putenv(name, value)
         self._environment._data[name] = value  # noqa: SLF001 - as in `_read`
         self._before.environment[1][name] = value

@@ -85,9 +85,9 @@ if TYPE_CHECKING:
 
 _TASK_VARIABLE: Final = TASK_TAG.encode()
 _TASK_TAGS: Final = 1_000
-"""The number of marks for what tasks start. The C library keeps the texts of
-environment variables for ever, so tasks share them; two that do begin so far apart that
-the kernel's clock of processes tells what each of them has started.
+"""The number of marks for what tasks start. The C library never frees the text of an
+environment variable, so tasks share them; two that do begin so far apart that
+the times of processes tell which of them has started one.
 """
 _STOP_AGAIN: Final = 0.01
 """Seconds after which the signal comes again to a task that was importing a module."""
@@ -136,7 +136,7 @@ class Worker:
         """
         process_tag = os.environ[PROCESS_TAG]
         self._task_tags = [f"{process_tag}.{n}".encode() for n in range(_TASK_TAGS)]
-        """The marks of what tasks start; a task has that of its number."""
+        """The marks of what tasks start, by the number of the task."""
         self._is_stoppable = False
         """True while the signal may raise in the code of the task."""
         self._is_stopped = False
