@@ -241,3 +241,25 @@ def test_the_call_of_a_task_that_keeps_nothing_waits_behind_a_large_one(
     assert not idle.has_order()
     busy.end_task(order)
     assert "outer" == pool.worker().ready().run().name
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_calls_that_wait_for_the_places_of_each_others_callers_do_not_wait_for_ever(
+    is_shared: bool, pool_of: PoolMaker, tmp_path: Path
+) -> None:
+    """No other program can give back what this one holds itself."""
+    amounts = {**AMOUNTS, "disk": 1.0}
+    folder = str(tmp_path) if is_shared else ""
+    pool, events = pool_of(1, amounts=amounts, limits_folder=folder), Events()
+    first, _, _ = waiting(pool, events, Resources(limit="api", memory=0))
+    second, _, _ = waiting(pool, events, Resources(limit="disk", memory=0))
+    jobs = [
+        job_of(inner, resources=Resources(limit=name, memory=0), parent=caller.task)
+        for name, caller in (("disk", first), ("api", second))
+    ]
+
+    pool.start(jobs, events)
+
+    error = refusal(events, jobs[0])
+    assert ("disk", 1, 1) == (error.resource, error.asked, error.there)
+    assert ["outer"] == [*error.holders]

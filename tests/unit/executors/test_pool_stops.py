@@ -341,6 +341,24 @@ def test_a_death_costs_the_task_that_ran_and_no_other(pool_of: PoolMaker) -> Non
     ]
 
 
+def test_the_time_of_a_task_that_died_with_its_worker_is_known(
+    pool_of: PoolMaker,
+) -> None:
+    """It began when it was sent, as far as anybody knows."""
+    before = time.time_ns()
+    pool, events = pool_of(1), Events()
+    worker, _ = begun(pool, events, job_of())
+    sent = time.time_ns()
+
+    worker.process.kill()
+
+    span = events.next().span
+    ended = time.time_ns()
+    assert before <= span.began <= sent
+    assert 0 <= span.seconds <= (ended - before) / 1e9
+    assert worker.pid == span.pid
+
+
 def test_a_worker_that_exits_by_itself_is_told_from_one_that_was_killed(
     pool_of: PoolMaker,
 ) -> None:

@@ -171,9 +171,9 @@ class ResourceLedger:
                 holders = holders_above(task.job.task, name)
                 held = len(holders)
             elif name != "cpus" and amount <= total:
-                for caller in _holders(name, callers):
+                for caller, taken in _holders(name, callers).items():
                     holders.append(caller.job.task.name)
-                    held += _amount_of(name, caller)
+                    held += taken
             is_guess = name == "memory" and needs.is_measured
             if amount + held > total and not is_guess:
                 self._refuse(task, name, holders)
@@ -337,13 +337,6 @@ def _holds_something(caller: InFlight) -> bool:
     return caller.needs is not None and len(caller.needs.amounts) > 1
 
 
-def _amount_of(name: str, task: InFlight) -> float:
-    """Return how much *task* takes of a resource."""
-    if task.needs is None:
-        return 0.0
-    return task.needs.amounts.get(name, 0.0)
-
-
 def _used(name: str, loads: Sequence[WorkerLoad]) -> int:
     """Return how many workers have tasks that take a place of the limit *name*."""
     return sum(int(worker.held.get(name, 0)) for worker in loads)
@@ -359,11 +352,15 @@ def _callers_of(task: InFlight, tasks: Mapping[JobKey, InFlight]) -> list[InFlig
     return found
 
 
-def _holders(name: str, tasks: Iterable[InFlight]) -> list[InFlight]:
-    """Return those of *tasks* that take something of the resource *name*."""
-    return [
-        each for each in tasks if each.needs is not None and name in each.needs.amounts
-    ]
+def _holders(name: str, tasks: Iterable[InFlight]) -> dict[InFlight, float]:
+    """Return those of *tasks* that take something of the resource *name*, with how much
+    they take.
+    """
+    return {
+        task: task.needs.amounts[name]
+        for task in tasks
+        if task.needs is not None and name in task.needs.amounts
+    }
 
 
 def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
