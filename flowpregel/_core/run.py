@@ -136,8 +136,8 @@ class Run:
         """Show the values of the output channels.
 
         Args:
-            update: The changes of a barrier; if it neither wrote nor changed an output
-                channel, nothing is shown.
+            update: The changes of a barrier; nothing is shown unless it wrote an output
+                channel, and one has a new value.
         """
         outputs = self.stream_events.outputs
         if update is not None and (

@@ -32,6 +32,7 @@ from flowpregel._core.records import (
     Returned,
     Withdrawn,
 )
+from flowpregel.channels import LastValue, NamedBarrierValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import NodeCancelledError, ParentCommand, TaskCancelled
 from flowpregel.policies import CachePolicy, RetryPolicy
@@ -257,6 +258,25 @@ def test_a_breakpoint_is_told_as_an_update_and_no_value() -> None:
 
     assert driver.run(1).paused
     assert [("updates", {INTERRUPT: ()})] == driver.emitted
+
+
+# -------------------------------------------------------------------- what it shows
+
+
+def test_an_output_that_was_written_and_has_no_value_yet_is_not_shown() -> None:
+    """A channel that waits for a second name, for example."""
+    made = program(
+        node("m", writers=(lambda *_: [("all", "m"), ("b", 1)],)),
+        node("n", triggers=("b",), writers=(lambda *_: [("all", "n")],)),
+        all=NamedBarrierValue(str, {"m", "n"}),
+        b=LastValue(int),
+    )
+    options = Options(modes=frozenset({"values"}), output_channels=("all",))
+    driver = CrashDriver(made, None, options)
+
+    driver.run(1)
+
+    assert [("values", {"all": None})] == driver.emitted
 
 
 # -------------------------------------------------------------------- stopping
