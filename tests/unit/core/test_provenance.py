@@ -47,12 +47,31 @@ def test_the_first_line_that_differs_is_shown_as_both_have_it(
     assert difference == first_difference(recorded, now)
 
 
+def task_of_n() -> Task:
+    """Return a task of a node ``n``."""
+    return Task(id="1", node=node("n"), kind=Kind.PULL, input=1, path="p")
+
+
 def test_of_many_attempts_that_failed_the_last_ten_are_recorded() -> None:
     """So the record of a task that is tried again for days stays small."""
-    task = Task(id="1", node=node("n"), kind=Kind.PULL, input=1, path="p")
+    task = task_of_n()
 
     for number in range(12):
         note_failed(task, ValueError(number))
 
     lines = [line for _, _, _, line, _ in task.attempt.failed]
     assert [f"ValueError: {number}" for number in range(2, 12)] == lines
+
+
+@pytest.mark.parametrize(("started", "began"), [(7, 7), (None, 0)])
+def test_an_attempt_that_nobody_measured_began_when_its_task_was_started(
+    started: int | None, began: int
+) -> None:
+    """Its worker died, for example."""
+    task = task_of_n()
+    task.attempt.first_started = started
+
+    note_failed(task, ValueError("n"))
+
+    ((when, seconds, pid, _, _),) = task.attempt.failed
+    assert (began, 0.0, 0) == (when, seconds, pid)

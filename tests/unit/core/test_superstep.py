@@ -34,7 +34,12 @@ from flowpregel._core.records import (
 )
 from flowpregel.channels import LastValue, NamedBarrierValue
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.errors import NodeCancelledError, ParentCommand, TaskCancelled
+from flowpregel.errors import (
+    GraphRecursionError,
+    NodeCancelledError,
+    ParentCommand,
+    TaskCancelled,
+)
 from flowpregel.policies import CachePolicy, RetryPolicy
 from tests.crash_driver import CrashDriver, Schedule
 from tests.unit.core.programs import ends, fed, node, program, submitted
@@ -245,6 +250,24 @@ def test_a_result_that_another_run_computes_is_looked_up_again_after_a_while() -
     assert lookup == again
     assert 3 * SECOND + LOOK_AGAIN == wait.deadline
     steps.close()
+
+
+def count_to_three(value: int, _: Any) -> list[tuple[str, int]]:
+    """Return the writes of a node that triggers itself twice."""
+    return [("a", value)] if value < 3 else [("out", value)]
+
+
+@pytest.mark.parametrize("make_saver", [lambda: None, InMemorySaver])
+def test_a_run_may_use_up_its_supersteps(make_saver: Any) -> None:
+    """And not one more."""
+    counting = program(node("n", lambda n: n + 1, writers=(count_to_three,)))
+
+    enough = CrashDriver(counting, make_saver(), Options(recursion_limit=3))
+    too_few = CrashDriver(counting, make_saver(), Options(recursion_limit=2))
+
+    assert [3] == enough.run(0).values
+    with pytest.raises(GraphRecursionError, match="2"):
+        too_few.run(0)
 
 
 # -------------------------------------------------------------------- where it pauses
