@@ -130,10 +130,11 @@ def choices(
     """Yield what may have been gained: first single fields, then the last ones of each
     class.
     """
-    options = [
-        [(kind, names) for names in chain((frozenset[str](),), _subsets(fields))]
-        for kind, fields in with_defaults.items()
-    ]
+    options = []
+    for kind, fields in with_defaults.items():
+        # Of very many fields there are more subsets than could ever be listed.
+        subsets = islice(_subsets(fields), MOST_DIGESTS)
+        options.append([(kind, names) for names in (frozenset[str](), *subsets)])
     found = (dict(choice) for choice in product(*options))
     return islice(filter(lambda choice: any(choice.values()), found), MOST_DIGESTS)
 
