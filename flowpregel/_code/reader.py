@@ -337,11 +337,8 @@ class CodeReader:
         """
         name = path[0]
         for position, attribute in enumerate(path[1:], 1):
-            # Not `isinstance`, which runs code of the value's class.
-            if not issubclass(type(value), types.ModuleType):
-                break
-            if not self._modules.is_near(value.__name__):
-                break
+            if not self._is_near_module(value):
+                break  # no mutant: it is the same value for the attributes that follow
             prefix, name = f"{value.__name__}:", attribute
             variables = vars(value)
             if name not in self._modules.rebound(prefix):
@@ -352,6 +349,13 @@ class CodeReader:
             unit.tokens.append(f"{name} is rebound while running: by name only;")
         elif value is not _MISSING:  # otherwise it is a builtin, or not defined yet
             self._writer.write_named(value, unit, prefix + name)
+
+    def _is_near_module(self, value: Any) -> bool:
+        """Return whether the definitions in *value*, a module, are read."""
+        # Not `isinstance`, which runs code of the value's class.
+        if not issubclass(type(value), types.ModuleType):
+            return False
+        return self._modules.is_near(value.__name__)
 
     def _note_name(self, module: str, name: str, text: str) -> None:
         """Note the value of a global name, if its module can be found again.

@@ -177,7 +177,7 @@ class SourceFile:
         """Return the number of the last line that begins to define *name*; 0 if none
         does.
         """
-        head = re.compile(rf"(class|def|async\s+def)\s+{name}\b")
+        head = re.compile(rf"\s*(class|def|async\s+def)\s+{name}\b")
         for index in reversed(range(len(self.lines))):
             if head.match(self.lines[index]):
                 return index + 1

@@ -251,10 +251,16 @@ class ValueWriter:
         return (*parts[:2], *states)
 
     def _without_own_state(self, value: Any, state: Any) -> Any:
-        """Return the state of an object, without attributes that a call of it sets."""
+        """Return the state of an object, without attributes that a call of it sets.
+
+        Before the first call there may be no others: None stands for an empty state.
+        """
         names = self._own_state.get(id(value))
         if names is None or not isinstance(state, dict | tuple):
             return state
-        if isinstance(state, tuple):  # of a class with slots
-            return tuple(self._without_own_state(value, part) for part in state)
-        return {name: state[name] for name in state if name not in names}
+        if isinstance(state, dict):
+            others = {name: state[name] for name in state if name not in names}
+            return others or None
+        parts = tuple(self._without_own_state(value, part) for part in state)
+        # The attributes and the slots, if the class has any.
+        return parts[0] if parts[1:] == (None,) else parts

@@ -323,17 +323,15 @@ class QuickTests:
         timeout = timeout_of(self.seconds)
         lines = self.tests_of.get(spec.module_path.resolve(), {})
         found = {test for row in range(*rows_of(spec)) for test in lines.get(row, ())}
-        if not found:
-            # What only the import executes, or a fork, may matter to any test.
-            yield shlex.join(pytest_command(self.paths)), timeout
-            return
-        others = sorted(test for test in found if not test.startswith(UNIT_TESTS))
         # Of very many, some of each file are likely to notice.
+        others = sorted(test for test in found if not test.startswith(UNIT_TESTS))
         few = others[:: len(others) // MOST_CHOSEN + 1]
         first = [*sorted(found.difference(others)), *few]
-        for tests in (first, sorted(found.difference(first))):
-            if tests:
-                yield shlex.join(pytest_command(tests, "-p", "no:xdist")), timeout
+        if first:
+            yield shlex.join(pytest_command(first, "-p", "no:xdist")), timeout
+        # What only the import executes, a fork, or another program may matter to any
+        # test.
+        yield shlex.join(pytest_command(self.paths)), timeout
 
 
 def rows_of(spec: MutationSpec) -> tuple[int, int]:

@@ -37,6 +37,7 @@ DAY = datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC)
 PRICE = decimal.Decimal("1.10")
 LOCK = threading.Lock()
 Pair = namedtuple("Pair", "left right")
+BOTH = Pair(1, [2.5])
 STATE = None
 
 
@@ -73,6 +74,16 @@ class Scale:
 
     def twice(self, value: float) -> float:
         return self(self(value))
+
+
+class Tally(dict[str, int]):
+    """Counts its calls, which is no code of it."""
+
+    calls = 0
+
+    def __call__(self, name: str) -> int:
+        self.calls += 1
+        return self[name]
 
 
 ORIGIN = Point(0)
@@ -197,6 +208,10 @@ def method_user() -> Any:
     return Scale.twice
 
 
+def both() -> Any:
+    return BOTH
+
+
 adds, takes, one, two, none = make(LIMIT)
 SAMPLES: dict[str, Any] = {
     "clean": clean,
@@ -217,6 +232,8 @@ SAMPLES: dict[str, Any] = {
     "none": none,
     "Level": Level,
     "Color": Color,
+    "both": both,
+    "tally": Tally(a=1),
 }
 
 if __name__ == "__main__":

@@ -98,6 +98,34 @@ def test_the_digest_of_a_body_is_taken_again_when_a_name_means_something_else(
     assert first.digest != code_of(module.body).digest
 
 
+@pytest.mark.parametrize("name", ["helper", "LIMIT"])
+def test_a_name_that_refers_to_another_object_is_noticed_if_both_are_still_there(
+    load: Import, name: str
+) -> None:
+    """A function or a constant, which somebody else refers to as well."""
+    module = load(
+        """
+        LIMIT, other_LIMIT = (1,), (2,)
+
+        def helper():
+            return LIMIT
+
+        def other_helper():
+            return ()
+
+        def body():
+            return helper()
+
+        all_of_them = [LIMIT, helper]
+        """
+    )
+    first = code_of(module.body)
+
+    setattr(module, name, getattr(module, f"other_{name}"))
+
+    assert first.digest != code_of(module.body).digest
+
+
 def test_the_home_of_a_graph_is_that_of_its_first_node() -> None:
     """By which is decided whose code it is."""
 
@@ -108,3 +136,53 @@ def test_the_home_of_a_graph_is_that_of_its_first_node() -> None:
     app = graph.add_edge(START, "first").add_edge("first", "second").compile()
 
     assert first is home_of(app)
+
+
+def test_a_function_that_another_one_makes_belongs_to_no_class(load: Import) -> None:
+    """Whatever the name of that one refers to, such as what a decorator made of it."""
+    text = """
+        class Anything:
+            limit = {limit}
+
+            def __init__(self, function):
+                self.inner = function()
+
+            def __getattr__(self, name):
+                return Anything
+
+        @Anything
+        def make():
+            def inner():
+                return 1
+            return inner
+
+        inner = make.inner
+    """
+    one, other = (load(text.format(limit=limit)).inner for limit in (1, 2))
+
+    assert code_digest(one).digest == code_digest(other).digest
+
+
+def test_the_source_of_a_body_shows_tasks_in_its_constants_but_not_tasks(
+    load: Import,
+) -> None:
+    """The code that calls a task shows its name already."""
+    module = load(
+        """
+        from flowpregel import task
+
+        @task
+        def work(x):
+            return x
+
+        STEPS = [work]
+
+        def body(x):
+            return work(x), [step(x) for step in STEPS]
+        """
+    )
+
+    source = code_of(module.body).source
+
+    assert ":STEPS = " in source
+    assert ":work = " not in source

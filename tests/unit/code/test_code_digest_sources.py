@@ -50,6 +50,64 @@ def test_what_a_call_of_an_object_sets_is_state_and_no_code(load: Import) -> Non
     assert before == code_digest(counting).digest
 
 
+@pytest.mark.parametrize(
+    ("base", "body"),
+    [
+        ("", "calls = 0"),
+        ("(dict)", "calls = 0"),
+        ("", "weight, calls = 1, 0\n__init__ = lambda self: setattr(self, 'k', 2)"),
+        ("", "__slots__ = 'calls'"),
+        ("", "__slots__ = ('calls', '__dict__')"),
+        ("(tuple)", "calls = 0"),
+    ],
+)
+def test_the_first_attribute_that_a_call_sets_is_state_as_well(
+    load: Import, base: str, body: str
+) -> None:
+    """It is in the class, or nowhere, before."""
+    lines = body.replace("\n", "\n            ")
+    text = f"""
+        class Counting{base}:
+            {lines}
+
+            def __call__(self):
+                self.calls = getattr(self, "calls", 0) + 1
+    """
+    counting = load(text).Counting()
+    before = code_digest(counting).digest
+
+    counting()
+
+    assert before == code_digest(counting).digest
+
+
+def test_what_a_call_sets_is_found_behind_attributes_that_are_no_methods(
+    load: Import,
+) -> None:
+    """However many of them it names before."""
+    names = [f"k{number}" for number in range(50)]
+    text = f"""
+        class Counting:
+            {" = ".join(names)} = 1
+
+            def __init__(self):
+                self.calls = 0
+
+            def __call__(self, x):
+                self.count()
+                return x + {" + ".join(f"self.{name}" for name in names)}
+
+            def count(self):
+                self.calls += 1
+    """
+    counting = load(text).Counting()
+    before = code_digest(counting).digest
+
+    counting(3)
+
+    assert before == code_digest(counting).digest
+
+
 def test_what_no_call_of_an_object_sets_counts(load: Import) -> None:
     """Another weight makes another function, also beside a counter."""
     counting = load(COUNTING).Counting()
@@ -164,6 +222,44 @@ margin
 
     assert source_file(code.co_filename, vars(one)).function(code) is not None
     assert same(one.work, other.work)
+
+
+CONDITIONAL = """
+class A:
+    def of(self):
+        return 0
+
+if True:
+    class A:
+        class Inner:
+            def of(self):
+                return {number}
+
+        def of(self):
+            return {number}
+
+def other():
+    class A:
+        def of(self):
+            return 3
+"""
+
+
+@pytest.mark.parametrize("name", ["A", "A.Inner"])
+def test_of_two_classes_with_one_name_the_last_one_is_read(
+    load: Import, name: str
+) -> None:
+    """Wherever it is defined, but in no function."""
+    one, other = (
+        attrgetter(name)(load(CONDITIONAL.format(number=number))) for number in (1, 2)
+    )
+
+    source = code_digest(one).source
+    assert not same(one, other)
+    assert f"class {one.__name__}:" in source
+    assert "return 1" in source
+    assert "return 0" not in source
+    assert "return 3" not in source
 
 
 @pytest.mark.parametrize("parameters", ["x, z", "z, y", "x", "x, y, z"])

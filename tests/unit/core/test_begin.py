@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from flowpregel._core.commands import Command, Send
 from flowpregel._core.effects import Commit, Submit
 from flowpregel._core.program import Nested, Options, Program
 from flowpregel._core.records import Address, Raised
-from flowpregel.channels import LastValue, UntrackedValue
+from flowpregel.channels import BinaryOperatorAggregate, LastValue, UntrackedValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
 from flowpregel.errors import EmptyInputError, UnknownInterruptError
@@ -90,6 +91,25 @@ def test_none_goes_on_where_the_thread_stopped() -> None:
     repaired.run(None)
 
     assert ["n"] == started(repaired)
+
+
+def test_a_resumed_run_has_the_tasks_that_the_stopped_one_had() -> None:
+    """Not those of nodes that the first value of a channel triggers as well."""
+    first_value = BinaryOperatorAggregate(int, operator.add)
+    down = ends(m=Raised(OSError("down")))
+    broken = CrashDriver(
+        program(node("m"), node("n", triggers=("sum",)), sum=first_value),
+        InMemorySaver(),
+        schedule=Schedule(down),
+    )
+    with pytest.raises(OSError, match="down"):
+        broken.run(1)
+    assert ["m"] == started(broken)
+    repaired = again(broken)
+
+    repaired.run(None)
+
+    assert ["m"] == started(repaired)
 
 
 def test_a_clock_that_was_set_back_makes_no_older_checkpoint() -> None:

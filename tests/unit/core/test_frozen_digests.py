@@ -76,6 +76,8 @@ CODE = {
     "none": "795b4f416ad6d953e2d24967cf1b81c2",
     "Level": "9535e5dd9d02256fbe5389a7b0e23d08",
     "Color": "3b07ff8f267b2f84bef3684023132e77",
+    "both": "d000a73db777247d146afff52dd54488",
+    "tally": "23ec9861b19d2ab293d05e37964abea0",
 }
 
 

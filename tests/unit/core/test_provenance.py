@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flowpregel._core.provenance import first_difference, note_failed
+from flowpregel._core.provenance import (
+    OtherCodeNotice,
+    first_difference,
+    note_failed,
+)
 from flowpregel._core.records import Kind, Task
 from tests.unit.core.programs import node
 
@@ -75,3 +79,35 @@ def test_an_attempt_that_nobody_measured_began_when_its_task_was_started(
 
     ((when, seconds, pid, _, _),) = task.attempt.failed
     assert (began, 0.0, 0) == (when, seconds, pid)
+
+
+KEPT = "made by other code, and used as recorded (on_code_change='rerun' makes them"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "difference", "text"),
+    [
+        (1, 0, "", f"work: 1 result was {KEPT} anew)"),
+        (2, 0, "-a | +b", f"work: 2 results were {KEPT} anew): -a | +b"),
+        (
+            1,
+            2,
+            "",
+            f"work: 1 result was {KEPT} anew); 1 result by the old code, 2 by the new",
+        ),
+        (
+            1_000,
+            1,
+            "+b",
+            f"work: 1,000 results were {KEPT} anew); 1,000 results by the old code, "
+            "1 by the new: +b",
+        ),
+    ],
+)
+def test_a_notice_of_other_code_counts_the_results_of_both(
+    old: int, new: int, difference: str, text: str
+) -> None:
+    """And has what differs, if that is known."""
+    notice = OtherCodeNotice("work", "before", "now", old, new)
+
+    assert text == notice.text(difference)
