@@ -132,7 +132,7 @@ def choices(
     """
     options = []
     for kind, fields in with_defaults.items():
-        # Of very many fields there are more subsets than could ever be listed.
+        # Twenty fields have a million subsets.
         subsets = islice(_subsets(fields), MOST_DIGESTS)
         options.append([(kind, names) for names in (frozenset[str](), *subsets)])
     found = (dict(choice) for choice in product(*options))
