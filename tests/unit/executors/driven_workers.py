@@ -52,6 +52,7 @@ class DrivenWorker:
                 ours.close()
             for fd in (self._tokens, self.stdout, self.stderr):
                 os.close(fd)
+            os.dup2(tokens, 0)  # whatever its stdin was: no task may read it
             be_worker(setup, {PROCESS_TAG: self.magic})
         link.close()
         fd_socket.close()

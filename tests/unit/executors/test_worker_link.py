@@ -178,6 +178,13 @@ def test_a_frame_is_sent_though_a_task_has_made_the_link_non_blocking(
     assert frame.result(LONG).body == LARGE
 
 
+def test_a_frame_is_of_no_task_unless_it_is_said_to_be(ends: Ends) -> None:
+    """It has no flags and no body either."""
+    ends.link.send(protocol.READY)
+
+    assert Frame(protocol.READY, 0, 0, b"") == ends.frame()
+
+
 def test_nothing_happens_when_the_coordinator_is_gone(ends: Ends) -> None:
     """Neither to the frame that notices it nor to those behind."""
     ends.socket.close()
