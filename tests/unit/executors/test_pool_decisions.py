@@ -5,13 +5,16 @@ caps.
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 from weakref import ref
 
 import pytest
+from loky import cpu_count
 
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.processes import ProcessExecutor
@@ -161,3 +164,41 @@ def test_a_task_of_the_usual_share_needs_no_worker_of_its_own(
 def test_a_task_may_have_no_time_to_end(grace: float) -> None:
     """It is killed at once then."""
     assert grace == settings_of(grace=grace).grace
+
+
+def test_a_pool_is_set_up_as_its_executor_is_told(tmp_path: Path) -> None:
+    """Amounts of text are numbers then, and there is a CPU for each worker at least."""
+    settings = settings_of(
+        max_workers=10_000,
+        initializer=abs,
+        initargs=(-1,),
+        worker_max_tasks=1,
+        worker_max_rss=2,
+        shared_memory=0,
+        limits={"api": 2, "memory": "1GB"},
+        limits_folder=tmp_path,
+    )
+
+    assert (10_000, 1, 2, 0, str(tmp_path)) == (
+        settings.size,
+        settings.worker_max_tasks,
+        settings.worker_max_rss,
+        settings.shared_limit,
+        settings.limits_folder,
+    )
+    assert (abs, (-1,)) == pickle.loads(settings.initializer)
+    assert (10_000, 1_000_000_000, 2) == tuple(
+        settings.amounts[name] for name in ("cpus", "memory", "api")
+    )
+
+
+def test_a_pool_has_the_machine_if_its_executor_is_told_nothing() -> None:
+    """As many workers as CPUs, of which each gets one; a part of the memory is shared
+    with them.
+    """
+    settings = settings_of()
+
+    assert cpu_count() == settings.size == settings.amounts["cpus"]
+    assert 1 == settings.share
+    assert (b"", "") == (settings.initializer, settings.limits_folder)
+    assert 0 < settings.shared_limit
