@@ -481,7 +481,9 @@ def test_a_worker_that_prints_more_than_is_written_is_left_unread(
 
     for _ in range(MOST_UNWRITTEN // len(text) + 1):
         worker.send(protocol.PRINTED, order.number, text)
-        pool.settle()
+    (only,) = pool.pool.workers
+    pool.until(lambda: only.output.unwritten.size > MOST_UNWRITTEN)
+    pool.settle()
     emit(worker, order, "late")
     pool.settle()
 
