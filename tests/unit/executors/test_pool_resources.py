@@ -263,3 +263,54 @@ def test_calls_that_wait_for_the_places_of_each_others_callers_do_not_wait_for_e
     error = refusal(events, jobs[0])
     assert ("disk", 1, 1) == (error.resource, error.asked, error.there)
     assert ["outer"] == [*error.holders]
+
+
+@pytest.mark.parametrize(
+    ("resources", "at_once"),
+    [(Resources(), 1), (Resources(memory=0), 2)],
+    ids=["measured", "stated"],
+)
+def test_memory_that_is_not_stated_is_what_an_earlier_call_took(
+    resources: Resources, at_once: int, pool_of: PoolMaker
+) -> None:
+    """Here that is all there is: calls of the task run one by one from then on."""
+    pool, events = pool_of(2, amounts={**AMOUNTS, "memory": 1.0}), Events()
+    jobs = [job_of(inner, resources=resources) for _ in range(3)]
+    pool.start(jobs[:1], events)
+    workers = [pool.worker().ready()]
+    order = workers[0].order()
+    pool.elapse(0.01)  # of shorter ones the memory is not measured
+    workers[0].end_task(order, seconds=1.0)
+    events.value(jobs[0])
+    workers.append(pool.worker().ready())
+    pool.settle()
+
+    pool.start(jobs[1:], events)
+    pool.settle()
+
+    assert at_once == sum(worker.has_order() for worker in workers)
+
+
+def test_a_worker_of_a_kind_is_told_its_gpus_and_its_threads(
+    pool_of: PoolMaker,
+) -> None:
+    """By the variables that libraries read; a plain one is told the pool's share."""
+    env = {"OMP_NUM_THREADS": "8", "OWN": "1"}
+    pool = pool_of(
+        1, amounts=AMOUNTS, capped=("OMP_NUM_THREADS",), env=env, gpus=("3", "5")
+    )
+    events = Events()
+    pool.start([job := job_of(inner, resources=Resources(gpus=2, cpus=2))], events)
+    worker = pool.worker().ready()
+    worker.run()
+    events.value(job)
+    pool.start([job_of()], events)
+
+    plain = pool.worker()
+
+    assert {
+        "OMP_NUM_THREADS": "2",
+        "OWN": "1",
+        "CUDA_VISIBLE_DEVICES": "3,5",
+    } == worker.settings.env
+    assert env == plain.settings.env
