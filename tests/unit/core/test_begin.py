@@ -202,6 +202,21 @@ def test_an_answer_goes_to_no_other_question_after_a_crash() -> None:
     assert "old" == question.value
 
 
+def test_an_open_question_may_be_answered_while_other_code_asks_another() -> None:
+    """Its answer is kept, also beside tasks that ask nothing."""
+    saver = InMemorySaver()
+    before, edited = (
+        CrashDriver(program(node("m"), node("n", partial(asking, text))), saver)
+        for text in ("old", "new")
+    )
+    (old,) = before.run("x").interrupts
+    (new,) = edited.run(None).interrupts
+
+    assert (new,) == edited.run(Command(resume={old.id: "yes"})).interrupts
+
+    assert ["x", "yes"] == again(before).run(None).values
+
+
 # -------------------------------------------------------------------- update and goto
 
 
