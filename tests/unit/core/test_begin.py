@@ -18,7 +18,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
 from flowpregel.errors import EmptyInputError, UnknownInterruptError
 from flowpregel.pregel.edits import StateUpdate, edited
-from tests.crash_driver import CrashDriver, Schedule
+from tests.crash_driver import Crash, CrashDriver, Crashed, Schedule
 from tests.unit.core.programs import ends, node, program, submitted
 
 
@@ -178,6 +178,18 @@ def test_an_answer_is_kept_before_the_task_that_waits_for_it_starts() -> None:
         effect = steps.send(driver.perform(effect))
     steps.close()
 
+    assert [5] == again(driver).run(None).values
+
+
+def test_an_answer_is_not_lost_by_a_crash_before_its_task_has_it() -> None:
+    """It is stored as the command gave it, and the next run finds it there."""
+    driver = driver_of(node("n", interrupt))
+    driver.run("x")
+
+    with pytest.raises(Crashed):
+        driver.run(Command(resume=5), crash=Crash(after=1))
+
+    assert isinstance(driver.effects[-1], Commit)
     assert [5] == again(driver).run(None).values
 
 
