@@ -116,6 +116,23 @@ def test_a_call_that_needs_what_its_callers_keep_is_refused(
     assert ["outer"] == [*error.holders]
 
 
+def test_a_caller_that_is_in_no_pool_keeps_its_place_as_well(
+    pool_of: PoolMaker,
+) -> None:
+    """Though the same call has run by itself before."""
+    pool, events = pool_of(1, amounts=AMOUNTS), Events()
+    resources = Resources(limit="api")
+    outside = job_of(outer, resources=resources).task
+    pool.start([alone := job_of(inner, resources=resources)], events)
+    pool.worker().ready().run("done")
+    assert "done" == events.value(alone)
+
+    pool.start([job := job_of(inner, resources=resources, parent=outside)], events)
+
+    error = refusal(events, job)
+    assert ("api", ["outer"]) == (error.resource, [*error.holders])
+
+
 @pytest.mark.parametrize(
     ("asked", "name", "amounts"),
     [
