@@ -1,4 +1,5 @@
-"""One attempt of one task: call the node, run its writers, and say how it ended.
+"""One attempt of one task: call the node, run its writers, and return the
+outcome.
 
 The same code runs in the coordinator, in OS threads, on an event loop and in
 worker processes. What it awaits is yielded, so that there is one body for sync
@@ -63,8 +64,8 @@ def perform(job: Job, client: RunClient) -> Outcome:
             return Raised(_not_awaited(job.task.name, awaited))
         if os.getpid() != pid:
             _end_if_forked(pid, None)
-        for made in [*scope.deferred]:
-            made.result()
+        for future in [*scope.deferred]:
+            future.result()
         if scope.files is not None:
             scope.files.publish()
         return Returned(scope.writes)
@@ -81,12 +82,11 @@ def perform(job: Job, client: RunClient) -> Outcome:
 
 
 def _end_if_forked(pid: int, error: BaseException | None) -> None:
-    """End this process as *error* says, if it is a fork of *pid*, where the attempt
-    began.
+    """Exit, with the status for *error*, if this process is a fork of *pid*.
 
-    It has none of the other OS threads, and shares with that process its files, its
-    store and its workers: what runs at the exit of a program (`atexit`, the end of
-    pools) is not for it.
+    The attempt began in process *pid*. A fork has only one OS thread of that process
+    and shares the files, store and workers with it, so it must not run what a program
+    runs at exit (`atexit`, the shutdown of pools).
     """
     if os.getpid() == pid:
         return
@@ -124,8 +124,8 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
                 awaited = steps.throw(failure) if failure else steps.send(reply)
             except StopIteration:
                 _end_if_forked(pid, None)
-                for made in [*scope.deferred]:
-                    await made
+                for future in [*scope.deferred]:
+                    await future
                 if scope.files is not None:
                     scope.files.publish()
                 return Returned(scope.writes)
@@ -135,15 +135,8 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
                 failure = error
     except BaseException as error:
         _end_if_forked(pid, error)
-        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`; loaded here anyway
-
-        task = asyncio.current_task()
-        if (
-            isinstance(error, asyncio.CancelledError)
-            and task is not None
-            and task.cancelling()
-        ):
-            raise  # from outside
+        if _is_cancelled_from_outside(error):
+            raise
         return outcome_of(job, error, scope)
     finally:
         # The job has these context variables: left in them, it would keep its input
@@ -154,19 +147,35 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             scope.files.remove()
 
 
+def _is_cancelled_from_outside(error: BaseException) -> bool:
+    """Return whether *error* cancels the asyncio task that runs the attempt."""
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`; loaded here anyway
+
+    task = asyncio.current_task()
+    return (
+        isinstance(error, asyncio.CancelledError)
+        and task is not None
+        and task.cancelling() > 0
+    )
+
+
 def outcome_of(job: Job, error: BaseException, scope: Scope | None = None) -> Outcome:
-    """Return how an attempt ended that *error* left; None: it never began."""
+    """Return the outcome of an attempt that *error* ended; with no *scope*, it never
+    began.
+    """
     refused = None if scope is None else scope.refused
     if refused is not None and isinstance(error, Exception):
         return replace(refused, refused=error)
     match error:
         case errors.GraphInterrupt():
-            asked = (
+            questions = (
                 ()
                 if scope is None or scope.questions is None
                 else scope.questions.records
             )
-            return records.Interrupted(tuple(error.interrupts), questions=tuple(asked))
+            return records.Interrupted(
+                tuple(error.interrupts), questions=tuple(questions)
+            )
         case ParentCommand():
             return records.Escaped(error.command)
         case TaskCancelled():
@@ -183,9 +192,7 @@ def outcome_of(job: Job, error: BaseException, scope: Scope | None = None) -> Ou
 
 
 def _not_awaited(name: str, awaited: Any) -> TypeError:
-    """Return the error for what a node would have to await where nothing can be
-    awaited.
-    """
+    """Return the error for a sync node whose result would have to be awaited."""
     if inspect.iscoroutine(awaited):
         awaited.close()
     if hasattr(awaited, "add_done_callback"):
@@ -202,9 +209,9 @@ def async_in_sync_run(name: str) -> TypeError:
 
 
 def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any, None]:
-    """Call the node's steps, then its writers; yield what is to be awaited.
+    """Call the node's steps, then its writers; yield each awaitable.
 
-    What they wrote is in *scope* afterwards.
+    The writes are in *scope* afterwards.
     """
     task = scope.job.task
     node, value = task.node, task.input
@@ -247,7 +254,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
 def _entered(
     names: Sequence[str], value: Any, *, on_loop: bool
 ) -> Generator[Any, Any, Any]:
-    """Return the node's input with what its `Context` channels give in this process."""
+    """Return the node's input with the values that *names* have in this process."""
     if not isinstance(value, dict):
         return (yield value.aget()) if on_loop and value.is_async else value.get()
     entered = dict(value)
@@ -259,7 +266,7 @@ def _entered(
 def call(
     callee: CallTarget, value: Any, scope: Scope, *, prefer_async: bool = False
 ) -> Any:
-    """Call *callee* with *value* and what it asks for by name."""
+    """Call *callee* with *value* and the objects that it requests by name."""
     target = callee.func
     if target is None or (prefer_async and callee.coroutine is not None):
         target = callee.coroutine
@@ -274,19 +281,19 @@ def call(
         args, kwargs = (value,), {}
     else:
         return target(value)
-    for wanted in callee.injections:
-        given = wanted.index is not None and wanted.index < len(args)
-        if not given and wanted.name not in kwargs:
-            _inject(wanted, callee, scope, kwargs)
+    for injection in callee.injections:
+        is_positional = injection.index is not None and injection.index < len(args)
+        if not is_positional and injection.name not in kwargs:
+            _inject(injection, callee, scope, kwargs)
     return target(*args, **kwargs)
 
 
 def _inject(
-    wanted: Injection, callee: CallTarget, scope: Scope, kwargs: dict[str, Any]
+    injection: Injection, callee: CallTarget, scope: Scope, kwargs: dict[str, Any]
 ) -> None:
-    """Add what *wanted* names to *kwargs*, unless its default serves."""
+    """Add the object that *injection* names to *kwargs*, unless its default serves."""
     value: Any
-    match wanted.name:
+    match injection.name:
         case "config":
             value = config_of(scope)
         case "writer":
@@ -301,10 +308,14 @@ def _inject(
             value = scope.job.place.previous
         case _:
             value = scope.job.run.context
-    if value is None and not wanted.required:
+    if value is None and not injection.required:
         return
-    if value is None and wanted.name in ("store", "error") and not wanted.optional:
+    if (
+        value is None
+        and injection.name in ("store", "error")
+        and not injection.optional
+    ):
         raise errors.ConfigurationError(
-            f"{callee.name!r} asks for {wanted.name!r}, which this run does not have"
+            f"{callee.name!r} asks for {injection.name!r}, which this run does not have"
         )
-    kwargs[wanted.name] = value
+    kwargs[injection.name] = value

@@ -130,7 +130,7 @@ class Executor(ABC):
     room: int | None = None
     """The number of places for jobs of a run; None: there is no limit.
 
-    A job takes a place, and one more for each MiB of its input. The other jobs wait
+    A job takes a place, and one more for each MiB in its input. The other jobs wait
     with their run, which has less in memory for each.
     """
     shared_limits: SharedLimits | None = None

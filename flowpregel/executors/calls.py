@@ -27,8 +27,9 @@ ResultT = TypeVar("ResultT")
 
 
 class FutureInArgument(TypeError):
-    """A future is somewhere inside of an argument; whoever knows the call says
-    where.
+    """A future is somewhere inside an argument.
+
+    The code that handles it knows the call, and reports where the future is.
     """
 
 
@@ -102,7 +103,7 @@ class OpenCalls(set["CallFuture[Any]"]):
         """Refuse a process that was forked from the one in which the attempt runs.
 
         Raises:
-            ExecutorUnavailableError: Nobody would answer a call that is made there.
+            ExecutorUnavailableError: This is a fork: its calls would get no answer.
         """
         if self.pid and os.getpid() != self.pid:
             raise ExecutorUnavailableError(
@@ -124,9 +125,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     """
 
     of_items: Any = None
-    """The results of a chunk, once one of its items was asked for: the others need no
-    lock.
-    """
+    """The results of a chunk, once one of them was read: the others need no lock."""
 
     _needs_loop: ClassVar[bool] = True
     """Whether the result of a caller on an event loop arrives there."""
@@ -140,21 +139,17 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         self._turn = turn
         self._open_calls = open_calls
         self.looked_at = False
-        """Whether somebody has asked how the call ended."""
+        """True if a caller has asked for the outcome of the call."""
         self.returns_errors = False
         """Whether the result of a call that fails is its exception."""
         self._is_awaited = self._was_cancelled = False
-        """Whether somebody waits without end; whether the record has it that it was
+        """True if a caller waits without a timeout; True if the call is recorded as
         cancelled.
         """
         self._is_aside = False
-        """Whether a coroutine that the body has started awaits it, not the body
-        itself.
-        """
+        """True if a coroutine that the body has started awaits it, not the body."""
         self._told_after: int | None = None
-        """How many calls the body had made when such a coroutine was told how it
-        ended.
-        """
+        """The number of calls of the body when such a coroutine got the outcome."""
         if open_calls is not None:
             open_calls.add(self)
             open_calls.count += 1
@@ -163,7 +158,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """Return what the call returned, or raise what it raised.
 
         Args:
-            timeout: Seconds to wait at most; None is for ever.
+            timeout: Seconds to wait at most; None: there is no limit.
         """
         self._look(".result()", timeout)
         try:
@@ -181,12 +176,11 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return super().exception(timeout)
 
     def cancel(self) -> bool:
-        """Stop the call as a timeout would stop it; return False if it has ended
-        already.
+        """Stop the call as a timeout would; return False if it has already ended.
 
-        Who asks for the result is raised `CancelledError`, of `concurrent.futures` or,
-        where it is awaited, of asyncio. It is recorded: a body that goes on later goes
-        the same way.
+        `result` then raises `CancelledError`, that of `concurrent.futures`; ``await``
+        raises that of asyncio. The cancellation is recorded, so a body that resumes
+        takes the same path.
         """
         if self.cancelled() or not super().cancel():
             return self.cancelled()
@@ -196,9 +190,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return True
 
     def value(self, timeout: float | None = None) -> ResultT:
-        """Return the result, or raise what the call raised; that counts not as looking
-        at it.
-        """
+        """Return the result, or raise what the call raised; leave `looked_at` alone."""
         try:
             return super().result(timeout)
         except Exception as error:
@@ -221,7 +213,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                     value: Any = dict(writes).get(records.RETURN)
                     self.set_result(value)
                 case Raised(TaskCancelled()):
-                    # Until the body cancels it again it is what it was then: not done.
+                    # It counts as pending, as in the earlier run, until the body
+                    # cancels it.
                     self._was_cancelled = True
                     if self._is_awaited or self._turn is not None:
                         self.cancel()
@@ -251,8 +244,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         if not self.done():
             yield from _done_on(asyncio.get_running_loop(), self)
         elif self._is_aside and self.failure is not None:
-            # Coroutines that were started with this one make their calls before it goes
-            # on.
+            # Coroutines that were started with this one make their calls before it
+            # resumes.
             yield
         if self._is_aside and calls is not None:
             self._told_after = calls.count
@@ -278,10 +271,10 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
     @property
     def may_be_unseen(self) -> bool:
-        """Whether the body may have missed its failure, though somebody awaited it.
+        """True if the body may have missed its failure, though a coroutine awaited it.
 
-        Of what `asyncio.gather` has awaited, a body sees the first failure alone. One
-        that made a call after it was told of this one may have seen it.
+        Of the failures that `asyncio.gather` awaits, the body sees only the first. A
+        body that has made another call since this one failed may have seen it.
         """
         calls = self._open_calls
         return (
@@ -291,7 +284,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         )
 
     def _look(self, how: str, timeout: float | None) -> None:
-        """Note that somebody asks; where waiting would stop the whole run, say so."""
+        """Note that a caller asks; raise an error where waiting would stop the run."""
         self.looked_at = True
         self._is_awaited |= timeout is None
         if self._was_cancelled and self._is_awaited:
@@ -330,18 +323,16 @@ def futures_in(value: Any) -> list[Any]:
     if type(value) not in (list, tuple, dict):
         return []
     within: Collection[Any] = value.values() if type(value) is dict else value
-    # By the set of their types: there may be very many of them.
+    # By the set of their types: there may be a million items.
     if not any(issubclass(kind, Unresolved) for kind in set(map(type, within))):
         return []
-    return [each for each in within if isinstance(each, Unresolved)]
+    return [item for item in within if isinstance(item, Unresolved)]
 
 
 def with_results(value: Any) -> Any:
-    """Return *value* with results in the place of what `futures_in` finds, which is
-    done.
-    """
+    """Return *value* with results in place of the futures in it, which are done."""
     if type(value) is dict:
-        return {key: _result_or_value(each) for key, each in value.items()}
+        return {key: _result_or_value(item) for key, item in value.items()}
     if type(value) in (list, tuple) and futures_in(value):
         return type(value)(map(_result_or_value, value))
     return _result_or_value(value)
@@ -387,8 +378,7 @@ def _done_on(
 
 def on_event_loop() -> bool:
     """Return whether this OS thread runs an event loop, which waiting would stop."""
-    # Nobody may have imported it; or another OS thread is about to, and it is not whole
-    # yet.
+    # asyncio may not be imported, or another OS thread may be importing it.
     running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
     try:
         return running_loop is not None and running_loop() is not None
@@ -397,9 +387,9 @@ def on_event_loop() -> bool:
 
 
 def observed_failures(outcome: Outcome, calls: OpenCalls) -> Collection[str]:
-    """Return which of these calls' failures their body has seen.
+    """Return the ids of the failed calls that their body has seen.
 
-    A call that has not ended for it yet is among those that it has not seen.
+    A failure that the body has not received yet counts as unseen.
     """
     is_of_a_call = isinstance(outcome, Raised) and bool(
         records.failed_calls(outcome.error)

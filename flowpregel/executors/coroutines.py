@@ -121,11 +121,11 @@ async def _timed(job: Job, client: LocalRunClient) -> Outcome:
     try:
         while True:
             now = time.monotonic()
-            left = min(began + run_limit, client.last_activity + idle_limit) - now
-            if left <= 0:
+            remaining = min(began + run_limit, client.last_activity + idle_limit) - now
+            if remaining <= 0:
                 break
             done, _ = await asyncio.wait(
-                {attempt}, timeout=None if left == inf else left
+                {attempt}, timeout=None if remaining == inf else remaining
             )
             if done:
                 return attempt.result()

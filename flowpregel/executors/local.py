@@ -52,18 +52,16 @@ from flowpregel.executors.shared import captured, runs_elsewhere
 _CALL_SIZE: Final = 32 << 10
 """Bytes that a call counts for in its run's `Backlog`."""
 _LONGEST_HOLD: Final = 0.05
-"""Seconds for which a body is held back at most; a run that has failed takes nothing
-in.
-"""
+"""The most seconds for which a body is held back: a failed run never catches up."""
 
 
 class LocalRunClient(RunClient):
     """Connects a task in this process to its run.
 
     Args:
-        job: What the task is.
-        mailbox: Where its events go.
-        turn: What `CallFuture` takes.
+        job: The attempt of the task.
+        mailbox: Receives its events.
+        turn: The *turn* of each `CallFuture`.
         before_first: Called before the task makes its first call. Given where a task
             has an OS thread to itself: one that makes many calls is held back until the
             run has taken them in.
@@ -86,16 +84,15 @@ class LocalRunClient(RunClient):
         self._all_count = (
             job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
         )
-        """Whether all that it does with its run shows that."""
+        """True if anything the task does with its run shows that."""
         self._last_called: tuple[Node, bool] | None = None
-        """The node that was called last, and whether its calls are sent to another
-        process.
+        """The node that was called last, and True if its calls go to another process.
         """
         self.open_calls = OpenCalls()
         self.open_calls.pid, self.open_calls.task = os.getpid(), job.task.name
         self.open_calls.cancel = partial(_cancel, ref(mailbox), job.key)
-        """Its calls. One that succeeded is not kept, so that its result goes when its
-        caller drops it."""
+        """The calls of the attempt. One that succeeded is not kept, so that its result
+        goes when its caller drops it."""
 
     def emit(self, payload: Any) -> None:
         """Give the run's stream a custom chunk, or a `Report`."""
@@ -105,7 +102,7 @@ class LocalRunClient(RunClient):
         self._mailbox.post(Emitted(self._job.task.id, payload))
 
     def call(
-        self, node: Node, arguments: Arguments, asked: CallKey | None, *reply: Any
+        self, node: Node, arguments: Arguments, call_key: CallKey | None, *reply: Any
     ) -> Any:
         """Make a call, and return its future: *reply*, if its caller has that
         already.
@@ -117,7 +114,7 @@ class LocalRunClient(RunClient):
             self.open_calls.check_process()
         if not self.open_calls.count and self._before_first is not None:
             self._before_first()
-        given = (*arguments.args, *arguments.kwargs.values())
+        values = (*arguments.args, *arguments.kwargs.values())
         code = None
         # another OS thread may make a call that had to wait
         last_called = self._last_called
@@ -129,23 +126,23 @@ class LocalRunClient(RunClient):
                 code = codes.code_of(node)
             except TaskSerializationError:
                 pass  # its executor will say so
-            # What cannot change until it is sent is not looked at.
-            if not IMMUTABLE.issuperset(map(type, given)):
+            # Immutable arguments need no copy.
+            if not IMMUTABLE.issuperset(map(type, values)):
                 may_wait = not reply and self._turn is None and not on_event_loop()
                 arguments = captured(arguments, may_wait=may_wait)
         # Not CallFuture[Any](...): the alias would add an attribute to each future.
         future: CallFuture[Any] = (
             reply[0] if reply else CallFuture(self._turn, self.open_calls)
         )
-        call = Call(*job.key, node, arguments, asked, future, copy_context(), code)
+        call = Call(*job.key, node, arguments, call_key, future, copy_context(), code)
         self._mailbox.post(call)
         backlog = self._mailbox.backlog
         is_alone = self._before_first is not None and not reply
         if is_alone and backlog is not None and backlog.add(_CALL_SIZE):
             # The body makes calls faster than its run starts them.
-            taken = threading.Event()
-            if backlog.hold(taken.set):
-                taken.wait(_LONGEST_HOLD)
+            caught_up = threading.Event()
+            if backlog.hold(caught_up.set):
+                caught_up.wait(_LONGEST_HOLD)
         return future
 
     def beat(self) -> None:
@@ -153,9 +150,7 @@ class LocalRunClient(RunClient):
         self.last_activity = time.monotonic()
 
     def end(self, outcome: Outcome, executor: str) -> None:
-        """Tell the run how the attempt ended that began, on *executor*, when this was
-        made.
-        """
+        """Post the outcome of the attempt, which ran on *executor*."""
         caught = (
             observed_failures(outcome, self.open_calls)
             if self.open_calls.count
@@ -165,7 +160,7 @@ class LocalRunClient(RunClient):
         self._mailbox.post(Ended(*self._job.key, outcome, span, caught))
 
     def is_ending(self) -> bool:
-        """Return whether the run was told to end in time."""
+        """Return whether the run is about to end, so that the task can stop in time."""
         return bool(self._job.run.ending)
 
     def save(self, state: Any) -> None:
@@ -176,7 +171,7 @@ class LocalRunClient(RunClient):
         if self._all_count:
             self.beat()
         self.open_calls.check_process()
-        # One of its calls: a run that is stopped tells it so.
+        # Open like a call: if the run is stopped, it ends with an error.
         self.open_calls.add(reply)
         value = restore_value(snapshot_value(state, "the saved state"), "it")
         self._mailbox.post(SaveState(*job.key, value, reply))
@@ -186,9 +181,10 @@ class LocalRunClient(RunClient):
 
 
 def _cancel(mailbox: ref[Mailbox], key: JobKey, future: CallFuture[Any]) -> None:
-    """Tell the run that a body no longer wants a call, if the run is still there."""
-    if (there := mailbox()) is not None:
-        there.post(CancelCall(*key, future))
+    """Withdraw a call that a body no longer needs, if the run still exists."""
+    receiver = mailbox()
+    if receiver is not None:
+        receiver.post(CancelCall(*key, future))
 
 
 def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
@@ -230,13 +226,13 @@ def _put(waiting: Waiting, item: tuple[Job, Mailbox]) -> None:
 class ThreadExecutor(Executor):
     """OS threads, made when needed and kept until `close`.
 
-    A task that waits for calls it made does not count, so nested calls cannot
+    A task that waits for its own calls does not count, so nested calls cannot
     deadlock. A task on an OS thread cannot be stopped.
 
     Args:
-        max_workers: How many tasks may run at once; the default is four more
-            than there are processors, at most 32.
-        name: Begins the names of its OS threads.
+        max_workers: The most tasks that run at once; the default is four more than
+            the number of processors, at most 32.
+        name: The prefix of the OS threads' names.
     """
 
     capabilities = Capabilities(runs_here=True)
@@ -250,7 +246,8 @@ class ThreadExecutor(Executor):
         self._waiting: Waiting = deque()
         self._threads: list[threading.Thread] = []
         self._running: dict[Job, OpenCalls] = {}
-        """Not by key: a task that a run gave up may still run beside its next try."""
+        """Not by key: an attempt that was given up may still run beside the next one.
+        """
         self._parents: set[Job] = set()
         """The jobs that made a call: they may be waiting, so they do not count."""
         self._closing = False
@@ -273,13 +270,12 @@ class ThreadExecutor(Executor):
                     mailbox.post(Ended(*job.key, Raised(failure)))
 
     def _make_room(self) -> None:
-        """Wake an idle OS thread for what waits, or make one."""
+        """Wake an idle OS thread for each waiting job, or make one."""
         free = self._limit - (len(self._running) - len(self._parents))
-        wanted = min(free, len(self._waiting))
-        # Threads that were made a moment ago count as idle, though they do not wait
-        # yet.
+        needed = min(free, len(self._waiting))
+        # A thread that was just made counts as idle, though it does not wait yet.
         idle = len(self._threads) - len(self._running)
-        for _ in range(wanted - idle):
+        for _ in range(needed - idle):
             thread = threading.Thread(
                 target=self._work,
                 name=f"{self._name}-{len(self._threads)}",
@@ -289,11 +285,11 @@ class ThreadExecutor(Executor):
                 thread.start()
             except RuntimeError:  # the system gives no more
                 if len(self._threads) > len(self._parents):
-                    # there are some that do not wait for others: they do it later
+                    # a thread that does not wait for calls runs the job later
                     break
                 raise
             self._threads.append(thread)
-        self._changed.notify(wanted)
+        self._changed.notify(needed)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that waits; one that runs learns of it at its next call."""
@@ -365,20 +361,20 @@ class ThreadExecutor(Executor):
 
 
 def check_stack(frames: int = _FRAMES) -> None:
-    """Raise the `RecursionError` now that is due where so many *frames* more are
-    needed.
+    """Raise a `RecursionError` now if the stack has no room for *frames* more.
 
-    A task that calls itself for ever, on the OS thread of its run, fails by it: else
-    the engine, or a lock of the standard library, might meet the end of the stack in
-    the middle of its work.
+    A task that calls itself without end, on the OS thread of the run, fails here.
+    Otherwise the engine, or a lock of the standard library, might run out of stack
+    halfway through.
     """
     if frames:
         check_stack(frames - 1)
 
 
 class InlineExecutor(Executor):
-    """Keeps jobs until the run waits, and runs them then. For debugging, and for
-    trifles.
+    """Keeps jobs until the run waits, and runs them then.
+
+    For debugging, and for tasks that take next to no time.
 
     Args:
         turn: Lets the run go on while a task waits for a call it made.
@@ -414,8 +410,8 @@ class InlineExecutor(Executor):
         """Run jobs: at least one, and for about two milliseconds, until one fails.
 
         Raises:
-            BaseException: What a signal's handler raised meanwhile, `KeyboardInterrupt`
-                for one.
+            BaseException: A signal handler raised it while a job ran, such as
+                `KeyboardInterrupt`.
         """
         until = time.monotonic() + _SLICE
         while self.waiting:
@@ -446,7 +442,7 @@ class InlineExecutor(Executor):
 
 
 def _for_the_program(error: BaseException) -> BaseException | None:
-    """Return what a task ended with, if that is meant for the whole program."""
+    """Return the error that a task ended with, if it addresses the whole program."""
     if isinstance(error, TaskExitError):
         error = error.__context__ or error
     elif isinstance(error, NodeCancelledError):

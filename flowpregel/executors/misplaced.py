@@ -1,6 +1,4 @@
-"""Futures of calls where they do not stand for their results: deep inside of an
-argument.
-"""
+"""Futures deep inside an argument, where they do not stand for their results."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ def misplaced_future(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> TypeError | None:
-    """Return the error that a future is somewhere inside of an argument; None: there is
-    none.
+    """Return the error that a future is somewhere inside an argument; None: no future
+    is.
 
     Args:
         task: The name of the task.
@@ -29,11 +27,11 @@ def misplaced_future(
         args, kwargs: What the task was called with.
     """
     names = _parameters_of(func)
-    given = {
+    arguments = {
         (names[n] if n < len(names) else f"args[{n}]"): arg
         for n, arg in enumerate(args)
     }
-    for name, value in (given | dict(kwargs)).items():
+    for name, value in (arguments | dict(kwargs)).items():
         path = path_to_future(value)
         if path is not None:
             return TypeError(
@@ -61,7 +59,7 @@ def path_to_future(value: Any) -> str | None:
 
 
 def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is directly in a container or an object, and how one gets to it."""
+    """Yield each item of a container or field of an object, after the path to it."""
     kind = type(value)
     if kind in (list, tuple):
         yield from ((f"[{index}]", item) for index, item in enumerate(value))
@@ -87,7 +85,8 @@ def _parameters_of(func: Callable[..., Any] | None) -> list[str]:
     except (TypeError, ValueError):
         return []
     return [
-        each.name
-        for each in parameters
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        parameter.name
+        for parameter in parameters
+        if parameter.kind
+        in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]

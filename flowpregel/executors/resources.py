@@ -163,8 +163,7 @@ class _WaitingRun:
     names: Collection[str]
     """The limits that it lacks."""
     until: float = 0.0
-    """The end of its turn, in which other runs leave it what became free; 0: not its
-    turn.
+    """The time until which other runs leave it the freed places; 0: it is not its turn.
     """
 
 
@@ -310,7 +309,7 @@ class SharedLimits:
         """Give the first run that lacks one of *names* its turn; return what wakes it.
 
         A run that has not asked since its last turn, because its program does not read
-        its stream, keeps nobody waiting.
+        its stream, does not hold up the others.
         """
         for waiting in self._runs.values():
             if waiting.until == 0.0 and {*waiting.names} & {*names}:

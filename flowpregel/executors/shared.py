@@ -140,8 +140,8 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
 def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
     """Return a copy of *arguments* that later changes do not reach.
 
-    What cannot be pickled is returned as it is; the executor that has to pickle it
-    reports it.
+    Arguments that cannot be pickled are returned unchanged; the executor that has to
+    pickle them reports the error.
 
     Args:
         arguments: Of a call that is made now.
@@ -262,8 +262,9 @@ def shared(value: T) -> Shared[T]:
     value. Either way the task may change what it receives: it has a copy of its own, of
     which only the parts that it writes to take memory.
 
-    The handle keeps *value* as it is now. Recorded calls are found by the value's
-    content, which is hashed once: a program that is run again shares its value again.
+    The handle keeps a copy of *value*, made now. Recorded calls are found by the
+    value's content, which is hashed once: a program that is run again shares its value
+    again.
 
     Args:
         value: Anything that can be pickled; large buffers in it, such as NumPy arrays,

@@ -1,11 +1,11 @@
-"""Events that came from another process and were not read yet.
+"""Events from another process that have not been read yet.
 
-To unpickle a value may run any code of the user's classes, and may take for ever. So
-what a worker sends stays bytes on the OS thread that serves all runs, and is read where
-it is wanted::
+Unpickling a value may run any code of the user's classes, and may never end. So a
+worker's message stays bytes on the OS thread that serves all runs, and is read where it
+is needed::
 
-    I/O thread                   the run's own OS thread           whoever asks
-    ----------                   -----------------------           ------------
+    I/O thread                   the run's own OS thread           the caller
+    ----------                   -----------------------           ----------
     UnreadEvent -- post -------> take -> read -> Event
     LazyFuture.arrive ------------------------------------------> result(): read, once
 """
@@ -30,7 +30,7 @@ class UnreadEvent:
     __slots__ = ()
 
     is_plain: bool
-    """Whether reading it runs no code of the user's."""
+    """True if reading it runs no user code."""
 
     @property
     def seconds(self) -> float:
@@ -42,18 +42,17 @@ class UnreadEvent:
         raise NotImplementedError
 
     def give_up(self) -> Event | None:
-        """Return what takes its place when reading it was broken off, by Ctrl-C or a
-        cancel.
-        """
+        """Return the event to use if Ctrl-C or a cancellation stops the reading."""
         return None
 
     def time_out(self) -> Event | None:
-        """Return what takes its place when reading it has taken longer than it may."""
+        """Return the event to use if reading this one takes too long."""
         return self.give_up()
 
     def read_in_time(self) -> Event | None:
-        """Read it; what takes too long goes on by itself, on an OS thread that nobody
-        waits for.
+        """Return the event, or its replacement if reading it takes too long.
+
+        Reading then continues on an OS thread of its own, and its result is dropped.
         """
         if self.seconds == inf or self.is_plain:
             return self.read()
@@ -79,7 +78,7 @@ def _read_into(event: UnreadEvent, reading: Future[Event | None]) -> None:
 
 
 class LazyFuture(Future[ResultT]):
-    """A future whose result arrives in bytes: who asks for it first reads it, once."""
+    """A future whose result arrives in bytes, and is read once, by the first caller."""
 
     _read: Callable[[], tuple[Any, BaseException | None]] | None = None
     """Returns the result or the error; None: they are known, or did not arrive."""
@@ -95,7 +94,7 @@ class LazyFuture(Future[ResultT]):
         if failed:
             self.set_exception(_NotRead())
         else:
-            self.set_result(None)  # type: ignore[arg-type]  # nobody is given it
+            self.set_result(None)  # type: ignore[arg-type]  # `result` replaces it
 
     @property
     def is_unread(self) -> bool:
@@ -106,7 +105,7 @@ class LazyFuture(Future[ResultT]):
         """Return what the call returned, or raise what it raised.
 
         Args:
-            timeout: Seconds to wait at most; None is for ever.
+            timeout: Seconds to wait at most; None: there is no limit.
         """
         self._open(timeout)
         return super().result(timeout)
@@ -115,7 +114,7 @@ class LazyFuture(Future[ResultT]):
         """Return what the call raised, or None.
 
         Args:
-            timeout: Seconds to wait at most; None is for ever.
+            timeout: Seconds to wait at most; None: there is no limit.
         """
         self._open(timeout)
         return super().exception(timeout)
@@ -129,7 +128,7 @@ class LazyFuture(Future[ResultT]):
             raise TimeoutError  # another OS thread reads it
         try:
             if self._read is not None:
-                # Written as `set_result` does: who waits was told when it arrived.
+                # Set as `set_result` would: waiters were woken when it arrived.
                 self._result, self._exception = self._read()
                 self._read = None
         finally:

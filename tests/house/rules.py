@@ -41,7 +41,7 @@ CLAUSE_WORDS: Final = frozenset(
 BANNED: Final = re.compile(
     r"\b(very many|so many|as (?:it|they) (?:is|are|was|were)\b|"
     r"of (?:its|theirs)\b(?! own)|(?:is|are|was|were) to (?!be\b)[a-z]+|"
-    r"whoever|nobody|somebody|anybody|anew|besides|meanwhile|beneath|for ever|"
+    r"whoever|nobody|somebody|anybody|anew|besides|meanwhile|beneath|for ever\b|"
     r"goes on with|belongs? into|by chance|is told|are told|"
     r"(?:says?|said|tells?|told|looks?|looked) "
     r"(?:of|what|how|whether|at|for|that)\b)",

@@ -1,4 +1,4 @@
-"""Tasks in worker processes, and the pools that have them.
+"""Tasks in worker processes, and the pools that own them.
 
 ::
 
@@ -11,15 +11,15 @@
     mailbox <-post(event)- task_pool <-----------+-------+- link writer <+
 
 * `coordinator`: the pool. `executor` is its public face, for any OS thread. `io_loop`
-  is the OS thread that does all else. `task_pool` takes tasks and acts on the frames of
-  workers; `pool` has the workers of this machine; `assign` decides which of them gets
-  which task; `worker_process` is one worker, and this end of its link.
+  is the OS thread that does everything else. `task_pool` takes tasks and acts on the
+  frames of workers; `pool` has the workers of this machine; `assign` decides which of
+  them gets which task; `worker_process` is one worker.
 * `worker`: the other end of the link, in the worker process. `task_loop` runs one task
   after another; `link` sends and receives; `output` sends the text that tasks print
   and log.
-* `wire`: what crosses the link. `protocol` and `frames` define its messages; `jobs` and
-  `outcomes` are what they are about; `serialization`, `packing` and `shared_memory`
-  turn values into bytes.
+* `wire`: everything that crosses the link. `protocol` defines the frames; `messages`
+  packs jobs, calls and outcomes; `serialization` and `shared_memory` turn values into
+  bytes.
 
 The two ends import `wire`, and never each other.
 """

@@ -106,13 +106,13 @@ class InFlight:
     sent: float = 0.0
     """The time at which its worker got it: monotonic seconds."""
     alive: float = 0.0
-    """The time of its last sign of life."""
+    """The time of the last sign of life: monotonic seconds."""
     stopping: StopReason | None = None
-    """Why it was told to stop, if it was."""
+    """The reason for which it was asked to stop; None: it was not."""
     calls: set[int] = field(default_factory=set)
     """The numbers of the calls that it waits for."""
     failed_starts: int = 0
-    """The number of workers that ended before they began any task of theirs."""
+    """The number of workers that had the task and died before they began any."""
     unreadable: str | None = None
     """The problem with a message of the task that its run could not read."""
     priority: int = 0
@@ -120,7 +120,7 @@ class InFlight:
     """The needs of the task; None: one worker, as any task."""
 
     def note_unreadable(self, error: BaseException) -> None:
-        """Note that something that it sent raised *error* when it was to be read."""
+        """Note that reading a message of the task raised *error*."""
         # Its end, which its run reads later, may be on its way.
         cause = f"{type(error).__name__}: {error}"
         self.unreadable = f"what it sent cannot be read in the coordinator ({cause})"
@@ -145,7 +145,7 @@ class InFlight:
         )
 
     def stopped(self) -> Outcome:
-        """Return how it ended, when it was told to stop."""
+        """Return the outcome of the task after the pool has stopped it."""
         policy: Any = self.job.task.timeout
         name, now = self.job.task.name, time.monotonic()
         if self.stopping == "run":
@@ -338,11 +338,9 @@ class Assignment:
     sends: list[tuple[int, list[InFlight]]] = field(default_factory=list)
     """The index of a worker, and the tasks that it gets."""
     lacking: set[str] = field(default_factory=set)
-    """The names of what tasks wait for."""
+    """The names of the resources that tasks wait for."""
     stuck: tuple[InFlight, str] | None = None
-    """A task, and the name of what it lacks, which tasks hold that wait for their
-    calls.
-    """
+    """A task, and the resource it lacks, which tasks hold that wait for their calls."""
 
 
 class RemainingResources:
@@ -358,7 +356,7 @@ class RemainingResources:
                     self.amounts[name] -= amount
             if "gpus" in worker.held:
                 self._use(worker.kind)
-        states = [each.state for each in workers]
+        states = [worker.state for worker in workers]
         self._kinds = {
             index: workers[index].kind
             for state in (WorkerState.IDLE, WorkerState.STARTING)
@@ -368,7 +366,7 @@ class RemainingResources:
         """The kinds of the workers that have no task, by index."""
         self.places = limits.size - states.count(WorkerState.BUSY)
         self.is_quiet = WorkerState.BUSY not in states
-        """Whether nothing runs."""
+        """True if no worker runs a task."""
         self.kept: set[str] = set()
         """The resources that no other task gets, because a task before it waits for
         them.
@@ -501,7 +499,7 @@ def _ahead(
     free: RemainingResources,
     tasks: Iterator[InFlight],
 ) -> Iterator[tuple[int, list[InFlight]]]:
-    """Yield what busy workers get behind what they have.
+    """Yield busy workers, and the tasks that are sent to them ahead of time.
 
     The last tasks are left to the worker that is free first.
     """
@@ -519,7 +517,7 @@ def _ahead(
 def _missing(
     workers: Sequence[WorkerLoad], limits: PoolLimits, starts: int
 ) -> list[WorkerKind]:
-    """Return the workers to start so that as many are there as are kept."""
+    """Return the workers to start, so that the pool has as many as it keeps."""
     gone = WorkerState.WAITING, WorkerState.STOPPING
     present = starts + sum(worker.state not in gone for worker in workers)
     return [PLAIN] * (min(limits.size, limits.keep) - present)
@@ -528,7 +526,7 @@ def _missing(
 def _stuck(
     blocked: Iterable[tuple[InFlight, set[str]]], passing: Collection[str]
 ) -> tuple[InFlight, str] | None:
-    """Return the first task that waits for what its callers may hold, and what that is.
+    """Return the first task that its callers may block, and the resource it lacks.
 
     No task runs.
     """

@@ -60,18 +60,14 @@ class Packing:
     """The last packing of one node."""
 
     node: Node
-    """The node. As long as it is here, no other object has the id of the node or of its
-    function.
-    """
+    """The node. While it is referenced here, no other node or function takes its id."""
     code: NodeCode
     references: References | None
-    """Whether the code may be used again; None: it is packed for each call."""
+    """The objects the code refers to; None: it is packed for each call."""
 
 
 class PackedCodes:
-    """The last packings of nodes, for all pools of this process; any OS thread may
-    ask.
-    """
+    """The last packings of nodes, for all pools of this process. Thread-safe."""
 
     def __init__(self) -> None:
         self._packings: RecentlyUsed[Hashable, Packing] = RecentlyUsed()

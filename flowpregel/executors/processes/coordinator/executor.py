@@ -270,18 +270,17 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         timeout: float | None = None,
         chunksize: int = 1,
     ) -> Iterator[Result]:
-        """Call *fn* with the items of *iterables*; return the results in the same
-        order.
+        """Call *fn* with the items of *iterables*; return the results in that order.
 
         As in the standard library, all calls are submitted now, and an error is raised
-        where the result of its call would have come; with chunks, where those of its
-        chunk would have.
+        where the result of the call would have come; with chunks, where the results of
+        the whole chunk would have.
 
         Args:
-            fn: What to call.
-            iterables: Its arguments; the shortest says how many calls there are.
+            fn: The function to call.
+            iterables: The arguments; there are as many calls as the shortest has items.
             timeout: Seconds from now in which each result must be there.
-            chunksize: How many items are sent as one call.
+            chunksize: The number of items that are sent as one call.
 
         Raises:
             ValueError: *chunksize* is less than 1.

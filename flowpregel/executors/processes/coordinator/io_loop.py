@@ -14,12 +14,12 @@ queue.
     mailboxes    <- events ----  dispatch -- tasks -------------------->  link
 
 The loop is these five verbs. Other OS threads hand it commands, so nothing in the pool
-needs a lock. **No code of the user's runs on it**: whatever blocked it would hold up
-the timeouts, deaths and results of every run. Results, chunks and calls stay bytes here
-(`arrivals`), what is printed and logged is written on an OS thread of its own
-(`side_threads`), and a third one calls what users add to futures, and drops what they
-gave. Stores answer on a few OS threads for each run (`request_threads`). What goes
-wrong here is reported, and the loop goes on.
+needs a lock. **No user code runs on it**: if it blocked, the timeouts, deaths and
+results of every run would have to wait. Results, chunks and calls stay bytes here
+(`arrivals`). Other OS threads write what tasks print and log, call the callbacks of
+futures, and drop the inputs of tasks (`side_threads`). Stores answer on a few OS
+threads for each run (`request_threads`). An error here is logged, and the loop
+continues.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What there is of each resource, and what tasks take of it: the book that the pool
-keeps.
-"""
+"""The resources of a pool, and the amounts that its tasks take: its ledger."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ from flowpregel.policies import Resources, bytes_of
 
 OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
 _MEASURED_FROM: Final = 0.005
-"""Seconds that a task takes whose memory is measured: that takes two files of the
-kernel's.
-"""
+"""Seconds from which the memory of a task is measured, as that opens two files."""
 
 
 # ------------------------------------------------ what there is
@@ -49,11 +45,12 @@ kernel's.
 def amounts_of(
     limits: Mapping[str, float | str] | None, cpus: int
 ) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return what a pool has of each resource, and its GPUs: the machine's, where
-    nothing is said.
+    """Return the amounts of a pool's resources, and its GPUs.
+
+    A resource that *limits* does not name is the machine's.
 
     Raises:
-        ConfigurationError: One of *limits* is no amount.
+        ConfigurationError: One of *limits* is not an amount.
     """
     gpus = _gpus()
     amounts: dict[str, float] = {"cpus": cpus, "memory": _memory(), "gpus": len(gpus)}
@@ -78,21 +75,21 @@ def _gpus() -> tuple[str, ...]:
     """Return the GPUs that this program may use, as ``CUDA_VISIBLE_DEVICES`` names
     them.
     """
-    said = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if said is not None:
-        # As CUDA has it, what stands behind a name that is none does not count either.
-        names = (name.strip() for name in said.split(","))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        # CUDA ignores everything behind the first invalid name.
+        names = (name.strip() for name in visible.split(","))
         return tuple(takewhile(lambda name: name not in ("", "-1"), names))
-    found = (
+    matches = (
         re.fullmatch(r"nvidia(\d+)", entry.name) for entry in Path("/dev").iterdir()
     )
-    return tuple(sorted((each[1] for each in found if each), key=int))
+    return tuple(sorted((match[1] for match in matches if match), key=int))
 
 
 def _memory() -> int:
     """Return the memory of the machine, or of the container, in bytes."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    # "max", or no such file: it has no limit of its own
+    # "max", or no such file: there is no limit
     with suppress(OSError, ValueError):
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return memory
@@ -102,10 +99,10 @@ def _memory() -> int:
 
 
 class ResourceLedger:
-    """What a pool has, and what its tasks take of it; on the I/O thread.
+    """The resources of a pool, and the tasks that take them; on the I/O thread.
 
     Args:
-        settings: How the pool is set up.
+        settings: The settings of the pool.
         loop: The I/O loop.
         finish: Ends a task that can never have what it needs.
     """
@@ -122,7 +119,7 @@ class ResourceLedger:
         self._looks_at = inf
         self._needs: dict[object, Needs] = {}
         self._fitting: set[Needs] = set()
-        """The needs of which there is enough for one task."""
+        """The needs that the whole pool can meet for one task."""
         self.clock = time.monotonic
         self._measured: set[InFlight] = set()
         """Tasks for which the peak memory of their worker was reset."""
@@ -133,12 +130,12 @@ class ResourceLedger:
                 folder = Path(settings.limits_folder) / quote(name, safe="")
                 self._shared[name] = CrossProcessLimit(folder, int(count))
         self.count = 0
-        """How many tasks are there that have needs of their own."""
+        """The number of tasks in the pool that have needs of their own."""
 
     def note(self, task: InFlight, tasks: Mapping[JobKey, InFlight]) -> None:
-        """Note what *task* needs; refuse it if it can never have that.
+        """Note the needs of *task*; refuse it if they can never be met.
 
-        Those of *tasks* that call it hold what they have until it has ended.
+        The *tasks* that call it hold their resources until it has ended.
         """
         called = task.job.task
         resources = called.node.resources
@@ -156,7 +153,7 @@ class ResourceLedger:
             needs = self._needs_of(*key)
             self._needs[key] = needs
         task.needs = needs
-        # What fits once fits always, unless callers hold some of it.
+        # Needs that were met once can always be met, unless callers hold some.
         if called.parent is not None or needs not in self._fitting:
             self._check(task, needs, callers)
 
@@ -166,14 +163,8 @@ class ResourceLedger:
             total = self._settings.amounts.get(name, 0)
             holders: list[str] = []
             held = 0.0
-            if name not in OF_THE_MACHINE and amount <= total:
-                # A caller in another process, or in no pool, holds a place as well.
-                holders = holders_above(task.job.task, name)
-                held = len(holders)
-            elif name != "cpus" and amount <= total:
-                for caller, taken in _holders(name, callers).items():
-                    holders.append(caller.job.task.name)
-                    held += taken
+            if amount <= total:
+                holders, held = _held_by_callers(task, name, callers)
             is_guess = name == "memory" and needs.is_measured
             if amount + held > total and not is_guess:
                 self._refuse(task, name, holders)
@@ -182,34 +173,37 @@ class ResourceLedger:
             self._fitting.add(needs)
 
     def _refuse(self, task: InFlight, name: str, by: Iterable[str]) -> None:
-        asked = task.needs.amounts[name] if task.needs else 0
-        there = self._settings.amounts.get(name, 0)
-        error = ResourcesError(task.job.task.name, name, asked, there, sorted({*by}))
+        amount = task.needs.amounts[name] if task.needs else 0
+        total = self._settings.amounts.get(name, 0)
+        error = ResourcesError(task.job.task.name, name, amount, total, sorted({*by}))
         self._loop.call(partial(self._finish, task, Raised(error)))
 
-    def _needs_of(self, home: str, said: Resources | None, is_below: bool) -> Needs:
-        """Return what all calls of a task need: one record, so that what is measured
-        counts.
+    def _needs_of(
+        self, home: str, resources: Resources | None, is_below: bool
+    ) -> Needs:
+        """Return the needs of all calls of a task.
+
+        They share one record, so that a measurement counts for all of them.
         """
-        said = said or Resources(memory=0)
-        amounts: dict[str, float] = {"cpus": said.cpus or 1}
-        amounts |= {"memory": bytes_of(said.memory)} if said.memory else {}
-        amounts |= {"gpus": said.gpus} if said.gpus else {}
-        amounts |= dict.fromkeys(said.limit, 1)
-        threads = None if said.cpus is None else max(1, int(said.cpus))
+        resources = resources or Resources(memory=0)
+        amounts: dict[str, float] = {"cpus": resources.cpus or 1}
+        amounts |= {"memory": bytes_of(resources.memory)} if resources.memory else {}
+        amounts |= {"gpus": resources.gpus} if resources.gpus else {}
+        amounts |= dict.fromkeys(resources.limit, 1)
+        threads = None if resources.cpus is None else max(1, int(resources.cpus))
         if threads == self._settings.share:
             threads = None
         rate = None
-        if said.rate is not None:
-            rate = f"{said.rate} of {home}"
-            self._rates.setdefault(rate, RateWindow(said.rate))
+        if resources.rate is not None:
+            rate = f"{resources.rate} of {home}"
+            self._rates.setdefault(rate, RateWindow(resources.rate))
         return Needs(
             amounts,
             threads,
             rate,
-            is_measured=said.memory is None,
+            is_measured=resources.memory is None,
             is_below=is_below,
-            is_fresh=said.isolation == "fresh",
+            is_fresh=resources.isolation == "fresh",
         )
 
     def assign(
@@ -219,14 +213,14 @@ class ResourceLedger:
         limits: PoolLimits,
         tasks: Mapping[JobKey, InFlight],
     ) -> tuple[list[WorkerKind], list[tuple[int, list[InFlight]]]]:
-        """Take out of *queue* what can start; see that it is looked at when more can.
+        """Take the tasks that can start out of *queue*; set a timer for the next ones.
 
-        Of *tasks*, which are all of the pool, one is refused if they wait for each
-        other for ever.
+        *tasks* are all tasks of the pool. If they are deadlocked, each waiting for what
+        another holds, one of them is refused.
 
         Returns:
-            The kinds of workers to start; the indices of workers, and what each of them
-            gets.
+            The kinds of workers to start; the indices of workers, and the tasks that
+            each of them gets.
         """
         next_looks: dict[str, float] = {}
         if self.count:
@@ -244,9 +238,9 @@ class ResourceLedger:
             self._looks_at = due
             self._loop.call_at(due, self._look)
         if plan.stuck is not None and _all_wait(tasks):
-            running = [each for each in tasks.values() if each.worker is not None]
+            running = [task for task in tasks.values() if task.worker is not None]
             holders = _holders(plan.stuck[1], running)
-            self._refuse(*plan.stuck, [each.job.task.name for each in holders])
+            self._refuse(*plan.stuck, [task.job.task.name for task in holders])
         return plan.starts, plan.sends
 
     def _look_at_amounts(
@@ -261,7 +255,9 @@ class ResourceLedger:
         amounts = dict(self._settings.amounts)
         for name, source in sources.items():
             amounts[name] = source.available(_used(name, loads), now)
-        next_looks = {name: each.next_change_at(now) for name, each in sources.items()}
+        next_looks = {
+            name: source.next_change_at(now) for name, source in sources.items()
+        }
         return limits._replace(amounts=amounts, gpus=self._settings.gpus), next_looks
 
     def _give_back(self, loads: Sequence[WorkerLoad], plan: Assignment) -> None:
@@ -269,7 +265,7 @@ class ResourceLedger:
         for name, places in self._shared.items():
             count = _used(name, loads)
             for index, tasks in plan.sends:
-                # What a busy worker gets ahead of time runs on the place that it has.
+                # A task sent ahead to a busy worker runs on the place it already has.
                 if not loads[index].held:
                     count += len(_holders(name, tasks[:1]))
             places.give_back(count)
@@ -287,13 +283,11 @@ class ResourceLedger:
             self._measured.add(task)
 
     def measure(self, task: InFlight | None, peak: int | None) -> None:
-        """Note how much memory *task* took, which a worker has: *peak* bytes, if that
-        is known.
-        """
+        """Note the memory of *task*, which a worker has: *peak* bytes, if known."""
         if task is not None and task.needs is not None and task.needs.is_measured:
             amounts, most = task.needs.amounts, self._settings.amounts["memory"]
-            taken = peak_of(task.worker.pid) if peak is None else peak
-            amounts["memory"] = max(min(taken, most), amounts.get("memory", 0))
+            used = peak_of(task.worker.pid) if peak is None else peak
+            amounts["memory"] = max(min(used, most), amounts.get("memory", 0))
 
     def end(self, task: InFlight) -> None:
         """Note that *task*, which has needs, has ended; its worker may be there."""
@@ -321,15 +315,15 @@ class ResourceLedger:
 
 
 def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) -> int:
-    """Return the priority of a task: the higher one of its own and its caller's."""
-    own = None
+    """Return the priority of a task: its own or its caller's, whichever is higher."""
+    priority = None
     if resources is not None:
-        own = resources.priority
+        priority = resources.priority
     if not callers:
-        return own or 0
+        return priority or 0
     # no mutant: that of the nearest is at least that of the others
     inherited = callers[0].priority
-    return inherited if own is None else max(inherited, own)
+    return inherited if priority is None else max(inherited, priority)
 
 
 def _holds_something(caller: InFlight) -> bool:
@@ -344,18 +338,16 @@ def _used(name: str, loads: Sequence[WorkerLoad]) -> int:
 
 def _callers_of(task: InFlight, tasks: Mapping[JobKey, InFlight]) -> list[InFlight]:
     """Return the tasks of the pool that wait for *task*, the nearest first."""
-    found, each = [], task.job.task.parent
-    while each is not None:
-        if (caller := tasks.get((each.id, each.attempt.number))) is not None:
-            found.append(caller)
-        each = each.parent
-    return found
+    callers, waiting = [], task.job.task.parent
+    while waiting is not None:
+        if (caller := tasks.get((waiting.id, waiting.attempt.number))) is not None:
+            callers.append(caller)
+        waiting = waiting.parent
+    return callers
 
 
 def _holders(name: str, tasks: Iterable[InFlight]) -> dict[InFlight, float]:
-    """Return those of *tasks* that take something of the resource *name*, with how much
-    they take.
-    """
+    """Return the tasks that take some of the resource *name*, with the amounts."""
     return {
         task: task.needs.amounts[name]
         for task in tasks
@@ -363,9 +355,27 @@ def _holders(name: str, tasks: Iterable[InFlight]) -> dict[InFlight, float]:
     }
 
 
-def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
-    """Return whether all calls of *tasks* are among them: none runs elsewhere, and may
-    end.
+def _held_by_callers(
+    task: InFlight, name: str, callers: Sequence[InFlight]
+) -> tuple[list[str], float]:
+    """Return the callers of *task* that hold some of a resource, and how much.
+
+    *callers* are those in this pool. A caller that waits lends its CPUs.
     """
-    called = sum(bool(_callers_of(each, tasks)) for each in tasks.values())
-    return called >= sum(len(each.calls) for each in tasks.values())
+    if name == "cpus":
+        return [], 0.0
+    if name not in OF_THE_MACHINE:
+        # A caller in another process, or in no pool, holds a place as well.
+        holders = holders_above(task.job.task, name)
+        return holders, len(holders)
+    amounts = _holders(name, callers)
+    return [caller.job.task.name for caller in amounts], sum(amounts.values())
+
+
+def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
+    """Return whether all calls of *tasks* are among them.
+
+    A call that runs elsewhere may end, and its caller then continues.
+    """
+    called = sum(bool(_callers_of(task, tasks)) for task in tasks.values())
+    return called >= sum(len(task.calls) for task in tasks.values())

@@ -181,16 +181,14 @@ class OutputThread:
         self._thread = SideThread("flowpregel-output")
         self._late: deque[tuple[float, Mailbox, list[Any]]] = deque()
         """The ends of tasks behind output: the time, the run, and a list of the event.
-        The OS thread that posts the event takes it out of the list.
 
-        Whoever posts one takes it out of its list.
+        The OS thread that posts the event takes it out of the list.
         """
 
     def add(self, unwritten: Unwritten, size: int, write: Action) -> bool:
-        """Have *write* called, for output of *size* bytes; return whether there is too
-        much now.
+        """Have *write* called, for output of *size* bytes; return whether to hold back.
 
-        Far too much, from a worker that cannot be held back, is dropped.
+        Output of a worker that cannot be held back is dropped when it is far too much.
         """
         if unwritten.size > 2 * _MOST_UNWRITTEN:
             if not unwritten.drops:
@@ -211,9 +209,7 @@ class OutputThread:
                 self._loop.call(unwritten.resume)
 
     def post_behind(self, mailbox: Mailbox, event: Any) -> None:
-        """Post *event* when all is written that was added before, or cannot be written
-        now.
-        """
+        """Post *event* after the output before it is written, or cannot be for now."""
         if self._thread.is_stuck():
             mailbox.post(event)
             return
@@ -224,9 +220,7 @@ class OutputThread:
         self._late.append((time.monotonic(), mailbox, events))
 
     def _post_late(self) -> None:
-        """Post what has waited for too long; look again in a moment if anything
-        waits.
-        """
+        """Post the events that have waited too long; set a timer if any others wait."""
         too_long, is_stuck = time.monotonic() - _LONGEST_WAIT, self._thread.is_stuck()
         while self._late:
             since, mailbox, events = self._late[0]
@@ -242,8 +236,9 @@ class OutputThread:
         self._thread.call(partial(_log.error, message, exc_info=error))
 
     def close(self) -> None:
-        """Write what there is, unless that is stuck; after the end of the I/O
-        thread.
+        """Write the remaining output, unless the thread is stuck.
+
+        Called after the end of the I/O thread.
         """
         self._thread.close()
         for _, mailbox, events in self._late:

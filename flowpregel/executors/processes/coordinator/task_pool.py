@@ -1,5 +1,6 @@
-"""What any pool does with its tasks: takes them, acts on what workers send, tells their
-runs.
+"""The tasks of a pool: it takes them, acts on frames of workers, and posts events.
+
+This part is common to all pools, of worker processes here and on other machines.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _FORMAT: Final = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 _CHUNK_COST: Final = 256
 """Bytes that a chunk takes beside its content."""
 _TRY_AGAIN: Final = 1 << 20
-"""Bytes after which a worker that could not be held back is looked at again."""
+"""Bytes after which the pool tries again to hold back a worker."""
 _DROPPED_AFTER: Final = 0.05
 """Seconds after which tasks that ended are dropped, all together."""
 
@@ -74,17 +75,17 @@ class TaskPool(ABC):
     """Tasks in flight on workers, wherever these are, and those that wait; on the I/O
     thread.
 
-    Of a task that does not wait, `InFlight.worker` says where it is: a `WorkerProcess`,
-    or what stands for a worker on another machine. What acts on frames raises whatever
-    keeps it from reading them: a user's class may raise anything.
+    `InFlight.worker` is the worker of a task that does not wait: a `WorkerProcess`, or
+    the record of a worker on another machine. The handlers of frames raise whatever
+    keeps them from reading one: a user's class may raise anything.
 
     Args:
-        settings: How it is set up.
-        arena: Takes large inputs.
+        settings: The settings of the pool.
+        arena: Holds large inputs.
     """
 
     kind = "processes"
-    """What spans say of where a task ran."""
+    """The name of the executor in the spans of tasks."""
 
     def __init__(self, settings: PoolSettings, arena: Arena) -> None:
         self.settings = settings
@@ -92,24 +93,22 @@ class TaskPool(ABC):
         self.loop = IOLoop(self._dispatch, self._log_error)
         self.output = OutputThread(self.loop)
         self.callbacks = SideThread("flowpregel-callbacks")
-        """Calls what users have added to futures of plain calls."""
+        """Calls the callbacks that users have added to futures of plain calls."""
         self._dropping = SideThread("flowpregel-dropping")
-        """Drops what tasks were given."""
+        """Drops the inputs of tasks."""
         self.encoder = encoder.JobEncoder(arena)
         self.workers: set[Any] = set()
-        """Its worker processes, where it has any on this machine."""
+        """The worker processes of the pool on this machine."""
         self._tasks: dict[JobKey, InFlight] = {}
         self._queue = TaskQueue()
         self._events: defaultdict[Mailbox, list[UnreadEvent]] = defaultdict(list)
-        """What is posted at the end of this turn of the loop."""
+        """The events to post at the end of this turn of the loop."""
         self._behind: list[tuple[Mailbox, UnreadEnd]] = []
-        """Ends of tasks that are posted when what these have printed is written."""
+        """The ends of tasks to post when the output of these tasks is written."""
         self._ended: defaultdict[Mailbox, list[InFlight]] = defaultdict(list)
-        """Tasks that ended a moment ago: to drop what they were given may run a
-        `__del__`.
-        """
+        """The tasks that have just ended: dropping their inputs may run a `__del__`."""
         self._is_closing = False
-        """Whether it ends; what was taken before is withdrawn."""
+        """True if the pool is closing; the tasks that it had are withdrawn."""
         self.resources = ResourceLedger(settings, self.loop, self.finish)
         self._store_threads = RequestThreads()
         self._actions: dict[int, Callable[[InFlight, Frame], object]] = {
@@ -120,14 +119,14 @@ class TaskPool(ABC):
             protocol.SAVED: self._on_saved,
             protocol.CANCELLED: self._on_cancelled,
         }
-        """What is done about what a running task has sent, by kind."""
+        """The handlers of frames that a running task has sent, by kind."""
         self.handlers: dict[int, Callable[[Any, Frame], object]] = {
             protocol.ENDED: self._on_ended,
             protocol.PRINTED: self._on_printed,
             protocol.LOGGED: self._on_logged,
             **dict.fromkeys(self._actions, self._on_running),
         }
-        """What is called with a worker and a frame that it has sent, by kind."""
+        """The handlers of frames, called with the worker and the frame, by kind."""
 
     def start(self) -> None:
         """Start its OS thread."""
@@ -136,7 +135,7 @@ class TaskPool(ABC):
     # ------------------------------------------------ tasks in and out
 
     def admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
-        """Take *tasks* of one run, packed: each is sent as soon as there is a place."""
+        """Take packed *tasks* of one run: each is sent as soon as there is a place."""
         for task in tasks:
             self._tasks[task.job.key] = task
             if self.resources.count or task.job.task.node.resources is not None:
@@ -160,9 +159,7 @@ class TaskPool(ABC):
 
     @abstractmethod
     def warn(self, key: JobKey) -> None:
-        """Withdraw a task that has not begun; let one that runs know that its run is to
-        end.
-        """
+        """Withdraw a task that has not begun; warn a running one that its run ends."""
 
     @abstractmethod
     def _dispatch(self) -> None:
@@ -173,8 +170,8 @@ class TaskPool(ABC):
     def _post_events(self) -> None:
         if self._events:
             events, self._events = self._events, defaultdict(list)
-            for mailbox, own in events.items():
-                mailbox.post(*own)
+            for mailbox, posts in events.items():
+                mailbox.post(*posts)
         if self._behind:
             behind, self._behind = self._behind, []
             for mailbox, end in behind:
@@ -188,14 +185,13 @@ class TaskPool(ABC):
         caught: Collection[str] | None = None,
         /,
     ) -> None:
-        """End *task*, unless it has ended: free its worker, and what it has taken; tell
-        its run.
-        """
+        """End *task*, unless it has ended: free what it holds, and post its end."""
         if self._tasks.pop(task.job.key, None) is None:
             return
         if task.needs is not None:
             self.resources.end(task)
-        # The text of a death has the arguments of its call, which are unpickled for it.
+        # The message of a worker's death shows the arguments of the call, which are
+        # unpickled for it.
         is_plain = not isinstance(
             outcome, Raised | messages.PackedOutcome | FailedStart
         )
@@ -220,25 +216,24 @@ class TaskPool(ABC):
             self._events[task.mailbox].append(end)
 
     def _drop_later(self, task: InFlight, end: UnreadEnd) -> None:
-        """Have what *task* was given dropped soon, but not here, where a `__del__` may
-        block.
+        """Have the input of *task* dropped soon, on another OS thread.
 
-        Its run does so when it reads the end of another task. If none comes soon, a
-        thread of the pool does.
+        A `__del__` in it might block this one. Its run drops it when it reads the end
+        of another task. If none comes soon, a thread of the pool does.
         """
         if not self._ended:
             due = time.monotonic()
-            # What lies in shared memory is free for others now.
+            # Shared memory is freed now: other tasks may need it.
             if not task.refs:
                 due += _DROPPED_AFTER
             self.loop.call_at(due, self._drop_ended)
-        # no mutant: what no run drops is dropped when it is due
+        # no mutant: a task that no run drops is dropped when it is due
         if task.mailbox.backlog is not None:  # a run, which reads each end
             end.earlier = self._ended.pop(task.mailbox, ())
         self._ended[task.mailbox].append(task)
 
     def _drop_ended(self) -> None:
-        """Drop the tasks that ended a moment ago, on a thread of their own."""
+        """Drop the tasks that have just ended, on an OS thread for that."""
         ended, self._ended = self._ended, defaultdict(list)
         self._dropping.call(ended.clear)
 
@@ -247,7 +242,7 @@ class TaskPool(ABC):
         """Note that the worker of *task* no longer has it."""
 
     def release_own(self, tasks: Iterable[InFlight]) -> None:
-        """Release the buffers of *tasks*, which nobody reads."""
+        """Release the buffers of *tasks*, which have no reader."""
         for task in tasks:
             self.arena.release(ref.id for ref in task.refs)
             task.refs = ()
@@ -271,8 +266,9 @@ class TaskPool(ABC):
 
     @abstractmethod
     def pause_for_output(self, worker: Any) -> None:
-        """Leave what *worker* sends unread until its output is written, unless it is to
-        stop.
+        """Leave what *worker* sends unread until its output is written.
+
+        A worker that is being stopped is read nevertheless.
         """
 
     @abstractmethod
@@ -283,11 +279,11 @@ class TaskPool(ABC):
 
     @abstractmethod
     def leave(
-        self, contexts: Set[bytes], body: bytes, asked: Future[Sequence[Future[Any]]]
+        self, contexts: Set[bytes], body: bytes, requests: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have workers leave *contexts*; set *asked* to the futures of when they have.
+        """Have workers leave *contexts*; set *requests* to a future for each worker.
 
-        *body* is what they are sent: these, and how the run ended.
+        *body* is the message for them: the contexts, and the error of the run.
         """
 
     @abstractmethod
@@ -351,8 +347,8 @@ class TaskPool(ABC):
             self._hold_back(task, backlog, len(frame.body) + _CHUNK_COST)
 
     def _hold_back(self, task: InFlight, backlog: Backlog, size: int) -> None:
-        """Count *size* bytes that are posted for *task*; hold it back if its run is far
-        behind.
+        """Count *size* bytes for the run of *task*; hold *task* back if they are too
+        many.
         """
         worker = task.worker
         if not backlog.add(size):
@@ -377,9 +373,7 @@ class TaskPool(ABC):
         self._events[task.mailbox].append(UnreadCall(task, frame.body, refuse, decode))
 
     def _note_call(self, task: InFlight, request: int) -> None:
-        """Note that *task* waits: its worker does not count now, and gets nothing
-        behind it.
-        """
+        """Note that *task* waits: its worker lends its CPU, and gets no more tasks."""
         task.calls.add(request)
         task.code.seconds = float("inf")
         self.recall(task.worker)
@@ -391,7 +385,7 @@ class TaskPool(ABC):
         self._post_call(task, frame, _cancelled_call)
 
     def answer(self, task: InFlight, request: int, body: bytes) -> None:
-        """Send what *task* waits for to its worker, if that still has it."""
+        """Send the answer to a request of *task*, if a worker still has the task."""
         if task.worker is not None:
             task.calls.discard(request)
             task.worker.answer(task, request, body)
@@ -405,7 +399,7 @@ class TaskPool(ABC):
         try:
             method, args, kwargs = serialization.unpack(frame.body, None, REQUEST.size)
             if method.startswith("_"):
-                raise AttributeError(method)  # noqa: TRY301 - told to the caller like any other
+                raise AttributeError(method)  # noqa: TRY301 - raised in the caller like any other
             value = getattr(task.job.run.store, method)(*args, **kwargs)
             outcome: Outcome = Returned(((RETURN, value),))
         except BaseException as error:  # noqa: BLE001 - the caller's to see
@@ -416,9 +410,7 @@ class TaskPool(ABC):
     # ------------------------------------------------ what workers print and log
 
     def _on_printed(self, worker: Any, frame: Frame) -> None:
-        """Have printed what a worker has; each line begins with the name of its
-        task.
-        """
+        """Have the output of a worker printed, each line after the name of the task."""
         text, task = frame.body.decode(errors="replace"), worker.tasks.get(frame.number)
         is_error = bool(frame.flags & protocol.STDERR)
         if is_error:
@@ -463,9 +455,7 @@ class TaskPool(ABC):
     def _keep_output(
         self, task: InFlight | None, body: bytes, text_of: Callable[[bytes], str]
     ) -> None:
-        """Have the run of *task* keep what that has printed or logged, if it keeps
-        such.
-        """
+        """Have the run of *task* store this output, if the run stores any."""
         if task is None or task.job.run.thread_id is None or not task.job.run.has_saver:
             return
         self._events[task.mailbox].append(UnreadOutput(task.job, body, text_of))
@@ -501,8 +491,8 @@ def _print_lines(label: str, text: str, *, to_stderr: bool) -> None:
 def _write_to(stream: Any, text: str) -> None:
     """Write *text* to *stream* at once.
 
-    To the program's own streams without the lock of their buffer: a write that blocks
-    while the program ends, and holds that, would be a fatal error of the interpreter.
+    The program's own streams are written without the lock of their buffer. If the
+    program ended while a blocked write held that lock, the interpreter would abort.
     """
     stream.flush()
     if stream not in (sys.__stdout__, sys.__stderr__):
@@ -515,7 +505,7 @@ def _write_to(stream: Any, text: str) -> None:
 
 
 def _log_record(fields: dict[str, Any]) -> None:
-    """Give a worker's log record to the logger of its name."""
+    """Have the logger that a worker's log record names handle it."""
     record = logging.makeLogRecord(fields)
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):
@@ -543,9 +533,9 @@ def _text_of_event(body: bytes) -> str:
     """Return a worker's structlog event as text."""
     _, method, fields = pickle.loads(body)
     event = fields.pop("event", "")
-    own = (
+    extras = (
         f"{name}={value!r}"
         for name, value in fields.items()
         if name not in ("pid", *TASK_FIELDS)
     )
-    return " ".join((method.upper(), str(event), *own)) + "\n"
+    return " ".join((method.upper(), str(event), *extras)) + "\n"

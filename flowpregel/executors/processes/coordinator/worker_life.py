@@ -1,4 +1,4 @@
-"""The life of a worker, as a table of what may happen when: anything else is an error.
+"""The life of a worker, as a table of states and events: any other event is an error.
 
 Theory of operation. A worker process starts, gets ready, runs tasks one after another,
 and ends. The coordinator learns of that from three sources: frames on the link, its own
@@ -20,8 +20,8 @@ the state decides what the pool may do with the worker::
   arrive in any of the three states. They may also arrive in the last two: the tasks of
   a worker that was killed are taken from it one by one.
 * READY may arrive after the kill: the worker had sent it before.
-* Only a worker without a task is told to stop: STOP_SENT is an error in any state but
-  IDLE, as a task would be lost in silence.
+* Only a worker without a task is sent a stop: STOP_SENT is an error in any state but
+  IDLE, because a task would be lost silently.
 
 A worker ends once. What arrives after EXITED changes nothing, but EXITED itself, READY
 and STOP_SENT cannot arrive then.
@@ -42,7 +42,7 @@ class WorkerState(Enum):
     WAITING = auto()
     """The task waits for calls."""
     STOPPING = auto()
-    """It was told to stop, or killed: it gets no more tasks."""
+    """It was sent a stop, or killed: it gets no more tasks."""
     ENDED = auto()
 
 

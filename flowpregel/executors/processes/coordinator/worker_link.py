@@ -9,9 +9,9 @@ and handled one by one on the I/O thread.
 A link that is left unread fills up, and then the worker waits when it sends: this is
 how a run that reads its stream slowly, or a terminal that takes no output, holds back
 the task that floods it. There are three reasons to leave a link unread, and each of
-them ends in its own way:
+them ends differently:
 
-* `paused_for`: a run is too far behind with the chunks of its tasks.
+* `paused_for`: a run has not read enough of the chunks that its tasks sent.
 * `awaits_output`: too much of what the worker has printed is not written yet.
 * `stopped_reading`: the link is at its end, or garbage came. That never ends.
 """

@@ -76,10 +76,10 @@ class WorkerProcess:
     """One worker process.
 
     Args:
-        settings: The settings of its pool.
+        settings: The settings of the pool.
         loop: The I/O loop.
         handlers: Called with the worker and a frame that it has sent, by kind.
-        guard: Ends what its tasks have started, if the coordinator cannot.
+        guard: Ends the processes that its tasks started, if the coordinator cannot.
         on_end: Called with the worker, its exit code and its peak memory when it has
             ended.
 

@@ -1,17 +1,17 @@
 """The guard: a small process that ends what tasks have started, if the coordinator
 cannot.
 
-A worker is killed with its coordinator, by the kernel, before any code of ours runs in
-it. What its tasks had started (a shell, a subprocess) would live on. The guard is a
-child of the coordinator too, in a session of its own: it waits for the coordinator's
-end, and then kills the process groups of all workers. On Linux it also finds the
-processes that left those groups, by the mark in the environment that a worker hands
-down to every program it starts. A worker that goes on finds by that mark what a task of
-its that was stopped had started.
+The kernel kills a worker with its coordinator, before the worker can run any code of
+this package. The processes that its tasks had started (a shell, a subprocess) would
+survive. The guard is also a child of the coordinator, in another session: it waits for
+the coordinator's end, and then kills the process groups of all workers. On Linux it
+also finds the processes that left those groups, by a tag in the environment that every
+program inherits from its worker. A worker uses that tag too, to find the processes of a
+task that was stopped.
 
-It is told of workers on its standard input, a line each: what became of it, the pid,
-the mark. It runs as a script of its own and imports nothing of the package, to be small
-and to start quickly.
+Its standard input has a line for each change of a worker: the change, the pid, the tag.
+It runs as a separate script and imports nothing from the package, so that it is small
+and starts quickly.
 """
 
 from __future__ import annotations

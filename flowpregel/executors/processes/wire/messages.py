@@ -1,4 +1,4 @@
-"""What a message is about: a job on its way to a worker, a call or an outcome back."""
+"""The contents of messages: a job for a worker; a call or an outcome of a task."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ from flowpregel.executors.processes.wire.serialization import (
 
 _KINDS: Final = tuple(Kind)
 _RUN_FIELDS: Final = tuple(
-    each.name
-    for each in fields(RunInfo)
-    if each.name not in ("store", "executor", "ending")
+    field.name
+    for field in fields(RunInfo)
+    if field.name not in ("store", "executor", "ending")
 )
-"""Those of a `RunInfo` that do not stay with the coordinator."""
+"""The fields of a `RunInfo` that are sent to workers."""
 _task_values: Final = attrgetter("id", "path", "triggers", "namespace", "error")
 _origin_values: Final = attrgetter("record", "stream", "depth")
 _attempt_values: Final = attrgetter(
     "number", "answers", "questions", "saved", "first_started"
 )
 _run_values: Final = attrgetter(*_RUN_FIELDS)
-_place_values: Final = attrgetter(
+_step_values: Final = attrgetter(
     "checkpoint_id", "namespace", "step", "stop", "previous"
 )
 
@@ -70,13 +70,13 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
     """Return *job* without its node as a message.
 
     Args:
-        job: What is to be done.
-        share: Puts large buffers into shared memory, if there is such a place.
+        job: The attempt of a task.
+        share: Puts large buffers into shared memory, if there is any.
 
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    task, run, place = job.task, job.run, job.place
+    task, run, step = job.task, job.run, job.place
     # Plain tuples and numbers: an instance of a class of ours takes ten times as long.
     task_input = task.input
     is_call = type(task_input) is Arguments
@@ -84,14 +84,14 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
         task_input = task_input.args, task_input.kwargs
     read = [
         {name: held[name] for name in task.node.reads if name in held}
-        for held in (place.channels, place.managed)
+        for held in (step.channels, step.managed)
     ]
     try:
         content = (
             (int(task.kind), is_call, task_input, *_task_values(task)),
             None if task.origin is None else _origin_values(task.origin),
             _attempt_values(task.attempt),
-            _place_values(place),
+            _step_values(step),
             _run_values(run),
             run.store is not None,
             job.key,
@@ -108,9 +108,9 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
 
 
 class StoreProxy:
-    """The run's long-term store, as a task in a worker reaches it: over the link.
+    """The run's long-term store for a task in a worker, which reaches it over the link.
 
-    It has the methods of the coordinator's store; each call is answered there.
+    It has the methods of the coordinator's store, which answers each call.
     """
 
     def __init__(self, ask: AskStore) -> None:
@@ -134,7 +134,7 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    plan, origin, attempt, place, run, has_store, key, compares, read, carried = unpack(
+    plan, origin, attempt, step, run, has_store, key, compares, read, carried = unpack(
         data, open_ref
     )
     kind, is_call, task_input, task_id, path, triggers, task_namespace, error = plan
@@ -152,7 +152,7 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
     )
     return Job(
         task,
-        StepContext(*place, *read),
+        StepContext(*step, *read),
         RunInfo(
             store=StoreProxy(ask) if has_store else None,
             **dict(zip(_RUN_FIELDS, run, strict=True)),
@@ -177,9 +177,9 @@ def _misplaced_future_of(job: Job) -> TypeError | None:
 def _job_parts(
     job: Job, channels: object, managed: object
 ) -> Iterator[tuple[str, str, Any]]:
-    """Yield what a job is made of: what that is, its name, and the part.
+    """Yield the parts of a job: the kind of each, its name, and the part itself.
 
-    Of the superstep's channels and managed values, those that the node may read again.
+    *channels* and *managed* hold only the values that the node may read again.
     """
     task = job.task
     if isinstance(task.input, Arguments):
@@ -207,23 +207,18 @@ def _job_parts(
         "saved": task.attempt.saved,
     }
     for variable, value in job.variables.items():
-        if (place := variable_place(variable)) is not None:
-            others[f"context variable {place[1]!r}"] = value
+        if (location := variable_place(variable)) is not None:
+            others[f"context variable {location[1]!r}"] = value
     yield from ((name, name, part) for name, part in others.items())
     yield "input", "input", None
-
-
-# ------------------------------------------------ the pool's jobs, and its tasks' calls
 
 
 # ------------------------------------------------ outcomes
 
 _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
-"""An outcome is sent as its place here, and its fields."""
+"""The types of outcomes: one is sent as its index here, and its fields."""
 _CANCELLED: Final = len(_OUTCOMES)
-"""The tag of a `Raised` whose error is `TaskCancelled`: who waits must know that at
-once.
-"""
+"""The tag of a `Raised` with a `TaskCancelled`: a waiter must see that unread."""
 
 
 def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> bytes:
@@ -287,13 +282,13 @@ class PackedOutcome:
         if data[at] > _CANCELLED:
             raise ValueError(f"no outcome has the tag {data[at]}")
         self.is_of_cancelled = data[at] == _CANCELLED
-        """Whether it is the end of a call that was cancelled."""
+        """True if the call was cancelled."""
         self._kind = Raised if self.is_of_cancelled else _OUTCOMES[data[at]]
         self._parts, self.is_plain = serialization.read_message(data, open_ref, at + 1)
 
     @property
     def is_failure(self) -> bool:
-        """Whether it is no result."""
+        """True if it is not a result."""
         return self._kind is not Returned
 
     def read(self) -> Outcome:

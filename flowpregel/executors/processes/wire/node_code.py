@@ -127,7 +127,7 @@ class ReceivedCode:
         self._references: References | None = None
 
     def node(self) -> Node:
-        """Return the node of the packed code, without the changes of its last call.
+        """Return the node of the packed code, without changes made by its last call.
 
         Raises:
             BaseException: Whatever the unpickling of a part raises.

@@ -6,14 +6,14 @@
         |--- tokens: the numbers of the tasks it may begin ---->|   (pipe)
         |--- frames: TASKS, ANSWER, ... ----------------------->|   (socket)
         |<-- frames: READY, ENDED, EMITTED, CALLED, ... --------|   (socket)
-        |    status: which task runs, which is to stop          |   (shared memory)
+        |    status: which task runs, which one must stop       |   (shared memory)
 
 A task begins when its worker has taken its token. The coordinator recalls tasks by
 reading tokens back. A pipe hands out each byte once, so no task runs twice or is lost.
 The first task of an idle worker has none: it begins at once.
 
-Frames are made and cut in `serialization`; what one means, its kind says, which is
-here.
+`serialization` builds frames and cuts them from the bytes of a link. The kinds of
+frames are defined here, with the meaning of each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 # Down: from the coordinator to the worker.
 TASKS: Final = 2
-"""Tasks to run, in order: a pickled list of (number, digest of its code, code, digests
+"""Tasks to run, in order: a pickled list of (number, digest of the code, code, digests
 of code to drop first, packed job). The code is the pickle of a node's name and of the
 node's own pickle. It is empty if the worker has it. *number* is that of the task that
 begins without a token; 0: none does.

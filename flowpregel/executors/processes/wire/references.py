@@ -8,9 +8,9 @@ still refers to the same object. Objects of immutable kinds end the search; so d
 everything that is pickled by name. A container is compared item by item, by identity:
 `1`, `1.0` and `True` are equal, but not the same.
 
-Code has no `References` if any part of it can change without a trace that identity
-shows: an array, an object with a ``__reduce__`` or ``__getstate__`` of its own, a
-container with very many items. Such code is pickled for each call.
+Code has no `References` if any part of it can change and stay the same object: an
+array, an object with a ``__reduce__`` or ``__getstate__`` of its own. The same holds
+for a container with too many items to compare. Such code is pickled for each call.
 
 A worker uses the same list for what it has unpickled. If a call has changed anything in
 it, the next call is given a new copy.
@@ -43,9 +43,7 @@ from flowpregel.executors.processes.wire.serialization import wrapper_of
 from flowpregel.executors.shared import Shared
 
 _MOST_PARTS: Final = 1024
-"""Code that refers to more objects is packed for each call: to compare them costs as
-much.
-"""
+"""The most objects to compare: packing code with more costs no more than that."""
 _MISSING: Final = object()
 _PICKLING: Final = (
     "__reduce_ex__",
@@ -224,7 +222,7 @@ class _Search:
     def __init__(self) -> None:
         self.found = References()
         self._seen: dict[int, Any] = {}
-        """The objects by id, which is no other object's as long as they are here."""
+        """The objects by id, which is unique while they are referenced here."""
         self._pending: list[Any] = []
 
     def run(self, code: Any) -> None:

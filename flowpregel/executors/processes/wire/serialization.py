@@ -1,12 +1,13 @@
 """Pickles that another process can load, and messages with large buffers.
 
-A frame is a header of fixed size and a body. The header begins with the mark of its
-link, a random number. Bytes that user code writes to the wrong descriptor lack the mark
-and are refused before anything is decoded.
+A frame is a header of fixed size and a body. The header begins with the link's mark, a
+random number. Bytes that user code writes to the wrong descriptor lack the mark and are
+refused before anything is decoded.
 
-The C pickle is used when it is exact. What it refers to by name and the other process
-could not find (anything of ``__main__``, lambdas, local classes) goes by value, with
-cloudpickle. Of what cannot be pickled, the path to the part at fault is found.
+The C pickle is used when it is exact. Objects that it would refer to by a name which
+the other process cannot find (anything in ``__main__``, lambdas, local classes) go by
+value, with cloudpickle. For a value that cannot be pickled, the path to the part at
+fault is found.
 """
 
 from __future__ import annotations

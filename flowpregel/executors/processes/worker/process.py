@@ -93,10 +93,9 @@ def watch_coordinator(coordinator: int) -> None:
 
 
 def own_description(fd: int, mode: int) -> None:
-    """Give *fd*, one end of a pipe, a file description that it shares with no other
-    process (Linux).
+    """Give *fd*, one end of a pipe, a file description of its own (Linux).
 
-    A task may set it blocking or not, and nobody else sees that.
+    A task that sets it to blocking or not then changes it for no other process.
     """
     with contextlib.suppress(OSError):  # without /proc it stays shared
         opened = os.open(f"/proc/self/fd/{fd}", mode | os.O_CLOEXEC)

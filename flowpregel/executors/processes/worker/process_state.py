@@ -13,8 +13,8 @@ Nothing tells cheaply that a task has changed none of it: an audit hook sees onl
 ``setrlimit`` and ``chdir``, not what C code does, and makes each call of `id` several
 times as expensive.
 
-What cannot be put back (a hard limit that was lowered, another user, another root)
-makes the worker useless for others: it is replaced. The state of the interpreter is
+A worker whose state cannot be restored (a hard limit was lowered, the user or the root
+was changed) is replaced. The state of the interpreter is
 left alone: imported modules, ``sys.path``, random generators, warning filters, loggers,
 OS threads. Modules stay imported and may depend on it; a task that must not share it
 takes ``isolation="fresh"``.
@@ -85,11 +85,11 @@ class _Now(NamedTuple):
 
 
 class ProcessState:
-    """The state of this process that tasks have to find: the present one.
+    """The state in which every task must find this process: the present one.
 
     Args:
-        streams: Returns ``sys.stdin``, ``sys.stdout`` and ``sys.stderr`` as they have
-            to be, made anew if they were closed.
+        streams: Returns the right ``sys.stdin``, ``sys.stdout`` and ``sys.stderr``, new
+            ones if they were closed.
         blocking: Descriptors whose reading and writing must block, or must not.
     """
 
@@ -200,8 +200,8 @@ class ProcessState:
     def _read(self) -> tuple[Any, ...]:
         """Read the fields of `_Now`, in their order.
 
-        One function and a plain tuple, as it is called after each task: to make a
-        `_Now` takes as long as five system calls.
+        Called after each task, so it is one function and returns a plain tuple: making
+        a `_Now` takes as long as five system calls.
         """
         file = self._limits_file
         root = os.stat("/")

@@ -248,9 +248,9 @@ class Worker:
 
         Args:
             client: The connection of the task with the run.
-            digest: The digest of its code.
-            outcome: Its outcome.
-            times: Its seconds, when it began, and its seconds of CPU.
+            digest: The digest of the task's code.
+            outcome: The outcome of the task.
+            times: The seconds it took, when it began, and its seconds of CPU.
         """
         flags = protocol.STOPPED if self._is_stopped else 0
         failed_ids = b""
