@@ -108,6 +108,25 @@ def test_what_a_call_sets_is_found_behind_attributes_that_are_no_methods(
     assert before == code_digest(counting).digest
 
 
+def test_a_container_that_a_call_of_an_object_fills_is_state(load: Import) -> None:
+    """As one that it sets is."""
+    logging = load(
+        """
+        class Logging:
+            def __init__(self):
+                self.rows = []
+
+            def __call__(self, x):
+                self.rows.append(x)
+        """
+    ).Logging()
+    before = code_digest(logging).digest
+
+    logging(3)
+
+    assert before == code_digest(logging).digest
+
+
 def test_what_no_call_of_an_object_sets_counts(load: Import) -> None:
     """Another weight makes another function, also beside a counter."""
     counting = load(COUNTING).Counting()

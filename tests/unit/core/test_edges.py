@@ -105,6 +105,16 @@ def test_the_checkpoint_before_the_limit_is_told_with_nothing_due() -> None:
     assert [] == told[-1]
 
 
+def test_a_checkpoint_is_told_with_the_superstep_that_it_is_stored_with() -> None:
+    """The input is that before the first one."""
+    app = counting(checkpointer=InMemorySaver(), interrupt_after=["add"])
+
+    told = [*app.stream({"n": 0}, thread_id="1", stream_mode="checkpoints")]
+
+    stored = [item.metadata["step"] for item in app.get_state_history(thread_id="1")]
+    assert stored[::-1] == list(dict.fromkeys(e["metadata"]["step"] for e in told))
+
+
 def test_the_checkpoint_after_a_breakpoint_is_told_with_what_is_due() -> None:
     """Before the run stops there."""
     asked: Any = {

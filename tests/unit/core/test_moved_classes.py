@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import pytest
 
 from flowpregel._core import moved_classes
@@ -51,3 +54,14 @@ def test_a_renamed_class_is_known_by_its_earlier_name(
     note_renames({old: new})
 
     assert homes == next(earlier_homes([Page, Page.Part, Pages]), None)
+
+
+def test_a_class_is_known_by_the_module_that_still_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As that which it was moved from imports it."""
+    module = ModuleType("former_home_of_pages")
+    vars(module)["Page"] = Page
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    assert {Page: (module.__name__, "Page")} in list(earlier_homes([Page, Pages]))
