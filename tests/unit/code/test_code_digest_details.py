@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowpregel._code.digest import code_digest, code_of
-from flowpregel._code.values import home_of
+from flowpregel._code.values import home_of, is_outside
 from flowpregel.graph import START, StateGraph
 from tests.unit.code.code_packages import Import, load
 
@@ -186,3 +186,13 @@ def test_the_source_of_a_body_shows_tasks_in_its_constants_but_not_tasks(
 
     assert ":STEPS = " in source
     assert ":work = " not in source
+
+
+def test_classes_of_packages_are_outside_and_those_of_the_user_are_not(
+    load: Import,
+) -> None:
+    """Those of the library itself are outside as well."""
+    outside = [is_outside(class_) for class_ in (dict, StateGraph, pytest.Item)]
+
+    assert [True] * 3 == outside
+    assert not is_outside(load("class Own: ...").Own)

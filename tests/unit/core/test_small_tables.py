@@ -14,7 +14,7 @@ import pytest
 from flowpregel._core.barrier import PUSHED
 from flowpregel._core.commands import Command, Send, call_target_of
 from flowpregel._core.copies import Placeholder, as_storable, private_copy
-from flowpregel._core.ids import next_version
+from flowpregel._core.ids import Span, next_version
 from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
 from flowpregel._core.resume_commands import command_writes, update_writes
 from flowpregel._core.stream_events import StreamEvents
@@ -117,6 +117,18 @@ def test_a_calls_start_shows_its_arguments_and_its_nodes_metadata() -> None:
 
     assert ((1,), {"b": 2}) == event.payload["input"]
     assert {"colour": "blue"} == event.payload["metadata"]
+
+
+@pytest.mark.parametrize(("executor", "count"), [("inline", 1), ("cache", 0)])
+def test_a_task_has_an_end_unless_its_result_was_shared(
+    executor: str, count: int
+) -> None:
+    """A shared result was computed by another task, which had an end."""
+    task = task_of()
+    task.attempt.span = Span(0, 0.0, executor)
+    task.attempt.writes = [("a", 1)]
+
+    assert count == len([*events_of("tasks").returned(task, 0, 0)])
 
 
 def test_debug_wraps_an_event_with_its_step_and_time() -> None:
