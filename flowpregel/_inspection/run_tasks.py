@@ -313,7 +313,7 @@ def _by_caller(works: Iterable[Work]) -> dict[str | None, list[Work]]:
 
 def _work_name(work: Work) -> str:
     """Return the name of a task's node, or of the called task."""
-    named = work.ran or work.asked or work
+    named = work.ran or work.call_key or work
     return named.name or f"(task {work.id[:8]})"
 
 

@@ -158,8 +158,8 @@ class TaskRecords:
         ran = _NEVER_RUN if record.ran is None else AttemptRecord(*record.ran)
         work = self._work(location, record)
         name = ran.name
-        if not name and work.asked is not None:
-            name = work.asked.name
+        if not name and work.call_key is not None:
+            name = work.call_key.name
         is_taken_back = not name and work.state == "unfinished"
         is_internal = name == _INPUT or record.task_id == records.RUN_TASK_ID
         if is_taken_back or is_internal:

@@ -1,7 +1,8 @@
-"""The arguments of calls that failed: kept to make the calls again, until they succeed.
+"""The arguments of failed calls, kept for further attempts until the calls succeed.
 
-Each is encoded by itself, so that one which cannot be kept does not cost the others.
-They are decoded only to be used: nobody who reads a checkpoint needs their classes.
+Each argument is encoded by itself, so that one that cannot be kept does not cost the
+others. Arguments are decoded only when a call is made again: reading a checkpoint does
+not import their classes.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from flowpregel.storage.codec import ValueCodec
 
 
 class NotKept(NamedTuple):
-    """Stands for an argument that was not kept."""
+    """A placeholder for an argument that was not kept."""
 
     why: str
 
 
 class KeptArguments(NamedTuple):
-    """What a call that failed was given."""
+    """The arguments of a call that failed."""
 
     function: str
-    """The module and the name of its task; of many calls made as one, with ``.map``
-    after it.
+    """The module and the name of the task; ``.map`` follows if the call stands for
+    many.
     """
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -41,52 +42,54 @@ class KeptArguments(NamedTuple):
     @property
     def missing(self) -> dict[int | str, str]:
         """The positions and names of arguments that were not kept, and why."""
-        every: dict[Any, Any] = {**dict(enumerate(self.args)), **self.kwargs}
+        arguments: dict[Any, Any] = {**dict(enumerate(self.args)), **self.kwargs}
         return {
-            place: each.why
-            for place, each in every.items()
-            if isinstance(each, NotKept)
+            key: argument.why
+            for key, argument in arguments.items()
+            if isinstance(argument, NotKept)
         }
 
 
 def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
-    """Return what is kept of the arguments of a call that failed; None: nothing.
+    """Return the arguments of a failed call, encoded; None if none can be kept.
 
     Args:
         call: The call.
         limit: The most bytes that its arguments may take.
         codec: Encodes values.
     """
-    left = limit
+    free_bytes = limit
 
-    def kept(place: int | str, value: Any) -> bytes | str:
+    def encode(key: int | str, value: Any) -> bytes | str:
         """Return an argument encoded, or why it is not kept."""
-        nonlocal left
+        nonlocal free_bytes
         kind = type(value).__name__
-        if place in call.redacted:
+        if key in call.redacted:
             return "it is redacted"
         size = 0
-        with suppress(Exception):  # of a large array it is known before it is copied
+        with suppress(Exception):  # the size of a large array is known without a copy
             size = int(value.nbytes)
         try:
-            data = b"" if size > left else codec.encode(value, "it")
+            data = b"" if size > free_bytes else codec.encode(value, "it")
         except ValueEncodingError as error:
             return str(error)
         size = max(size, len(data))
-        if size > left:
+        if size > free_bytes:
             return (
                 f"a {kind} of {size:,} bytes is too large beside the others: "
                 f"StoreOptions(kept_arguments={limit}) says how many are kept of a call"
             )
-        left -= size
+        free_bytes -= size
         return data
 
     if limit <= 0:
         return None
-    # they may be unpickled for it, which runs code of their classes
+    # Reading `call.given` may unpickle the arguments, which runs code of their classes.
     with suppress(Exception):
-        args = [kept(index, value) for index, value in enumerate(call.given.args)]
-        kwargs = {name: kept(name, value) for name, value in call.given.kwargs.items()}
+        args = [encode(index, value) for index, value in enumerate(call.given.args)]
+        kwargs = {
+            name: encode(name, value) for name, value in call.given.kwargs.items()
+        }
         return bytes(codec.record_of((call.home, args, kwargs)))
     return None
 
@@ -94,8 +97,8 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
 def stored_arguments(
     tables: Tables, transaction: Any, address: Address, task_id: str
 ) -> bytes | None:
-    """Return what is kept of the arguments of a call that was made from *address*,
-    encoded.
+    """Return the encoded arguments of a call made from *address*; None if none are
+    kept.
     """
     namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
@@ -105,22 +108,20 @@ def stored_arguments(
 
 
 def decoded(data: bytes, codec: ValueCodec) -> KeptArguments:
-    """Return what was kept of a call's arguments; needs the classes of them.
+    """Return the arguments of a call, decoded; this imports their classes.
 
     Raises:
         ValueEncodingError: An argument cannot be read back.
     """
 
-    def value(kept: bytes | str, place: int | str) -> Any:
-        return (
-            NotKept(kept)
-            if isinstance(kept, str)
-            else codec.decode(kept, f"argument {place!r}")
-        )
+    def decode(argument: bytes | str, key: int | str) -> Any:
+        if isinstance(argument, str):
+            return NotKept(argument)
+        return codec.decode(argument, f"argument {key!r}")
 
     function, args, kwargs = codec.fields_of(data)
     return KeptArguments(
         function,
-        tuple(value(each, index) for index, each in enumerate(args)),
-        {name: value(each, name) for name, each in kwargs.items()},
+        tuple(decode(argument, index) for index, argument in enumerate(args)),
+        {name: decode(argument, name) for name, argument in kwargs.items()},
     )

@@ -1,11 +1,9 @@
 """The contract of a saver: it keeps the checkpoints and pending writes of threads.
 
-A saver is given `Batch` records and gives back `Saved` ones; both, and what they
-consist of, are names of this module. The methods that LangGraph's programs call come on
-top. A
-LangGraph checkpointer becomes a saver by `flowpregel.plugins.langgraph.as_saver`,
-and a saver a LangGraph checkpointer by
-`flowpregel.plugins.langgraph.SaverAdapter`.
+A saver receives `Batch` records and returns `Saved` ones. This module exports both and
+the records they consist of. `LangGraphMethods` adds the methods that LangGraph's
+programs call. `flowpregel.plugins.langgraph.as_saver` makes a saver of a LangGraph
+checkpointer, `flowpregel.plugins.langgraph.SaverAdapter` does the reverse.
 """
 
 from __future__ import annotations
@@ -63,21 +61,21 @@ WRITES_IDX_MAP: dict[str, int] = {
     "__saved__": -8,
     "__asked__": -9,
 }
-"""Where control writes are kept: one place each, so a newer one replaces the older.
+"""The position of each kind of control write: a newer write replaces the older one.
 
-The last five are ours: under positions of their own they would take the places of
-writes that the task makes when it is tried again.
+The last five are ours. If they were numbered like other writes, they would take the
+positions of writes that the task makes when it is tried again.
 """
 
 OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
 Fences: TypeAlias = Callable[[Address, int], int]
-"""Returns the fence the store knows of an address; one that is not 0 is put there
-first.
+"""A function that returns the fence of an address in the store; one that is not 0 is
+put there first.
 """
 FLOW = "flow"
-"""Under this name metadata keep whose run it is: the module and the name of a flow."""
+"""The key in the metadata for the flow of a run: its module and its name."""
 FOLDER = "flow_folder"
-"""Under this name they keep the folder that the module is imported from."""
+"""The key in the metadata for the folder that the module is imported from."""
 Strategy: TypeAlias = Literal["keep_latest", "delete"]
 
 
@@ -87,18 +85,18 @@ class Lease:
 
     fence: int | None = None
     is_inherited: bool = False
-    """Whether the process that held it before has died with it."""
+    """True if the process that held the lease before died while it held it."""
     stop: Callable[[str], None] | None = None
-    """Called, from any OS thread, with the reason why the owner is to stop; set by an
-    owner that can.
+    """A function that asks the owner to stop, for a reason; any OS thread may call it.
+    Set by an owner that can stop.
     """
     live: Callable[[], Mapping[str, Any]] | None = None
-    """Called, from any OS thread, for what the owner does now; set by an owner that can
-    tell. It is fit for JSON.
+    """A function that returns the current work of the owner, fit for JSON; any OS
+    thread may call it. Set by an owner that can report.
     """
     drawing: Callable[[], Mapping[str, Any]] | None = None
-    """Returns the graph that the owner runs, as `Graph.outline` does; set as *live*
-    is.
+    """A function that returns the graph of the owner's run, as `Graph.outline` does.
+    Set together with *live*.
     """
 
 
@@ -106,7 +104,7 @@ class Leases(Protocol):
     """The leases that this process holds in one store."""
 
     held: set[tuple[str, int]]
-    """The thread and the fence of each."""
+    """The thread and the fence of each lease."""
 
     def hold(
         self, address: Address, on_conflict: OnConflict, fences: Fences
@@ -122,26 +120,26 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     """
 
     keeps_deltas: ClassVar[bool] = True
-    """Whether `commit` keeps deltas; where not, the engine gives full values."""
+    """True if `commit` keeps deltas; otherwise the engine passes full values."""
     keeps_attempts: ClassVar[bool] = False
-    """Whether it keeps how nodes ran beside what they wrote."""
+    """True if the attempts of nodes are kept with the writes."""
     keeps_arguments: ClassVar[bool] = False
-    """Whether `prepare` takes the arguments of calls that failed out of a batch, to
-    keep them.
+    """True if `prepare` takes the arguments of failed calls out of a batch and keeps
+    them.
     """
     needs_loop: ClassVar[bool] = False
-    """Whether a call may wait for the running event loop: not to be made on its OS
-    thread.
+    """True if a call may wait for the running event loop, so that it must not be made
+    on the loop's OS thread.
     """
     commits_at_once: ClassVar[bool] = False
-    """Whether a commit costs less than handing it to a writer's OS thread."""
+    """True if a commit costs less than handing it to a writer's OS thread."""
     owns_versions: ClassVar[bool] = False
-    """Whether versions come from `get_next_version` rather than from the engine."""
+    """True if versions come from `get_next_version` rather than from the engine."""
 
     @property
     def is_on_its_loop(self) -> bool:
-        """Whether this OS thread runs the event loop that a call would wait for, for
-        ever.
+        """True if this OS thread runs the event loop that a call would wait for: the
+        call would never return.
         """
         return False
 
@@ -154,9 +152,10 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         Args:
             address: Thread, namespace and perhaps checkpoint.
             before: Only a checkpoint with a smaller id than this.
-            lazy_results: A run goes on from it. The saver may leave the results of
-                finished calls where they are, and give the run the means to read each
-                when the call is replayed (`Saved.lazy_results`).
+            lazy_results: A run resumes from the checkpoint. The saver may leave the
+                results of finished calls in the store, and return
+                `Saved.lazy_results`, by which the run reads each result when the call
+                is replayed.
         """
 
     @abstractmethod
@@ -179,10 +178,10 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """
 
     def prepare(self, batch: Batch) -> Batch:
-        """Return *batch* as `commit` may be given it later: no change of a value
-        reaches it.
+        """Return *batch* in a form for a later `commit`, safe from changes of values.
 
-        Called before anybody is shown what *batch* records. By default it is *batch*.
+        Called before any result in *batch* becomes visible. By default *batch* itself
+        is returned.
 
         Raises:
             ValueEncodingError: A value cannot be kept.
@@ -214,7 +213,9 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     # -------------------------------------------------------- optional
 
     def outline(self, address: Address) -> Iterator[Saved]:
-        """Yield what `history` does; a saver may leave out what the channels held."""
+        """Yield the checkpoints that `history` does; the values of channels may be left
+        out.
+        """
         return self.history(address)
 
     def lease(
@@ -260,31 +261,31 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     def receive_signal(
         self, thread_id: str, name: str, receiver: str
     ) -> tuple[Any] | None:
-        """Return the first value sent that nobody received, in a tuple; None: there is
-        none.
+        """Return the first value that has not been received, in a tuple; None if there
+        is none.
 
-        From then on it is *receiver*'s (the id of a call), who gets it again if it asks
-        again.
+        The value then belongs to *receiver*, the id of a call: the same receiver gets
+        it again in a later attempt.
         """
         raise self._not_offered("receive_signal")
 
     def source_of(self, code: str) -> str:
-        """Return the source of a task of which calls are recorded; empty: it is not
-        kept.
+        """Return the source of a task that has recorded calls; empty if it is not kept.
 
         Args:
-            code: The digest of its code.
+            code: The digest of the task's code.
         """
         return ""
 
     def node_results(
         self, address: Address
     ) -> Iterator[tuple[str | None, AttemptRecord]]:
-        """Yield how each node ran whose writes led to a checkpoint, or are kept on it.
+        """Yield the attempts of nodes whose writes led to a checkpoint, or are kept on
+        it.
 
-        They are those of its run, the last one first, each with the id of the
-        checkpoint that it started from; None: that is not kept. No result is decoded.
-        By default there are none.
+        They are the attempts of the checkpoint's run, the last one first, each with the
+        id of the checkpoint that it started from, or None if that is not kept. No
+        result is decoded. By default there are none.
 
         Args:
             address: The checkpoint.
@@ -292,23 +293,22 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         return iter(())
 
     def keep_output(self, address: Address, part: CallOutput) -> None:
-        """Keep what a task has printed or logged, at the end of what is kept of it.
+        """Append *part* to the stored output of a task.
 
-        Must not block: it may wait for the next commit, or for a second. By default
-        nothing is kept.
+        This must not block: the output may wait for the next commit, or for a second.
+        By default nothing is kept.
 
         Args:
             address: The checkpoint that the task started from.
-            part: What was added to that.
+            part: The new output.
         """
 
     def kept_output(self, address: Address) -> list[CallOutput]:
-        """Return what tasks have printed and logged so far, the first that printed
-        first.
+        """Return the output of tasks so far, in the order in which they first printed.
 
         Args:
-            address: The checkpoint that they started from; without a ``checkpoint_id``,
-                the thread and namespace of all of them.
+            address: The checkpoint that the tasks started from; without a
+                ``checkpoint_id``, all tasks of the thread and namespace are meant.
         """
         return []
 
@@ -321,5 +321,5 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _not_offered(self, what: str) -> NotImplementedError:
-        return NotImplementedError(f"{type(self).__name__} does not offer {what}")
+    def _not_offered(self, method: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} does not offer {method}")

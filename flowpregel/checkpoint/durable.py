@@ -41,14 +41,14 @@ class LeaseRegistry(Leases, Protocol):
     """The leases in a store that other processes use too."""
 
     def owner(self, address: Address) -> LockHolder | None:
-        """Return who holds the lease at *address*; None: nobody does."""
+        """Return the holder of the lease at *address*, or None if it is free."""
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
-        """Ask the run that holds the lease at *address* to stop; return whose it is."""
+        """Ask the run that holds the lease at *address* to stop; return the holder."""
 
     def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
-        """Return whose run holds the lease at *address*, and what it shows; None:
-        nothing yet.
+        """Return the holder of the lease at *address* and the state of the run; None
+        if there is no state yet.
         """
 
 
@@ -69,32 +69,32 @@ class DurableSaver(RecordSaver):
         options: StoreOptions,
         retention: Retention | None,
     ) -> None:
-        kept = options.kept_arguments, options.kept_output
-        super().__init__(tables, leases, retention, kept)
+        limits = options.kept_arguments, options.kept_output
+        super().__init__(tables, leases, retention, limits)
         self._store = store
         self.path: str = store.path
-        """The store, as messages name it."""
+        """The name of the store in messages."""
         self.location = self.path
-        """What it is opened by: the path of a folder, or a URL."""
+        """The path of a folder, or a URL, by which the store is opened."""
         self.options = options
-        """How the store was opened."""
+        """The options that the store was opened with."""
 
     @abstractmethod
     def opened_to_look(self, codec: Codec) -> tuple[DurableStore, LeaseRegistry]:
-        """Open the store once more, to be read with *codec*; return that and who holds
+        """Open the store once more, for reading with *codec*; return it and its
         leases.
         """
 
     def load_channels(self, address: Address) -> Saved | None:
-        """Return what `load` does, without what tasks have left on the checkpoint."""
+        """Return the newest checkpoint as `load` does, without the writes of tasks."""
         copied = self._read(partial(self._reader.find, address=address, tasks=False))
         return None if copied is None else self._reader.decoded(copied)
 
     def glance(self, thread_id: str) -> Glance | None:
-        """Return what is known of a thread's newest checkpoint without the user's
-        classes.
+        """Return the part of a thread's newest checkpoint that needs no user classes.
 
-        It is for who has to import the program first; None: there is no such thread.
+        It helps to find the program that has to be imported first. None: there is no
+        such thread.
         """
         return self._reader.glance(Address(thread_name(thread_id)))
 
@@ -109,9 +109,9 @@ class DurableSaver(RecordSaver):
     def cancel(self, thread_id: str, namespace: str = "") -> LockHolder | None:
         """Ask the run that holds a thread to stop, in whatever process it is.
 
-        It looks for such requests five times a second. Tasks in worker processes
-        are stopped, what had finished is kept, and ``invoke`` raises
-        `TaskCancelled` there; ``invoke(None)`` goes on another time.
+        The run checks for such requests five times a second. It stops its tasks in
+        worker processes, keeps the results of finished ones, and its ``invoke`` raises
+        `TaskCancelled`. A later ``invoke(None)`` resumes it.
 
         Returns:
             The process that was asked; None if nothing runs on the thread.
@@ -121,11 +121,11 @@ class DurableSaver(RecordSaver):
     def kept_arguments(
         self, address: Address, task_id: str
     ) -> arguments.KeptArguments | None:
-        """Return what a call that failed was given, or None if that is not kept.
+        """Return the arguments of a failed call, or None if they are not kept.
 
         Args:
-            address: Its checkpoint's.
-            task_id: The call's.
+            address: The checkpoint that the call started from.
+            task_id: The id of the call.
 
         Raises:
             ValueEncodingError: An argument cannot be read back.
@@ -147,14 +147,14 @@ class DurableSaver(RecordSaver):
         return list(self._read(partial(output.stored_outputs, self._tables, address)))
 
     def redo(self, address: Address, calls: Collection[str]) -> None:
-        """Take results of calls back, so that the thread's next run makes them again.
+        """Undo calls, so that the thread's next run makes them again.
 
-        What was made of them goes too: how the tasks ended that made the calls, and all
-        later checkpoints. The other calls of these stay recorded.
+        The results of the tasks that made the calls, and all later checkpoints, are
+        dropped too. The other calls of these tasks stay recorded.
 
         Args:
-            address: The checkpoint that the calls left something on.
-            calls: Their ids.
+            address: The checkpoint that holds the writes of the calls.
+            calls: The ids of the calls.
 
         Raises:
             ThreadBusyError: A run has the thread.
@@ -164,14 +164,13 @@ class DurableSaver(RecordSaver):
             self._make_room(lambda t: take_back(self._tables, t, address, calls))
 
     def rename(self, old: str, new: str) -> None:
-        """Let values name *new* what they know as *old*: a class, a function or a
-        module.
+        """Read the class, function or module *old* of recorded values as *new*.
 
-        No value is written anew: the store keeps the name, in one record. Runs that
+        No value is rewritten: the store keeps the new name in one record. Runs that
         have the store open see it when they open it again.
 
         Args:
-            old: The full name that recorded values have, such as ``mypkg.old.C``.
+            old: The full name in recorded values, such as ``mypkg.old.C``.
             new: The full name now.
 
         Raises:
@@ -189,8 +188,8 @@ class DurableSaver(RecordSaver):
         self._tables.codec.renames.forget()
 
     def pin(self, address: Address, *, pinned: bool = True) -> None:
-        """Keep the checkpoint at *address* from being dropped by a `Retention`, or let
-        go.
+        """Protect the checkpoint at *address* from `Retention`, or end its protection
+        if not *pinned*.
         """
         self._write(partial(pin, self._tables, address=address, pinned=pinned))
 
@@ -215,12 +214,12 @@ class DurableSaver(RecordSaver):
     def sweep(
         self, retention: Retention, thread_ids: Sequence[str] | None = None
     ) -> int:
-        """Drop at once the history that *retention* does not keep; return how many
-        checkpoints.
+        """Drop at once the history that *retention* does not keep; return the number
+        of dropped checkpoints.
 
         Args:
-            retention: What to keep.
-            thread_ids: Whose; None is every thread's.
+            retention: The history to keep.
+            thread_ids: The threads; None means all.
         """
         sweeper = Sweeper(self._tables, retention)
         return sum(
@@ -241,7 +240,7 @@ class DurableSaver(RecordSaver):
         )
 
     def backup(self, path: str) -> None:
-        """Copy the store, as it is at one moment, to *path*.
+        """Copy a snapshot of the store to *path*.
 
         Raises:
             ConfigurationError: This kind of store is copied with tools of its own.
@@ -270,9 +269,9 @@ class DurableSaver(RecordSaver):
         return ConfigurationError(f"{kind} has no {method}; the store is {self.path}")
 
     def verify(self) -> Verification:
-        """Read everything, and return what is damaged.
+        """Read everything, and return the damage.
 
-        Checks every record's checksum, and whether every checkpoint's parts are there.
+        Checks every record's checksum, and whether every checkpoint is complete.
         Nothing is decoded.
         """
         return maintenance.verify_records(self._tables, self._reader)
@@ -282,13 +281,13 @@ class DurableSaver(RecordSaver):
         self._store.close()
 
     def _infos(self, thread_id: str | None) -> Iterator[ThreadInfo]:
-        for each in self._tables.used(thread_id):
-            address = Address(each.thread_id, each.namespace)
-            if not each.namespace and (newest := self.load(address)) is not None:
+        for record in self._tables.used(thread_id):
+            address = Address(record.thread_id, record.namespace)
+            if not record.namespace and (newest := self.load(address)) is not None:
                 running = self._leases.owner(address) is not None
                 yield ThreadInfo(
-                    thread_id=each.thread_id,
-                    created=each.created,
+                    thread_id=record.thread_id,
+                    created=record.created,
                     updated=newest.checkpoint.at,
                     step=newest.checkpoint.step,
                     status=status_of(newest, running=running),

@@ -34,7 +34,7 @@ from flowpregel.errors import ConfigurationError
 FORMAT = 4
 """The version of LangGraph's checkpoint dict that we write."""
 _FORMAT_KEY = "__format__"
-"""Where the metadata of our record keeps the version of a dict in another one."""
+"""The key in our metadata for the version of a dict that has another one."""
 
 _BRANCH, _JOIN = "branch:to:", "join:"
 """Prefixes of the channels that trigger the nodes of LangGraph's `StateGraph`."""
@@ -89,8 +89,8 @@ class LangGraphMethods:
 
     def get(self, config: Shape) -> dict[str, Any] | None:
         """Return LangGraph's dict of the checkpoint that *config* names."""
-        found = self.get_tuple(config)
-        return None if found is None else found.checkpoint
+        saved = self.get_tuple(config)
+        return None if saved is None else saved.checkpoint
 
     def get_tuple(self, config: Shape) -> CheckpointTuple | None:
         """Return the checkpoint that *config* names, the newest if it names none."""
@@ -146,9 +146,9 @@ class LangGraphMethods:
             values={name: values[name] for name in changed if name in values},
             changed=changed,
         )
-        place = Address(address.thread_id, address.namespace)
-        self.commit([Batch(address=place, checkpoint=record)])
-        return langgraph_config(place, record.id)
+        namespace = Address(address.thread_id, address.namespace)
+        self.commit([Batch(address=namespace, checkpoint=record)])
+        return langgraph_config(namespace, record.id)
 
     def put_writes(
         self,
@@ -159,8 +159,9 @@ class LangGraphMethods:
     ) -> None:
         """Keep pending writes of a task on the checkpoint that *config* names.
 
-        A write is kept under its position, and a second one there is ignored;
-        those of `WRITES_IDX_MAP` have places of their own and replace.
+        A write is kept under its position, and a second one at that position is
+        ignored. Writes to the channels of `WRITES_IDX_MAP` have fixed positions, and
+        replace the older write.
         """
         address = address_of(config)
         if address.checkpoint_id is None:
@@ -169,8 +170,8 @@ class LangGraphMethods:
                 "config"
             )
         pairs = tuple((channel, value) for channel, value in writes)
-        kept = TaskWrites(address.checkpoint_id, task_id, task_path, pairs)
-        self.commit([Batch(Address(address.thread_id, address.namespace), (kept,))])
+        task = TaskWrites(address.checkpoint_id, task_id, task_path, pairs)
+        self.commit([Batch(Address(address.thread_id, address.namespace), (task,))])
 
     def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
         """Return a version after *current* (None: the first) that no other branch
@@ -187,8 +188,8 @@ class LangGraphMethods:
         self, config: Any, **options: Any
     ) -> AsyncIterator[CheckpointTuple]:
         """`list`, without blocking the event loop."""
-        for found in await self._alisted(config, **options):
-            yield found
+        for saved in await self._alisted(config, **options):
+            yield saved
 
     def _all_listed(self, config: Any, **options: Any) -> Sequence[CheckpointTuple]:
         return [*self.list(config, **options)]
@@ -204,8 +205,10 @@ class LangGraphMethods:
         if (config.get("configurable") or {}).get("checkpoint_ns") is not None:
             yield address
             return
-        for each in self.namespaces(address.thread_id):
-            yield Address(each.thread_id, each.namespace, address.checkpoint_id)
+        for namespace in self.namespaces(address.thread_id):
+            yield Address(
+                namespace.thread_id, namespace.namespace, address.checkpoint_id
+            )
 
 
 _METHODS = (
@@ -308,10 +311,15 @@ def version_after(current: Version | None) -> int:
 
 def metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the metadata of *checkpoint* in LangGraph's shape."""
-    kept = {
+    items = {
         key: value for key, value in checkpoint.metadata.items() if key != _FORMAT_KEY
     }
-    return {"parents": {}, **kept, "source": checkpoint.source, "step": checkpoint.step}
+    return {
+        "parents": {},
+        **items,
+        "source": checkpoint.source,
+        "step": checkpoint.step,
+    }
 
 
 def dict_of(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -331,7 +339,7 @@ def dict_of(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def checkpoint_of(
-    given: Mapping[str, Any],
+    checkpoint: Mapping[str, Any],
     metadata: Mapping[str, Any],
     *,
     parent_id: str | None,
@@ -342,42 +350,40 @@ def checkpoint_of(
     rest = {
         key: value for key, value in metadata.items() if key not in ("source", "step")
     }
-    if given.get("v", FORMAT) != FORMAT:
-        rest[_FORMAT_KEY] = given["v"]
-    updated = given.get("updated_channels")
+    if checkpoint.get("v", FORMAT) != FORMAT:
+        rest[_FORMAT_KEY] = checkpoint["v"]
+    updated = checkpoint.get("updated_channels")
     return Checkpoint(
-        id=given["id"],
+        id=checkpoint["id"],
         parent_id=parent_id,
-        at=nanoseconds_of(given["ts"]),
+        at=nanoseconds_of(checkpoint["ts"]),
         step=metadata.get("step", -1),
         source=cast(Source, metadata.get("source", "loop")),
-        channel_versions=dict(given.get("channel_versions") or {}),
-        versions_seen=_copied(given.get("versions_seen") or {}),
+        channel_versions=dict(checkpoint.get("channel_versions") or {}),
+        versions_seen=_copied(checkpoint.get("versions_seen") or {}),
         changed=changed,
         updated_channels=None if updated is None else tuple(updated),
         values=values,
         metadata=rest,
-        follows=TASKS_DUE if has_due_tasks(given) else NOTHING_DUE,
+        follows=TASKS_DUE if has_due_tasks(checkpoint) else NOTHING_DUE,
     )
 
 
-def has_due_tasks(given: Mapping[str, Any]) -> bool:
+def has_due_tasks(checkpoint: Mapping[str, Any]) -> bool:
     """Return whether LangGraph's checkpoint dict shows tasks that are due.
 
-    The graph is not here, so what triggers its nodes is known by the names that its
-    `StateGraph` gives channels, and by what each node has seen when it ran. A node of a
-    `Pregel` made by hand that has never run is not known.
+    The graph is not available here. So the triggers of nodes are inferred from the
+    names that `StateGraph` gives channels, and from the versions that each node saw
+    when it ran. A node of a `Pregel` made by hand that has never run is not found.
     """
-    values, versions = (
-        given.get("channel_values") or {},
-        given.get("channel_versions") or {},
-    )
+    values = checkpoint.get("channel_values") or {}
+    versions = checkpoint.get("channel_versions") or {}
     if values.get(TASKS):
         return True
     if any(_is_trigger(name, value) for name, value in values.items()):
         return True
-    for node, triggers in (given.get("versions_seen") or {}).items():
-        # Names that begin so are no nodes: they note what input and breakpoints saw.
+    for node, triggers in (checkpoint.get("versions_seen") or {}).items():
+        # Names with this prefix are no nodes: they hold what input and breakpoints saw.
         if not node.startswith("__") and _has_news(triggers, values, versions):
             return True
     return False

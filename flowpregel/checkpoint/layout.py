@@ -1,5 +1,5 @@
-"""The tables, keys and records of a store, and how namespaces and checkpoints are found
-in them.
+"""The tables, keys and records of a store, and the lookups of namespaces and
+checkpoints.
 
 ::
 
@@ -14,10 +14,12 @@ in them.
                 namespace (8) + 0, 5 + checkpoint id             ► nothing: a pin
 
 All records of a namespace are neighbours, in the order in which a run makes them.
-Whatever a user names is a digest, a small number or escaped in a key, so that no name
-is too long for LMDB (511 bytes), reaches another thread, or is taken for another.
+A key contains a name that the user chose as a digest, as a small number or escaped, so
+that no name is too long for LMDB (511 bytes), reaches another thread, or is taken for
+another.
 
-A record is the pickle of its fields; none is unpickled before its checksum holds.
+A record is a pickled tuple of fields. None is unpickled before its checksum has been
+verified.
 """
 
 from __future__ import annotations
@@ -39,27 +41,27 @@ from flowpregel.storage.tables import Table
 
 Value = TypeVar("Value")
 Place = bytes | int
-"""Where a channel's value at a version is: here, encoded, or `EMPTY`, `STORED` or
-`DELTA`.
+"""The encoded value of a channel at a version, or the location of that value: `EMPTY`,
+`STORED` or `DELTA`.
 """
 EMPTY, STORED, DELTA = range(3)
-"""Nowhere, in ``values``, or in ``deltas``."""
+"""No value, a value in ``values``, or one in ``deltas``."""
 
 ARGUMENTS, SIGNALS, OUTPUT, PIN = b"\0\2", b"\0\3", b"\0\4", b"\0\5"
-"""What lies beside pending writes; no checkpoint id, as it is in a key, begins like
-this.
+"""The kinds of records beside pending writes. No checkpoint id begins with one of them
+in a key.
 """
 
 LONGEST_ID = 400
 NAMESPACE_LENGTH, VALUE_LENGTH = 32, 33
-"""Bytes of what `namespace_key` and `value_key` return; the keys of chunks are
+"""Bytes of the keys that `namespace_key` and `value_key` return; the keys of chunks are
 longer.
 """
 _END = b"\0\1"
-"""Ends a checkpoint id; a NUL within one is followed by 255."""
+"""The end of a checkpoint id; a NUL within one is followed by 255."""
 _NEXT = b"next namespace"
 _SOURCE = b"source"
-"""What the keys of the sources of code begin with, in ``meta``; a digest follows."""
+"""The prefix of the keys in ``meta`` of the source of code; a digest follows."""
 _AT_ONCE = 100
 
 
@@ -67,10 +69,10 @@ _AT_ONCE = 100
 
 
 def thread_name(thread_id: Any) -> str:
-    """Return the text that *thread_id* is kept under: numbers and UUIDs are ids too.
+    """Return *thread_id* as text; a number or a UUID is an id too.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: It is of another type.
     """
     if isinstance(thread_id, str):
         return thread_id
@@ -80,7 +82,9 @@ def thread_name(thread_id: Any) -> str:
 
 
 def digest(name: str, size: int = 16) -> bytes:
-    """Return what stands for a thread, a namespace, a channel or a task in a key."""
+    """Return the digest by which a key names a thread, a namespace, a channel or a
+    task.
+    """
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
@@ -91,13 +95,12 @@ def namespace_key(thread_id: str, namespace: str) -> bytes:
 
 
 def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
-    """Return the key of a checkpoint: those of a namespace are in the order of their
-    ids.
+    """Return the key of a checkpoint; keys of one namespace sort by checkpoint id.
 
-    In ``writes``, what the keys of its pending writes begin with.
+    In ``writes`` it is the prefix of the keys of the checkpoint's pending writes.
 
     Args:
-        prefix: The namespace's.
+        prefix: The prefix of the namespace.
         checkpoint_id: Any text.
 
     Raises:
@@ -113,12 +116,13 @@ def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
 
 
 def beside(kind: bytes, pending: bytes) -> bytes:
-    """Return what the keys in ``writes`` begin with of what lies beside pending writes.
+    """Return the prefix of the keys in ``writes`` of one kind of record beside pending
+    writes.
 
     Args:
         kind: `ARGUMENTS`, `SIGNALS`, `OUTPUT` or `PIN`.
-        pending: What the keys of pending writes begin with: a checkpoint's, or a
-            namespace's.
+        pending: The prefix of the keys of pending writes, of a checkpoint or of a
+            namespace.
     """
     return pending[:8] + kind + pending[8:]
 
@@ -131,7 +135,7 @@ def id_in(key: bytes) -> str:
 
 
 def value_key(prefix: bytes, version: Version | None, channel: str) -> bytes:
-    """Return the key of what a channel held, or what was added to it, at a version."""
+    """Return the key of a channel's value, and of a delta, at a version."""
     if isinstance(version, int) and 0 <= version < 1 << 63:
         ordered = b"i" + version.to_bytes(8, "big")
     else:
@@ -140,7 +144,7 @@ def value_key(prefix: bytes, version: Version | None, channel: str) -> bytes:
 
 
 def channel_in(key: bytes) -> bytes:
-    """Return what stands for the channel in a key that `value_key` returned."""
+    """Return the digest of the channel in a key that `value_key` returned."""
     return key[17:VALUE_LENGTH]
 
 
@@ -151,26 +155,28 @@ class NamespaceRecord(NamedTuple):
     """One thread's namespace."""
 
     prefix: bytes
-    """What its keys begin with: a number (8) that is never used again after the thread
-    is deleted.
+    """The prefix of the namespace's keys: a number (8) that is never used again after
+    the thread is deleted.
     """
     thread_id: str
     namespace: str
     created: int
     """Wall-clock nanoseconds."""
     fence: int = 0
-    """The fencing token of the newest lease that wrote it; older ones may not."""
+    """The fencing token of the newest lease that wrote it; older leases may not write
+    it.
+    """
     newest: str | None = None
-    """The greatest id of its checkpoints."""
+    """The greatest checkpoint id in the namespace."""
     checkpoints: int = 0
-    """How many it has."""
+    """The number of checkpoints."""
     swept: int = 0
-    """How many it had when it was last seen which of them are kept."""
+    """The number of checkpoints when retention was last applied."""
 
 
 class CheckpointRecord(NamedTuple):
-    """A checkpoint: complete, but for what is kept by version; fields as in
-    `Checkpoint`.
+    """A checkpoint with the fields of `Checkpoint`, without the values that are kept by
+    version.
     """
 
     parent_id: str | None
@@ -179,28 +185,28 @@ class CheckpointRecord(NamedTuple):
     step: int
     source: str
     channel_versions: Mapping[str, Version]
-    """Of all channels."""
+    """The versions of all channels."""
     versions_seen: Mapping[str, Mapping[str, Version]]
-    """For each node, the versions of its triggers when it last ran."""
+    """The versions of the triggers of each node when the node last ran."""
     changed: tuple[str, ...]
     updated_channels: tuple[str, ...] | None
     metadata: Mapping[str, bytes]
-    """Each item, encoded."""
+    """The metadata, each item encoded."""
     places: dict[str, Place]
-    """Where the value of each channel is; one that is not in it is empty."""
+    """The value of each channel or its location; a channel that is missing is empty."""
     follows: int = NOTHING_DUE
-    """What follows it."""
+    """The next step of the run, as in `Checkpoint`."""
 
 
 class DeltaRecord(NamedTuple):
-    """What one superstep added to a channel."""
+    """The writes that one superstep added to a channel."""
 
     previous: Version | None
-    """The version that it was added to."""
+    """The version that the writes were added to."""
     base: Place
-    """Where the value of that version is."""
+    """The value of that version, or its location."""
     writes: tuple[bytes, ...]
-    """What was added, each encoded."""
+    """The added writes, each encoded."""
 
 
 class WritesRecord(NamedTuple):
@@ -209,9 +215,9 @@ class WritesRecord(NamedTuple):
     task_id: str
     path: str
     writes: dict[int, tuple[str, bytes]]
-    """By position: channel and encoded value."""
+    """The channel and the encoded value at each position."""
     ran: tuple[Any, ...] | None
-    """The fields of an `AttemptRecord`, if these are the writes it ended with."""
+    """The fields of an `AttemptRecord`, if the attempt ended with these writes."""
 
 
 # ---------------------------------------------------------------- tables
@@ -235,22 +241,20 @@ class Tables:
         self.deltas = table(b"deltas")
         self.writes = table(b"writes")
         self.of_namespace = self.checkpoints, self.values, self.deltas, self.writes
-        """Those whose keys begin with a namespace's prefix."""
+        """The tables whose keys begin with the prefix of a namespace."""
         self.all = [*map(table, TABLE_NAMES)]
 
     # ------------------------------------------------------------ namespaces
 
     def namespace(self, transaction: Any, address: Address) -> NamespaceRecord | None:
-        """Return the namespace of *address*, or None if nothing was ever written to
-        it.
-        """
+        """Return the namespace of *address*, or None if it was never written."""
         key = namespace_key(address.thread_id, address.namespace)
         data = self.threads.get(transaction, key)
         return None if data is None else NamespaceRecord(*self.fields_of(data))
 
     def new_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
-        """Return a namespace that is to be put; it begins with the fences of those
-        around it.
+        """Return a new namespace, not yet stored, with the greatest fence of the
+        namespaces around it.
         """
         prefix, name = self.new_prefix(transaction), address.namespace
         fences = [
@@ -262,45 +266,45 @@ class Tables:
         return NamespaceRecord(prefix, address.thread_id, name, time.time_ns(), fence)
 
     def ensure_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
-        """Return the namespace of *address*, which is there from now on."""
-        found = self.namespace(transaction, address)
-        if found is None:
-            found = self.new_namespace(transaction, address)
-            self.put_namespace(transaction, found)
-        return found
+        """Return the namespace of *address*; store a new one if there is none."""
+        namespace = self.namespace(transaction, address)
+        if namespace is None:
+            namespace = self.new_namespace(transaction, address)
+            self.put_namespace(transaction, namespace)
+        return namespace
 
     def new_prefix(self, transaction: Any) -> bytes:
-        """Return what the keys of a new namespace begin with."""
+        """Return the prefix of the keys of a new namespace."""
         number = 1 + int.from_bytes(self.meta.get(transaction, _NEXT) or b"", "big")
         prefix = number.to_bytes(8, "big")
         self.meta.put(transaction, _NEXT, prefix)
         return prefix
 
     def put_namespace(self, transaction: Any, record: NamespaceRecord) -> None:
-        """Keep a namespace as it is now."""
+        """Store the record of a namespace."""
         key = namespace_key(record.thread_id, record.namespace)
         self.threads.put(transaction, key, self.record_of(tuple(record)))
 
     def namespaces(self, transaction: Any, thread_id: str) -> list[NamespaceRecord]:
         """Return the namespaces of a thread."""
-        found = self.threads.scan(transaction, digest(thread_id))
-        return [NamespaceRecord(*self.fields_of(data)) for _, data in found]
+        records = self.threads.scan(transaction, digest(thread_id))
+        return [NamespaceRecord(*self.fields_of(data)) for _, data in records]
 
     def fence_off(self, transaction: Any, address: Address, fence: int) -> None:
-        """Let only leases from *fence* on write a namespace and those inside it."""
-        name = self.ensure_namespace(transaction, address).namespace
-        for each in self.namespaces(transaction, address.thread_id):
-            inside = (
-                not name
-                or each.namespace == name
-                or each.namespace.startswith(name + "|")
-            )
-            if inside and each.fence < fence:
-                self.put_namespace(transaction, each._replace(fence=fence))
+        """Refuse leases with a fence below *fence*, in a namespace and those inside
+        it.
+        """
+        outer = self.ensure_namespace(transaction, address).namespace
+        for record in self.namespaces(transaction, address.thread_id):
+            name = record.namespace
+            inside = not outer or name == outer or name.startswith(outer + "|")
+            if inside and record.fence < fence:
+                self.put_namespace(transaction, record._replace(fence=fence))
 
     def used(self, thread_id: str | None) -> Iterator[NamespaceRecord]:
-        """Yield the namespaces (of a thread) with a checkpoint; a transaction per
-        hundred.
+        """Yield the namespaces with a checkpoint, of one thread or (None) of all.
+
+        A hundred are read in one transaction.
         """
         prefix = b"" if thread_id is None else digest(thread_id)
 
@@ -318,15 +322,15 @@ class Tables:
         page: Callable[[bytes, Any], Sequence[tuple[bytes, Value]]],
         start: bytes,
     ) -> Iterator[tuple[bytes, Value]]:
-        """Yield what *page* finds from the key *start* on, in a transaction for each
-        page of it.
+        """Yield the items that *page* returns from the key *start* on, reading each
+        page in its own transaction.
 
         Raises:
-            StoreCorruptError: The keys are in no order, and it would not end.
+            StoreCorruptError: The keys are out of order: the loop would not end.
         """
-        while found := self.read(partial(page, start)):
-            yield from found
-            last = found[-1][0]
+        while items := self.read(partial(page, start)):
+            yield from items
+            last = items[-1][0]
             if last < start:
                 raise table.corrupt(last, "is out of its order")
             start = last + b"\0"
@@ -336,10 +340,10 @@ class Tables:
     def checkpoint(
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
     ) -> CheckpointRecord | None:
-        """Return a checkpoint, or None if it is not there.
+        """Return a checkpoint, or None if it does not exist.
 
         Raises:
-            StoreCorruptError: It is not there and has to be: it is the newest.
+            StoreCorruptError: The newest checkpoint of the namespace is missing.
         """
         key = checkpoint_key(namespace.prefix, checkpoint_id)
         data = self.checkpoints.get(transaction, key)
@@ -352,8 +356,8 @@ class Tables:
     def newest_first(
         self, transaction: Any, namespace: NamespaceRecord, before: str | None = None
     ) -> Iterator[tuple[str, CheckpointRecord]]:
-        """Yield the id and record of each checkpoint (smaller than *before*), in this
-        order.
+        """Yield the id and record of each checkpoint with an id smaller than *before*,
+        the newest first.
         """
         prefix = namespace.prefix
         bound = b"" if before is None else checkpoint_key(prefix, before)
@@ -369,24 +373,24 @@ class Tables:
         """Return the ids of the checkpoints of a namespace.
 
         Raises:
-            StoreCorruptError: It has lost one.
+            StoreCorruptError: A checkpoint of the namespace is missing.
         """
         namespace = self.namespace(transaction, address)
         if namespace is None:
             return []
-        found = [
+        identifiers = [
             id_in(key)
             for key, _ in self.checkpoints.scan(transaction, namespace.prefix)
         ]
-        if len(found) != namespace.checkpoints:
-            what = (
-                f"counts {namespace.checkpoints} checkpoints, and {len(found)} are "
-                "there"
+        if len(identifiers) != namespace.checkpoints:
+            problem = (
+                f"counts {namespace.checkpoints} checkpoints, and {len(identifiers)} "
+                "are there"
             )
             raise self.threads.corrupt(
-                namespace_key(address.thread_id, address.namespace), what
+                namespace_key(address.thread_id, address.namespace), problem
             )
-        return found
+        return identifiers
 
     # ------------------------------------------------------------ values by version
 
@@ -397,20 +401,26 @@ class Tables:
         channel: str,
         version: Version | None,
     ) -> Place:
-        """Return where a channel's value is at a *version* that a checkpoint made."""
+        """Return the value or its location for a channel at a *version* that some
+        checkpoint made.
+        """
         key = value_key(namespace.prefix, version, channel)
-        for table, place in ((self.deltas, DELTA), (self.values, STORED)):
+        for table, location in ((self.deltas, DELTA), (self.values, STORED)):
             if table.get(transaction, key) is not None:
-                return place
-        for _, each in self.newest_first(transaction, namespace):
-            if each.channel_versions.get(channel) == version:
-                return each.places.get(channel, EMPTY)
+                return location
+        for _, record in self.newest_first(transaction, namespace):
+            if record.channel_versions.get(channel) == version:
+                return record.places.get(channel, EMPTY)
         return EMPTY
 
     def value(
         self, transaction: Any, prefix: bytes, channel: str, version: Version | None
     ) -> bytes:
-        """Return a channel's value, encoded, which is `STORED`."""
+        """Return a channel's `STORED` value, encoded.
+
+        Raises:
+            StoreCorruptError: The value is missing.
+        """
         key = value_key(prefix, version, channel)
         data = self.values.get(transaction, key)
         if data is None:
@@ -422,8 +432,11 @@ class Tables:
     def chain(
         self, transaction: Any, prefix: bytes, channel: str, version: Version | None
     ) -> Iterator[tuple[Version | None, DeltaRecord]]:
-        """Yield the deltas of a channel and their versions, from *version* back to a
+        """Yield the versions and deltas of a channel, from *version* back to a
         snapshot.
+
+        Raises:
+            StoreCorruptError: A delta is missing.
         """
         base: Place = DELTA
         while base == DELTA:
@@ -440,13 +453,14 @@ class Tables:
     # ------------------------------------------------------------ sources
 
     def put_source(self, transaction: Any, code: str, source: bytes) -> None:
-        """Keep the source of the task whose code has this digest, compressed, maybe cut
-        off.
+        """Store the source of the task whose code has this digest.
+
+        *source* is compressed, and may be cut off at its end.
         """
         self.meta.put(transaction, _SOURCE + code.encode(), source)
 
     def source(self, transaction: Any, code: str) -> str:
-        """Return the source of the task whose code has this digest; empty: it is not
+        """Return the source of the task whose code has this digest; empty if it is not
         kept.
         """
         data = self.meta.get(transaction, _SOURCE + code.encode()) or b""

@@ -1,20 +1,20 @@
 """Leases between processes: one run at a time writes a thread's namespace.
 
-A lease is a lock on a file of its own (``leases/`` in the store's folder), which
-the kernel gives up when its owner dies, and a *fence*: a number greater than
-that of any lease before. The owner stands in the file, for messages.
+A lease consists of a lock on a file of its own (``leases/`` in the store's folder),
+which the kernel releases when the owner dies, and a *fence*: a number greater than
+that of any lease before. The file also names the owner, for messages.
 
 A takeover cannot take the kernel's lock from an owner that is stopped. It puts
 a greater fence into the store, in a transaction, then removes the name of the old
-file and puts a new one in its place; the old owner's commits, which have a smaller
-fence, are refused when it goes on. The order counts: when the name is gone, any
-run can take the lease, before the one that takes over comes to it.
+file and puts a new one in its place. If the old owner resumes, its commits are
+refused, since they have a smaller fence. The order counts: once the name is gone,
+any run can take the lease, even before the run that takes over.
 
 A name can be removed by an owner that ends and by a takeover. Both compare the
 file that the name stands for with their own, and remove it, under one lock
-(``leases.lock``): between the comparison and the removal nobody else can put
-another file there. A process that cannot get this lock, because its holder is
-stopped, leaves the file: marked as given back (fence 0) if it is its own.
+(``leases.lock``): no other process can put another file there between the
+comparison and the removal. A process that cannot get this lock, because its holder
+is stopped, leaves the file; its own file it marks as given back (fence 0).
 
 Any process can ask the owner to stop::
 
@@ -24,12 +24,12 @@ Any process can ask the owner to stop::
                                                   <---- read, five times a second
 
 The request is the fence of the lease it is meant for, so it reaches no later
-run. It stays in the file until the owner reads it, however long that is stopped.
+run. It stays in the file until the owner reads it, however long the owner is stopped.
 
-Any process can ask to be shown what the run does: it writes into the file until when,
-and the owner writes behind it what its run does, as often as it reads, but with no more
-than a hundredth of its time. The file is locked as long as the owner lives, so what a
-dead one has shown is taken for nothing.
+Any process can watch the run: it writes the time until which it watches into the file.
+Behind that time the owner writes the state of the run, as often as it reads requests,
+but spends no more than one percent of the time on it. The file is locked as long as the
+owner lives, so the state that a dead owner has left is ignored.
 """
 
 from __future__ import annotations
@@ -74,14 +74,16 @@ PERIOD: Final = 0.2
 """Seconds between two reads of the requests to stop."""
 REASON: Final = "it was cancelled from outside"
 WATCHED_FOR: Final = 5
-"""Seconds for which a run is watched by somebody who has asked what it does."""
+"""Seconds for which one call of `LeaseFiles.watch` watches a run."""
 _SHARE: Final = 100
-"""The part of its time that a run has for those who watch it: one of so many."""
+"""The ratio of a run's time to the time that it spends on its watchers."""
 _LONGEST_PAUSE = 0.05
 _RELEASE_TIMEOUT: Final = 1.0
-"""Seconds that a run which ends waits to remove the name of its lease."""
+"""Seconds that a run waits at its end to remove the name of the lease."""
 _FORK_LASTS: Final = 5.0
-"""Seconds within which what a dead owner had just forked gives up what it inherited."""
+"""Seconds within which a child that a dead owner had just forked releases the lock that
+it inherited.
+"""
 
 
 class LeaseFiles:
@@ -89,7 +91,7 @@ class LeaseFiles:
 
     Args:
         path: The store's folder.
-        table: Seals what the runs show, as the store's records are.
+        table: Seals the states of runs, as the store's records are sealed.
         lock_timeout: Seconds that a takeover waits for another process that removes a
             lease.
     """
@@ -100,8 +102,8 @@ class LeaseFiles:
         self._table = table
         self._lock_timeout = lock_timeout
         self.held: set[tuple[str, int]] = set()
-        """The thread and the fence of each; whether another run has taken one over is
-        seen in the transaction.
+        """The thread and the fence of each lease. A lease that another run has taken
+        over stays here: the transaction detects it.
         """
 
     @contextmanager
@@ -117,8 +119,9 @@ class LeaseFiles:
         try:
             with held():
                 file, replaced = self._acquire(address, on_conflict, fences)
-                # An owner that gives it up removes the file.
-                left = file.read(FENCE)
+                # An owner that releases its lease removes the file: a fence in the file
+                # is that of an owner that died.
+                dead_fence = file.read(FENCE)
                 fence = _mark(file, max(replaced or 0, fences(address, 0)))
                 while not file.is_current():
                     # A takeover came before the fence, and could not see it.
@@ -128,9 +131,10 @@ class LeaseFiles:
                     fence = _mark(file, max(replaced or 0, fences(address, 0)))
                 self.held.add((address.thread_id, fence))
                 file.write(STATE_SIZE, 0)
-                lease = Lease(fence, is_inherited=replaced is None and left > 0)
-                place = os.path.basename(file.path).encode()
-                WATCH.add(file, LiveState(lease, self._table, place))
+                is_inherited = replaced is None and dead_fence > 0
+                lease = Lease(fence, is_inherited=is_inherited)
+                key = os.path.basename(file.path).encode()
+                WATCH.add(file, LiveState(lease, self._table, key))
             yield lease
         finally:
             with held():
@@ -140,11 +144,11 @@ class LeaseFiles:
                     self._release(file)
 
     def owner(self, address: Address) -> LockHolder | None:
-        """Return who holds the lease at *address*; None: nobody does."""
+        """Return the holder of the lease at *address*, or None if it is free."""
         return holder_and_state(self.file(address))[0]
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
-        """Ask the run that holds the lease at *address* to stop; return whose it is.
+        """Ask the run that holds the lease at *address* to stop; return the holder.
 
         Raises:
             StoreError: This user may not write the store.
@@ -159,20 +163,19 @@ class LeaseFiles:
         return owner
 
     def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
-        """Return who holds the lease at *address*, and what its run has last shown that
-        it does.
+        """Return the holder of the lease at *address*, and the last state of the run.
 
-        From now on it shows that, for some seconds. None: nobody holds it, or nothing
-        can be read yet, as it is being written.
+        The run writes its state from now on, for some seconds. None: the lease is free,
+        or there is no state to read yet.
         """
         path = self.file(address)
-        owner, shown = holder_and_state(path)
+        owner, data = holder_and_state(path)
         if owner is None:
             return None
-        # Who may not write sees what others ask for.
+        # A process that may not write reads the states that other watchers ask for.
         with suppress(PermissionError), closing(FileLock(path)) as file:
             file.write(WATCHED_UNTIL, time.time_ns() + WATCHED_FOR * 10**9)
-        state = live_state_in(self._table, os.path.basename(path).encode(), shown)
+        state = live_state_in(self._table, os.path.basename(path).encode(), data)
         return None if state is None else (owner, state)
 
     def file(self, address: Address) -> str:
@@ -181,9 +184,7 @@ class LeaseFiles:
         return os.path.join(self._path, name)
 
     def _release(self, file: FileLock) -> None:
-        """Give a lease back: its file's name is removed, if that is still this
-        file's.
-        """
+        """Give a lease back: remove its name, if that still stands for *file*."""
         with closing(file):
             fault("lease.release")
             # If the name cannot be removed, the next run must not take us for dead.
@@ -196,8 +197,8 @@ class LeaseFiles:
     ) -> None:
         """Remove the name of a lease's file, unless it stands for another file by now.
 
-        Another run can take the lease as soon as the name is gone. So the commits of an
-        owner that lives on are rejected before, by *reject*.
+        Another run can take the lease as soon as the name is gone. So *reject* makes
+        the store refuse the commits of an owner that is still alive before that.
 
         Raises:
             StoreBusyError: Another process was removing one for *timeout* seconds.
@@ -214,7 +215,9 @@ class LeaseFiles:
     def _acquire(
         self, address: Address, on_conflict: OnConflict, fences: Fences
     ) -> tuple[FileLock, int | None]:
-        """Return what `_try_to_acquire` does, with errors that name the folder."""
+        """Acquire a lease as `_try_to_acquire` does, with errors that name the
+        folder.
+        """
         try:
             return self._try_to_acquire(address, on_conflict, fences)
         except OSError as error:
@@ -223,13 +226,13 @@ class LeaseFiles:
     def _try_to_acquire(
         self, address: Address, on_conflict: OnConflict, fences: Fences
     ) -> tuple[FileLock, int | None]:
-        """Return the locked file of a lease, and the fence of the one that was taken
-        over.
+        """Return the locked file of a lease, and the fence of the lease that it
+        replaces by a takeover, if any.
         """
         replaced, pause, patience = None, 0.001, time.monotonic() + _FORK_LASTS
         with suppress(FileExistsError):
             os.mkdir(self._path, 0o700)
-            os.chmod(self._path, 0o700)  # whatever the umask took away
+            os.chmod(self._path, 0o700)  # the umask may have removed some of it
         while True:
             file = FileLock(self.file(address))
             with ExitStack() as closing:
@@ -240,7 +243,7 @@ class LeaseFiles:
                         closing.pop_all()
                         return file, replaced
                 elif (owner := file.holder()) is None:
-                    pass  # it has the lock, and its name is yet to be written
+                    pass  # it has the lock, and has not written its name yet
                 elif on_conflict == "takeover":
                     replaced = max(replaced or 0, file.read(FENCE))
                     reject = partial(_reject_owner, file, address, fences)
@@ -270,30 +273,28 @@ def _mark(file: FileLock, known: int) -> int:
 
 
 def _reject_owner(file: FileLock, address: Address, fences: Fences) -> None:
-    """Have the store refuse what the owner of *file* commits from now on."""
+    """Make the store refuse all further commits by the owner of *file*."""
     known = max(file.read(FENCE), fences(address, 0))
     fences(address, max(time.time_ns(), 1 + known))
 
 
 @dataclass(slots=True, eq=False)
 class LiveState:
-    """Tells what the owner of a lease does: sealed, and with a hundredth of the
-    time.
-    """
+    """The sealed state of a lease's owner, computed in a hundredth of the time."""
 
     lease: Lease
     table: Table
-    """Seals it as the store's records are."""
-    place: bytes
-    """What stands for the lease where it is sealed."""
+    """The table that seals the state, as it seals the store's records."""
+    key: bytes
+    """The key under which the state is sealed: the name of the lease's file."""
     started: int = field(default_factory=time.time_ns)
-    """Since when the lease is held: wall-clock nanoseconds."""
+    """The time since which the lease is held, in wall-clock nanoseconds."""
     due: float = 0.0
-    """When it may tell something again: monotonic seconds."""
+    """The time from which the state may be computed again, in monotonic seconds."""
 
     def sealed(self) -> bytes | None:
-        """Return what the owner does now; None: it cannot tell, or has only just done
-        so.
+        """Return the owner's current state; None if it has none, or if the last one is
+        too recent.
         """
         if self.lease.live is None or time.monotonic() < self.due:
             return None
@@ -303,39 +304,39 @@ class LiveState:
             "drawing": self.lease.drawing and self.lease.drawing(),
         }
         state |= {"started": self.started, "at": time.time_ns()}
-        data = self.table.sealed(self.place, 0, json.dumps(state).encode())
+        data = self.table.sealed(self.key, 0, json.dumps(state).encode())
         self.due = time.monotonic() + _SHARE * (time.thread_time() - began)
         return data
 
 
-def live_state_in(table: Table, place: bytes, data: bytes) -> dict[str, Any] | None:
-    """Return what `LiveState.sealed` told; None: it is being written, or comes from
-    elsewhere.
+def live_state_in(table: Table, key: bytes, data: bytes) -> dict[str, Any] | None:
+    """Return the state that `LiveState.sealed` returned; None if it is still being
+    written, or was sealed elsewhere.
     """
     with suppress(StoreCorruptError):
-        _, told = table.opened(place, data)
+        _, text = table.opened(key, data)
         # JSON has no infinite numbers, though Python writes them.
-        state: dict[str, Any] = json.loads(told, parse_constant=lambda _: None)
+        state: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
         return state
     return None
 
 
 class LeaseWatch:
-    """Looks whether an owner in this process is asked to stop; one OS thread for all
-    leases.
+    """The watch over the leases of this process, on one OS thread: it checks for
+    requests to stop, and writes the states of watched runs.
     """
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew: in a fork, nobody here holds anything."""
+        """Start again without leases: a forked child holds none."""
         self._lock = threading.Lock()
         self._held: dict[FileLock, LiveState] = {}
         self._thread: threading.Thread | None = None
 
     def add(self, file: FileLock, live: LiveState) -> None:
-        """Watch a lease that is held from now on, by the lock on *file*."""
+        """Watch a lease that this process has acquired by the lock on *file*."""
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(
@@ -346,13 +347,13 @@ class LeaseWatch:
             self._held[file] = live
 
     def drop(self, file: FileLock) -> None:
-        """Watch the lease of *file* no more; it may be closed when this returns."""
+        """Stop watching the lease of *file*, which may be closed when this returns."""
         with self._lock:
             self._held.pop(file, None)
 
     def look(self) -> None:
-        """Tell the owners that are asked to stop, and show what those do that are
-        watched.
+        """Stop the owners that are asked to stop, and write the states of those that
+        are watched.
         """
         stops = []
         with self._lock:
@@ -365,8 +366,8 @@ class LeaseWatch:
         for stop in stops:
             stop(REASON)
         for file, live in held:
-            # A run may end meanwhile, or be changing what is read: the next time will
-            # do.
+            # A run may have ended, or may be changing its state while it is read: the
+            # next turn will do.
             with suppress(Exception):
                 if (
                     file.read(WATCHED_UNTIL) > time.time_ns()

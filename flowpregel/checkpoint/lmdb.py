@@ -33,24 +33,24 @@ __all__ = [
 
 
 class LMDBSaver(DurableSaver):
-    """Keeps checkpoints, pending writes and deltas in a folder on disk.
+    """A saver that keeps checkpoints, pending writes and deltas in a folder on disk.
 
-    A superstep is one transaction: once `commit` returns, it is on disk, and
-    after a crash it is there as a whole or not at all. The folder may be used by
-    several processes at once; in one process all savers of a folder share it.
+    A superstep is one transaction: once `commit` returns it is on disk, and after a
+    crash it is either complete or absent. Several processes may use the folder at
+    once; in one process all savers of a folder share it.
 
     Args:
-        path: The folder; made if it is not there (mode 0700).
+        path: The folder; it is made if it does not exist (mode 0700).
         map_size: The bytes of address space to begin with; it grows by itself.
         readonly: Only read; nothing is made or changed.
         lock: Register as a reader. False, with *readonly*, reads from a folder
-            that cannot be written; nobody else may write it meanwhile.
+            that cannot be written; no other process may write it at the same time.
         codec: Turns values into bytes; by default any Python value, exactly.
-        retention: How much history is kept; by default all of it.
-        options: The rarely needed.
+        retention: The history to keep; by default all of it.
+        options: Rarely needed options.
 
     Raises:
-        StoreError: It cannot be opened; the classes below it say why.
+        StoreError: The store cannot be opened; the subclass gives the reason.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -98,27 +98,26 @@ class LMDBSaver(DurableSaver):
         return store, LeaseFiles(self.path, store.table(b"live"))
 
     def verify(self) -> Verification:
-        """Read everything, and return what is damaged.
+        """Read everything, and return the damage.
 
-        Checks every record's checksum, whether every checkpoint's parts are
-        there, and the pages of the file. Nothing is decoded. Writers wait while
-        the pages are looked at.
+        Checks every record's checksum, whether every checkpoint is complete, and the
+        pages of the file. Nothing is decoded. Writers wait while the pages are read.
         """
-        found = super().verify()
+        verification = super().verify()
         if self._store.environment.readonly:
-            return found
+            return verification
         with held(), self._store.environment.exclusively(self.options.lock_timeout):
             pages = files.unsound_pages(self.path)
-        return replace(found, problems=(*found.problems, *pages))
+        return replace(verification, problems=(*verification.problems, *pages))
 
     def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the store, as it is at one moment, into the new folder *path*.
+        """Copy a snapshot of the store into the new folder *path*.
 
-        It may be used meanwhile. The copy is compacted, is a store of its own
-        under the same key, and appears only when it is whole and on disk.
+        The store may be in use. The copy is compacted, is a store of its own under the
+        same key, and appears only when it is complete and on disk.
 
         Raises:
-            StoreError: There is something at *path* already.
+            StoreError: *path* exists already.
             StoreFullError: There is no room.
         """
         target = files.real_path(path)
@@ -129,7 +128,7 @@ class LMDBSaver(DurableSaver):
         files.close_to_others(target)
 
     def compact(self) -> None:
-        """Write the file anew without the room that is free.
+        """Rewrite the file without its free room.
 
         Raises:
             StoreBusyError: Another process has the store open.
@@ -139,23 +138,22 @@ class LMDBSaver(DurableSaver):
     def change_keys(
         self, *, encryption_key: bytes | None, key: bytes | None = None
     ) -> None:
-        """Write every record anew under other keys, into a new file, and close the
-        saver.
+        """Rewrite every record under other keys, into a new file, and close the saver.
 
-        All that is in the folder is meant: threads, items of an `LMDBStore`,
-        results of an `LMDBCache`. Whatever happens on the way, a crash or a full
-        disk, the store is as it was, or is the new one. Open it with the new keys
-        then: with the old ones it is refused.
+        This covers everything in the folder: threads, items of an `LMDBStore`, results
+        of an `LMDBCache`. After a crash or on a full disk the store is either the old
+        one, unchanged, or the new one. Open it with the new keys afterwards: the old
+        ones are refused.
 
         Args:
-            encryption_key: 16, 24 or 32 bytes that everything is encrypted under
-                from now on; None: nothing is.
-            key: What records are sealed under, to be given as
-                ``FLOWPREGEL_STORE_KEY`` then; None: what they are sealed under now.
+            encryption_key: 16, 24 or 32 bytes to encrypt everything under; None: do not
+                encrypt.
+            key: The key to seal records under, which you then pass as
+                ``FLOWPREGEL_STORE_KEY``; None: the present key.
 
         Raises:
-            StoreBusyError: Something else has the store open.
-            StoreForeignError: There is a record that this saver has no key for.
+            StoreBusyError: Another process or object has the store open.
+            StoreForeignError: This saver has no key for one of the records.
             StoreFullError: There is no room for a second file.
 
         Example:
@@ -165,15 +163,15 @@ class LMDBSaver(DurableSaver):
             ...     saver = LMDBSaver(folder + "/runs.lmdb")
             ...     saver.change_keys(encryption_key=os.urandom(32))
         """
-        # Made for its checks of both keys: while nothing is closed yet.
+        # The options check both keys, before anything is closed.
         StoreOptions(encryption_key=encryption_key, trust=key)
         same = self._store.seal
         is_kept = key is None and same.is_kept
         self._store.seal_anew(Seal(key or same.key, encryption_key, is_kept=is_kept))
 
     def _make_room(self, work: Callable[[Any], Any]) -> Any:
-        """Do *work*, which drops something; on a full disk, with the room of the
-        ballast.
+        """Do *work*, which drops records; if the disk is full, use the room of the
+        ballast file.
         """
         try:
             return self._write(work)

@@ -1,4 +1,4 @@
-"""What is in a store, and whether it holds."""
+"""Statistics and verification of a store."""
 
 from __future__ import annotations
 
@@ -23,52 +23,52 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadInfo:
-    """What `LMDBSaver.threads` tells of a thread."""
+    """The facts about a thread that `LMDBSaver.threads` returns."""
 
     thread_id: str
     created: int
     """Wall-clock nanoseconds."""
     updated: int
-    """Wall-clock nanoseconds of its newest checkpoint."""
+    """Wall-clock nanoseconds of the newest checkpoint."""
     step: int
-    """The superstep of its newest checkpoint."""
+    """The superstep of the newest checkpoint."""
     status: Status
-    """*running*: a run holds its lease; *waiting*: it waits for an answer; *failed*: a
-    task raised; *stopped*: a superstep had begun and was not ended; *done*: none of
-    these.
+    """*running*: a run holds the lease; *waiting*: the thread waits for an answer;
+    *failed*: a task raised; *stopped*: a superstep had begun and did not end; *done*:
+    none of these.
     """
     metadata: Mapping[str, Any]
-    """That of its newest checkpoint."""
+    """The metadata of the newest checkpoint."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Stats:
-    """What `LMDBSaver.stats` tells of a store."""
+    """The sizes and counts that `LMDBSaver.stats` returns."""
 
     bytes: int
-    """Of the file: those in use, and those that are free to be used again."""
+    """The size of the file: bytes in use, and free ones that will be used again."""
     map_size: int
     threads: int = 0
     namespaces: int = 0
     checkpoints: int = 0
     bytes_of_channels: dict[str, int] = field(default_factory=dict)
-    """By channel: values, deltas and snapshots, encoded."""
+    """The bytes of the encoded values, deltas and snapshots of each channel."""
     bytes_of_checkpoints: int = 0
     bytes_of_writes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What `LMDBSaver.verify` found."""
+    """The result of `LMDBSaver.verify`."""
 
     records: int
-    """How many were read."""
+    """The number of records that were read."""
     problems: tuple[str, ...]
-    """What is damaged, and where; empty: all is well."""
+    """The damage, each with its location; empty if there is none."""
 
     @property
     def ok(self) -> bool:
-        """Whether all is well."""
+        """True if there is no damage."""
         return not self.problems
 
 
@@ -76,27 +76,15 @@ class Verification:
 
 
 def count(tables: Tables, used: int, map_size: int) -> Stats:
-    """Return how much is kept in *tables*, of which *used* bytes are taken up."""
+    """Return the statistics of *tables*, whose file takes *used* bytes."""
     stats = Stats(bytes=used, map_size=map_size)
-    threads, channels = set(), Counter[str]()
+    threads: set[str] = set()
+    channels = Counter[str]()
     for namespace in tables.used(None):
         threads.add(namespace.thread_id)
         stats.namespaces += 1
         stats.checkpoints += namespace.checkpoints
-        names: dict[bytes, str] = {}
-        for key, size in _sizes(tables, tables.checkpoints, namespace.prefix):
-            data = tables.read(partial(tables.checkpoints.get, key=key))
-            if data is None:
-                continue
-            record = CheckpointRecord(*tables.fields_of(data))
-            names.update(
-                (layout.digest(name), name) for name in record.channel_versions
-            )
-            stats.bytes_of_checkpoints += size
-            for name, place in record.places.items():
-                if isinstance(place, bytes):
-                    channels[name] += len(place)
-                    stats.bytes_of_checkpoints -= len(place)
+        names = _count_checkpoints(tables, namespace.prefix, stats, channels)
         writes = _sizes(tables, tables.writes, namespace.prefix)
         stats.bytes_of_writes += sum(size for _, size in writes)
         for table in (tables.values, tables.deltas):
@@ -107,15 +95,41 @@ def count(tables: Tables, used: int, map_size: int) -> Stats:
     return stats
 
 
+def _count_checkpoints(
+    tables: Tables, prefix: bytes, stats: Stats, channels: Counter[str]
+) -> dict[bytes, str]:
+    """Add the bytes of the checkpoints of a namespace to *stats*, and those of inline
+    values to *channels*.
+
+    Returns:
+        The names of the channels, by their digests.
+    """
+    names: dict[bytes, str] = {}
+    for key, size in _sizes(tables, tables.checkpoints, prefix):
+        data = tables.read(partial(tables.checkpoints.get, key=key))
+        if data is None:
+            continue
+        record = CheckpointRecord(*tables.fields_of(data))
+        names.update((layout.digest(name), name) for name in record.channel_versions)
+        stats.bytes_of_checkpoints += size
+        for name, value in record.places.items():
+            if isinstance(value, bytes):
+                channels[name] += len(value)
+                stats.bytes_of_checkpoints -= len(value)
+    return names
+
+
 def _sizes(
     tables: Tables, table: Table, prefix: bytes = b""
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield the key and the bytes of each record, in a transaction for each page."""
+    """Yield the key and the size of each record, reading each page in its own
+    transaction.
+    """
 
     def page(start: bytes, transaction: Any) -> list[tuple[bytes, int]]:
         keys = table.keys(transaction, prefix, start, _AT_ONCE)
         table.expect(transaction, keys)
-        # A record that has lost its key is counted, and is not there to be read.
+        # A record that has lost its key is counted, and cannot be read.
         records = [
             (key, table.record(transaction, key) if key else None) for key in keys
         ]
@@ -128,9 +142,7 @@ def _sizes(
 
 
 def verify_records(tables: Tables, reader: Reader) -> Verification:
-    """Read every record, and every checkpoint; return how many, and what does not
-    hold.
-    """
+    """Read every record and every checkpoint; return their number and the damage."""
     total, problems = 0, dict[str, None]()
 
     @contextmanager
@@ -140,7 +152,7 @@ def verify_records(tables: Tables, reader: Reader) -> Verification:
         except StoreError as error:
             problems[f"{where}{error}"] = None
 
-    def look_at(key: bytes) -> None:
+    def verify_namespace(key: bytes) -> None:
         if (data := tables.read(partial(tables.threads.get, key=key))) is None:
             return
         namespace = NamespaceRecord(*tables.fields_of(data))
@@ -148,9 +160,9 @@ def verify_records(tables: Tables, reader: Reader) -> Verification:
         where = f"thread {address.thread_id!r}"
         with noted(f"{where}: "):
             for identifier in tables.read(partial(tables.ids, address=address)):
-                one = replace(address, checkpoint_id=identifier)
+                checkpoint = replace(address, checkpoint_id=identifier)
                 with noted(f"{where}, checkpoint {identifier}: "):
-                    tables.read(partial(reader.find, address=one))
+                    tables.read(partial(reader.find, address=checkpoint))
 
     for table in tables.all:
         with noted():  # its keys may be in no order
@@ -160,5 +172,5 @@ def verify_records(tables: Tables, reader: Reader) -> Verification:
                     tables.read(partial(table.check, key=key))
                 if table.name == b"threads" and len(key) == layout.NAMESPACE_LENGTH:
                     with noted():
-                        look_at(key)
+                        verify_namespace(key)
     return Verification(records=total, problems=tuple(problems))

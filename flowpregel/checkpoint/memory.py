@@ -20,7 +20,7 @@ __all__ = ["InMemorySaver", "MemorySaver"]
 
 
 class InMemorySaver(RecordSaver):
-    """Keeps checkpoints and pending writes in this process, until it ends.
+    """A saver that keeps checkpoints and pending writes until the process ends.
 
     Values are copied when they are kept and when they are read, so a later change
     of an object changes no history. Any OS thread may use it.
@@ -46,7 +46,7 @@ class MemoryLeases:
         self.held: set[tuple[str, int]] = set()
         self._changed = threading.Condition()
         self._owners: dict[tuple[str, str], tuple[int, str]] = {}
-        """By thread and namespace, the fence of each lease, and whose it is."""
+        """The fence and the owner of each lease, by thread and namespace."""
         self._last = 0
 
     @contextmanager

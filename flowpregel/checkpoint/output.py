@@ -1,10 +1,11 @@
-"""What tasks print and log: its beginning and its end, on its way into the store.
+"""The output of tasks, which is what they print and log, on the way into the store.
 
 ::
 
     add --> pending, by task --with the next commit, or within a second--> writes
 
-What a task has printed is in the transaction of its result: it came before that.
+The beginning and the end of the output of each task are kept. The output of a task
+precedes its result, and so is written in the same transaction or an earlier one.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from flowpregel.checkpoint.layout import OUTPUT, Tables, beside, checkpoint_key,
 from flowpregel.errors import StoreError
 
 PERIOD: Final = 1.0
-"""Seconds after which what came is written though nothing is committed."""
+"""Seconds after which output is written even if nothing is committed."""
 
 
 class CallOutput(NamedTuple):
-    """What a call, or a node's task, has printed and logged, in all its attempts.
+    """The output of a call, or of a node's task, in all attempts.
 
-    stdout, stderr and log records, in the order in which they came, as UTF-8. It is
-    what the task wrote, terminal escapes included.
+    It contains stdout, stderr and log records, in the order in which they arrived, as
+    UTF-8. Terminal escapes are included.
     """
 
     checkpoint_id: str
@@ -35,19 +36,19 @@ class CallOutput(NamedTuple):
     name: str
     """The call as a person reads it, or the name of the node."""
     began: int
-    """When the first of it came (wall-clock nanoseconds)."""
+    """The time of the first output (wall-clock nanoseconds)."""
     head: bytes
     """The beginning."""
     tail: bytes
     """The end, if that is not in *head*."""
     size: int
-    """The bytes of all that was written."""
+    """The bytes that the task wrote in all, kept or not."""
 
     def and_then(self, more: CallOutput, limit: int) -> CallOutput:
-        """Return what is kept of this and of *more* after it: *limit* bytes, half of
-        each end.
+        """Return this output followed by *more*, cut to *limit* bytes: one half from
+        the beginning, the other from the end.
         """
-        # Nothing is missing within either, unless both its ends have their full length.
+        # An output lacks nothing in the middle, unless head and tail are both full.
         ends = self.head + self.tail + more.head + more.tail
         half = limit // 2
         tail = ends[half:][-half:] if half else b""
@@ -55,11 +56,11 @@ class CallOutput(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What is kept, with a line that says how much was cut, if anything was."""
+        """The kept text, with a line that gives the number of bytes cut out, if any."""
         return self.after(0)
 
     def after(self, seen: int) -> str:
-        """Return the text that came after the first *seen* bytes.
+        """Return the text after the first *seen* bytes.
 
         Example:
             >>> output = CallOutput("", "", "parse('a')", 0, b"one ", b"three", 13)
@@ -70,11 +71,11 @@ class CallOutput(NamedTuple):
             >>> output.after(8)
             'three'
         """
-        left = self.size - max(seen, len(self.head))
-        rest = self.tail[-left:] if left > 0 else b""
+        remaining = self.size - max(seen, len(self.head))
+        rest = self.tail[-remaining:] if remaining > 0 else b""
         cut = (
-            f"\n[... {left - len(rest):,} bytes were not kept ...]\n"
-            if left > len(rest)
+            f"\n[... {remaining - len(rest):,} bytes were not kept ...]\n"
+            if remaining > len(rest)
             else ""
         )
         return (
@@ -85,15 +86,15 @@ class CallOutput(NamedTuple):
 
 
 Pending: TypeAlias = dict[tuple[Address, str], CallOutput]
-"""By checkpoint and task."""
+"""The output that is not in the store yet, by checkpoint and task."""
 
 
 class OutputBuffer:
-    """What has come and is not in the store yet. Any OS thread may use it.
+    """A buffer for output that is not in the store yet. Any OS thread may use it.
 
     Args:
         tables: The store's records.
-        limit: The most bytes that are kept of a task; 0: nothing is.
+        limit: The most bytes that are kept of a task; 0: nothing is kept.
     """
 
     def __init__(self, tables: Tables, limit: int) -> None:
@@ -104,7 +105,7 @@ class OutputBuffer:
         self._timer: threading.Timer | None = None
 
     def add(self, address: Address, output: CallOutput) -> None:
-        """Add *output* to what there is of its task."""
+        """Append *output* to the pending output of the same task."""
         if self._limit <= 0:
             return
         with self._lock:
@@ -112,55 +113,56 @@ class OutputBuffer:
             if self._timer is None:
                 self._timer = threading.Timer(PERIOD, self.flush)
                 self._timer.daemon = True
-                # the program is ending, and closes the store
+                # No thread starts while the program ends, which closes the store.
                 with suppress(RuntimeError):
                     self._timer.start()
 
     def flush(self) -> None:
-        """Write what is pending in a transaction of its own."""
+        """Write the pending output in a transaction of its own."""
         if self.pending:
-            with suppress(StoreError):  # a run that cannot commit is told so
+            with suppress(StoreError):  # the run gets the error at its next commit
                 self.write(lambda transaction: None)
 
     def write(self, work: Callable[[Any], Any]) -> Any:
-        """Return ``work(transaction)`` of one that writes, into which is put what is
-        pending then.
+        """Return ``work(transaction)`` of a write transaction that also writes the
+        pending output.
 
-        If it fails, that is pending again: it may be of other runs.
+        If the transaction fails the output is pending again, since it may belong to
+        other runs.
         """
-        taken: Pending = {}
+        outputs: Pending = {}
 
         def both(transaction: Any) -> Any:
-            # No other transaction is under way: what came first is written first. This
-            # one may be begun anew; more may have come by then.
+            # No other transaction is under way, so output is written in order. This
+            # transaction may be started again; more output may have arrived by then.
             with self._lock:
-                self._append(taken, self.pending)
+                self._append(outputs, self.pending)
                 self.pending = {}
                 if self._timer is not None:
                     self._timer.cancel()
                     self._timer = None
             result = work(transaction)
-            for (address, _), output in taken.items():
+            for (address, _), output in outputs.items():
                 self._put(transaction, address, output)
             return result
 
         try:
             return self._tables.write(both)
-        # not Ctrl-C, which comes before it is begun or after it is kept
+        # Not Ctrl-C: it is raised before the transaction begins or after it is kept.
         except Exception:
             with self._lock:
-                self._append(taken, self.pending)
-                self.pending, self._timer = taken, None
+                self._append(outputs, self.pending)
+                self.pending, self._timer = outputs, None
             raise
 
-    def _append(self, kept: Pending, more: Pending) -> None:
-        """Put what each task has printed behind what there is of it."""
-        for place, output in more.items():
+    def _append(self, target: Pending, more: Pending) -> None:
+        """Append the outputs in *more* to those of the same tasks in *target*."""
+        for key, output in more.items():
             empty = output._replace(head=b"", tail=b"", size=0)
-            kept[place] = kept.get(place, empty).and_then(output, self._limit)
+            target[key] = target.get(key, empty).and_then(output, self._limit)
 
     def _put(self, transaction: Any, address: Address, output: CallOutput) -> None:
-        """Put what a task has printed after what is there."""
+        """Append *output* to the stored output of the same task."""
         tables = self._tables
         namespace = tables.ensure_namespace(transaction, address)
         pending = checkpoint_key(namespace.prefix, output.checkpoint_id)
@@ -173,8 +175,8 @@ class OutputBuffer:
 def stored_outputs(
     tables: Tables, address: Address, transaction: Any
 ) -> list[CallOutput]:
-    """Return what is kept of the tasks that started at *address*, the first to print
-    first.
+    """Return the stored output of the tasks that started at *address*, in the order in
+    which they first printed.
     """
     namespace = tables.namespace(transaction, address)
     if namespace is None:
@@ -182,6 +184,6 @@ def stored_outputs(
     pending = namespace.prefix
     if address.checkpoint_id is not None:
         pending = checkpoint_key(pending, address.checkpoint_id)
-    found = tables.writes.scan(transaction, beside(OUTPUT, pending))
-    kept = [CallOutput(*tables.fields_of(data)) for _, data in found]
-    return sorted(kept, key=lambda output: output.began)
+    records = tables.writes.scan(transaction, beside(OUTPUT, pending))
+    outputs = [CallOutput(*tables.fields_of(data)) for _, data in records]
+    return sorted(outputs, key=lambda output: output.began)

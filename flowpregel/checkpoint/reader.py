@@ -1,4 +1,4 @@
-"""Checkpoints out of the store: copied in a short transaction, decoded after it.
+"""Reading of checkpoints: copied in a short transaction, decoded after it.
 
 Decoding runs code of the user's classes, which must not keep a transaction
 open: a reader that stands still keeps every freed page from being used again.
@@ -46,18 +46,18 @@ from flowpregel.errors import ValueEncodingError
 from flowpregel.storage.codec import ValueCodec
 
 _PAGE = 8
-"""How many checkpoints of a history are read in one transaction."""
+"""The number of checkpoints of a history that are read in one transaction."""
 _SMALL = 1024
 """Bytes of a finished call's record up to which it is held, and need not be read
 again.
 """
 _MOST_HELD = 10_000
-"""How many of them."""
+"""The most records of finished calls that are held."""
 RESULT, INPUT = "__end__", "__start__"
 """The channel with what a workflow returned."""
 _FINISHED_CALL = {RETURN, CALLED}
-"""What a task has left that is a finished call and nothing else: its result may stay
-there.
+"""The channels of a finished call's writes, if there are no others: such a result may
+stay in the store.
 """
 
 
@@ -70,7 +70,7 @@ class DeltaChain:
     seed: bytes | None
     oldest_first: list[tuple[bytes, ...]]
     positions: dict[Version | None, int]
-    """How many deltas lead to each version."""
+    """The number of deltas that lead to each version."""
 
 
 @dataclass(slots=True)
@@ -82,16 +82,15 @@ class CopiedCheckpoint:
     namespace: NamespaceRecord
     values: dict[str, bytes] = field(default_factory=dict)
     deltas: dict[str, tuple[DeltaChain, int]] = field(default_factory=dict)
-    """By channel: how many deltas of a chain, from the oldest on."""
-    tasks: list[WritesRecord] = field(default_factory=list)
-    left: dict[int, str] = field(default_factory=dict)
-    """The ids of the calls that finished, by the hash of their paths: *tasks* leaves
-    them out.
+    """The chain of each channel, and the number of deltas to apply, from the oldest on.
     """
+    tasks: list[WritesRecord] = field(default_factory=list)
+    finished_calls: dict[int, str] = field(default_factory=dict)
+    """The ids of finished calls that *tasks* leaves out, by the hash of their paths."""
     held: dict[str, WritesRecord] = field(default_factory=dict)
-    """Small ones of these, by id."""
+    """The small records of finished calls, by id."""
     marks_unreadable: bool = False
-    """Whether a value that cannot be read back is marked; otherwise it is an error."""
+    """True if a value that cannot be read back is marked; otherwise it is an error."""
 
 
 class Glance(NamedTuple):
@@ -100,16 +99,17 @@ class Glance(NamedTuple):
     """
 
     saved: Saved
-    """Its metadata; no values of channels, and nothing that tasks have left on it."""
+    """The checkpoint with its metadata, without values of channels and writes of tasks.
+    """
     is_begun: bool
-    """Whether a superstep has begun there, or is the first of its run."""
+    """True if a superstep has begun at the checkpoint, or if it is the run's first."""
 
 
 class Reader:
-    """Reads checkpoints.
+    """The reader of the checkpoints of a store.
 
     Args:
-        tables: The store's.
+        tables: The store's tables.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -125,24 +125,28 @@ class Reader:
         *,
         bare: bool = False,
     ) -> Iterator[Saved]:
-        """Yield the checkpoints at *address*, newest first, in a transaction for each
-        page.
+        """Yield the checkpoints at *address*, newest first, reading each page in its
+        own transaction.
 
         Args:
-            address: Whose; with a ``checkpoint_id`` just that one.
+            address: Thread and namespace; with a ``checkpoint_id`` just that one.
             filter: Only those whose metadata has these values.
             before: Only those with a smaller id than this.
             limit: At most this many.
-            bare: Leave out what the channels hold.
+            bare: Leave out the values of the channels.
         """
-        found = self._pages(address, before, limit, bare)
+        checkpoints = self._pages(address, before, limit, bare)
         if address.checkpoint_id is not None:
             copied = self.read(partial(self.find, address=address, before=before))
-            found = iter(() if copied is None else (copied,))
+            checkpoints = iter(() if copied is None else (copied,))
         if filter:
-            found = (each for each in found if self._has(each, filter))
-        for each in islice(found, None if limit is None else max(limit, 0)):
-            yield self.decoded(each)
+            checkpoints = (
+                checkpoint
+                for checkpoint in checkpoints
+                if self._has(checkpoint, filter)
+            )
+        for checkpoint in islice(checkpoints, None if limit is None else max(limit, 0)):
+            yield self.decoded(checkpoint)
 
     def _pages(
         self, address: Address, before: str | None, limit: int | None, bare: bool
@@ -156,11 +160,12 @@ class Reader:
             if namespace is None:
                 return []
             page = []
-            found = self.tables.newest_first(transaction, namespace, before)
-            for identifier, record in islice(found, size):
-                kept = record._replace(places={}) if bare else record
+            checkpoints = self.tables.newest_first(transaction, namespace, before)
+            for identifier, record in islice(checkpoints, size):
+                if bare:
+                    record = record._replace(places={})
                 page.append(
-                    self._copied(transaction, namespace, identifier, kept, chains)
+                    self._copied(transaction, namespace, identifier, record, chains)
                 )
                 self._copy_tasks(transaction, page[-1])
             return page
@@ -170,40 +175,41 @@ class Reader:
             yield from page
             before = page[-1].id
         if is_whole:
-            # if one is missing, it raises
+            # This raises an error if a checkpoint is missing.
             self.read(partial(self.tables.ids, address=address))
 
     def glance(self, address: Address) -> Glance | None:
-        """Return what is known of the newest checkpoint at *address* without the user's
-        classes.
+        """Return the part of the newest checkpoint at *address* that needs no user
+        classes; None if there is no checkpoint.
         """
 
-        def look(transaction: Any) -> tuple[CopiedCheckpoint, bool] | None:
+        def find(transaction: Any) -> tuple[CopiedCheckpoint, bool] | None:
             copied = self.find(transaction, address, tasks=False)
             if copied is None:
                 return None
             key = layout.checkpoint_key(copied.namespace.prefix, copied.id)
             return copied, bool(self.tables.writes.keys(transaction, key, limit=1))
 
-        if (found := self.read(look)) is None:
+        newest = self.read(find)
+        if newest is None:
             return None
-        copied, has_begun = found
+        copied, has_begun = newest
         saved = self.decoded(replace(copied, values={}, deltas={}))
         return Glance(saved, has_begun or saved.checkpoint.source == "input")
 
     def node_results(
         self, address: Address
     ) -> Iterator[tuple[str | None, AttemptRecord]]:
-        """Yield how the nodes of a run ran, back from one of its checkpoints to its
-        input.
+        """Yield the attempts of a run's nodes, back from a checkpoint to the input, as
+        `BaseCheckpointSaver.node_results` does.
         """
         identifier, is_edit = address.checkpoint_id, False
         while identifier is not None:
             ends, source, parent, made_by = self.read(
                 partial(self._ends, address, identifier)
             )
-            # An edit or a replay began anew where its parent's nodes had begun: it has
-            # not what these wrote.
+            # An edit or a replay starts again where its parent's nodes had started, so
+            # it does not contain their writes.
             for ran in () if is_edit else ends:
                 yield identifier, ran
             is_edit = source in ("update", "fork")
@@ -217,10 +223,8 @@ class Reader:
     def _ends(
         self, address: Address, identifier: str, transaction: Any
     ) -> tuple[list[AttemptRecord], str, str | None, MadeBy]:
-        """Return how nodes ran that wrote something on a checkpoint, its source and its
-        parent.
-
-        And which code made it, if nothing is kept before it.
+        """Return the attempts of nodes that wrote something on a checkpoint, its source
+        and its parent, and the code that made it if nothing is kept before it.
         """
         namespace = self.tables.namespace(transaction, address)
         key = (
@@ -232,8 +236,8 @@ class Reader:
         if data is None:
             return [], "input", None, UNKNOWN_CODE  # it was dropped
         ends = []
-        for _, each in self.tables.writes.scan(transaction, key):
-            task = WritesRecord(*self.tables.fields_of(each))
+        for _, task_data in self.tables.writes.scan(transaction, key):
+            task = WritesRecord(*self.tables.fields_of(task_data))
             is_done = not CONTROL_WRITES.issuperset(
                 name for name, _ in task.writes.values()
             )
@@ -258,30 +262,30 @@ class Reader:
         lazy_results: bool = False,
         tasks: bool = True,
     ) -> CopiedCheckpoint | None:
-        """Copy the checkpoint at *address*, if it is there.
+        """Copy the checkpoint at *address*, if it exists.
 
         Args:
-            transaction: Open.
-            address: Its own; without a ``checkpoint_id`` the newest.
+            transaction: An open transaction.
+            address: The checkpoint; without a ``checkpoint_id`` the newest.
             before: Only one with a smaller id than this.
-            lazy_results: Leave the results of finished calls where they are.
-            tasks: With what tasks have left on it.
+            lazy_results: Leave the results of finished calls in the store.
+            tasks: Copy the writes of tasks on the checkpoint too.
         """
         namespace = self.tables.namespace(transaction, address)
         if namespace is None:
             return None
-        wanted = address.checkpoint_id
-        if wanted is None and before is None:
-            wanted = namespace.newest
-        elif wanted is None:
-            found = self.tables.newest_first(transaction, namespace, before)
-            wanted = next((identifier for identifier, _ in found), None)
-        if wanted is None or (before is not None and wanted >= before):
+        identifier = address.checkpoint_id
+        if identifier is None and before is None:
+            identifier = namespace.newest
+        elif identifier is None:
+            checkpoints = self.tables.newest_first(transaction, namespace, before)
+            identifier, _ = next(checkpoints, (None, None))
+        if identifier is None or (before is not None and identifier >= before):
             return None
-        record = self.tables.checkpoint(transaction, namespace, wanted)
+        record = self.tables.checkpoint(transaction, namespace, identifier)
         if record is None:
             return None
-        copied = self._copied(transaction, namespace, wanted, record, {})
+        copied = self._copied(transaction, namespace, identifier, record, {})
         copied.marks_unreadable = lazy_results
         if tasks:
             self._copy_tasks(transaction, copied, lazy_results=lazy_results)
@@ -295,34 +299,32 @@ class Reader:
         record: CheckpointRecord,
         chains: dict[str, DeltaChain],
     ) -> CopiedCheckpoint:
-        """Return what is kept of a checkpoint, without what tasks have left on it.
+        """Return a copy of a checkpoint, without the writes of tasks on it.
 
         Args:
-            transaction: Open.
-            namespace: The checkpoint's.
-            identifier: Its id.
-            record: What is kept in it.
-            chains: By channel, the deltas that were read before.
+            transaction: An open transaction.
+            namespace: The namespace of the checkpoint.
+            identifier: The id of the checkpoint.
+            record: The record of the checkpoint.
+            chains: The deltas of each channel that were read before.
         """
         copied = CopiedCheckpoint(identifier, record, namespace)
-        stored = [
-            name for name, place in record.places.items() if place == layout.STORED
-        ]
         versions = record.channel_versions
         keys = [
             layout.value_key(namespace.prefix, versions.get(name), name)
-            for name in stored
+            for name, location in record.places.items()
+            if location == layout.STORED
         ]
         if keys:
             self.tables.values.expect(transaction, keys)
-        for name, place in record.places.items():
+        for name, location in record.places.items():
             version = versions.get(name)
-            if isinstance(place, bytes):
-                copied.values[name] = place
-            elif place == layout.STORED:
+            if isinstance(location, bytes):
+                copied.values[name] = location  # the value itself
+            elif location == layout.STORED:
                 value = self.tables.value(transaction, namespace.prefix, name, version)
                 copied.values[name] = value
-            elif place == layout.DELTA:
+            elif location == layout.DELTA:
                 chain = chains.get(name)
                 if chain is None or version not in chain.positions:
                     chain = chains[name] = self._chain(
@@ -334,8 +336,8 @@ class Reader:
     def _copy_tasks(
         self, transaction: Any, copied: CopiedCheckpoint, *, lazy_results: bool = False
     ) -> None:
-        """Add what tasks have left; of those that are finished calls, if
-        *lazy_results*, little.
+        """Add the writes of tasks to *copied*; if *lazy_results*, add finished calls
+        only by their ids, and small ones of them by their records.
         """
         prefix = layout.checkpoint_key(copied.namespace.prefix, copied.id)
         for _, data in self.tables.writes.scan(transaction, prefix):
@@ -345,27 +347,26 @@ class Reader:
             ):
                 copied.tasks.append(task)
                 continue
-            copied.left[hash(task.path)] = task.task_id
+            copied.finished_calls[hash(task.path)] = task.task_id
             if len(data) <= _SMALL and len(copied.held) < _MOST_HELD:
                 copied.held[task.task_id] = task
 
     def _chain(
         self, transaction: Any, prefix: bytes, channel: str, version: Version | None
     ) -> DeltaChain:
-        found = [*self.tables.chain(transaction, prefix, channel, version)]
-        _, oldest = found[-1]
+        newest_first = [*self.tables.chain(transaction, prefix, channel, version)]
+        _, oldest = newest_first[-1]
         seed = oldest.base if isinstance(oldest.base, bytes) else None
         if oldest.base == layout.STORED:
             seed = self.tables.value(transaction, prefix, channel, oldest.previous)
-        positions = {each: len(found) - at for at, (each, _) in enumerate(found)}
-        return DeltaChain(
-            seed, [delta.writes for _, delta in reversed(found)], positions
-        )
+        oldest_first = newest_first[::-1]
+        positions = {version: at for at, (version, _) in enumerate(oldest_first, 1)}
+        return DeltaChain(seed, [delta.writes for _, delta in oldest_first], positions)
 
     # ------------------------------------------------------------ after the transaction
 
     def decoded(self, copied: CopiedCheckpoint) -> Saved:
-        """Return a checkpoint that was copied, as who loads it is given it."""
+        """Return a copied checkpoint, decoded, in the form that `load` returns."""
         namespace, decode = copied.namespace, self.codec.decode
         maybe = self.maybe_decoded if copied.marks_unreadable else decode
         values = {
@@ -381,21 +382,21 @@ class Reader:
                 value = maybe(data, _WriteText(self.codec, task, channel))
                 pending.append((path, PendingWrite(task_id, channel, value)))
         writes, ran = split_writes_and_attempts(pending)
-        kept = copied.record._asdict()
-        del kept["places"]
-        # Copies: in memory the record is what is kept.
-        kept["channel_versions"] = dict(kept["channel_versions"])
-        kept["versions_seen"] = {
-            node: {**seen} for node, seen in kept["versions_seen"].items()
+        fields = copied.record._asdict()
+        del fields["places"]
+        # Copies, because an in-memory store holds the record itself.
+        fields["channel_versions"] = dict(fields["channel_versions"])
+        fields["versions_seen"] = {
+            node: {**seen} for node, seen in fields["versions_seen"].items()
         }
-        kept["metadata"] = {
+        fields["metadata"] = {
             name: decode(data, "the metadata of a checkpoint")
-            for name, data in kept["metadata"].items()
+            for name, data in fields["metadata"].items()
         }
         prefix = layout.checkpoint_key(namespace.prefix, copied.id)
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
-            checkpoint=Checkpoint(id=copied.id, values=values, **kept),
+            checkpoint=Checkpoint(id=copied.id, values=values, **fields),
             writes=writes,
             ran=ran,
             deltas={
@@ -404,31 +405,34 @@ class Reader:
             },
             is_latest=copied.id == namespace.newest,
             newest_id=namespace.newest,
-            lazy_results=LeftCalls(self, prefix, copied.left, copied.held)
-            if copied.left
+            lazy_results=LeftCalls(self, prefix, copied.finished_calls, copied.held)
+            if copied.finished_calls
             else None,
         )
 
-    def maybe_decoded(self, data: bytes, what: object) -> Any:
-        """Return the value that was encoded, or an `Unreadable`."""
+    def maybe_decoded(self, data: bytes, label: object) -> Any:
+        """Return the decoded value, or an `Unreadable`; errors name it by *label*."""
         try:
-            return self.codec.decode(data, what)
+            return self.codec.decode(data, label)
         except ValueEncodingError as error:
             return Unreadable(error)
 
     def _has(self, copied: CopiedCheckpoint, filter: Mapping[str, Any]) -> bool:
-        """Return whether the metadata, ``source`` and ``step`` of a checkpoint are
-        these.
+        """Return whether the metadata, ``source`` and ``step`` of a checkpoint match
+        *filter*.
         """
-        bare = replace(copied, values={}, deltas={}, tasks=[], left={})
-        found = metadata_of(self.decoded(bare).checkpoint)
-        return all(found.get(key) == value for key, value in filter.items())
+        bare = replace(copied, values={}, deltas={}, tasks=[], finished_calls={})
+        metadata = metadata_of(self.decoded(bare).checkpoint)
+        return all(metadata.get(key) == value for key, value in filter.items())
 
     def _deltas(self, chain: DeltaChain, end: int, channel: str) -> DeltaHistory:
-        decode, what = self.codec.decode, f"what was added to channel {channel!r}"
+        decode = self.codec.decode
+        label = f"what was added to channel {channel!r}"
 
-        def decoded(many: Sequence[tuple[bytes, ...]]) -> tuple[tuple[Any, ...], ...]:
-            return tuple(tuple(decode(data, what) for data in each) for each in many)
+        def decoded(deltas: Sequence[tuple[bytes, ...]]) -> tuple[tuple[Any, ...], ...]:
+            return tuple(
+                tuple(decode(data, label) for data in writes) for writes in deltas
+            )
 
         seed = MISSING
         if chain.seed is not None:
@@ -438,15 +442,15 @@ class Reader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeftCalls:
-    """The calls of one checkpoint that finished, as `LazyResults`.
+    """The finished calls of one checkpoint, as `LazyResults`.
 
-    A run that goes on may have a hundred thousand of them. Its body asks for one
+    A resumed run may have a hundred thousand of them. Its body asks for one result
     after the other, and drops it again.
 
     Args:
         reader: Reads the store.
-        prefix: What the keys of their records begin with.
-        ids: Their ids, by the hash of their paths.
+        prefix: The prefix of the keys of the calls' records.
+        ids: The ids of the calls, by the hash of their paths.
         held: Records that were read before, by id.
     """
 
@@ -456,32 +460,32 @@ class LeftCalls:
     held: Mapping[str, WritesRecord]
 
     def record_at(self, path: str) -> Sequence[Write]:
-        """Return which call has this path, without its result; empty: there is no
-        such.
+        """Return the record of the call with this path, without its result; empty if
+        there is none.
         """
         task_id = self.ids.get(hash(path))
         return () if task_id is None else self.result(task_id, CALLED)
 
     def count(self) -> int:
-        """Return how many there are."""
+        """Return the number of calls."""
         return len(self.ids)
 
     def records(self) -> Iterator[Sequence[Write]]:
-        """Yield which calls they are, one after the other and without their results."""
+        """Yield the records of the calls, without their results."""
         for task_id in self.ids.values():
             yield self.result(task_id, CALLED)
 
     def result(self, task_id: str, only: str | None = None) -> Sequence[Write]:
-        """Return what is kept of a call, empty if it has not finished.
+        """Return the writes of a call; empty if it has not finished.
+
+        A value that cannot be read back is an `Unreadable`.
 
         Args:
-            task_id: The call's.
+            task_id: The id of the call.
             only: Just the write to this name.
 
-        A result that cannot be read back is an `Unreadable`.
-
         Raises:
-            StoreCorruptError: Its record is damaged.
+            StoreCorruptError: The record of the call is damaged.
         """
         reader, record = self.reader, self.held.get(task_id)
         if record is None and len(self.held) < len(self.ids):
@@ -509,12 +513,12 @@ class LeftCalls:
 class _WriteText:
     """The text that names a write in a message, by the call or the node that made it.
 
-    It is made when it is asked for.
+    The text is formatted only when it is needed.
 
     Args:
-        codec: Decodes which call it is.
-        record: The task's.
-        channel: Where the write goes.
+        codec: Decodes the record of the call.
+        record: The writes of the task.
+        channel: The channel of the write.
     """
 
     __slots__ = ("_channel", "_codec", "_record")

@@ -1,7 +1,7 @@
-"""What our savers have in common: batches, encoded, become records in tables.
+"""The common base of our savers: batches are encoded, then put into tables as records.
 
-What can fail for reasons of the user's is done when a batch is encoded: none of the
-user's code runs while a transaction is open.
+All steps that user code can make fail happen when a batch is encoded: no user code runs
+while a transaction is open.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ from flowpregel.errors import (
 )
 
 LONGEST_INLINE = 128
-"""Bytes: a larger value is kept once per version, not in each checkpoint that has
-it.
+"""Bytes of the largest value that is kept in checkpoints; a larger one is kept once per
+version.
 """
 _LONGEST_SOURCE = 1 << 16
-"""Bytes that are kept of the source of a task or a body, compressed."""
+"""The most bytes that are kept of the compressed source of a task or a body."""
 _KEPT_FIELDS = attrgetter(*layout.CheckpointRecord._fields[:-2])
-"""Takes out of a checkpoint what stands in its record; the places of its values
-follow.
+"""A getter of the fields of a checkpoint that its record begins with; ``places`` and
+``follows`` come after them.
 """
 
 
@@ -73,11 +73,11 @@ class RecordSaver(BaseCheckpointSaver):
     """A saver that keeps records in tables.
 
     Args:
-        tables: Those of its store.
-        leases: Those of this process in it.
-        retention: How much history is kept; None: all of it.
-        kept: The most bytes that are kept of the arguments of a failed call, and of
-            output.
+        tables: The tables of the store.
+        leases: The leases of this process in the store.
+        retention: The history to keep; None: all of it.
+        limits: The most bytes that are kept of the arguments of a failed call, and of
+            the output of a task.
     """
 
     keeps_attempts: ClassVar[bool] = True
@@ -87,16 +87,16 @@ class RecordSaver(BaseCheckpointSaver):
         tables: Tables,
         leases: Leases,
         retention: Retention | None = None,
-        kept: tuple[int, int] = (0, 0),
+        limits: tuple[int, int] = (0, 0),
     ) -> None:
         self._tables = tables
         self._leases = leases
         self._read, self._write = tables.read, tables.write
         self._reader = Reader(tables)
-        self._kept_arguments, kept_output = kept
+        self._kept_arguments, output_limit = limits
         self._sources: set[str] = set()
-        """The digests of the code whose source is kept for certain."""
-        self._output = output.OutputBuffer(tables, kept_output)
+        """The digests of the code whose source is known to be in the store."""
+        self._output = output.OutputBuffer(tables, output_limit)
         self._sweeper = None if retention is None else Sweeper(tables, retention)
 
     # -------------------------------------------------------- the contract
@@ -120,14 +120,14 @@ class RecordSaver(BaseCheckpointSaver):
         return held_steps(self._reader.history(address, filter, before, limit))
 
     def outline(self, address: Address) -> Iterator[Saved]:
-        """Yield what `history` does, without what the channels held."""
+        """Yield the checkpoints that `history` does, without the values of channels."""
         return self._reader.history(address, bare=True)
 
     def prepare(self, batch: Batch) -> EncodedBatch:
         if isinstance(batch, EncodedBatch):
             return batch
         codec = self._tables.codec
-        made = encode_batch(batch, codec.encode)
+        encoded = encode_batch(batch, codec.encode)
         codes: list[str] = []
         for task in batch.writes:
             channel, called = task.writes[-1] if task.writes else ("", None)
@@ -141,17 +141,17 @@ class RecordSaver(BaseCheckpointSaver):
         for code in codes:
             if code in SOURCES and code not in self._sources:
                 source = zlib.compress(SOURCES[code].encode(errors="replace"))
-                made.sources[code] = source[:_LONGEST_SOURCE]
-        for task in made.writes:
+                encoded.sources[code] = source[:_LONGEST_SOURCE]
+        for task in encoded.writes:
             if isinstance(task.failed, FailedCall):
                 task.failed = arguments.encoded(
                     task.failed, self._kept_arguments, codec
                 )
-        return made
+        return encoded
 
     @held()
     def commit(self, batches: Sequence[Batch]) -> None:
-        # Not by a `prepare` of a subclass, which may return one that is not encoded.
+        # Not by the `prepare` of a subclass, which may return a plain batch.
         prepared = [RecordSaver.prepare(self, batch) for batch in batches]
         for batch in prepared:
             thread, fence = batch.address.thread_id, batch.fence
@@ -164,18 +164,17 @@ class RecordSaver(BaseCheckpointSaver):
         for namespace in grown:
             if sweeper and sweeper.is_due(namespace):
                 address = Address(namespace.thread_id, namespace.namespace)
-                # What was committed is kept; what should go can go with a later commit.
+                # The commit itself has succeeded; a later one can sweep.
                 with suppress(StoreBusyError, StoreFullError):
                     self._make_room(partial(sweeper.sweep, address=address))
 
     def _put(
         self, transaction: Any, batches: Sequence[EncodedBatch]
     ) -> list[NamespaceRecord]:
-        """Put batches into a transaction; return the namespaces of the checkpoints
-        among them.
+        """Put batches into a transaction; return the namespaces that got a checkpoint.
 
         Raises:
-            LeaseLostError: The lease of one was taken over.
+            LeaseLostError: The lease of a batch was taken over.
         """
         tables = self._tables
         grown: list[NamespaceRecord] = []
@@ -204,8 +203,8 @@ class RecordSaver(BaseCheckpointSaver):
         return grown
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
-        for each in self._tables.used(thread_id):
-            yield Address(each.thread_id, each.namespace)
+        for record in self._tables.used(thread_id):
+            yield Address(record.thread_id, record.namespace)
 
     def lease(
         self, thread_id: str, namespace: str = "", *, on_conflict: OnConflict = "raise"
@@ -236,30 +235,30 @@ class RecordSaver(BaseCheckpointSaver):
     def receive_signal(
         self, thread_id: str, name: str, receiver: str
     ) -> tuple[Any] | None:
-        asked = {"thread_id": thread_id, "name": name, "receiver": receiver}
-        # A look costs no transaction that writes.
-        if self._read(partial(signals.unreceived, self._tables, **asked)) is None:
+        request = {"thread_id": thread_id, "name": name, "receiver": receiver}
+        # Runs poll for signals, and a read transaction is cheap.
+        if self._read(partial(signals.unreceived, self._tables, **request)) is None:
             return None
-        data = self._write(partial(signals.receive, self._tables, **asked))
+        data = self._write(partial(signals.receive, self._tables, **request))
         return (
             None
             if data is None
             else (self._tables.codec.decode(data, f"signal {name!r}"),)
         )
 
-    # what is forgotten and copied ------------------------------------------
+    # -------------------------------------------------------- deletion and copies
 
     def delete_thread(self, thread_id: str) -> None:
         thread = thread_name(thread_id)
         self._make_room(partial(forget_thread, self._tables, thread_id=thread))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        wanted = frozenset(run_ids)
+        runs = frozenset(run_ids)
         for address in [*self.namespaces()]:
             gone = [
                 saved.checkpoint.id
                 for saved in self.outline(address)
-                if saved.checkpoint.metadata.get("run_id") in wanted
+                if saved.checkpoint.metadata.get("run_id") in runs
             ]
             if gone:
                 forget = partial(
@@ -290,16 +289,16 @@ class RecordSaver(BaseCheckpointSaver):
     # -------------------------------------------------------- inner
 
     def _make_room(self, work: Callable[[Any], Any]) -> Any:
-        """Do *work*, which drops something."""
+        """Do *work*, which drops records."""
         return self._write(work)
 
     def _fence(self, address: Address, fence: int) -> int:
-        """Return the fence the store knows of *address*, putting one there if given."""
+        """Return the fence of *address*, after putting *fence* there unless it is 0."""
         if fence:
             self._write(partial(self._tables.fence_off, address=address, fence=fence))
             return fence
-        found = self._read(partial(self._tables.namespace, address=address))
-        return 0 if found is None else found.fence
+        namespace = self._read(partial(self._tables.namespace, address=address))
+        return 0 if namespace is None else namespace.fence
 
 
 # ---------------------------------------------------------------- encoded
@@ -314,17 +313,15 @@ def _codes_behind(ran: AttemptRecord) -> list[str]:
 
 @dataclass(slots=True)
 class EncodedBatch(Batch):
-    """A batch whose values are what a saver keeps of them, before anybody is shown
-    them.
+    """A batch with encoded values.
 
-    A saver may commit later than it is given a batch, and the run goes on meanwhile:
-    with the same objects, which it may change. What is encoded already no change can
-    reach.
+    A saver may commit a batch later than it receives it. Until then the run continues
+    with the same objects and may change them; encoded values are safe from that.
     """
 
     sources: dict[str, bytes] = field(default_factory=dict)
-    """By digest, the source of tasks whose calls are recorded, if it may not be kept
-    yet.
+    """The source of tasks with recorded calls, by the digest of their code, unless the
+    store is known to have it.
     """
 
 
@@ -337,7 +334,7 @@ def _call_in(task: TaskWrites) -> CallRecord | None:
 
 
 def _write_text(task: TaskWrites, call: CallRecord | None, name: str) -> str:
-    """Return a description of a write, for the error that it cannot be kept."""
+    """Return the description of a write for the error that it cannot be kept."""
     if call is not None and name == RETURN:
         return f"the result of {call.text}"
     if name in _PUBLIC_NAMES:
@@ -346,7 +343,7 @@ def _write_text(task: TaskWrites, call: CallRecord | None, name: str) -> str:
 
 
 def _value_text(name: str, step: str) -> str:
-    """Return what the value of a channel is, for the error that it cannot be kept."""
+    """Return the name of a channel's value for the error that it cannot be kept."""
     if name in _PUBLIC_NAMES:
         return f"the {_PUBLIC_NAMES[name]}"
     return f"the value of channel {name!r} {step}"
@@ -358,62 +355,57 @@ _PUBLIC_NAMES: Mapping[str, str] = {
     "__previous__": "result",
     INTERRUPT: "question",
 }
-"""The names for people of the channels of an entrypoint, and of questions."""
+"""The names in messages for the channels of an entrypoint and for questions."""
 
 
 def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatch:
-    """Return *batch* with each value encoded; an object that is in it twice is encoded
+    """Return *batch* with each value encoded; an object that occurs twice is encoded
     once.
 
     Args:
         batch: The batch.
-        encode: Returns what a saver keeps of a value; the text says what it is, for
-            errors.
+        encode: Returns the encoded form of a value; the text names it in errors.
 
     Raises:
         ValueEncodingError: A value cannot be kept.
     """
     encoded: dict[int, Any] = {}  # by the id of an object, which *batch* keeps alive
 
-    def kept(value: Any, what: str) -> Any:
+    def encode_once(value: Any, label: str) -> Any:
         if id(value) not in encoded:
-            encoded[id(value)] = encode(value, what)
+            encoded[id(value)] = encode(value, label)
         return encoded[id(value)]
 
     tasks = []
     for task in batch.writes:
         call = _call_in(task)
         writes = tuple(
-            (name, kept(value, _write_text(task, call, name)))
+            (name, encode_once(value, _write_text(task, call, name)))
             for name, value in task.writes
         )
         if writes:
-            tasks.append(
-                TaskWrites(
-                    task.checkpoint_id,
-                    task.task_id,
-                    task.path,
-                    writes,
-                    task.ran,
-                    task.failed,
-                )
-            )
-    made = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
-    if (given := batch.checkpoint) is not None:
-        step = f"(step {given.step})"
+            identity = task.checkpoint_id, task.task_id, task.path
+            tasks.append(TaskWrites(*identity, writes, task.ran, task.failed))
+    result = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
+    checkpoint = batch.checkpoint
+    if checkpoint is not None:
+        step = f"(step {checkpoint.step})"
         values = {
-            name: kept(value, _value_text(name, step))
-            for name, value in given.values.items()
+            name: encode_once(value, _value_text(name, step))
+            for name, value in checkpoint.values.items()
         }
         deltas = {}
-        for name, delta in given.deltas.items():
-            what = f"what was added to channel {name!r} {step}"
-            added = tuple(kept(value, what) for value in delta.writes)
+        for name, delta in checkpoint.deltas.items():
+            label = f"what was added to channel {name!r} {step}"
+            added = tuple(encode_once(value, label) for value in delta.writes)
             deltas[name] = Delta(delta.previous, added)
-        what = "the metadata of a checkpoint"
-        metadata = {name: kept(value, what) for name, value in given.metadata.items()}
-        made.checkpoint = given.with_content(values, deltas, metadata)
-    return made
+        label = "the metadata of a checkpoint"
+        metadata = {
+            name: encode_once(value, label)
+            for name, value in checkpoint.metadata.items()
+        }
+        result.checkpoint = checkpoint.with_content(values, deltas, metadata)
+    return result
 
 
 # ---------------------------------------------------------------- put
@@ -422,11 +414,11 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
 def _put_task(
     tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites
 ) -> None:
-    """Put a task's pending writes on a checkpoint, with those that are there.
+    """Add a task's pending writes to those on a checkpoint.
 
-    By position: control writes replace those of their kind; any other stays as it is
-    once it is there, and ends the use of what the task had saved. The arguments of a
-    call that failed are kept beside them, until it has finished.
+    A control write replaces the older one of the same kind. Any other write is kept by
+    its position and never replaced; it makes the state that the task saved obsolete.
+    The arguments of a failed call are kept beside the writes until the call finishes.
     """
     key = layout.checkpoint_key(prefix, task.checkpoint_id) + layout.digest(
         task.task_id
@@ -456,8 +448,8 @@ def _put_task(
 def _newer(
     old: tuple[Any, ...] | None, new: AttemptRecord | None
 ) -> tuple[Any, ...] | None:
-    """Return how a task ran last; the code is that of the attempt which wrote
-    something.
+    """Return the newer attempt record of a task, with the code of the attempt that
+    wrote something.
     """
     if old is None or new is None:
         return old if new is None else tuple(new)
@@ -468,27 +460,27 @@ def _newer(
 def _put_checkpoint(
     tables: Tables, transaction: Any, namespace: NamespaceRecord, checkpoint: Checkpoint
 ) -> NamespaceRecord:
-    """Put a checkpoint and what it changed; return the namespace as it is then."""
+    """Put a checkpoint and the values it changed; return the new record of the
+    namespace.
+    """
     if checkpoint.parent_id == checkpoint.id:
         raise ConfigurationError(
             f"checkpoint {checkpoint.id!r} cannot be its own parent"
         )
-    versions, values, deltas = (
-        checkpoint.channel_versions,
-        checkpoint.values,
-        checkpoint.deltas,
-    )
+    versions = checkpoint.channel_versions
+    values = checkpoint.values
+    deltas = checkpoint.deltas
     above = checkpoint.parent_id
     parent = None if above is None else tables.checkpoint(transaction, namespace, above)
     before = {} if parent is None else parent.channel_versions
-    theirs = {} if parent is None else parent.places
-    # There may be very many channels, of which a superstep moves a few.
+    parent_places = {} if parent is None else parent.places
+    # There may be thousands of channels, of which a superstep changes only a few.
     moved = [name for name, version in versions.items() if before.get(name) != version]
-    places = dict(theirs)
-    for name in (*moved, *(theirs.keys() - versions.keys())):
+    places = dict(parent_places)
+    for name in (*moved, *(parent_places.keys() - versions.keys())):
         places.pop(name, None)
-    given = (*values.keys() & versions.keys(), *deltas.keys() & versions.keys())
-    for name in dict.fromkeys((*moved, *given)):
+    written = (*values.keys() & versions.keys(), *deltas.keys() & versions.keys())
+    for name in dict.fromkeys((*moved, *written)):
         version = versions[name]
         if name in values:
             places[name] = data = values[name]
@@ -498,7 +490,8 @@ def _put_checkpoint(
                     transaction, layout.value_key(namespace.prefix, version, name), data
                 )
         elif name in deltas:
-            previous, base = deltas[name].previous, theirs.get(name, layout.EMPTY)
+            previous = deltas[name].previous
+            base = parent_places.get(name, layout.EMPTY)
             if previous is None:
                 base = layout.EMPTY
             elif previous != before.get(name):

@@ -1,5 +1,6 @@
-"""How much history is kept; what is dropped, with only what no kept checkpoint needs;
-and redo.
+"""Retention: the history to keep, and the deletion and undoing of the rest.
+
+A deletion keeps every value and delta that a remaining checkpoint needs.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from flowpregel.storage.codec import ValueCodec
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How much history each namespace of a thread keeps.
+    """The amount of history that each namespace of a thread keeps.
 
-    A checkpoint is dropped if any of the bounds says so. Never dropped are the
-    newest of a namespace, those that wait for an answer, and those that are
-    pinned; what is kept reads as it did before.
+    A checkpoint is dropped if it exceeds any of the bounds. The newest checkpoint of a
+    namespace, checkpoints that wait for an answer, and pinned ones are never dropped.
+    The content of the checkpoints that remain does not change.
 
     Example:
         >>> Retention(keep_last=100, max_age=7 * 86_400).keep_last
@@ -37,11 +38,11 @@ class Retention:
     """
 
     keep_last: int | None = None
-    """So many of the newest checkpoints."""
+    """The number of newest checkpoints to keep."""
     max_age: float | None = None
-    """Only those younger than so many seconds."""
+    """The greatest age of a checkpoint, in seconds."""
     max_bytes: int | None = None
-    """Of the newest, as many as have so many bytes of records together."""
+    """The most bytes of records that the newest checkpoints have together."""
 
     def __post_init__(self) -> None:
         for name in ("keep_last", "max_age", "max_bytes"):
@@ -53,11 +54,11 @@ class Retention:
 
 
 class Sweeper:
-    """Drops what a `Retention` does not keep, now and then.
+    """The collector of the history that a `Retention` does not keep.
 
     Args:
         tables: The store's records.
-        retention: What to keep.
+        retention: The history to keep.
     """
 
     def __init__(self, tables: Tables, retention: Retention) -> None:
@@ -65,16 +66,18 @@ class Sweeper:
         self._retention = retention
         # no mutant: any interval of about this ratio will do
         self._interval = max(32, (retention.keep_last or 0) // 2)
-        """When a namespace has so many checkpoints more it is swept again: in
-        proportion to what is kept, so that sweeping costs each commit the same.
+        """The number of new checkpoints after which a namespace is swept again. It is
+        proportional to the number kept, so that sweeping costs each commit the same.
         """
 
     def is_due(self, namespace: NamespaceRecord) -> bool:
-        """Return whether a namespace is to be swept now."""
+        """Return whether it is time to sweep a namespace."""
         return namespace.checkpoints - namespace.swept >= self._interval
 
     def sweep(self, transaction: Any, address: Address) -> int:
-        """Drop what is not to be kept of a namespace; return how many checkpoints."""
+        """Drop the excess history of a namespace; return the number of dropped
+        checkpoints.
+        """
         namespace = self._tables.namespace(transaction, address)
         if namespace is None:
             return 0
@@ -84,17 +87,17 @@ class Sweeper:
         return forget_checkpoints(self._tables, transaction, address, gone)
 
     def _beyond(self, transaction: Any, namespace: NamespaceRecord) -> set[str]:
-        """Return the ids of the checkpoints that are beyond a bound and that may go."""
+        """Return the ids of the checkpoints that exceed a bound and may be dropped."""
         bounds, prefix = self._retention, namespace.prefix
         oldest = 0  # no mutant: a nanosecond after 1970
         if bounds.max_age is not None:
             oldest = time.time_ns() - int(bounds.max_age * 1e9)
         beyond: set[str] = set()
         answered: set[str | None] = set()
-        """The parents of those that are kept: their questions were answered."""
+        """The parents of kept checkpoints: their questions were answered."""
         size = 0
-        found = self._tables.newest_first(transaction, namespace)
-        for position, (identifier, record) in enumerate(found):
+        checkpoints = self._tables.newest_first(transaction, namespace)
+        for position, (identifier, record) in enumerate(checkpoints):
             if bounds.max_bytes is not None:
                 size += self._bytes(transaction, prefix, identifier, record)
             is_beyond = (
@@ -106,49 +109,52 @@ class Sweeper:
                 beyond.add(identifier)
             else:
                 answered.add(record.parent_id)
-        pinned = {
-            *self._tables.writes.keys(transaction, layout.beside(layout.PIN, prefix))
-        }
+        pins = self._tables.writes.keys(transaction, layout.beside(layout.PIN, prefix))
+        pinned = {*pins}
         return {
-            each
-            for each in beyond
-            if layout.beside(layout.PIN, layout.checkpoint_key(prefix, each))
+            identifier
+            for identifier in beyond
+            if layout.beside(layout.PIN, layout.checkpoint_key(prefix, identifier))
             not in pinned
-            and (each in answered or not self._waits(transaction, prefix, each))
+            and (
+                identifier in answered
+                or not self._waits(transaction, prefix, identifier)
+            )
         }
 
     def _bytes(
         self, transaction: Any, prefix: bytes, identifier: str, record: CheckpointRecord
     ) -> int:
-        """Return the bytes of a checkpoint, its pending writes, and what it changed."""
+        """Return the bytes of a checkpoint, its pending writes and the values it
+        changed.
+        """
         tables, key = self._tables, layout.checkpoint_key(prefix, identifier)
-        found = [tables.checkpoints.get(transaction, key)]
-        for place in (key, layout.beside(layout.ARGUMENTS, key)):
-            found += [data for _, data in tables.writes.scan(transaction, place)]
+        records = [tables.checkpoints.get(transaction, key)]
+        for writes in (key, layout.beside(layout.ARGUMENTS, key)):
+            records += [data for _, data in tables.writes.scan(transaction, writes)]
         for name in record.changed:
-            place = layout.value_key(prefix, record.channel_versions.get(name), name)
-            found += [
-                table.get(transaction, place)
-                for table in (tables.values, tables.deltas)
-            ]
-        return sum(len(data) for data in found if data is not None)
+            version = record.channel_versions.get(name)
+            value_key = layout.value_key(prefix, version, name)
+            for table in (tables.values, tables.deltas):
+                records.append(table.get(transaction, value_key))
+        return sum(len(data) for data in records if data is not None)
 
     def _waits(self, transaction: Any, prefix: bytes, identifier: str) -> bool:
         """Return whether a task of the checkpoint waits for an answer."""
-        found = self._tables.writes.scan(
+        records = self._tables.writes.scan(
             transaction, layout.checkpoint_key(prefix, identifier)
         )
-        tasks = [WritesRecord(*self._tables.fields_of(data)) for _, data in found]
+        tasks = [WritesRecord(*self._tables.fields_of(data)) for _, data in records]
         return any(
             name == INTERRUPT for task in tasks for name, _ in task.writes.values()
         )
 
 
-# ---------------------------------------------------------------- forgotten and copied
+# ---------------------------------------------------------------- deletion and copies
 
 
 def pin(tables: Tables, transaction: Any, address: Address, *, pinned: bool) -> None:
-    """Keep a checkpoint from being dropped by a `Retention`, or let go of it."""
+    """Protect a checkpoint from `Retention`, or end its protection if not *pinned*."""
     namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
         return
@@ -166,17 +172,15 @@ def forget_checkpoints(
     address: Address,
     gone: Collection[str] | None = None,
 ) -> int:
-    """Drop the checkpoints of a namespace that have these ids; return how many there
-    were.
+    """Drop checkpoints of a namespace; return the number of dropped ones.
 
-    What a kept checkpoint shows stays as it is: the values and deltas that it needs are
-    kept.
+    The values and deltas that the other checkpoints need are kept.
 
     Args:
         tables: The store's records.
         transaction: A write transaction.
-        address: The namespace's.
-        gone: The ids; None: all but the newest.
+        address: The address of the namespace.
+        gone: The ids of the checkpoints to drop; None: all but the newest.
     """
     namespace = tables.namespace(transaction, address)
     if namespace is None:
@@ -200,8 +204,9 @@ def forget_checkpoints(
             if table.name + key[: layout.VALUE_LENGTH] not in needed:
                 table.discard(transaction, key)
     newest = max(known, default=None)
-    left = namespace._replace(newest=newest, checkpoints=len(known), swept=len(known))
-    tables.put_namespace(transaction, left)
+    count = len(known)
+    namespace = namespace._replace(newest=newest, checkpoints=count, swept=count)
+    tables.put_namespace(transaction, namespace)
     return len(gone)
 
 
@@ -213,14 +218,14 @@ def _add_needed(
     needed: set[bytes],
 ) -> None:
     """Add the values and deltas that a checkpoint needs to *needed*."""
-    for name, place in record.places.items():
+    for name, location in record.places.items():
         version = record.channel_versions.get(name)
-        if place == layout.STORED:
+        if location == layout.STORED:
             needed.add(tables.values.name + layout.value_key(prefix, version, name))
-        if place != layout.DELTA:
+        if location != layout.DELTA:
             continue
-        for each, delta in tables.chain(transaction, prefix, name, version):
-            key = tables.deltas.name + layout.value_key(prefix, each, name)
+        for earlier, delta in tables.chain(transaction, prefix, name, version):
+            key = tables.deltas.name + layout.value_key(prefix, earlier, name)
             if key in needed:
                 break
             needed.add(key)
@@ -241,22 +246,24 @@ def forget_thread(tables: Tables, transaction: Any, thread_id: str) -> None:
 
 
 def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> None:
-    """Copy all records of the thread *source* to *target*, sealed for their new place.
+    """Copy all records of the thread *source* to *target*, sealed under the new keys.
 
     Raises:
         ConfigurationError: *target* has checkpoints already.
     """
-    found = [
-        each for each in tables.namespaces(transaction, source) if each.checkpoints
+    sources = [
+        record
+        for record in tables.namespaces(transaction, source)
+        if record.checkpoints
     ]
-    if found and any(
-        each.checkpoints for each in tables.namespaces(transaction, target)
+    if sources and any(
+        record.checkpoints for record in tables.namespaces(transaction, target)
     ):
         raise ConfigurationError(
             f"thread {target!r} has checkpoints already; copy to a new thread_id, "
             "or delete_thread it first"
         )
-    for namespace in found:
+    for namespace in sources:
         twin = tables.ensure_namespace(
             transaction, Address(target, namespace.namespace)
         )
@@ -274,29 +281,30 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
 def take_back(
     tables: Tables, transaction: Any, address: Address, calls: Collection[str]
 ) -> None:
-    """Take results of calls back, those of the tasks that made them, and all later
+    """Undo calls, with the results of the tasks that made them and all later
     checkpoints.
 
     ::
 
-        body (taken back)
+        body (undone)
          ├── parse('a.txt')       stays
-         ├── parse('b.txt')       taken back
-         │    └── clean('b')      stays: it answers if it is asked for again
-         └── total([1, 2])        stays, as that one
+         ├── parse('b.txt')       undone
+         │    └── clean('b')      stays: it answers if the same call is made again
+         └── total([1, 2])        stays, like clean('b')
 
-    The next run makes these calls again, and what was made of them. What such a call
-    calls itself, and what its caller calls after it, may be something else then: no
-    sign of chance.
+    The next run makes the undone calls again, and the calls that depend on them. An
+    undone call may then make other calls than before, and so may its caller after it.
+    So the calls that stay are no longer compared by position: such a difference does
+    not mean that the code is not deterministic.
 
     Args:
         tables: The store's records.
         transaction: A write transaction.
-        address: The checkpoint that the calls left something on.
-        calls: Their ids.
+        address: The checkpoint that holds the writes of the calls.
+        calls: The ids of the calls.
 
     Raises:
-        ConfigurationError: It has no such call.
+        ConfigurationError: There is no such checkpoint.
     """
     namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
@@ -306,15 +314,15 @@ def take_back(
     )
     tasks = {key: WritesRecord(*tables.fields_of(data)) for key, data in pending}
     chosen = {task.path for task in tasks.values() if task.task_id in calls}
-    taken = {*chosen}
+    undone = {*chosen}
     for path in chosen:
         while path := caller_of(path):
-            taken.add(path)
-    # By caller, the path after which its calls may be others the next time.
-    first = {caller_of(path): path for path in sorted(taken, reverse=True)}
+            undone.add(path)
+    # For each caller, the path after which its calls may differ the next time.
+    first = {caller_of(path): path for path in sorted(undone, reverse=True)}
     first.update(dict.fromkeys(chosen, ""))
     for key, task in tasks.items():
-        if task.path in taken:
+        if task.path in undone:
             answers = {
                 at: write
                 for at, write in task.writes.items()
@@ -335,12 +343,13 @@ def take_back(
 
 
 def _anywhere(task: WritesRecord, codec: ValueCodec) -> WritesRecord:
-    """Return what is kept of a call, without its place among the calls of its body."""
+    """Return the writes of a call without its position in the body that made it."""
     _, data = task.writes.get(WRITES_IDX_MAP[CALLED], (CALLED, b""))
-    asked = codec.decode(data, "a call") if data else None
-    if asked is None:
+    fields = codec.decode(data, "a call") if data else None
+    if fields is None:
         return task
-    changed = codec.encode(tuple(CallRecord(*asked)._replace(place=NOWHERE)), "a call")
+    record = CallRecord(*fields)._replace(place=NOWHERE)
+    changed = codec.encode(tuple(record), "a call")
     return task._replace(
         writes={**task.writes, WRITES_IDX_MAP[CALLED]: (CALLED, changed)}
     )

@@ -1,7 +1,6 @@
-"""Signals: values that were sent to a run from elsewhere, each received by one call of
-it.
+"""Signals: values that are sent to a run from elsewhere, each received by one call.
 
-They lie beside the pending writes of their thread, and go with it.
+They are stored beside the pending writes of the thread, and are deleted with it.
 """
 
 from __future__ import annotations
@@ -15,30 +14,29 @@ from flowpregel.checkpoint.layout import SIGNALS, Tables, beside, digest
 def send(
     tables: Tables, transaction: Any, thread_id: str, name: str, data: bytes
 ) -> None:
-    """Keep a value, encoded, behind those that were sent before; the thread may be to
-    come.
+    """Store an encoded value behind those that were sent before; the thread need not
+    exist yet.
     """
     namespace = tables.ensure_namespace(transaction, Address(thread_id))
-    place = beside(SIGNALS, namespace.prefix) + digest(name)
-    last = next(
-        tables.writes.scan(transaction, place, backwards=True), (place + bytes(8), b"")
-    )[0]
-    number = 1 + int.from_bytes(last[len(place) :], "big")
+    prefix = beside(SIGNALS, namespace.prefix) + digest(name)
+    signals = tables.writes.scan(transaction, prefix, backwards=True)
+    last, _ = next(signals, (prefix + bytes(8), b""))
+    number = 1 + int.from_bytes(last[len(prefix) :], "big")
     record = tables.record_of((data, None))
-    tables.writes.put(transaction, place + number.to_bytes(8, "big"), record)
+    tables.writes.put(transaction, prefix + number.to_bytes(8, "big"), record)
 
 
 def unreceived(
     tables: Tables, transaction: Any, thread_id: str, name: str, receiver: str
 ) -> tuple[bytes, bytes] | None:
-    """Return the key of what is *receiver*'s, or of the first that is nobody's, and the
-    value.
+    """Return the key and value of the signal that *receiver* has received, or else of
+    the first signal without a receiver.
     """
     namespace = tables.namespace(transaction, Address(thread_id))
     free = None
     if namespace is not None:
-        place = beside(SIGNALS, namespace.prefix) + digest(name)
-        for key, record in tables.writes.scan(transaction, place):
+        prefix = beside(SIGNALS, namespace.prefix) + digest(name)
+        for key, record in tables.writes.scan(transaction, prefix):
             data, received_by = tables.fields_of(record)
             if received_by == receiver:
                 return key, data
@@ -50,11 +48,12 @@ def unreceived(
 def receive(
     tables: Tables, transaction: Any, thread_id: str, name: str, receiver: str
 ) -> bytes | None:
-    """Return what `unreceived` finds, and make it *receiver*'s: each time it asks it
-    gets that.
+    """Return the value that `unreceived` returns, and give it to *receiver*, which gets
+    the same one every time.
     """
-    found = unreceived(tables, transaction, thread_id, name, receiver)
-    if found is None:
+    signal = unreceived(tables, transaction, thread_id, name, receiver)
+    if signal is None:
         return None
-    tables.writes.put(transaction, found[0], tables.record_of((found[1], receiver)))
-    return found[1]
+    key, data = signal
+    tables.writes.put(transaction, key, tables.record_of((data, receiver)))
+    return data

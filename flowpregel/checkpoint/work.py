@@ -1,5 +1,5 @@
-"""The tasks that have left something on a checkpoint, and how its thread stands by
-that.
+"""The tasks with writes on a checkpoint, and the status of a thread that follows from
+them.
 """
 
 from __future__ import annotations
@@ -13,100 +13,115 @@ from flowpregel._core.ids import AttemptRecord, CallKey
 from flowpregel._core.records import Address, Saved
 
 Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
-"""How a thread stands: *running*, a run holds its lease; *waiting*, a task waits for an
-answer, or a person must let the run go on (a breakpoint, an edit); *failed*, a task
-raised, or the run has used up its supersteps; *stopped*, tasks are due and no run holds
-the lease; *done*, nothing is due.
+"""The status of a thread: *running*, a run holds its lease; *waiting*, a task waits for
+an answer, or a person must let the run continue (a breakpoint, an edit); *failed*, a
+task raised, or the run has used up its supersteps; *stopped*, tasks are due and no run
+holds the lease; *done*, nothing is due.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A task, by what it has left on the checkpoint it started from."""
+    """A task, described by its writes on the checkpoint that it started from."""
 
     id: str
     name: str | None
-    """The call it is, or the node; None if only its flow knows."""
+    """The text of the call, or the name of the node; None if only the flow knows."""
     address: Address
-    """The checkpoint that it left something on."""
+    """The checkpoint that holds the writes."""
     step: int
-    """Its superstep."""
+    """The superstep of the task."""
     path: str = ""
-    """That of its task, if it was kept: by it a call is found below what made it."""
+    """The path of the task, if it was kept; it leads from a call to its caller."""
     state: str = "unfinished"
     """``done``, ``failed``, ``waiting`` or ``unfinished``."""
     error: Any = None
     interrupts: tuple[Any, ...] = ()
     result: Any = None
-    """Of a call."""
+    """The result of a call."""
     writes: Mapping[str, Any] | None = None
-    """What a node wrote, by channel."""
+    """The writes of a node, by channel."""
     ran: AttemptRecord | None = None
-    """When, where and how often it ran, if that was kept."""
+    """The newest attempt of the task, if it was kept."""
     is_call: bool = False
-    """Whether it is a recorded call of a task."""
-    asked: CallKey | None = None
-    """What it asks for, if that is kept: not of a call that is to be tried again."""
+    """True for a recorded call of a task."""
+    call_key: CallKey | None = None
+    """The identity of a call, if it is kept; a call that will be retried has none."""
 
 
 def work_of(saved: Saved) -> list[Work]:
-    """Return the tasks that have left something on a checkpoint, in order."""
+    """Return the tasks with writes on a checkpoint, in order."""
     of_task: dict[str, dict[str, Any]] = {}
     for write in saved.writes:
         if write.task_id != records.RUN_TASK_ID:
             # A control write of None takes an earlier one back.
             of_task.setdefault(write.task_id, {})[write.channel] = write.value
     ran = {task_id: (path, ran) for task_id, path, ran in saved.ran}
-    place, step, made = saved.address, saved.checkpoint.step + 1, list[Work]()
-    for task_id, kept in of_task.items():
-        path, how = ran.get(task_id, ("", None))
-        made.append(replace(work_from(place, step, task_id, kept, how), path=path))
-    # What takes in the input is no node of the user's.
-    return [work for work in made if work.name != "__start__"]
+    step = saved.checkpoint.step + 1
+    tasks: list[Work] = []
+    for task_id, writes in of_task.items():
+        path, attempt = ran.get(task_id, ("", None))
+        work = work_from(saved.address, step, task_id, writes, attempt)
+        tasks.append(replace(work, path=path))
+    # The node that takes in the input is none of the user's.
+    return [work for work in tasks if work.name != "__start__"]
 
 
 def work_from(
     address: Address,
     step: int,
     task_id: str,
-    kept: Mapping[str, Any],
+    writes: Mapping[str, Any],
     ran: AttemptRecord | None,
 ) -> Work:
-    """Return a task by what it has left: its newest write to each name in *kept*."""
-    called = kept.get(records.CALLED)
-    # A store may be from elsewhere: anything else than texts may be a value without a
-    # bound.
-    asked = None
+    """Return a task with these *writes*: its newest write to each channel."""
+    called = writes.get(records.CALLED)
+    # The store may come from elsewhere: a value that is no text may be of any size.
+    call_key = None
     if isinstance(called, tuple) and all(isinstance(part, str) for part in called[:4]):
-        asked = CallKey(*called[:4])
-    call = asked.text if asked else ran.call if ran else ""
-    ended: dict[str, Any] = {}
-    values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
-    if records.RETURN in values:
-        ended = {"state": "done", "result": values[records.RETURN]}
-    elif values:
-        values.pop(records.NO_WRITES, None)
-        ended = {"state": "done", "writes": values}
-    # An error that is to be tried again is taken back, but for its text.
-    elif error := kept.get(records.ERROR) or (ran and ran.error):
-        ended = {"state": "failed", "error": error}
-    elif questions := kept.get(records.INTERRUPT):
-        interrupts = tuple(questions) if isinstance(questions, list | tuple) else ()
-        ended = {"state": "waiting", "interrupts": interrupts}
+        call_key = CallKey(*called[:4])
+    text = ""
+    if call_key is not None:
+        text = call_key.text
+    elif ran is not None:
+        text = ran.call
     return Work(
         id=task_id,
-        name=call or (ran and ran.name),
+        name=text or (ran and ran.name),
         address=address,
         step=step,
         ran=ran,
-        is_call=bool(call),
-        asked=asked,
-        **ended,
+        is_call=bool(text),
+        call_key=call_key,
+        **_outcome(writes, ran),
     )
 
 
+def _outcome(writes: Mapping[str, Any], ran: AttemptRecord | None) -> dict[str, Any]:
+    """Return the fields of `Work` that describe the end of a task; empty if it has not
+    ended.
+    """
+    values = {
+        channel: value
+        for channel, value in writes.items()
+        if channel not in records.CONTROL_WRITES
+    }
+    if records.RETURN in values:
+        return {"state": "done", "result": values[records.RETURN]}
+    if values:
+        values.pop(records.NO_WRITES, None)
+        return {"state": "done", "writes": values}
+    # The error of an attempt that will be repeated is dropped, except its text.
+    if error := writes.get(records.ERROR) or (ran and ran.error):
+        return {"state": "failed", "error": error}
+    if questions := writes.get(records.INTERRUPT):
+        interrupts = tuple(questions) if isinstance(questions, list | tuple) else ()
+        return {"state": "waiting", "interrupts": interrupts}
+    return {}
+
+
 def status_of(saved: Saved, *, running: bool) -> Status:
-    """Return how the thread stands whose newest checkpoint is *saved*."""
+    """Return the status of the thread whose newest checkpoint is *saved*."""
     states = {work.state for work in work_of(saved)}
     newest = saved.checkpoint
     return status_from(states, newest.source, newest.follows, running=running)
@@ -115,12 +130,12 @@ def status_of(saved: Saved, *, running: bool) -> Status:
 def status_from(
     states: Collection[str], source: str, follows: int, *, running: bool
 ) -> Status:
-    """Return how a thread stands.
+    """Return the status of a thread.
 
     Args:
-        states: Those of the tasks that have left something on its newest checkpoint.
+        states: The states of the tasks with writes on its newest checkpoint.
         source: The cause of that checkpoint.
-        follows: What follows it.
+        follows: Its field of that name.
         running: Whether a run holds the thread's lease.
     """
     if running:
@@ -140,7 +155,7 @@ def status_from(
 
 
 def is_paused(saved: Saved) -> bool:
-    """Return whether the run at *saved* goes on only if a person lets it: no task has
-    begun.
+    """Return whether the run at *saved* waits for a person to let it continue, and no
+    task has begun.
     """
     return saved.checkpoint.follows == records.PAUSED and not work_of(saved)

@@ -235,16 +235,16 @@ def _next_run_text(work: Work, flow: Pregel) -> str:
     """Return what the next run does about a call that it asks for again, in words."""
     if work.state == "failed":
         return "it is tried again, unless the flow has caught its failure"
-    if work.state != "done" or work.asked is None:
+    if work.state != "done" or work.call_key is None:
         return "it is made, or goes on"
-    name = work.asked.name.removesuffix(".map")
+    name = work.call_key.name.removesuffix(".map")
     codes = {task.code for task in _tasks_beside(flow) if task.name == name}
     if not codes:
         return (
             f"the record answers it; there is no task {name!r} beside the flow "
             "to compare with"
         )
-    if work.asked.code in codes:
+    if work.call_key.code in codes:
         return "the record answers it; its code is what it was"
     return (
         "the record answers it, though its code has changed; "
