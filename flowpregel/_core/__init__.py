@@ -1,1 +1,1 @@
-"""What a run does next: no I/O, no threads, no clock, no randomness."""
+"""The decisions of a run: no I/O, no threads, no clock, no randomness."""

@@ -93,8 +93,8 @@ def identify_call(
 ) -> tuple[str, CallRecord | None]:
     """Count the next call of *caller*; return its task id and its record.
 
-    The id of a recorded call is made of the caller and of the key of the call; that of
-    another call, of its position among the calls of the caller.
+    The id of a recorded call is made of the caller and of the key of the call; the id
+    of another call, of the caller and the position among the calls of the caller.
     """
     body: BodyCalls = caller.attempt.body
     sequence = body.sequence
@@ -187,7 +187,7 @@ def _recorded_outcome(
             run, caller, call, task_id, record
         )
     except recorded_calls.REFUSALS as error:
-        return task_id, Raised(error)  # what is recorded stays as it was
+        return task_id, Raised(error)  # the record is not changed
     if isinstance(outcome, Raised):
         if not isinstance(outcome.error, errors.TaskCancelled):
             # The failure may fail the body only now: it was stored while another call
@@ -305,7 +305,7 @@ def forget_uncaught(
     """Forget the failed calls that *task* did not catch, so that they are tried again.
 
     Those are the calls that *error* came from, and those whose failures the body has
-    not seen. A failure that the body caught is part of its work, and is replayed.
+    not seen. A failure that the body caught is replayed, like a result.
     """
     body: BodyCalls | None = task.attempt.body
     if body is None:
@@ -350,10 +350,10 @@ def _note_others(error: BaseException, unseen: Sequence[Task]) -> None:
     texts = [task.call for task in unseen if task.id not in causes]
     if not texts:
         return
-    shown = ", ".join(texts[:SHOWN_FAILURES])
+    listing = ", ".join(texts[:SHOWN_FAILURES])
     if len(texts) > SHOWN_FAILURES:
-        shown += ", ..."
-    error.add_note(f"{len(texts)} more failed, and nobody looked: {shown}")
+        listing += ", ..."
+    error.add_note(f"{len(texts)} more failed, and nobody looked: {listing}")
 
 
 # ---------------------------------------------------------------- failures of tasks

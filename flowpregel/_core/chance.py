@@ -1,5 +1,6 @@
-"""Chance is told from change: a body that makes another call than the recorded one at
-its position.
+"""Chance or change: a body that makes another call than the recorded one.
+
+The two calls have the same position in the body.
 
 ==============================================  =====================================
 the body makes another call, and                then
@@ -26,7 +27,7 @@ from flowpregel._core.run import Run
 from flowpregel.errors import InputMismatchError, ReplayMismatchError
 
 _TYPE_ALONE = re.compile(r"<[^<>]*>")
-"""An argument in the text of a call of which only the type is shown."""
+"""An argument, in the text of a call, that is shown by its type alone."""
 
 
 def check_chance(
@@ -92,7 +93,7 @@ def _thread_of(run: Run) -> str:
 
 
 def _has_adopted(run: Run, files: Sequence[FileContent]) -> bool:
-    """Return whether a call with each of these files, as they are now, is recorded."""
+    """Return whether each of *files* is in a recorded call, with this content."""
     replay = run.replay
     if replay.known_files is None:
         replay.known_files = set()

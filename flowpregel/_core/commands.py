@@ -1,6 +1,4 @@
-"""What users give a run, and are given by it, beside values: callables, commands,
-questions.
-"""
+"""Callables, commands and questions: the exchanges of a run with its user."""
 
 from __future__ import annotations
 
@@ -25,16 +23,16 @@ _INJECTED: dict[str, frozenset[str]] = {
     "runtime": _ANY,
     "context": _ANY,
 }
-"""What is given by name, and the names of the annotations it may have (none: any)."""
+"""The parameters to inject, and the annotations that each may have (none: any)."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Send:
-    """Ask for one task of *node* with *arg* as its input, in the next superstep.
+    """Request one task of *node* in the next superstep, with *arg* as the input.
 
     Args:
         node: The name of the node to run.
-        arg: What the node is given instead of its channels.
+        arg: The input of the node, in place of the values of channels.
         timeout: Overrides the node's timeout for this task (seconds, a
             ``timedelta`` or a `TimeoutPolicy`).
 
@@ -75,8 +73,8 @@ class Command(Generic[Destination]):
     PARENT: ClassVar[Literal["__parent__"]] = "__parent__"
 
     def __repr__(self) -> str:
-        said = {each.name: getattr(self, each.name) for each in fields(self)}
-        parts = [f"{name}={value!r}" for name, value in said.items() if value]
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        parts = [f"{name}={value!r}" for name, value in values.items() if value]
         return f"Command({', '.join(parts)})"
 
 
@@ -85,8 +83,8 @@ class Interrupt:
     """A question a task asked.
 
     Args:
-        value: What was asked: anything a person or program can answer.
-        id: Names the question; an answer can be addressed to it.
+        value: The question: anything a person or program can answer.
+        id: The id of the question; an answer can be addressed to it.
         response_schema: The JSON schema of the answers that fit; None: any.
     """
 
@@ -104,21 +102,21 @@ class Injection:
 
     name: str
     index: int | None
-    """Its position, if it may be given by position."""
+    """The position of the parameter, if it may be given by position."""
     required: bool
     optional: bool
-    """Whether its annotation allows None."""
+    """True if the annotation allows None."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallTarget:
-    """Something to call, and how.
+    """A callable, in its sync and async forms.
 
     Args:
-        func: Its sync form; None: it has an async form alone.
-        coroutine: Its async form, or None.
-        injections: The parameters the run fills in.
-        name: What to call it in messages.
+        func: The sync form; None: there is only an async form.
+        coroutine: The async form, or None.
+        injections: The parameters that the run fills in.
+        name: The name in messages.
     """
 
     func: Callable[..., Any] | None
@@ -131,14 +129,14 @@ def call_target_of(target: Any, *, takes_input: bool = True) -> CallTarget:
     """Inspect *target*: a callable, or anything with ``invoke`` or ``ainvoke``.
 
     Args:
-        target: What to call.
+        target: The node, as the user gave it.
         takes_input: Whether its first parameter is the node's input, which is
             never filled in by name.
 
     Raises:
         ConfigurationError: *target* cannot be called.
     """
-    # A Mock has every attribute that is asked for, and is meant to be called.
+    # A Mock has every attribute, and is meant to be called.
     find = inspect.getattr_static if callable(target) else getattr
     func, coroutine = (
         find(target, name, None) and getattr(target, name) for name in _METHODS
@@ -189,7 +187,7 @@ def name_of(target: Any) -> str:
         getattr(called, "name", None),
     )
     return next(
-        (each for each in names if each and isinstance(each, str)),
+        (name for name in names if name and isinstance(name, str)),
         type(called).__name__,
     )
 
@@ -200,7 +198,7 @@ def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
         parameters = [*inspect.signature(target).parameters.values()]
     except (TypeError, ValueError):
         return ()
-    found = []
+    injections = []
     for index, parameter in enumerate(parameters):
         if parameter.name not in _INJECTED or (takes_input and index == 0):
             continue
@@ -215,7 +213,7 @@ def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
         )
         if allowed and names and not names & allowed and not is_store:
             continue
-        found.append(
+        injections.append(
             Injection(
                 parameter.name,
                 None if parameter.kind is parameter.KEYWORD_ONLY else index,
@@ -223,7 +221,7 @@ def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
                 not names or "None" in names or "Any" in names,
             )
         )
-    return tuple(found)
+    return tuple(injections)
 
 
 def _annotation_names(annotation: Any) -> frozenset[str]:

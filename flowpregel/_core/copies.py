@@ -1,9 +1,9 @@
 """Copies of values that no later change of the original can reach; objects that are not
 copied.
 
-What an in-memory saver, store or cache keeps must read back as it was when it
-was kept. A value of an immutable built-in type is kept as it is; any other is
-pickled, into a tuple of one item, which no value kept as it is can be.
+A value in an in-memory saver, store or cache must not change after it was stored. So a
+value of an immutable built-in type is stored itself. Any other value is pickled, and
+the pickle is stored in a tuple of one item: no value that is stored itself is a tuple.
 
 Savers, stores and caches stay in their process: a worker has stand-ins for them.
 """
@@ -28,17 +28,17 @@ from flowpregel.errors import ConfigurationError, RecordedError, ValueEncodingEr
 IMMUTABLE: frozenset[type] = frozenset(
     {int, str, bytes, type(None), float, bool, AttemptRecord}
 )
-"""The exact types that are kept as they are."""
+"""The exact types whose values are stored without a copy."""
 
 _PROTOCOL = 5
 
 
-def snapshot_value(value: Any, what: str) -> Any:
+def snapshot_value(value: Any, description: str) -> Any:
     """Return a copy of *value* for `restore_value`.
 
     Args:
         value: Anything that pickle or cloudpickle can write.
-        what: What the value is, for the message of an error.
+        description: What the value is, for the message of an error.
 
     Raises:
         ValueEncodingError: Neither can write it.
@@ -56,12 +56,12 @@ def snapshot_value(value: Any, what: str) -> Any:
             # Only an exception's class can make one that is written and never read.
             pickle.loads(data)
     except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
-        data = _dumps_by_value(value, what)
+        data = _dumps_by_value(value, description)
     return (data,)
 
 
 def as_storable(error: BaseException) -> BaseException:
-    """Return *error* if it can be kept, or what is to be kept in its place."""
+    """Return *error* if it can be stored, or an error to store in its place."""
     try:
         snapshot_value(error, "an error")
     except ValueEncodingError:
@@ -72,26 +72,26 @@ def as_storable(error: BaseException) -> BaseException:
     return error
 
 
-def restore_value(kept: Any, what: object) -> Any:
+def restore_value(snapshot: Any, description: object) -> Any:
     """Return a new copy of the value that `snapshot_value` was given.
 
     Raises:
         ValueEncodingError: The value's class cannot be read back.
     """
-    if type(kept) is not tuple:
-        return kept
+    if type(snapshot) is not tuple:
+        return snapshot
     try:
-        return pickle.loads(kept[0])
+        return pickle.loads(snapshot[0])
     except Exception as error:
         raise ValueEncodingError(
-            f"{what} was kept but cannot be read back: {type(error).__name__}: "
+            f"{description} was kept but cannot be read back: {type(error).__name__}: "
             f"{error}; check the class's __reduce__ or __setstate__"
         ) from error
 
 
 def private_copy(value: Any) -> Any:
     """Return a copy of *value* that no change of it reaches; *value* itself if it
-    cannot be kept.
+    cannot be copied.
 
     Example:
         >>> given = [1]
@@ -114,17 +114,17 @@ def by_value_pickler() -> Any:
     import cloudpickle  # noqa: PLC0415 - 30 ms, and seldom needed
 
     class WithoutVariables(cloudpickle.Pickler):  # type: ignore[misc]
-        """cloudpickle, but for the variables of the function that a pydantic class is
-        in.
+        """A cloudpickle pickler that leaves out the namespace around a pydantic class.
 
-        The class notes them for names in annotations; any of them may be a lock.
+        A pydantic class in a function keeps the variables of that function for names in
+        annotations; any of them may be a lock.
         """
 
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, CodeType):
                 # Since 3.1.3 cloudpickle leaves the file's name out. Its text is a new
-                # one each time, as theirs are: else the pickle would depend on who
-                # holds it too.
+                # object each time, like the other texts of the code: otherwise the
+                # pickle would depend on other references to the same text.
                 return code_of_file, (
                     "".join(obj.co_filename),
                     *self.dispatch_table[CodeType](obj),
@@ -143,8 +143,7 @@ def by_value_pickler() -> Any:
             ):
                 reduced[2][0].pop("__pydantic_parent_namespace__", None)
                 if is_importable(obj):
-                    # It is none in the process that reads this, but a digest is to be
-                    # the same.
+                    # The reading process cannot import it, but digests must be equal.
                     reduced = (class_of_main, reduced[:2], *reduced[2:])
             return reduced
 
@@ -154,15 +153,13 @@ def by_value_pickler() -> Any:
 def code_of_file(
     file: str,
     make: Callable[..., CodeType],
-    given: tuple[Any, ...],
+    arguments: tuple[Any, ...],
 ) -> CodeType:
-    """Return the code that cloudpickle's recipe makes, of *file*, where its source is
-    found.
-    """
-    return make(*given).replace(co_filename=file)
+    """Return the code that cloudpickle rebuilds, with *file* as the file name."""
+    return make(*arguments).replace(co_filename=file)
 
 
-def _dumps_by_value(value: Any, what: str) -> bytes:
+def _dumps_by_value(value: Any, description: str) -> bytes:
     try:
         out = io.BytesIO()
         by_value_pickler()(out, protocol=_PROTOCOL).dump(value)
@@ -170,7 +167,7 @@ def _dumps_by_value(value: Any, what: str) -> bytes:
         pickle.loads(data)
     except Exception as error:
         raise ValueEncodingError(
-            f"{what} cannot be kept: a {type(value).__name__} does not survive "
+            f"{description} cannot be kept: a {type(value).__name__} does not survive "
             f"pickling ({type(error).__name__}: {error}); keep it in a Context or "
             "UntrackedValue channel, or give its class a __reduce__"
         ) from error
@@ -178,21 +175,21 @@ def _dumps_by_value(value: Any, what: str) -> bytes:
 
 
 Decode: TypeAlias = Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]
-"""Decodes what was kept of several supersteps, each time into new objects."""
+"""Decodes the stored writes of several supersteps, each time into new objects."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplayedWrites(Sequence[tuple[Any, ...]]):
     """The writes of a channel's supersteps, oldest first: a tuple for each.
 
-    The states of one history have most of them in common. They share what was
-    kept of it, and decode what they need: no object is in two of them.
+    The states of one history have most writes in common. They share the stored form,
+    and each decodes what it needs, so that no object is in two states.
     """
 
-    kept: Sequence[Any]
-    """What was kept of all supersteps of the channel, oldest first."""
+    stored: Sequence[Any]
+    """The stored writes of all supersteps of the channel, oldest first."""
     stop: int
-    """The end of those that count."""
+    """The index behind the last superstep that counts."""
     decode: Decode
     start: int = 0
 
@@ -203,7 +200,7 @@ class ReplayedWrites(Sequence[tuple[Any, ...]]):
         return self.stop - self.start
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(self.decode(self.kept[self.start : self.stop]))
+        return iter(self.decode(self.stored[self.start : self.stop]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, tuple | ReplayedWrites):
@@ -226,7 +223,7 @@ class ReplayedWrites(Sequence[tuple[Any, ...]]):
 
 
 class ProcessBound:
-    """What is not copied to a worker: it would be another one there."""
+    """An object that is not copied to a worker, where it would be another object."""
 
 
 _names: WeakKeyDictionary[ProcessBound, str] = WeakKeyDictionary()
@@ -234,23 +231,22 @@ _made_here: WeakValueDictionary[str, ProcessBound] = WeakValueDictionary()
 
 
 class Placeholder:
-    """Stands for an object of another process, and becomes that again when it is sent
-    there.
+    """Stands for an object of another process, and becomes it again when sent there.
 
     Args:
-        name: Names the object.
-        kind: The name of its class.
+        name: The name of the object.
+        kind: The name of the object's class.
     """
 
     def __init__(self, name: str, kind: str) -> None:
         self._name = name
         self._kind = kind
 
-    def __getattr__(self, wanted: str) -> NoReturn:
-        if wanted.startswith("__"):
-            raise AttributeError(wanted)
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
         raise ConfigurationError(
-            f".{wanted} of {self!r} was asked for in a worker process: ask outside of "
+            f".{name} of {self!r} was asked for in a worker process: ask outside of "
             "the run, or give the node executor='threads'"
         )
 
@@ -262,15 +258,13 @@ class Placeholder:
 
 
 def reference_to(resident: ProcessBound) -> tuple[Any, ...]:
-    """Return *resident* as a pickle has it: by its name in this process."""
+    """Return the reduction of *resident* for a pickle: by its name in this process."""
     name = _names.setdefault(resident, uuid.uuid4().hex)
     _made_here[name] = resident
     return find, (name, type(resident).__qualname__)
 
 
 def find(name: str, kind: str) -> ProcessBound | Placeholder:
-    """Return the object of this process that has *name*, or a stand-in for that of
-    another.
-    """
-    found = _made_here.get(name)
-    return Placeholder(name, kind) if found is None else found
+    """Return the object with *name* in this process, or a stand-in for it."""
+    resident = _made_here.get(name)
+    return Placeholder(name, kind) if resident is None else resident

@@ -1,4 +1,4 @@
-"""Digests of what a call is given: the content of its arguments.
+"""Digests of the arguments of a call, by content.
 
 Equal content gives an equal digest: in every process, whatever the order of a
 dict or a set, and whether two parts of a value are one object or copies of each
@@ -32,23 +32,23 @@ _ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, c
 _MARSHAL = 2
 _SIZE = 16
 _MOST_RUNS = 256
-"""Of so many runs it is kept that constants were read for them."""
+"""The most runs for which it is noted that constants were read."""
 _LARGE = 1 << 20
 """Bytes from which a buffer has a digest of its own."""
 
 
 def digest_of(
     value: Any,
-    what: str,
+    description: str,
     *,
     strict: bool,
 ) -> str:
     """Return a digest of the content of *value*: 32 hex digits.
 
     Args:
-        value: Anything; an object that is no built-in is digested as it would be
-            pickled.
-        what: What the value is, for the message of an error.
+        value: Anything; an object of a class that is not built in is digested by its
+            reduction, as for pickle.
+        description: What the value is, for the message of an error.
         strict: Whether to refuse a value that has no content to digest, such as
             a lock; otherwise its type stands for it.
 
@@ -61,37 +61,39 @@ def digest_of(
         ... )
         True
     """
-    return _digest_of(value, what, strict=strict)
+    return _digest_of(value, description, strict=strict)
 
 
-def earlier_digests(value: Any, what: str) -> Iterator[str]:
+def earlier_digests(value: Any, description: str) -> Iterator[str]:
     """Yield the digests that *value* may have had before classes gained fields with
     defaults, or had the names that they have now.
 
     Args:
-        value: What it is digested of: the arguments of a call, an input.
-        what: What the value is, for the message of an error.
+        value: The arguments of a call, or an input.
+        description: What the value is, for the message of an error.
     """
     known = LeftOutFields({}, have_equal_content)
-    _digest_of(value, what, strict=False, fields=known)
+    _digest_of(value, description, strict=False, fields=known)
     for left_out in choices(known.with_defaults):
         fields = LeftOutFields(left_out, _never)
-        yield _digest_of(value, what, strict=False, fields=fields)
+        yield _digest_of(value, description, strict=False, fields=fields)
     for homes in earlier_homes(known.classes):
         fields = LeftOutFields({}, _never, homes)
-        yield _digest_of(value, what, strict=False, fields=fields)
+        yield _digest_of(value, description, strict=False, fields=fields)
 
 
 def _never(*_: Any) -> bool:
     return False
 
 
-def have_equal_content(one: Any, other: Any) -> bool:
+def have_equal_content(first: Any, second: Any) -> bool:
     """Return whether two values have the same content, if they have one that can be
     compared.
     """
     try:
-        digests = {digest_of(value, "a value", strict=True) for value in (one, other)}
+        digests = {
+            digest_of(value, "a value", strict=True) for value in (first, second)
+        }
     except ConfigurationError:
         return False
     return len(digests) == 1
@@ -99,7 +101,7 @@ def have_equal_content(one: Any, other: Any) -> bool:
 
 def _digest_of(
     value: Any,
-    what: str,
+    description: str,
     *,
     strict: bool,
     fields: LeftOutFields | None = None,
@@ -107,11 +109,11 @@ def _digest_of(
     """Return `digest_of`; *fields* are left out of objects."""
     digest = hashlib.blake2b(digest_size=_SIZE)
     try:
-        _Feeder(digest.update, what, strict, fields).feed(value)
+        _Feeder(digest.update, description, strict, fields).feed(value)
     except RecursionError as error:
         raise ConfigurationError(
-            f"{what} are nested too deeply to be looked at (lists in lists, objects "
-            "that hold each other): pass them flat, or as text or bytes"
+            f"{description} are nested too deeply to be looked at (lists in lists, "
+            "objects that hold each other): pass them flat, or as text or bytes"
         ) from error
     return digest.hexdigest()
 
@@ -119,13 +121,13 @@ def _digest_of(
 def arguments_digest(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    what: str,
+    description: str,
 ) -> str:
     """Return a digest of a call's arguments; of a value without content, its type."""
     if not kwargs and _ATOMS.issuperset(map(type, args)):
         plain = b"plain" + marshal.dumps(args, _MARSHAL)
         return hashlib.blake2b(plain, digest_size=_SIZE).hexdigest()
-    return digest_of((args, dict(kwargs)), what, strict=False)
+    return digest_of((args, dict(kwargs)), description, strict=False)
 
 
 def has_plain_arguments(arguments: Arguments) -> bool:
@@ -137,9 +139,7 @@ def has_plain_arguments(arguments: Arguments) -> bool:
 
 
 def _reduced(value: Any) -> str | tuple[Any, ...]:
-    """Return what pickle would make of an object: how it is made, and what that is
-    given.
-    """
+    """Return the reduction that pickle would make: a maker and its arguments."""
     if isinstance(value, enum.Flag) and value.name not in type(value).__members__:
         members = [member for member in type(value) if member in value]
         rest = value.value
@@ -147,7 +147,7 @@ def _reduced(value: Any) -> str | tuple[Any, ...]:
             rest &= ~member.value
         return type(value), ([member.name for member in members], rest)
     if isinstance(value, enum.Enum):
-        # By its name: another value makes no other member of it.
+        # By its name: a member with another value is still the same member.
         return type(value), (value.name,)
     return reduced(value)
 
@@ -164,7 +164,7 @@ def space_of(
     functions: Sequence[Any],
     version: str | None = None,
 ) -> tuple[str, ...]:
-    """Return the cache namespace of what *functions* return.
+    """Return the cache namespace of the results of *functions*.
 
     Two functions share one only if they have the same home and the same code
     (or *version*) and close over equal values.
@@ -176,11 +176,11 @@ def space_of(
 
 
 class SharedSpace:
-    """The namespace of what functions share, which changes when their code does.
+    """The namespace of the results of functions, which changes with their code.
 
     Args:
-        name, functions, version: What `space_of` takes.
-        ends: What is at the end of the namespace.
+        name, functions, version: See `space_of`.
+        ends: The last parts of the namespace.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class SharedSpace:
         self._version = version
         self._known: tuple[str, ...] = ()
         self._codes: list[CodeDigest] = []
-        """The digests that it was made of."""
+        """The code digests in the namespace."""
         self._asked_by: dict[Hashable, None] = {}
         """The latest runs for which constants that change in place were read."""
 
@@ -204,8 +204,8 @@ class SharedSpace:
         """Return the namespace for a call that is made now.
 
         Args:
-            run: Which run makes it. For each of them what is in constants is read
-                again; None: for each call.
+            run: The run that makes the call. Constants are read again for each run;
+                None: for each call.
 
         Raises:
             ConfigurationError: A function refers to what its digest cannot see.
@@ -248,7 +248,7 @@ class SharedSpace:
 
 
 def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
-    """Return what a callable brings beside its code: what is bound or closed over."""
+    """Return the values that a callable has beside its code: bound, or closed over."""
     if isinstance(target, functools.partial):
         return [*_carried(target.func, seen), target.args, dict(target.keywords)]
     if isinstance(target, MethodType):
@@ -267,8 +267,7 @@ def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
 _MAKERS = [
     getattr(copyreg, name) for name in ("__newobj__", "__newobj_ex__", "_reconstructor")
 ]
-"""What pickle makes most objects with; the class comes first among what they are
-given.
+"""The functions with which pickle makes most objects; the first argument is the class.
 """
 _FIELDS_SET = "__pydantic_fields_set__"
 
@@ -283,20 +282,20 @@ class _Feeder:
     def __init__(
         self,
         update: Callable[[Any], None],
-        what: str,
+        description: str,
         strict: bool,
         fields: LeftOutFields | None = None,
     ) -> None:
         self._update = update
         self._fields = fields
-        self._what = what
+        self._what = description
         self._strict = strict
         self._open: dict[int, int] = {}
         """The values that contain the one being written, by id, and how deep each
         is.
         """
         self._meanings: dict[type, str] = {}
-        """What was found out of classes: a value may hold many objects of each."""
+        """The digests of classes: a value may hold many objects of each."""
 
     def feed(self, value: Any) -> None:
         """Write *value*."""
@@ -355,7 +354,7 @@ class _Feeder:
         self.feed((code_digest(value).digest, _carried(value)))
 
     def _feed_object(self, value: Any) -> None:
-        """Write an object as pickle would: what makes it, and what it is given."""
+        """Write an object as pickle would: its maker, and the arguments for it."""
         kind = type(value)
         if isinstance(value, type):
             self._feed_class(value, is_value=True)
@@ -379,8 +378,8 @@ class _Feeder:
             parts = self._fields.strip(value, parts)
         self._update(b"o")
         if isinstance(parts, str):
-            # What it names may have changed: what `functools.cache` makes holds the
-            # function.
+            # The named object may have changed: a wrapper made by `functools.cache`
+            # holds the function.
             inner = getattr(value, "__wrapped__", None)
             self.feed((*definition_of(kind), getattr(value, "__module__", None), parts))
             if isinstance(inner, FunctionType) and not is_ours(value):
@@ -389,26 +388,25 @@ class _Feeder:
             self._feed_parts(kind, parts)
 
     def _feed_parts(self, kind: type, parts: tuple[Any, ...]) -> None:
-        """Write how pickle would make an object of the class *kind*, and what that is
-        given.
+        """Write how pickle would make an object of the class *kind*, and its
+        arguments.
         """
-        maker, given, *rest = parts
+        maker, arguments, *rest = parts
         self.feed(self._home_of(maker))
         if isinstance(maker, type):
             self._feed_meaning(maker, is_value=maker is not kind)
         elif isinstance(maker, FunctionType) and "<locals>" in maker.__qualname__:
             self.feed(maker)
-        if maker in _MAKERS and given[0] is kind:
-            self._update(b"(%d:" % len(given))
+        if maker in _MAKERS and arguments[0] is kind:
+            self._update(b"(%d:" % len(arguments))
             self._feed_class(kind, is_value=False)
-            for item in given[1:]:
+            for item in arguments[1:]:
                 self.feed(item)
         else:
-            self.feed(given)
+            self.feed(arguments)
         for part in rest:
             if isinstance(part, dict) and _FIELDS_SET in part:
-                # Which fields of a pydantic model were given is no part of what it
-                # equals.
+                # Which fields of a pydantic model were set does not affect equality.
                 part = {key: item for key, item in part.items() if key != _FIELDS_SET}
             self.feed(list(part) if hasattr(part, "__next__") else part)
 
@@ -430,25 +428,25 @@ class _Feeder:
         return earlier or home
 
     def _feed_meaning(self, class_: type, *, is_value: bool) -> None:
-        """Write what a class means, unless its name says it.
+        """Write the digest of a class's code, unless its name is enough.
 
-        Of an object's class that is importable, the name is enough for a record: a
-        method that was mended makes no other object of it. A cache has no promise to
-        keep, and looks.
+        The name is enough for a record if the class of an object is importable: the
+        object is the same after a method was fixed. A shared cache compares the code,
+        since it need not keep a result.
         """
         if is_importable(class_) and (
             is_outside(class_) or not (is_value or self._strict)
         ):
             return
         if class_ not in self._meanings:
-            found = code_digest(class_)
-            if found.unseen and self._strict:
+            code = code_digest(class_)
+            if code.unseen and self._strict:
                 raise ConfigurationError(
                     f"{self._what} cannot be told apart by content: the class "
-                    f"{class_.__qualname__} refers to {' and '.join(found.unseen)}; "
+                    f"{class_.__qualname__} refers to {' and '.join(code.unseen)}; "
                     "give the cache policy a key_func, or the task a version"
                 )
-            self._meanings[class_] = found.digest
+            self._meanings[class_] = code.digest
         self.feed(self._meanings[class_])
 
     def _refuse(self, value: Any, error: Exception) -> None:

@@ -95,8 +95,8 @@ BUSY: Final = object()
 LOOK_AGAIN: Final = 50_000_000
 """Nanoseconds between two lookups of such a result."""
 HOLD: Final = 50_000_000
-"""Nanoseconds for which a call without a record waits for other calls of its task that
-have one.
+"""Nanoseconds for which a call without a record waits for recorded calls of the same
+task.
 """
 
 

@@ -1,9 +1,8 @@
-"""The files whose content arguments are known by: which they were, and what has changed
-in them.
+"""The files among arguments, which count by their content, and changes in them.
 
-A `File` notes itself while a digest of it is taken. What was noted is kept with the
-call, or with the input, so that a file which was corrected since can be named. What a
-node wrote is kept with the files that its calls took, among the results that they used.
+A `File` notes itself while its digest is taken. The noted files are stored with the
+call, or with the input, so that a message can name a file that has changed since. The
+files that the calls of a node took are stored with its writes, among the used results.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ from typing import TypeAlias, TypeVar
 
 Value = TypeVar("Value")
 FileContent: TypeAlias = tuple[str, str, int]
-"""The path of a file, a digest of its content, and its size: plain, as it is
-recorded.
-"""
+"""The recorded form of a file: path, digest of the content, and size."""
 _DIGITS = 16
 NOT_A_TASK = "\n"
-"""The beginning of a name among used results that is no task's. The name of a task may
-have spaces, but does not begin with a new line.
+"""The prefix of a name among used results that is not the name of a task.
+
+The name of a task may have spaces, but does not begin with a new line.
 """
 USED_FILE = NOT_A_TASK + "file "
-"""The beginning of the name of a file among used results."""
+"""The prefix of the name of a file among used results."""
 MOST_FILES = 1_000
-"""The most files that are kept with what a node wrote: the first ones."""
+"""The most files that are stored with the writes of a node: the first ones."""
 _NOTED: ContextVar[list[FileContent] | None] = ContextVar(
     "flowpregel_files", default=None
 )
@@ -49,7 +47,7 @@ def note_file(
     digest: str,
     size: int,
 ) -> None:
-    """Note a file of which a digest is taken."""
+    """Note a file, for the digest that is being taken."""
     noted = _NOTED.get()
     content = file_content(
         path,
@@ -63,7 +61,7 @@ def note_file(
 def with_files(
     take_digest: Callable[[], Value],
 ) -> tuple[Value, tuple[FileContent, ...]]:
-    """Return what *take_digest* does, and the files that were noted meanwhile."""
+    """Return the result of *take_digest*, and the files that it noted."""
     noted: list[FileContent] = []
     token = _NOTED.set(noted)
     try:
@@ -75,7 +73,7 @@ def with_files(
 def changed_files(
     recorded: Iterable[Sequence[object]], now: Iterable[FileContent]
 ) -> list[tuple[FileContent, str]]:
-    """Return the files whose content has changed, each with a text that says how.
+    """Return the files whose content has changed, each with the change as a text.
 
     Example:
         >>> changed_files([("a.csv", "8fa3e39f", 6)], [("a.csv", "566080d2", 7)])[0][1]

@@ -1,6 +1,6 @@
-"""Arguments as they were before a class of theirs gained fields with defaults.
+"""Earlier digests of arguments, from before a class among them gained fields.
 
-A recorded call has a digest of its arguments. If a data class among them has gained a
+A recorded call has a digest of the arguments. If a data class among them has gained a
 field since, that digest is the one of the same arguments without the field. Fields with
 their defaults cannot be left out of every digest: the call recorded with an old default
 would then answer one with an edited default. So they are left out in a second look-up
@@ -22,20 +22,20 @@ from typing import Any, TypeAlias
 from flowpregel._core.moved_classes import Home
 
 MOST_DIGESTS = 32
-"""So many digests are tried for the arguments of one call."""
+"""The most digests that are tried for the arguments of one call."""
 Reduced: TypeAlias = str | tuple[Any, ...]
-"""What pickle would make of an object."""
+"""The reduction that pickle would make of an object."""
 Defaults: TypeAlias = Mapping[str, Callable[[], Any]]
-"""By name, what makes the default of a field, in the order of the fields."""
+"""The functions that make the defaults, by field, in the order of the fields."""
 
 
 class LeftOutFields:
     """The fields that a digest leaves out, and those that it could leave out.
 
     Args:
-        left_out: By class, the names of the fields that are left out.
-        are_equal: Whether a value has the content of a default.
-        homes: By class, the earlier module and name of classes that have moved.
+        left_out: The names of the fields to leave out, by class.
+        are_equal: Returns whether a value has the content of a default.
+        homes: The earlier module and name of classes that have moved, by class.
     """
 
     def __init__(
@@ -50,27 +50,25 @@ class LeftOutFields:
         self._left_out = left_out
         self._are_equal = are_equal
         self.with_defaults: dict[type, list[str]] = {}
-        """By class, the fields that have their defaults in all instances which were
-        digested.
-        """
+        """The fields that have their defaults in all digested instances, by class."""
 
     def home_of(self, class_: type) -> Home | None:
-        """Return the earlier module and name of a class; None: those that it has."""
+        """Return the earlier module and name of a class; None: it has not moved."""
         self.classes.add(class_)
         return self._homes.get(class_)
 
     def strip(self, value: Any, parts: Reduced) -> Reduced:
-        """Return what pickle would make of *value*, without the fields that are left
-        out.
-        """
+        """Return the reduction *parts* of *value*, without the fields to leave out."""
         kind = type(value)
         if isinstance(parts, str) or not (defaults := defaults_of(kind)):
             return parts
-        found = self.with_defaults.get(kind)
-        if found is None:
-            found = [*defaults]
+        candidates = self.with_defaults.get(kind)
+        if candidates is None:
+            candidates = [*defaults]
         self.with_defaults[kind] = [
-            name for name in found if self._has_default(value, name, defaults[name])
+            name
+            for name in candidates
+            if self._has_default(value, name, defaults[name])
         ]
         names = self._left_out.get(kind)
         return parts if not names else _without(value, parts, names)
@@ -95,8 +93,8 @@ def defaults_of(kind: Any) -> Defaults:
         return dict(_defaults_of_dataclass(kind))
     if issubclass(kind, tuple):
         return {
-            name: _constant(each)
-            for name, each in _mapping(kind, "_field_defaults").items()
+            name: _constant(default)
+            for name, default in _mapping(kind, "_field_defaults").items()
         }
     fields = _mapping(kind, "__pydantic_fields__")
     return {
@@ -120,8 +118,8 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 def _mapping(kind: type, name: str) -> Mapping[str, Any]:
     """Return an attribute of a class that is a mapping; empty: there is no such."""
-    found = getattr(kind, name, None)
-    return found if isinstance(found, Mapping) else {}
+    mapping = getattr(kind, name, None)
+    return mapping if isinstance(mapping, Mapping) else {}
 
 
 def choices(
@@ -135,8 +133,8 @@ def choices(
         # Twenty fields have a million subsets.
         subsets = islice(_subsets(fields), MOST_DIGESTS)
         options.append([(kind, names) for names in (frozenset[str](), *subsets)])
-    found = (dict(choice) for choice in product(*options))
-    return islice(filter(lambda choice: any(choice.values()), found), MOST_DIGESTS)
+    combined = (dict(choice) for choice in product(*options))
+    return islice(filter(lambda choice: any(choice.values()), combined), MOST_DIGESTS)
 
 
 def _subsets(fields: list[str]) -> Iterator[frozenset[str]]:
@@ -145,7 +143,9 @@ def _subsets(fields: list[str]) -> Iterator[frozenset[str]]:
     singles = (frozenset((name,)) for name in reversed(fields))
     ends = (frozenset(fields[start:]) for start in range(len(fields)))
     sizes = range(2, len(fields))
-    others = (frozenset(each) for size in sizes for each in combinations(fields, size))
+    others = (
+        frozenset(subset) for size in sizes for subset in combinations(fields, size)
+    )
     for names in chain(singles, ends, others):
         if names not in tried:
             tried.add(names)
@@ -157,13 +157,11 @@ def _without(
     parts: tuple[Any, ...],
     names: frozenset[str],
 ) -> tuple[Any, ...]:
-    """Return *parts* without the fields *names* of the object *value* that they are
-    of.
-    """
-    maker, given, *rest = parts
+    """Return *parts*, the reduction of *value*, without the fields *names*."""
+    maker, arguments, *rest = parts
     kind: Any = type(value)
     if issubclass(kind, tuple) and maker is copyreg.__newobj__:  # type: ignore[attr-defined]
-        return maker, (kind, *_without_last(given[1:], kind._fields, names)), *rest
+        return maker, (kind, *_without_last(arguments[1:], kind._fields, names)), *rest
     if not rest:
         return parts
     state, *more = rest
@@ -171,13 +169,13 @@ def _without(
         fields = [field.name for field in dataclasses.fields(kind)]
         state = _without_last(state, fields, names)
     elif isinstance(state, tuple):
-        state = tuple(_without_keys(each, names) for each in state)
-    # of pydantic
+        state = tuple(_without_keys(part, names) for part in state)
+    # of a pydantic model
     elif isinstance(state, dict) and isinstance(state.get("__dict__"), dict):
         state = {**state, "__dict__": _without_keys(state["__dict__"], names)}
     else:
         state = _without_keys(state, names)
-    return maker, given, state, *more
+    return maker, arguments, state, *more
 
 
 def _without_keys(state: Any, names: frozenset[str]) -> Any:
@@ -191,10 +189,10 @@ def _without_last(
     fields: Any,
     names: frozenset[str],
 ) -> Any:
-    """Return *values* without those of *names*, if they are the last ones of *fields*.
+    """Return *values* without the values of *names*, if these end *fields*.
 
-    Values without names, of which others are left out, would be those of another
-    object.
+    The values have no names: without values in the middle, they would be the values of
+    another object.
     """
     count = len(fields) - len(names)
     is_end = len(values) == len(fields) and names.issuperset(fields[count:])

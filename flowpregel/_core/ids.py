@@ -1,6 +1,4 @@
-"""How tasks and calls are known again: by ids made of their place, and by what is kept
-of them.
-"""
+"""The ids of tasks, made of their positions, and the records that identify calls."""
 
 from __future__ import annotations
 
@@ -13,11 +11,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from flowpregel._core.files import FileContent
 
 CODE_DIGITS = 16
-"""How much of the digest of a body is of its code alone."""
+"""The number of digits, in the digest of a body, that come from its code alone."""
 NOWHERE = -1
-"""The place of a call that may come anywhere the next time: one before it is made
-again.
-"""
+"""The place of a call that may come anywhere next time: a call before it runs again."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GREGORIAN_OFFSET = 0x01B21DD213814000
 """100-nanosecond intervals between 1582-10-15 and 1970-01-01 (RFC 9562, 5.1)."""
@@ -88,8 +84,8 @@ def is_interrupt_id(value: object) -> bool:
 def checkpoint_id(now: int, step: int) -> str:
     """Return an id that sorts by *now* (wall-clock nanoseconds): a version 6 UUID.
 
-    The 100-nanosecond field carries the time; what is left of *now*, and the
-    step, go where RFC 9562 5.6 has clock sequence and node.
+    The 100-nanosecond field carries the time. The remainder of *now*, and the step, are
+    in the fields that RFC 9562 5.6 uses for the clock sequence and the node.
     """
     intervals, rest = divmod(now, 100)
     digits = f"{intervals + _GREGORIAN_OFFSET:015x}"
@@ -100,8 +96,7 @@ def checkpoint_id(now: int, step: int) -> str:
 
 
 def time_from_id(checkpoint_id: str) -> int:
-    """Return the wall-clock nanoseconds that an id was made of; 0 if it is none of that
-    kind.
+    """Return the wall-clock nanoseconds in an id; 0 if it is no version 6 UUID.
 
     Another library's version 6 UUIDs give their time too, to 128 nanoseconds.
 
@@ -126,88 +121,80 @@ def timestamp(now: int) -> str:
 
 
 class CallKey(NamedTuple):
-    """What a call asks for. By it a call is known again when its body runs once
-    more.
-    """
+    """The key of a call, by which it is found again when its body runs once more."""
 
     name: str
     """The name of the task."""
     arguments: str
-    """A digest of the content of its arguments."""
+    """A digest of the arguments, by content."""
     code: str
-    """A digest of what its function does, or the version that stands for it."""
+    """A digest of the function's code, or the version that stands for it."""
     text: str
     """The call as a person reads it."""
     is_placed: bool = True
-    """Whether its place among the calls of its body is no accident: it did not wait for
-    others.
+    """True if its place among the calls of the body is deterministic: it did not wait
+    for other calls.
     """
     files: tuple[FileContent, ...] = ()
     """The files among its arguments that are known by their content."""
     earlier: tuple[str, ...] = ()
-    """What the digest of its arguments may have been under a name that its task has
-    adopted.
-    """
+    """The possible digests of the arguments under a name that the task has adopted."""
     unseen: str = ""
     """The values that its code refers to and whose content the digest of code does not
-    see: the call may be made in another process than the one that says so.
+    see. They are part of the key because another process may have to report them.
     """
 
 
 class CallRecord(NamedTuple):
-    """What is kept of a call, beside how it ended: what it asked for, and who made
-    it.
-    """
+    """The stored facts about a call, beside its outcome: its key, and its caller."""
 
     name: str
     arguments: str
     code: str
     text: str
     place: int
-    """The how manieth call of its body it was, or `NOWHERE`."""
+    """The position of the call among those in the body, or `NOWHERE`."""
     caller: str
-    """A digest of the body that made it: first of its code, then of what it was
-    given.
-    """
+    """A digest of the body that made the call: of the code first, then of the input."""
     files: tuple[FileContent, ...] = ()
     """The files among its arguments that are known by their content."""
 
 
 class QuestionRecord(NamedTuple):
-    """What is kept of a question that a task has asked."""
+    """The stored facts about a question that a task has asked."""
 
     id: str
     """The interrupt's id."""
     content: str = ""
-    """A digest of what it asks; empty: that is not known."""
+    """A digest of the question; empty: not known."""
     text: str = ""
-    """What it asks, in short."""
+    """The question in short."""
     code: str = ""
-    """A digest of the code that asked it; empty: that is not known."""
+    """A digest of the code that asked it; empty: not known."""
 
 
 class KnownQuestions(NamedTuple):
     """The questions that a task has asked in earlier attempts."""
 
     records: tuple[QuestionRecord, ...]
-    """Those with answers first, in the order of these."""
+    """The questions, those with answers first, in the order of the answers."""
     code: str
     """A digest of the code that asks now."""
 
 
 class FailedCall(NamedTuple):
-    """A call that failed, for a saver to keep what it takes to make it again."""
+    """A call that failed, with everything a saver needs to make it again."""
 
     home: str
     """The module and the name of the function; of a chunk's, with ``.map`` after it."""
     given: Any
-    """Its arguments."""
+    """The arguments of the call."""
     redacted: frozenset[int | str]
-    """The positions and names of those that are not kept."""
+    """The positions and names of the arguments that are not kept."""
 
 
 class Span(NamedTuple):
-    """When and where an attempt ran, and what it took; 0 and empty: not known."""
+    """The time, place and cost of an attempt; 0 and empty: not known."""
 
     began: int
     """Wall-clock nanoseconds."""
@@ -223,66 +210,64 @@ class Span(NamedTuple):
 
 
 FailedAttempt: TypeAlias = tuple[int, float, int, str, str]
-"""Began (wall-clock nanoseconds), seconds, pid, error in one line, traceback: plain, to
-be read by those who unpickle no class.
+"""Began (wall-clock nanoseconds), seconds, pid, error in one line, traceback.
+
+Plain values, so that a reader can load them without unpickling any class.
 """
 
 
 UsedResults: TypeAlias = tuple[str, str, int]
-"""The name of a task, a digest of code that it had, and the number of results that this
-made. Of a file: its name (see `USED_FILE`), a digest of its content, and its size.
+"""The name of a task, a digest of the code it had then, and the number of results from
+that code. For a file: the name (see `USED_FILE`), a digest of the content, the size.
 """
 
 
 class AttemptRecord(NamedTuple):
-    """How a task ran: when, for how long, where, and how often it was tried."""
+    """The record of a task's last attempt, and the number of all attempts."""
 
     name: str
-    """The name of its node."""
+    """The name of the node."""
     began: int
     """Wall-clock nanoseconds of the last attempt."""
     seconds: float
-    """How long the last attempt took."""
+    """The duration of the last attempt."""
     attempts: int
-    """How often it was tried; 0: never, its result was shared by another run."""
+    """The number of attempts; 0: another run shared the result."""
     executor: str
     pid: int
     error: str = ""
-    """What the last attempt failed with, in one line; empty: it did not fail."""
+    """The error of the last attempt, in one line; empty: it did not fail."""
     call: str = ""
     """The call as a person reads it, if it failed."""
     planned: int = 0
-    """Wall-clock nanoseconds at which its first attempt was to be started."""
+    """Wall-clock nanoseconds at which its first attempt was due."""
     cpu: float = 0.0
     peak: int = 0
     host: str = ""
-    """What the last attempt took, and where: see `Span`."""
+    """The host of the last attempt; *cpu* and *peak* are its cost: see `Span`."""
     failed: tuple[FailedAttempt, ...] = ()
     """The last attempts that failed."""
     code: str = ""
-    """A digest of the code that made what it wrote; empty: it is a call, or it wrote
-    nothing.
+    """A digest of the code that made its writes; empty: it is a call, or wrote nothing.
     """
     used: tuple[UsedResults, ...] = ()
-    """The results that its calls gave for that, and the files that these took."""
+    """The results of calls that it used, and the files that those calls took."""
 
 
 class LazyResults(Protocol):
-    """The calls that finished and that a `Saved` leaves where they are kept."""
+    """The finished calls that a `Saved` does not contain, read from the store."""
 
     def result(self, task_id: str) -> Sequence[tuple[str, Any]]:
-        """Return what is kept of a call; empty: there is no such."""
+        """Return the stored writes of a call; empty: there is no such call."""
 
     def record_at(self, path: str) -> Sequence[tuple[str, Any]]:
-        """Return which call has this path, without its result; empty: there is no
-        such.
-        """
+        """Return the record of the call with this path; empty: there is none."""
 
     def count(self) -> int:
-        """Return how many there are."""
+        """Return the number of these calls."""
 
     def records(self) -> Iterable[Sequence[tuple[str, Any]]]:
-        """Yield which calls they are, one after the other and without their results."""
+        """Yield the records of these calls, without their results."""
 
 
 def next_version(newest: float | str | None, now: int) -> float | str:

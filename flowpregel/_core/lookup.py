@@ -7,7 +7,7 @@ the key of the call                         with that key; of equal calls one of
                                             same code, if there is one
 the names that the task has adopted         of the task before it was renamed, became a
                                             method, or was wrapped
-the arguments without default fields        from before classes of its arguments gained
+the arguments without default fields        from before classes of arguments gained
                                             these fields
 ==========================================  ===========================================
 """

@@ -1,6 +1,4 @@
-"""A compiled program, the options of a run of it, and the live state of its
-channels.
-"""
+"""A compiled program, and the options of a run."""
 
 from __future__ import annotations
 
@@ -16,36 +14,36 @@ from flowpregel.channels.base import BaseChannel
 from flowpregel.managed import managed_value
 
 Keys: TypeAlias = str | tuple[str, ...]
-"""One channel, whose bare value is meant, or several, which make a dict."""
+"""One channel, for its bare value, or several, for a dict of their values."""
 
 Names: TypeAlias = Collection[str] | Literal["*"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
-    """What does not change from run to run."""
+    """The parts of a graph that do not change from run to run."""
 
     name: str
     nodes: Mapping[str, Node]
     channels: Mapping[str, BaseChannel[Any, Any]]
     """Empty channels, as declared."""
     managed: Mapping[str, Any]
-    """Values worked out for each task from the number of its superstep, such as
+    """Values computed for each task from the number of the superstep, such as
     `IsLastStep`.
     """
     input_channels: Keys
     output_channels: Keys
     stream_channels: Keys
     triggers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """For each channel, the nodes that it triggers, sorted."""
+    """The nodes that each channel triggers, sorted."""
     finishing: tuple[str, ...] = ()
     """The channels whose `finish` is called when no task is due."""
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
-    """Returns what channels hold, given what a checkpoint kept, perhaps of an older
-    program.
+    """Returns the values of channels, given those of a checkpoint that an older program
+    may have made.
     """
     reducers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    """The functions that fold the writes to channels, by the names of these."""
+    """The functions that fold the writes to channels, by channel."""
     untracked: frozenset[str] = frozenset()
     """The channels that no checkpoint keeps, and that no `Send` may carry along."""
 
@@ -95,25 +93,25 @@ def compile_program(
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """What a nested run is given by the graph around it."""
+    """The options that a nested run gets from the graph around it."""
 
     resuming: bool = False
     answers: Mapping[str, Any] = field(default_factory=dict)
     """Answers by interrupt id; some may be for other graphs."""
     own_answers: tuple[Any, ...] = ()
-    """Those to what it asked itself."""
+    """The answers to its own questions."""
     before: str | None = None
     """Start from the newest checkpoint before this one: the parent is replayed."""
     addressed: bool = False
-    """Whether the user addressed one of its own checkpoints."""
+    """True if the user addressed one of its own checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What one run was asked for."""
+    """The options of one run."""
 
     address: Address | None = None
-    """Where its checkpoints are kept; None: nowhere."""
+    """The address of the run's checkpoints; None: it stores none."""
     namespace: str = ""
     durability: Durability = Durability.ASYNC
     recursion_limit: int = 10_000
@@ -129,32 +127,31 @@ class Options:
     """Kept with every checkpoint: the user's, ``run_id`` and ``parents``."""
     nested: Nested | None = None
     drain: Callable[[], str | None] = lambda: None
-    """Why the run should stop at the next barrier, or None."""
+    """Returns the reason for which the run should stop at the next barrier, or None."""
     next_version: Callable[[Version | None, int], Version] = next_version
     keeps_deltas: bool = True
     keeps_arguments: bool = False
     keeps_attempts: bool = True
-    """Whether how nodes ran is kept beside what they wrote."""
+    """True if the attempts of nodes are stored beside their writes."""
     fence: int | None = None
     on_code_change: Literal["keep", "rerun", "error"] = "keep"
     on_unreadable: UnreadablePolicy = "error"
+    """The policy for a recorded value that cannot be read back: to compute it again, or
+    to fail.
+    """
     on_unmatched: Literal["run", "error"] | None = "run"
-    """What is done before the first call of a task that none of its recorded ones fits;
-    None: that is not looked for.
+    """The policy for a first call that fits no recorded call of the same task; None:
+    such calls are not detected.
     """
-    """Whether what was recorded and cannot be read back is made anew."""
     adopts_input: bool = False
-    """Whether the run goes on although a file that it was given has other content
-    now.
-    """
+    """True if the run continues although the content of an input file has changed."""
     fail_fast: bool = False
-    """Whether calls that wait are not started once the body that made them has
-    failed.
+    """True if waiting calls are not started after the body that made them has failed.
     """
     stop_grace: float = inf
     """Seconds that the calls of a failed body have until they are stopped."""
     loaded: tuple[Saved | None] | None = None
-    """What is kept at *address*, if it was loaded before."""
+    """The checkpoint at *address*, if it was loaded before."""
     now: int = 0
     """Wall-clock nanoseconds at the start."""
 

@@ -1,12 +1,12 @@
-"""How a task ran and which code made its result; whether that code is another one now.
+"""The attempts of tasks, the code that made their results, and changes in that code.
 
 ::
 
     a node ends ──► its code, and that behind the results it used ──► `AttemptRecord`
     the run resumes, or is called again ──► `CodeComparison`
 
-A call has the digest of its code in its own record. What a node wrote, a body's result
-among it, is compared by what its `AttemptRecord` says: nothing has to run for that.
+A call has the digest of the code in its own record. The writes of a node, such as the
+result of a body, are compared by its `AttemptRecord`: nothing has to run for that.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from flowpregel._core.stream_events import finished_writes
 from flowpregel._tracebacks import whole_text
 
 _BY_NODE: WeakKeyDictionary[Node, tuple[list[CodeDigest], str]] = WeakKeyDictionary()
-"""The digests of the code of nodes, and what these are made of."""
+"""The digests of the code of nodes, after the digests they are made of."""
 CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _LONGEST_LINE = 200
 _MOST_ATTEMPTS = 10
-"""Of a task's attempts that failed, the last ones are kept, this many."""
+"""The most failed attempts of a task that are kept: the last ones."""
 _VERSION = "version "
 """The beginning of the text that stands for the code of a task with a version."""
 
 
 def code_of_node(node: Node) -> str:
-    """Return a digest of what a node does, of `CODE_DIGITS`; empty: it has no code of
-    its own.
+    """Return a digest of a node's code, of `CODE_DIGITS`; empty: it has no code of its
+    own.
 
     The tasks that it calls count by name: their results have digests of their own.
     """
     known = _BY_NODE.get(node)
-    if known is None or not all(each.bindings.hold() for each in known[0]):
+    if known is None or not all(code.bindings.hold() for code in known[0]):
         known = _BY_NODE[node] = _read_code(node)
     return known[1]
 
@@ -63,7 +63,7 @@ def _read_code(node: Node) -> tuple[list[CodeDigest], str]:
         codes = [code_of(step.func or step.coroutine) for step in node.steps]
     if not codes:
         return codes, ""
-    code = ids.text_digest(*(each.digest for each in codes))[:CODE_DIGITS]
+    code = ids.text_digest(*(code.digest for code in codes))[:CODE_DIGITS]
     # The run of a graph gives the notices for its nodes.
     has_notices = node.role != "graph"
     note_code(
@@ -164,17 +164,17 @@ def line_of(error: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodeChange:
-    """A task or a node of which recorded results are used that other code made."""
+    """A task or a node whose recorded results are used, and were made by other code."""
 
     name: str
     recorded: str
     """The digest of the code that made them."""
     now: str
-    """The digest of its code now."""
+    """The digest of the present code."""
     results: int = 1
-    """How many results there are."""
+    """The number of these results."""
     policy: CodePolicy | None = None
-    """What the task itself says about such results."""
+    """The policy of the task itself for such results."""
 
 
 class CodeComparison:
@@ -199,11 +199,10 @@ class CodeComparison:
         """
 
     def add(self, ran: AttemptRecord) -> bool:
-        """Compare the code behind one result; return whether some of it is another one
-        now.
+        """Compare the code behind one result; return whether any of it has changed.
 
         Args:
-            ran: How the node ran that wrote the result.
+            ran: The record of the attempt that wrote the result.
         """
         node = self._nodes.get(ran.name)
         if node is None:
@@ -308,7 +307,7 @@ class OtherCodeNotice:
     """The digest of the code now."""
     old_results: int
     new_results: int
-    """How many results the code of now has made."""
+    """The number of results that the present code has made."""
 
     def text(self, difference: str) -> str:
         """Return the notice; *difference* is the first line in which the two sources

@@ -1,4 +1,4 @@
-"""The records of a run: nodes and tasks, how tasks end, and what is kept of them."""
+"""The records of a run: nodes, tasks, the outcomes of tasks, and checkpoints."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from flowpregel.errors import NodeError
 from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
 
 Version: TypeAlias = int | str | float
-"""When a channel changed. Ours are ints of nanoseconds; foreign savers have their
-own.
+"""The version of a channel, which grows with each change.
+
+It is an int of nanoseconds, or the format of a foreign saver.
 """
 
 Write: TypeAlias = tuple[str, Any]
@@ -45,17 +46,18 @@ RETURN = "__return__"
 TASKS = "__pregel_tasks"
 PREVIOUS = "__previous__"
 CALLED = "__call__"
-"""What a call asked for (the fields of a `CallKey`), and where: see `CallRecord`."""
+"""The fields of a `CallKey`, and the position of the call: see `CallRecord`."""
 ATTEMPT = "__ran__"
 """The fields of the `AttemptRecord` of a task: stored beside its writes by our
 savers, and never shown.
 """
 SAVED = "__saved__"
-"""What a task has saved for its next attempt: kept until it has finished."""
+"""The value that a task has saved for its next attempt: kept until it has finished."""
 ASKED = "__asked__"
-"""What a task has asked (the fields of a `QuestionRecord` each): those with answers
-first, in the order of these, so that each question has the answer that was meant for
-it.
+"""The questions of a task (the fields of a `QuestionRecord` each).
+
+Those with answers come first, in the order of the answers, so that each question has
+the answer that was meant for it.
 """
 CONTROL_WRITES = frozenset(
     {ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, ATTEMPT, SAVED, ASKED}
@@ -65,21 +67,22 @@ RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
 
 MADE_BY = "made_by"
-"""Under this name metadata keep which code made a checkpoint (the fields of a
-`MadeBy`), where how nodes ran is not kept beside what they wrote: at the exit of a run,
-and by other savers. Never shown.
+"""The name, in metadata, of the code that made a checkpoint (the fields of a `MadeBy`).
+
+Used where attempts are not stored beside the writes of nodes: at the exit of a run, and
+by other savers. Never shown.
 """
 
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 
 NOTHING_DUE, TASKS_DUE, PAUSED, LIMIT_REACHED = range(4)
-"""What follows a checkpoint: nothing; tasks; tasks that only a person lets go on (a
+"""The continuation of a checkpoint: nothing; tasks; tasks that wait for a person (a
 breakpoint, an edit); or an error, since the run has used up its supersteps.
 """
 
 
 class Durability(Enum):
-    """When what a run did is on disk."""
+    """The time at which checkpoints and writes reach the disk."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -87,8 +90,9 @@ class Durability(Enum):
 
 
 class Kind(IntEnum):
-    """What caused a task; writes are applied in this order, a HANDLER's for those of
-    its task.
+    """The cause of a task; writes are applied in this order.
+
+    The writes of a HANDLER take the place of those of the task that it handles.
     """
 
     PULL = 0
@@ -112,11 +116,11 @@ class Node:
 
     name: str
     steps: tuple[CallTarget, ...] = ()
-    """What to call, each with the output of the one before; none passes the input
-    on.
+    """The functions to call, each with the output of the one before; none: the output
+    is the input.
     """
     graph: Any = None
-    """The graph whose ``nested_run`` it is, if its role is to run one."""
+    """The graph whose ``nested_run`` the node is, if the node runs a graph."""
     subgraph: Any = None
     """The graph whose states are shown with its tasks: the nested one, or one that it
     calls.
@@ -125,9 +129,9 @@ class Node:
     channels: str | tuple[str, ...] = ()
     """One name: the node gets the bare value. Several: a dict of those available."""
     contexts: tuple[str, ...] = ()
-    """Those of *channels* that are entered where the node runs."""
+    """The `Context` channels among *channels*: entered where the node runs."""
     mapper: Callable[[Any], Any] | None = None
-    """Turns what was read into the node's input."""
+    """Turns the values read into the node's input."""
     writers: tuple[Any, ...] = ()
     """Each takes the node's output and returns writes."""
     reads: tuple[str, ...] = ()
@@ -138,27 +142,23 @@ class Node:
     """The namespace of the results it shares."""
     timeout: TimeoutPolicy | None = None
     resources: Resources | None = None
-    """What it takes while it runs, if its task says so."""
+    """The resources that it takes while it runs, if its task names any."""
     handler: str | None = None
     """The node that is given this one's failure."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """What is done with a result that other code made; None: as the run says."""
+    """The policy for a result that other code made; None: that of the run."""
     adopts: tuple[str, ...] = ()
-    """The names that the task had before: what was recorded of it is its own."""
+    """The earlier names of the task: their recorded results are its own."""
     executor: Any = None
-    """Where it runs; None is the run's default."""
+    """The executor of the node; None: the run's default."""
     role: Literal["leaf", "body", "graph"] = "leaf"
     """A body calls tasks and waits for them; a graph is a nested run."""
     is_task: bool = False
-    """Whether it is a `@task` function, which a run of either colour may call."""
+    """True if it is a `@task` function, which sync and async runs may call."""
     home: str = ""
-    """The module and the name of that function; of a chunk's, with ``.map`` after
-    it.
-    """
+    """The module and the name of that function; of a chunk, with ``.map`` appended."""
     redacted: frozenset[int | str] = frozenset()
-    """The positions and names of the arguments that nobody is shown, and nothing
-    keeps.
-    """
+    """The positions and names of the arguments that are neither shown nor stored."""
     hidden: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
@@ -182,7 +182,7 @@ class TaskOrigin:
     record: CallRecord | None = None
     """The key of the call; None: the call is not recorded."""
     stream: tuple[object, ...] = ()
-    """The position of the call without any clock: the seed of its random numbers."""
+    """The position of the call, free of any clock: it seeds the random numbers."""
     depth: int = 0
     """The number of tasks around it in its run."""
     variables: Any = None
@@ -248,7 +248,7 @@ class Task:
     """The position in the superstep; the same on every replay."""
     triggers: tuple[str, ...] = ()
     namespace: str = ""
-    """The namespace that its nested graphs and interrupts use: ``ns|name:id``."""
+    """The namespace of nested graphs and interrupts: ``ns|name:id``."""
     parent: Task | None = None
     """The caller of a CALL, or the failed task of a HANDLER."""
     timeout: TimeoutPolicy | None = None
@@ -260,7 +260,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The name of its node."""
+        """The name of the node."""
         return self.node.name
 
     @property
@@ -285,7 +285,7 @@ class Task:
 
     @property
     def stream(self) -> tuple[object, ...]:
-        """The seed of its random numbers, which depends on no clock."""
+        """The seed of the task's random numbers, which depends on no clock."""
         if self.origin is None or not self.origin.stream:
             return (self.path,)
         return self.origin.stream
@@ -329,11 +329,11 @@ class Interrupted:
 
     interrupts: tuple[Any, ...]
     answers: tuple[Any, ...] = ()
-    """Those it has had and used."""
+    """The answers that it has used."""
     refused: BaseException | None = None
-    """Why the one that it was given after those does not fit."""
+    """The error of the next answer, which does not fit."""
     questions: tuple[QuestionRecord, ...] = ()
-    """What it has asked so far: what has an answer comes first."""
+    """The questions it has asked so far: those with answers come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +348,7 @@ class Withdrawn:
     """It was cancelled before it ended, and made no difference."""
 
     goes_on: bool = False
-    """Whether it could not be stopped, and is waited for no longer."""
+    """True if it could not be stopped, and the run no longer waits for it."""
 
 
 Outcome: TypeAlias = Returned | Raised | Interrupted | Escaped | Withdrawn
@@ -367,10 +367,10 @@ def failed_calls(error: BaseException) -> set[str]:
 
     They are noted on the error itself, so that a copy from a worker has them too.
     """
-    found: set[str] = set()
+    call_ids: set[str] = set()
     for link in linked(error):
-        found.update(link.__dict__.get(_FAILED_CALLS, ()))
-    return found
+        call_ids.update(link.__dict__.get(_FAILED_CALLS, ()))
+    return call_ids
 
 
 # ---------------------------------------------------------------- what is kept
@@ -378,7 +378,7 @@ def failed_calls(error: BaseException) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where checkpoints live: a thread, a namespace, and perhaps one of them."""
+    """The address of checkpoints: a thread, a namespace, and perhaps one checkpoint."""
 
     thread_id: str
     namespace: str = ""
@@ -387,17 +387,17 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one superstep added to a DeltaChannel."""
+    """The writes that one superstep added to a DeltaChannel."""
 
     previous: Version | None
     """The version these writes were applied to; None: to an empty channel."""
     writes: tuple[Any, ...]
-    """In the order of the reducer's argument."""
+    """The writes, in the order of the reducer's argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaHistory:
-    """How to rebuild a DeltaChannel: fold *writes*, oldest first, over *seed*."""
+    """The history of a DeltaChannel: its value is *writes* folded over *seed*."""
 
     seed: Any
     """The nearest snapshot, or `MISSING` when there is none."""
@@ -423,7 +423,7 @@ class Checkpoint:
     channel_versions: Mapping[str, Version]
     """Every channel's version: complete."""
     versions_seen: Mapping[str, Mapping[str, Version]]
-    """For each node, the versions of its triggers when it last ran: complete."""
+    """The versions of the triggers at the last run of each node: complete."""
     changed: tuple[str, ...]
     """The channels whose version moved since the parent."""
     updated_channels: tuple[str, ...] | None = None
@@ -431,9 +431,9 @@ class Checkpoint:
     values: Mapping[str, Any] = field(default_factory=dict)
     deltas: Mapping[str, Delta] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What the user gave (``config["metadata"]``), ``run_id``, ``parents``."""
+    """The metadata of the user (``config["metadata"]``), ``run_id``, ``parents``."""
     follows: int = NOTHING_DUE
-    """What follows it: `NOTHING_DUE`, `TASKS_DUE`, `PAUSED` or `LIMIT_REACHED`."""
+    """The continuation: `NOTHING_DUE`, `TASKS_DUE`, `PAUSED` or `LIMIT_REACHED`."""
 
     def with_content(
         self,
@@ -467,10 +467,10 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class TaskWrites:
-    """Pending writes of one task: kept before its superstep's barrier.
+    """Pending writes of one task: stored before the barrier of the superstep.
 
-    A write to a name in `CONTROL_WRITES` replaces an earlier one of its kind;
-    any other is kept under its position and never changes once it is kept.
+    A write to a name in `CONTROL_WRITES` replaces an earlier one with that name. Any
+    other is stored under its position, and never changes after that.
     """
 
     checkpoint_id: str
@@ -478,14 +478,14 @@ class TaskWrites:
     path: str
     writes: tuple[Write, ...]
     ran: AttemptRecord | None = None
-    """How it ran, if these are the writes it ended with."""
+    """The record of the attempt, if these are the task's last writes."""
     failed: FailedCall | bytes | None = None
-    """The call that it is, if it failed; or what a saver keeps of the arguments."""
+    """The failed call, if it is one; or the arguments as the saver stores them."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What belongs together: committed in one transaction, or not at all."""
+    """Records that belong together: committed in one transaction, or not at all."""
 
     address: Address
     writes: tuple[TaskWrites, ...] = ()
@@ -496,7 +496,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class PendingWrite:
-    """One pending write, as it was kept."""
+    """One stored pending write."""
 
     task_id: str
     channel: str
@@ -507,14 +507,14 @@ class MadeBy(NamedTuple):
     """The code of the nodes that led to a checkpoint from the one before it."""
 
     at_exit: bool
-    """Whether it was kept at an exit: no state is kept that nodes started from."""
+    """True if it was stored at an exit: the states before the nodes are not stored."""
     is_whole: bool
-    """Whether they are all nodes of their run."""
+    """True if *nodes* has all nodes of the run."""
     nodes: tuple[tuple[str, str, tuple[UsedResults, ...]], ...]
     """The name, the digest of the code, and the used results of each node."""
 
     def attempts(self) -> list[AttemptRecord]:
-        """Return how the nodes ran: nothing of that is known but their code."""
+        """Return attempts of the nodes, of which only the code is known."""
         attempts = []
         for name, code, used in self.nodes:
             attempt = AttemptRecord(
@@ -534,17 +534,15 @@ class MadeBy(NamedTuple):
 UNKNOWN_CODE = MadeBy(at_exit=False, is_whole=False, nodes=())
 
 TaskAttempt: TypeAlias = tuple[str, str, AttemptRecord]
-"""(task id, task path, how it ran)."""
+"""(task id, task path, the record of the attempt)."""
 
 
 def split_writes_and_attempts(
-    kept: Iterable[tuple[str, PendingWrite]],
+    stored: Iterable[tuple[str, PendingWrite]],
 ) -> tuple[tuple[PendingWrite, ...], tuple[TaskAttempt, ...]]:
-    """Return the pending writes among what was kept, each with its path, and how tasks
-    ran.
-    """
+    """Return the pending writes and the attempts among *stored* writes with paths."""
     writes, ran = [], []
-    for path, write in kept:
+    for path, write in stored:
         if write.channel == ATTEMPT:
             ran.append((write.task_id, path, AttemptRecord(*write.value)))
         else:
@@ -554,7 +552,7 @@ def split_writes_and_attempts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What a saver gives back of one checkpoint."""
+    """A checkpoint as a saver returns it, with its pending writes."""
 
     address: Address
     checkpoint: Checkpoint
@@ -562,12 +560,10 @@ class Saved:
     """Ordered by (path, task id, index)."""
     deltas: Mapping[str, DeltaHistory] = field(default_factory=dict)
     is_latest: bool = True
-    """Whether it is the newest of its thread and namespace."""
+    """True if it is the newest checkpoint of the thread and namespace."""
     newest_id: str | None = field(default=None, compare=False)
-    """The id of that one, which the ids of what follows are to be greater than."""
+    """The id of the newest checkpoint, which the ids of later ones must exceed."""
     ran: tuple[TaskAttempt, ...] = ()
-    """How the tasks ran that left something on it, in the same order."""
+    """The attempts of the tasks with writes on it, in the same order."""
     lazy_results: LazyResults | None = field(default=None, compare=False)
-    """Reads what *writes* leaves out: results of calls that finished. None: all is
-    there.
-    """
+    """Reads the results of finished calls that are not in *writes*; None: all are."""

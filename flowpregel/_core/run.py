@@ -1,4 +1,4 @@
-"""A run between two effects, composed of its parts.
+"""The state of a run between two effects, composed of five parts.
 
 ======================  ==============================================================
 part                    holds
@@ -10,7 +10,7 @@ part                    holds
 `Outbox`                the writes to store, and the effects that follow the commit
 ======================  ==============================================================
 
-The methods of `Run` are the moves that need several parts: apply a barrier, store the
+The methods of `Run` are the steps that need several parts: apply a barrier, store the
 writes of a task, make a checkpoint.
 """
 

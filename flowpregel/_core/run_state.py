@@ -4,13 +4,13 @@ Theory
 ------
 Each channel has a version, which moves when the channel changes. Versions are times
 (see `ids.next_version`), so those of two branches of a thread never collide. For each
-node the state records the versions that it has seen of its triggers when it last ran.
-A node is due if one of its triggers has a newer version than the one seen.
+node the state records the versions that its triggers had when it last ran.
+A node is due if a trigger has a newer version than the one seen.
 
 A barrier (`barrier.apply`) is the only place where channels change. It gives one new
 version to all channels that changed, and returns an `Update`: which channels changed,
 which of them may trigger nodes, and the deltas of delta channels. The state keeps two
-things of it:
+of these facts:
 
 =============  =================================================================
 ``updated``    the channels that may trigger a node of the next superstep
@@ -19,7 +19,7 @@ things of it:
 
 A checkpoint is made of `RunState` alone. It stores the values of the channels in
 ``unsaved`` and the versions of all. While tasks run, channels do not change, so the
-state of a running superstep is that of its checkpoint.
+state of a running superstep is that of the checkpoint.
 
 Attempts to apply a barrier that may fail work on a copy: `RunState.copy` copies the
 channels that may change, and shares the others.

@@ -32,35 +32,35 @@ class Spelling:
     """The parameters of a function, by which its calls are spelled."""
 
     signature: inspect.Signature | None = None
-    """None: it has none that can be read, and each spelling is a call of its own."""
+    """None: it cannot be read, and each spelling is a call of its own."""
     plain: int = 0
-    """How many parameters come first that may be given by position and have no
-    default.
-    """
+    """The number of leading positional parameters without a default."""
     defaults: tuple[Any, ...] = ()
-    """The defaults of those after these that may be given by position."""
+    """The defaults of the positional parameters after these."""
 
     def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Spelled:
         """Return the spelling of a call that stands for all others of the same call."""
         if self.signature is None or (not kwargs and self._is_spelled(args)):
             return args, kwargs
         try:
-            given = self.signature.bind_partial(*args, **kwargs).arguments
-        except TypeError:  # the call will fail; it is known as it was written
+            arguments = self.signature.bind_partial(*args, **kwargs).arguments
+        except TypeError:  # the call will fail; its spelling is recorded unchanged
             return args, kwargs
         positional, named, has_gap = list[Any](), dict[str, Any](), False
         for name, parameter in self.signature.parameters.items():
             if parameter.kind is parameter.VAR_POSITIONAL:
-                if name in given:  # what comes before has to be given by position
+                if name in arguments:  # all before them are positional, too
                     positional, named = [*args], {}
             elif parameter.kind is parameter.VAR_KEYWORD:
-                named.update(given.get(name, {}))
-            elif name not in given or _is_default(given[name], parameter.default):
+                named.update(arguments.get(name, {}))
+            elif name not in arguments or _is_default(
+                arguments[name], parameter.default
+            ):
                 has_gap = True
             elif has_gap or parameter.kind not in _POSITIONAL:
-                named[name] = given[name]
+                named[name] = arguments[name]
             else:
-                positional.append(given[name])
+                positional.append(arguments[name])
         return tuple(positional), named
 
     def _is_spelled(self, args: tuple[Any, ...]) -> bool:
@@ -92,9 +92,15 @@ def spelling_of(function: Any) -> Spelling:
 
 def _spelling(signature: inspect.Signature) -> Spelling:
     positional = [
-        each for each in signature.parameters.values() if each.kind in _POSITIONAL
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind in _POSITIONAL
     ]
-    defaults = [each.default for each in positional if each.default is not each.empty]
+    defaults = [
+        parameter.default
+        for parameter in positional
+        if parameter.default is not parameter.empty
+    ]
     return Spelling(signature, len(positional) - len(defaults), tuple(defaults))
 
 
@@ -102,7 +108,7 @@ _BY_NODE: WeakKeyDictionary[Node, Spelling] = WeakKeyDictionary()
 
 
 def spelled_by_node(node: Node, arguments: Arguments) -> Spelled:
-    """Return the spelling of a call of *node*, which says what its parameters are."""
+    """Return the spelling of a call of *node*, by the parameters of the function."""
     spelling = _BY_NODE.get(node)
     if spelling is None:
         (callee,) = node.steps

@@ -43,7 +43,7 @@ from flowpregel.channels.base import read
 
 @dataclass(frozen=True, slots=True)
 class StartMode:
-    """The relation of a run to the state of its thread."""
+    """The relation of a run to the stored state of the thread."""
 
     resumes: bool
     """True if the run continues where the thread stands."""
@@ -99,7 +99,7 @@ def _mode_of(
     saved: Saved | None,
     user_input: Any,
 ) -> StartMode:
-    """Return how a run relates to the state of its thread."""
+    """Return the relation of a run to the stored state of the thread."""
     nested = options.nested
     if nested is not None:
         return StartMode(nested.resuming, nested.addressed, bool(nested.answers))

@@ -19,8 +19,8 @@ class StreamEvents:
 
     Args:
         modes: The stream modes that are read.
-        output_channels: What ``values`` and ``updates`` show.
-        stream_channels: What ``tasks`` and ``checkpoints`` show.
+        output_channels: The channels in ``values`` and ``updates``.
+        stream_channels: The channels in ``tasks`` and ``checkpoints``.
         messages: Makes the items of mode ``messages``, if that is read.
     """
 
@@ -37,8 +37,7 @@ class StreamEvents:
         self._streams = frozenset(names(stream_channels))
         self._wants_tasks = bool(modes & {"tasks", "debug"})
         self.shows_tasks = self._wants_tasks or bool(modes & {"updates", "messages"})
-        """Whether somebody reads of a task that it started, or ended; else ask for no
-        event.
+        """True if the start or end of a task makes an event in any mode that is read.
         """
         self.wants_checkpoints = bool(modes & {"checkpoints", "debug"})
 
@@ -63,13 +62,13 @@ class StreamEvents:
         for channel, value in writes:
             if channel == records.RETURN:
                 return value
-        found = [write for write in writes if write[0] in self.outputs]
+        outputs = [write for write in writes if write[0] in self.outputs]
         if isinstance(self._output, str):
-            values = [value for _, value in found]
-        elif max(Counter(channel for channel, _ in found).values(), default=0) > 1:
-            values = [{channel: value} for channel, value in found]
+            values = [value for _, value in outputs]
+        elif max(Counter(channel for channel, _ in outputs).values(), default=0) > 1:
+            values = [{channel: value} for channel, value in outputs]
         else:
-            values = [dict(found)] if found else []
+            values = [dict(outputs)] if outputs else []
         if not values:
             return None
         return values[0] if len(values) == 1 else values
@@ -95,17 +94,15 @@ class StreamEvents:
                 yield Emit("messages", item, namespace)
 
     def interrupted(self, interrupts: tuple[Any, ...], current: Any) -> Iterable[Emit]:
-        """Yield the events of what a task asks; *current* is what the output channels
-        hold.
-        """
+        """Yield the events of a task's questions, with the *current* output values."""
         yield from self.breakpoint(interrupts)
-        shown = (
+        values = (
             {**current, records.INTERRUPT: interrupts}
             if isinstance(current, dict)
             else None
         )
         if "values" in self._modes:
-            yield Emit("values", shown or {records.INTERRUPT: interrupts})
+            yield Emit("values", values or {records.INTERRUPT: interrupts})
 
     def breakpoint(self, interrupts: tuple[Any, ...] = ()) -> Iterable[Emit]:
         """Yield the event of a run that stops, and asks nothing unless there are
@@ -138,13 +135,13 @@ class StreamEvents:
         """Yield the events of *task*'s start."""
         if not self._wants_tasks or task.node.hidden:
             return
-        given = task.input
-        if isinstance(given, Arguments):
-            given = (given.args, dict(given.kwargs))
+        task_input = task.input
+        if isinstance(task_input, Arguments):
+            task_input = (task_input.args, dict(task_input.kwargs))
         payload = {
             "id": task.id,
             "name": task.name,
-            "input": given,
+            "input": task_input,
             "triggers": task.triggers,
         }
         if task.node.metadata:
@@ -157,8 +154,9 @@ class StreamEvents:
         step: int,
         at: int,
     ) -> Iterable[Emit]:
-        """Yield the events of what *task* wrote, and of its end unless another run
-        shared that.
+        """Yield the events of the writes of *task*, and of the end.
+
+        A task whose result another run shared has no event of the end.
         """
         is_shared = (
             task.attempt.span is not None and task.attempt.span.executor == "cache"
@@ -198,13 +196,13 @@ class StreamEvents:
         """Return a task's writes by channel; several to one are a list under
         ``$writes``.
         """
-        found: dict[str, list[Any]] = {}
+        by_channel: dict[str, list[Any]] = {}
         for channel, value in writes:
             if channel in self._streams or channel == records.RETURN:
-                found.setdefault(channel, []).append(value)
+                by_channel.setdefault(channel, []).append(value)
         return {
             channel: values[0] if len(values) == 1 else {"$writes": values}
-            for channel, values in found.items()
+            for channel, values in by_channel.items()
         }
 
     def wrapped(
@@ -229,15 +227,17 @@ class StreamEvents:
         pending: Sequence[Write],
         thread_id: str,
     ) -> dict[str, Any]:
-        """Return how a checkpoint's event lists *task*, given its *pending* writes."""
+        """Return the entry of *task* in the event of a checkpoint, by its *pending*
+        writes.
+        """
         entry: dict[str, Any] = {"id": task.id, "name": task.name}
         state = None
         if (inner := task.node.subgraph) is not None:
-            place = {
+            config = {
                 "thread_id": thread_id,
                 "checkpoint_ns": inner.namespace_at(task.namespace),
             }
-            state = {"configurable": place}
+            state = {"configurable": config}
         error = next(
             (value for channel, value in pending if channel == records.ERROR), None
         )
@@ -247,9 +247,9 @@ class StreamEvents:
             entry["result"] = self.result_of(
                 [w for w in done if w[0] != records.NO_WRITES]
             )
-        asked = interrupts_of(pending, live=False)
+        interrupts = interrupts_of(pending, live=False)
         return entry | {
-            "interrupts": tuple(asdict(item) for item in asked),
+            "interrupts": tuple(asdict(item) for item in interrupts),
             "state": state,
         }
 
@@ -263,10 +263,10 @@ def interrupts_of(pending: Iterable[Write], *, live: bool) -> tuple[Interrupt, .
     """Return the interrupts among *pending* writes; *live*: none if the task
     finished.
     """
-    found: tuple[Interrupt, ...] = ()
+    interrupts: tuple[Interrupt, ...] = ()
     for channel, value in pending:
         if channel == records.INTERRUPT:
-            found = tuple(value)
+            interrupts = tuple(value)
         elif live and channel not in records.CONTROL_WRITES:
             return ()
-    return found
+    return interrupts

@@ -388,8 +388,8 @@ class Superstep:
         if run.stopped is not None:
             self._settle(task, Withdrawn())
         elif record is not None and unmatched(run, caller, record) is not None:
-            # Other calls of its task may follow at once and have records: then this
-            # one is merely new.
+            # Other calls of the same task may follow at once and have records. Then
+            # this one is merely new.
             self._waiting.add(task.id, wakeup.monotonic + effects.HOLD)
         else:
             self._start_call(task)
@@ -435,7 +435,7 @@ class Superstep:
         self._start_call(task)
 
     def _refuse(self, task: Task, error: BaseException) -> None:
-        """Fail a call that was not made; what is recorded stays as it was."""
+        """Fail a call that was not made; the record is not changed."""
         run = self.run
         del self._open[task.id]
         run.replay.report.executed -= not task.node.hidden
@@ -535,7 +535,7 @@ class Superstep:
             self._cancel([call.id for call in waiting], kill=False)
 
     def _checked_outcome(self, task: Task, outcome: Returned) -> Outcome:
-        """Return *outcome*, or the error of its writes if no barrier can apply them."""
+        """Return *outcome*, or the error of the writes if no barrier can apply them."""
         try:
             check_writes(self.run.program, task.node, outcome.writes)
         except Exception as error:  # noqa: BLE001 - the task fails with it

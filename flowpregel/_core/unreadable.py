@@ -1,10 +1,9 @@
-"""Recorded values that cannot be read back, because a class of them has moved or is
+"""Recorded values that cannot be read back, because a class in them has moved or is
 gone.
 
-A saver that is asked for results one by one leaves an `Unreadable` in the place of such
-a value, so that one of them does not keep a run from all the others. What becomes of it
-is decided where it is needed: the error is raised, or with ``on_unreadable="rerun"`` it
-is made anew.
+A saver that reads results one by one puts an `Unreadable` in the place of such a value,
+so that the run can still use all the others. It matters only where the value is needed:
+the error is raised, or with ``on_unreadable="rerun"`` the value is computed again.
 """
 
 from __future__ import annotations
@@ -31,25 +30,25 @@ class Unreadable:
     """A value that was recorded and cannot be read back."""
 
     error: ValueEncodingError
-    """Which value it is, and why."""
+    """The error that names the value and the reason."""
 
 
 def error_in(values: Iterable[Any]) -> ValueEncodingError | None:
     """Return the error of the first of *values* that cannot be read back; None: all can
     be.
     """
-    return next((each.error for each in values if isinstance(each, Unreadable)), None)
+    return next(
+        (value.error for value in values if isinstance(value, Unreadable)), None
+    )
 
 
 def lost_result(writes: Iterable[Write]) -> ValueEncodingError | None:
-    """Return the error of what a call ended with that cannot be read back; None: it can
-    be.
-    """
+    """Return the error of the unreadable result of a call; None: it can be read."""
     return error_in(value for _, value in writes)
 
 
 def check_policy(policy: UnreadablePolicy, error: ValueEncodingError) -> None:
-    """Raise *error* unless what cannot be read back is made anew."""
+    """Raise *error* unless *policy* has unreadable values computed again."""
     if policy == "error":
         error.add_note("on_unreadable='rerun' makes it anew")
         raise error
@@ -65,9 +64,9 @@ def with_input(
 
     Args:
         saved: A checkpoint.
-        channel: The name of the channel of the input; anything else: there is none.
-        value: The input of now; None: there is none.
-        policy: Whether it takes the place of the recorded one.
+        channel: The name of the input's channel; anything else: the flow has none.
+        value: The new input; None: there is none.
+        policy: "rerun" if *value* may replace the recorded input.
 
     Raises:
         ValueEncodingError: The recorded input is unreadable, and remains so.
@@ -89,13 +88,12 @@ def with_input(
 
 
 def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
-    """Return *saved* without the tasks that are made anew, since what they wrote is
-    unreadable.
+    """Return *saved* without the tasks to run again, whose writes are unreadable.
 
-    Calls are left as they are: each is decided when its body asks for it.
+    Calls stay: the policy applies to each when its body makes it again.
 
     Raises:
-        ValueEncodingError: What cannot be read cannot, or is not to be, made anew.
+        ValueEncodingError: An unreadable value cannot, or must not, be computed again.
     """
     if (error := error_in(saved.checkpoint.values.values())) is not None:
         if policy == "rerun":
@@ -108,7 +106,7 @@ def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
         return saved
     calls = {write.task_id for write in saved.writes if write.channel == CALLED}
     lost: set[str] = set()
-    kept: list[PendingWrite] = []
+    writes: list[PendingWrite] = []
     for write in saved.writes:
         if isinstance(write.value, Unreadable) and write.task_id not in calls:
             if write.channel == ERROR:  # the task is tried again in any case
@@ -119,7 +117,7 @@ def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
                 raise write.value.error
             else:
                 lost.add(write.task_id)
-        kept.append(write)
+        writes.append(write)
     return replace(
-        saved, writes=tuple(each for each in kept if each.task_id not in lost)
+        saved, writes=tuple(write for write in writes if write.task_id not in lost)
     )

@@ -3,7 +3,7 @@
 ===========================  ==================================================
 in the graph                 in the program
 ===========================  ==================================================
-a key of the state           a channel of its name
+a key of the state           a channel with that name
 the input                    node ``__start__``, triggered by ``__start__``
 a node ``n``                 a node, triggered by ``branch:to:n``, which is
                              deferred if the node is
@@ -279,9 +279,7 @@ class _WithAsyncForm:
 
 
 def _node_target(action: Any, branches: list[BranchWriter]) -> Any:
-    """Return the action of a node, with an async form if one of its branches is
-    async.
-    """
+    """Return the action of a node, with an async form if a branch is async."""
     has_async_branch = any(branch.path.func is None for branch in branches)
     if is_graph(action) or not has_async_branch:
         return action

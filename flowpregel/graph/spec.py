@@ -232,23 +232,23 @@ def literals_of(path: Any) -> tuple[Any, ...]:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NodeSpec(PregelNode):
-    """A node as it was added. `compile` adds the channels that it reads and writes."""
+    """A node of a graph. `compile` adds the channels that it reads and writes."""
 
     channels: str | Sequence[str] = ()
     triggers: Sequence[str] = ()
     schema: Schema
     """The part of the state that the node gets."""
     defer: bool = False
-    """Whether the node waits until no other node is left to run."""
+    """True if the node waits until no other node is left to run."""
     ends: Mapping[str, str | None] = field(default_factory=dict)
     """The nodes that a `Command` of the node may lead to, with labels for drawings."""
     is_handler: bool = False
-    """Whether the node handles errors of other nodes."""
+    """True if the node handles errors of other nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BranchSpec:
-    """A conditional edge, as it was added."""
+    """A conditional edge of a graph."""
 
     path: Any
     ends: Mapping[Any, str] | None
@@ -258,7 +258,7 @@ class BranchSpec:
 
 
 class GraphSpec:
-    """The nodes, edges and schemas of a graph, as they were added.
+    """The nodes, edges and schemas of a graph, before compilation.
 
     Args:
         state_schema, context_schema, input_schema, output_schema: See `StateGraph`.

@@ -332,5 +332,5 @@ def _continues_seed(
     seed: _DeltaSeed,
 ) -> bool:
     """Return whether *writes* begin with those of a seed."""
-    is_same = writes.kept is seed.writes.kept
+    is_same = writes.stored is seed.writes.stored
     return is_same and len(writes) >= len(seed.writes)

@@ -92,5 +92,5 @@ def test_the_writes_of_supersteps_are_a_sequence_of_tuples():
     assert (2, "((2, 3), (4,))", (4,)) == (len(part), repr(part), part[1])
     assert [(2, 3), (4,)] != part
     assert every != part
-    assert every.kept is part.kept
+    assert every.stored is part.stored
     assert tuple is type(pickle.loads(pickle.dumps(part)))
