@@ -1,10 +1,10 @@
-"""Snapshots of closures: a call of a local task sees the names of the body as they are
-then.
+"""Snapshots of closures: a call of a local task uses the names of the body at the time
+of the call.
 
 A closure reads a name when it runs. A task runs some time after its call, and the body
-may have bound the name anew by then: ``for factor in factors: scaled(x)``. In a worker
-process it sees the value that was packed; it must see the same one on OS threads and
-inline.
+may have rebound the name by then: ``for factor in factors: scaled(x)``. A worker
+process uses the value that was packed with the call; on OS threads and inline the task
+must use the same one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flowpregel.executors.processes.wire.references import cell_content, is_empt
 
 
 class NodeSnapshots:
-    """The node of a task, with what its function closes over as it is at a call.
+    """The node of a task, with the values that its function closes over at each call.
 
     Args:
         node: The node of the task, which calls its function: a closure.
@@ -34,17 +34,17 @@ class NodeSnapshots:
         self._last: tuple[Node, tuple[tuple[CellType, Any], ...]] | None = None
 
     def take(self) -> Node:
-        """Return the node for a call that is made now: the last one if no name was
-        bound anew.
+        """Return the node for a call that is made now: the last one unless a name was
+        rebound.
         """
         if self._last is not None:
             node, contents = self._last
             if all(cell_content(cell) is content for cell, content in contents):
                 return node
         functions = [*_closures_in(self._target)]
-        cells = {
-            id(cell): cell for each in functions for cell in each.__closure__ or ()
-        }
+        cells: dict[int, CellType] = {}
+        for closure in functions:
+            cells.update((id(cell), cell) for cell in closure.__closure__ or ())
         contents = tuple((cell, cell_content(cell)) for cell in cells.values())
         (callee,) = self._node.steps
         function = snapshot(functions)
@@ -57,7 +57,9 @@ class NodeSnapshots:
 
 
 def _closures_in(target: Any) -> Iterator[FunctionType]:
-    """Yield *target*, and the closures among what it, and these, close over."""
+    """Yield *target*, and the closures that it closes over, directly or through
+    others.
+    """
     seen: dict[int, FunctionType] = {}
     pending = [target]
     while pending:
@@ -75,11 +77,11 @@ def _closures_in(target: Any) -> Iterator[FunctionType]:
 def snapshot(functions: list[FunctionType]) -> FunctionType:
     """Return a copy of the first of *functions* that later bindings do not reach.
 
-    A name that one of them binds (``nonlocal``) remains the name of the body: that is
-    what it is for, where a task runs in this process.
+    A name that one of the functions binds (``nonlocal``) remains the name of the body,
+    since in this process a task may change it on purpose.
 
     Args:
-        functions: A closure, and the closures that it refers to: these are copied too.
+        functions: A closure, and the closures that it refers to, which are copied too.
     """
     bound = {id(cell) for function in functions for cell in _cells_bound_by(function)}
     cells: dict[int, CellType] = {}
@@ -90,8 +92,8 @@ def snapshot(functions: list[FunctionType]) -> FunctionType:
             if id(cell) not in cells:
                 is_live = id(cell) in bound or is_empty(cell)
                 cells[id(cell)] = cell if is_live else CellType(cell.cell_contents)
-        own = tuple(cells[id(cell)] for cell in closure)
-        copies[id(function)] = _copy_of(function, own)
+        copied_cells = tuple(cells[id(cell)] for cell in closure)
+        copies[id(function)] = _copy_of(function, copied_cells)
     for function in functions:
         for cell in function.__closure__ or ():
             copied = cells[id(cell)]
@@ -103,25 +105,25 @@ def snapshot(functions: list[FunctionType]) -> FunctionType:
 
 
 def _copy_of(function: FunctionType, closure: tuple[CellType, ...]) -> FunctionType:
-    made = FunctionType(
+    copy = FunctionType(
         function.__code__,
         function.__globals__,
         function.__name__,
         function.__defaults__,
         closure,
     )
-    made.__kwdefaults__ = function.__kwdefaults__
-    made.__annotations__ = function.__annotations__
-    made.__qualname__ = function.__qualname__
-    made.__module__ = function.__module__
-    made.__doc__ = function.__doc__
-    # The same one: a function may keep its state in attributes.
-    made.__dict__ = function.__dict__
-    return made
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__annotations__ = function.__annotations__
+    copy.__qualname__ = function.__qualname__
+    copy.__module__ = function.__module__
+    copy.__doc__ = function.__doc__
+    # The same dict: a function may keep its state in attributes.
+    copy.__dict__ = function.__dict__
+    return copy
 
 
 def _cells_bound_by(function: FunctionType) -> Iterator[CellType]:
-    """Yield the cells that *function*, or a function in it, binds anew."""
+    """Yield the cells that *function*, or a function inside it, binds."""
     code = function.__code__
     bound = _names_bound_by(code)
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -131,8 +133,8 @@ def _cells_bound_by(function: FunctionType) -> Iterator[CellType]:
 
 @lru_cache(512)
 def _names_bound_by(code: CodeType) -> frozenset[str]:
-    """Return the names of the surrounding functions that *code* binds, or code in
-    it.
+    """Return the names of the surrounding functions that *code*, or code inside it,
+    binds.
     """
     names = {
         instruction.argval

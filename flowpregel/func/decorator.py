@@ -38,16 +38,16 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 Co: TypeAlias = Coroutine[Any, Any, R]
-"""What an async function returns."""
+"""The return type of an async function."""
 _OF_THE_RUN = ("adopt", "again", "on_conflict")
-"""The options of `map` that are those of its run."""
+"""The options of `map` that are passed on to `Flow.run`."""
 
 
 class TaskDecorator(Protocol):
-    """The type of `task`, and of what it returns without a function.
+    """The type of `task`, and of the decorator that it returns without a function.
 
-    Its overloads take the parameters that a run fills in out of the signature; the
-    module `signatures` says how.
+    The overloads take the parameters that a run fills in out of the signature; the
+    module `signatures` explains how.
     """
 
     @overload
@@ -164,14 +164,12 @@ else:
 
         Args:
             func: A function, a method, an async function, a partial, any callable.
-            options: The fields of `TaskOptions`: its ``name``, when a call is tried
-                again (``retry_policy``) or stopped (``timeout``), whether results are
-                shared (``cache``), what a call takes (``cpus``, ``memory``), and
-                others.
+            options: The fields of `TaskOptions`, such as ``name``, ``retry_policy``,
+                ``timeout``, ``cache``, ``cpus`` and ``memory``.
 
         Raises:
-            ConfigurationError: *func* is a generator or cannot be called, or an
-                option cannot be.
+            ConfigurationError: *func* is a generator or cannot be called, or the value
+                of an option is not allowed.
             TypeError: There is no such option.
 
         Example:
@@ -201,27 +199,27 @@ def map(
     order.
 
     Each call that ends is recorded. After a crash, a kill or a failure the same line
-    goes on, and what has ended is not called again; once all have ended it returns what
-    is kept.
+    resumes the run without repeating the calls that have ended. Once all calls have
+    ended it returns the recorded results.
 
     Args:
-        function: Takes one item. It needs no decorator.
+        function: A function of one item. It needs no decorator.
         items: Any iterable that ends.
-        store: Keeps the results: the path of a folder, or a saver.
-        id: Names these items, in the store.
-        chunksize: How many items are one call: for short ones.
+        store: The store of the results: the path of a folder, or a saver.
+        id: The name of these items in the store.
+        chunksize: The number of items in one call; more than 1 is for short calls.
         errors: ``"return"``: the result of a call that failed is its exception.
-        options: ``progress``: whether to show a live view (default), or what wraps the
-            stream of results, such as ``tqdm`` or ``rich.progress.track``.
-            ``adopt=True``: go on with other items under the same id. ``on_conflict``:
+        options: ``progress``: whether to show a live view (default), or a function that
+            wraps the stream of results, such as ``tqdm`` or ``rich.progress.track``.
+            ``adopt=True``: resume with other items under the same id. ``on_conflict``:
             as for `Flow.run`. All others are those of `task`: ``timeout``,
             ``retry_policy``, ``executor``, ...
 
     Raises:
-        ConfigurationError: *items* or *store* is no such thing.
+        ConfigurationError: *items* is no iterable, or *store* is None.
         InputMismatchError: The id was used for other items, and ``adopt`` is not set.
-        FlowMismatchError: It was used for another function.
-        Exception: What the function raised.
+        FlowMismatchError: The id was used for another function.
+        Exception: The exception that the function raised.
 
     Example:
         >>> store = "runs.lmdb"
@@ -236,8 +234,8 @@ def map(
         raise ConfigurationError(
             "map(store=None): use the path of a folder, such as 'runs.lmdb'"
         )
-    given, show = [*items], options.pop("progress", True)
-    how = {name: options.pop(name) for name in _OF_THE_RUN if name in options}
+    arguments, show = [*items], options.pop("progress", True)
+    run_options = {name: options.pop(name) for name in _OF_THE_RUN if name in options}
     called: TaskFunction[Any, R]
     if isinstance(function, TaskFunction):
         called = function.with_options(**options)
@@ -245,22 +243,27 @@ def map(
         called = TaskFunction(function, TaskOptions(**checked_options(options)))
 
     def body(_: str) -> Any:
-        results: Iterable[Any] = called.imap(given, chunksize=chunksize, errors=errors)
+        results: Iterable[Any] = called.imap(
+            arguments, chunksize=chunksize, errors=errors
+        )
         track = show if callable(show) else _tracked
-        return entrypoint.final(value=[*track(results, total=len(given))], save=None)
+        items = [*track(results, total=len(arguments))]
+        return entrypoint.final(value=items, save=None)
 
-    # Whose run it is: the function's, wherever this is called from.
+    # The run belongs to the function, wherever `map` is called from.
     body.__module__ = definition_of(called.func)[0]
     body.__name__ = body.__qualname__ = f"map {called.name}"
-    # The items themselves are kept with the calls that fail, and nowhere else.
-    text = f"{len(given):,} items, {digest_of(given, 'the items', strict=False)}"
+    # The items themselves are kept only with calls that fail.
+    digest = digest_of(arguments, "the items", strict=False)
+    text = f"{len(arguments):,} items, {digest}"
     with UsersFrames(), views.progress() if show is True else nullcontext():
-        results: list[R] = entrypoint(checkpointer=store)(body).run(text, id=id, **how)
+        flow = entrypoint(checkpointer=store)(body)
+        results: list[R] = flow.run(text, id=id, **run_options)
         return results
 
 
 def _tracked(results: Iterable[Any], total: int) -> Iterable[Any]:
-    """Yield *results*; tell the live view how many there were."""
+    """Yield *results*, and report their number to the live view."""
     for done, result in enumerate(results, 1):
         report_progress(done, total)
         yield result

@@ -42,7 +42,7 @@ SaveT = TypeVar("SaveT")
 
 @dataclass(frozen=True, eq=False)
 class EntrypointOptions:
-    """How a workflow is made; `entrypoint` documents the fields."""
+    """The options of a workflow; `entrypoint` documents the fields."""
 
     checkpointer: BaseCheckpointSaver | str | os.PathLike[str] | bool | None = None
     store: Any = None
@@ -74,13 +74,13 @@ class EntrypointOptions:
 
     @property
     def run_options(self) -> dict[str, Any]:
-        """The options of each run that is not given its own."""
+        """The default options of each run."""
         options = {"durability": self.durability, "context": self.context}
         return {name: value for name, value in options.items() if value is not None}
 
     @property
     def config(self) -> dict[str, Any]:
-        """The config of each run, to which its own is added."""
+        """The default config of each run, to which the run's own config is added."""
         config: dict[str, Any] = {
             "max_concurrency": self.max_concurrency,
             "metadata": self.metadata,
@@ -95,35 +95,41 @@ class entrypoint(EntrypointOptions):
     """Make a function a workflow: it calls tasks and waits for them, and can be
     resumed.
 
-    `Flow.run` takes the function's own arguments. For `invoke` and its kin the input is
-    the value of its one parameter, or a dict of the values of several. It may also have
-    these parameters, filled in by name: ``previous`` (what the thread's last run
-    returned or saved), ``config``, ``runtime``, ``context``, ``store``, ``writer``.
+    `Flow.run` takes the function's own arguments. For `invoke` and the other methods of
+    LangGraph the input is the value of the one parameter, or a dict of the values of
+    several. The function may also have these parameters, filled in by name:
+    ``previous`` (the value that the thread's last run returned or saved), ``config``,
+    ``runtime``, ``context``, ``store``, ``writer``.
 
-    Its body runs in this process, in an OS thread of its own (``async def``: on the
-    event loop). When a run is resumed the body runs again from its beginning, and
-    calls of tasks that had finished return what was recorded.
+    The body runs in this process, in an OS thread for itself (``async def``: on the
+    event loop). When a run is resumed the body runs again from the beginning, and
+    calls of tasks that had finished return their recorded results.
 
     Args:
-        checkpointer: Keeps runs: a saver, or the path of an LMDB folder.
-        store: A long-term store for what outlives threads.
-        cache: Shares results between runs, for tasks with a cache policy.
+        checkpointer: The saver that keeps runs, or the path of an LMDB folder.
+        store: A long-term store for values that outlive threads.
+        cache: The cache that shares results between runs, for tasks with a cache
+            policy.
         context_schema: The class that a run's ``context`` dict becomes.
-        cache_policy: How long the whole workflow's result is shared.
-        retry_policy: When the body is tried again. Tasks have their own policies.
+        cache_policy: The policy by which the whole workflow's result is shared.
+        retry_policy: The policy by which the body is tried again. Tasks have their own
+            policies.
         timeout: Seconds that an async body may take, or a policy.
-        executor: Where tasks run that do not say it themselves: ``"processes"``,
-            ``"threads"``, ``"inline"``, or an executor.
-        adopts: The name that the function had before, or several: their runs go on.
-        on_end: Called with a `RunEnd`, once, when a run is done; in this process.
-        on_failure: Called so when a run has failed; for a run whose process has died,
-            by the next one that goes on with it.
-        durability, max_concurrency, context: Of each run that is not given its own; as
-            `Flow.run` takes them.
-        metadata, tags: Of each run, beside its own.
+        executor: The default executor of tasks: ``"processes"``, ``"threads"``,
+            ``"inline"``, or an executor.
+        adopts: The former name of the function, or several: runs of that name can be
+            resumed.
+        on_end: A function that is called with a `RunEnd`, once, when a run is done; in
+            this process.
+        on_failure: A function that is called in the same way when a run has failed. If
+            the process of a run died, the next process that resumes the run calls it.
+        durability, max_concurrency, context: The defaults for each run; see
+            `Flow.run`.
+        metadata, tags: Added to those of each run.
 
     Raises:
-        ConfigurationError: The function cannot be a workflow; the message says why.
+        ConfigurationError: The function cannot be a workflow; the message gives the
+            reason.
         TypeError: There is no such option.
 
     Example:
@@ -140,11 +146,11 @@ class entrypoint(EntrypointOptions):
 
     @dataclass(frozen=True, slots=True)
     class final(Generic[ValueT, SaveT]):
-        """Returned by a workflow, saves another thing for the next run than it returns.
+        """A return value of a workflow that saves another value for the next run.
 
         Args:
-            value: What the run returns.
-            save: What the next run on this thread is given as ``previous``.
+            value: The value that the run returns.
+            save: The value that the next run on this thread gets as ``previous``.
         """
 
         value: ValueT
@@ -176,7 +182,7 @@ class entrypoint(EntrypointOptions):
     ) -> entrypoint: ...
     def __new__(cls, *args: Any, **options: Any) -> Any:
         """Return a decorator; without parentheses, the workflow of a function."""
-        known = [each.name for each in fields(cls)]
+        known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
                 raise TypeError(no_such_option("@entrypoint", name, known))
@@ -219,14 +225,14 @@ class entrypoint(EntrypointOptions):
         first = (
             next(iter(parameters.signature.parameters)) if parameters.is_one else None
         )
-        given, returned, saved = _types_of(func, first)
+        input_type, returned, saved = _types_of(func, first)
         graph: Flow[Any, Any] = Flow(
             parameters,
             run_identity_of(func, name, names(self.adopts)),
             nodes={name: node},
             channels={
-                # Not guarded: an adopted input takes the place of the one before.
-                START: EphemeralValue(given, guard=False),
+                # Not guarded: an adopted input replaces the earlier one.
+                START: EphemeralValue(input_type, guard=False),
                 END: LastValue(returned),
                 PREVIOUS: LastValue(saved),
             },
@@ -258,7 +264,11 @@ def _save_of(returned: Any) -> Any:
 
 
 def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParameters:
-    """Return the parameters of a workflow's function; refuse what cannot be one."""
+    """Return the parameters of a workflow's function.
+
+    Raises:
+        ConfigurationError: *func* cannot be a workflow.
+    """
     if not callable(func):
         raise ConfigurationError(f"@entrypoint() takes a function, not {func!r}")
     if is_task(func):
@@ -297,17 +307,14 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
 
 
 def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
-    """Return the types of a body's input (its *only* parameter), its result, and what
-    it saves.
+    """Return the types of a body's input (its *only* parameter), its result and its
+    saved value.
     """
     hints = hints_of(func)
-    given, returned = (
-        dict if only is None else hints.get(only, Any),
-        hints.get("return", Any),
-    )
-    saved = returned
+    input_type = dict if only is None else hints.get(only, Any)
+    returned = saved = hints.get("return", Any)
     if get_origin(returned) is entrypoint.final:
         returned, saved = get_args(returned)
     elif returned is entrypoint.final:
         returned = saved = Any
-    return given, returned, saved
+    return input_type, returned, saved

@@ -1,4 +1,4 @@
-"""`Flow`: a workflow that is run by the signature of its function, once for each id."""
+"""`Flow`: a workflow, run with the arguments of a function, once for each id."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "tags": None,
     "context": None,
 }
-"""The options of a run, among the arguments of its workflow, and their defaults."""
+"""The options of a run and their defaults. They are passed among the arguments of the
+workflow.
+"""
 _INSTEAD: Final[Mapping[str, str]] = {
     "map": (
         "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in "
@@ -110,7 +112,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
         "a run needs no server: write {name}.run(...); `flowpregel ui` shows the runs"
     ),
 }
-"""What to write for attributes that workflows of other libraries have."""
+"""Advice for attributes that workflows of other libraries have."""
 _EVENTS = ("tasks", "updates", "custom")
 
 
@@ -141,17 +143,17 @@ class FlowOptions(RunOptions, total=False):
 
 
 class RunMethod(Protocol[P, R_co]):
-    """Takes the arguments of a workflow's function, and the options of a run.
+    """A method that takes the arguments of a workflow's function and the options of a
+    run.
 
-    Without options all arguments are checked, with them those by position. Arguments by
-    name beside an ``id`` are not: a ParamSpec cannot be joined with further keywords
-    (PEP 612). `Flow.with_options` takes the ``id`` apart from the arguments.
+    Type checkers check all arguments if there are no options, and otherwise those by
+    position. They do not check arguments by name beside an ``id``: a ParamSpec cannot
+    be joined with further keywords (PEP 612). `Flow.with_options` takes the ``id``
+    apart from the arguments.
     """
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Stand for the workflow's function, whose parameters the overloads are chosen
-        by.
-        """
+        """Stand for the workflow's function, whose parameters select an overload."""
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
@@ -218,23 +220,24 @@ class RunMethod(Protocol[P, R_co]):
 
 
 class Flow(Pregel, Generic[P, R]):
-    """A workflow: what `entrypoint` makes of a function.
+    """A workflow: `entrypoint` makes it of a function.
 
-    ``flow.run(...)`` takes the function's own arguments, and means *let this have been
-    run once*: under an ``id`` it starts, goes on, or returns what is kept. It drops no
-    finished work and repeats none. `invoke`, `stream` and their kin are LangGraph's.
+    ``flow.run(...)`` takes the function's own arguments, and ensures that the workflow
+    has run once: under an ``id`` it starts the run, resumes it, or returns the recorded
+    result. It never drops or repeats finished work. `invoke`, `stream` and similar
+    methods work as in LangGraph.
 
     Args:
-        parameters: What its function takes.
-        once: Whose runs are its own.
-        parts: What a `Pregel` consists of.
+        parameters: The parameters of the function.
+        once: The identity of the workflow's runs.
+        parts: The parts of a `Pregel`.
     """
 
     def __init__(
         self, parameters: FlowParameters, once: RunIdentity, **parts: Any
     ) -> None:
         super().__init__(**parts)
-        # A parameter of the function is no option of its runs, whatever its name.
+        # A parameter of the function takes precedence over an option with its name.
         options = {
             k: v
             for k, v in _OPTIONS.items()
@@ -246,77 +249,80 @@ class Flow(Pregel, Generic[P, R]):
         self._options = options
         self._signature = parameters.signature_with(options)
 
-    def completed(self, given: Any) -> Any:
-        """Return what `run` would make of *given*: a value, or a dict of the values of
-        several.
+    def completed(self, run_input: Any) -> Any:
+        """Return *run_input* as `run` would record it: with the defaults of the
+        function, if it has several parameters.
+
+        Args:
+            run_input: A value, or a dict of the values of several parameters.
 
         Raises:
-            TypeError: The function does not take that.
+            TypeError: The function does not take this input.
         """
         if self.parameters.is_one:
-            return given
-        by_name = isinstance(given, dict)
-        return self.parameters.input_of(
-            () if by_name else (given,), given if by_name else {}
-        )
+            return run_input
+        if isinstance(run_input, dict):
+            return self.parameters.input_of((), run_input)
+        return self.parameters.input_of((run_input,), {})
 
     @property
     def run(self) -> RunMethod[P, R]:
-        """Run the workflow, if that was not done yet, and return its result.
+        """Run the workflow unless it has been run already, and return its result.
 
         Args:
             args, kwargs: The arguments of the function.
-            id: Names the run, in the checkpointer: asked for again, it goes on where it
-                stopped, or returns what it returned. None: a run that is not asked for
-                again; if it does not come to its end, what is raised has the id under
-                which it is kept.
-            adopt: Whether a run that was started with other arguments goes on with
-                these; what was asked before is not asked again. Otherwise it is an
+            id: The name of the run in the checkpointer. Called again with the same id,
+                `run` resumes the run, or returns its recorded result. None: the run
+                gets a new id; if it does not finish, the exception gives that id.
+            adopt: Whether a run that was started with other arguments continues with
+                these, without repeating calls that are recorded; otherwise it is an
                 error.
-            again: Whether to start over whatever is kept: the earlier run stays in the
-                history.
-            on_code_change: What to do with a recorded result that other code made, that
-                of a finished run among them: ``"keep"`` it (default, with a notice),
-                ``"rerun"`` the call, or ``"error"``.
-            on_unreadable: What to do with a recorded result that cannot be read back,
-                because a class of it is gone: raise the ``"error"`` (default), or
+            again: Whether to start over even if there is a recorded run, which stays in
+                the history.
+            on_code_change: The treatment of a recorded result that other code made,
+                including the result of a finished run: ``"keep"`` it (default, with a
+                notice), ``"rerun"`` the call, or ``"error"``.
+            on_unreadable: The treatment of a recorded result that cannot be read back
+                because its class is gone: raise the ``"error"`` (default), or
                 ``"rerun"`` the call.
-            on_unmatched: What to do before the first call of a task that none of its
-                recorded calls fits, after an edit: ``"run"`` it, with a notice before
-                (default), or raise the ``"error"``.
+            on_unmatched: The treatment, after an edit, of the first call of a task that
+                matches none of the task's recorded calls: ``"run"`` it, with a notice
+                before (default), or raise the ``"error"``.
             on_conflict: If another process has the run now: ``"wait"`` for its result
                 (default), ``"raise"``, or ``"takeover"``.
-            fail_fast: Whether calls that wait for their turn are left out once the
-                workflow's function has raised (default). What runs by then is finished
-                and kept.
-            stop_after: Seconds, or a timedelta, after which the run ends in time: no
-                more calls are started, and running ones find ``runtime.stopping`` true.
-            stop_grace: Seconds that these have then to save and to return (20); SIGTERM
-                gives them as much, and so does a failure of the workflow's function,
-                from the end of the last call that ended.
+            fail_fast: Whether to skip calls that wait for their turn once the
+                workflow's function has raised (default). Calls that are running then
+                finish, and their results are kept.
+            stop_after: Seconds, or a timedelta, after which the run stops: no more
+                calls are started, and ``runtime.stopping`` becomes true in running
+                ones.
+            stop_grace: Seconds that running calls have then to save and to return (20).
+                They have as much after SIGTERM. After a failure of the workflow's
+                function the time counts from the end of the last call that ended.
             progress: Whether to show a live view on stderr.
-            durability: When a result is on disk: ``"sync"``, ``"async"`` (default) or
-                ``"exit"``.
+            durability: The time at which a result is on disk: ``"sync"``, ``"async"``
+                (default) or ``"exit"``.
             max_concurrency: The most tasks at once.
             metadata, tags: Kept with the run's checkpoints.
-            context: What tasks get as ``context``.
+            context: The ``context`` of tasks.
 
-        An option that a parameter of the function is named like is the parameter.
-        Options of all runs can be given to `entrypoint`.
+        If a parameter of the function has the name of an option, the argument is for
+        the parameter. Pass options for all runs to `entrypoint`.
 
         Raises:
             TypeError: The function does not take these arguments.
-            ConfigurationError: There is an id, and no checkpointer to keep its run.
+            ConfigurationError: There is an id, and no checkpointer to keep the run.
             InputMismatchError: The run was started with other arguments.
-            UnmatchedCallsError: None of the recorded calls of a task fits, and
+            UnmatchedCallsError: None of the recorded calls of a task matches, and
                 *on_unmatched* is ``"error"``.
-            CodeChangedError: What is recorded is of other code, and *on_code_change* is
-                ``"error"``.
+            CodeChangedError: A recorded result is of other code, and *on_code_change*
+                is ``"error"``.
             FlowMismatchError: The id names a run of another workflow.
-            ThreadBusyError: Another process has it, and *on_conflict* is ``"raise"``.
-            UnansweredError: It waits for an answer.
-            RunStopped: It has ended in time; asked for again, it goes on.
-            Exception: What the function raised.
+            ThreadBusyError: Another process has the run, and *on_conflict* is
+                ``"raise"``.
+            UnansweredError: The run waits for an answer.
+            RunStopped: The run has stopped in time; call `run` again to resume it.
+            Exception: The exception that the function raised.
 
         Example:
             >>> study.run([1, 2, 3], id="study-1")  # doctest: +SKIP
@@ -326,7 +332,7 @@ class Flow(Pregel, Generic[P, R]):
         def run(*args: Any, **kwargs: Any) -> Any:
             if self._is_step(kwargs):
                 return self.invoke(
-                    self._given(args, kwargs), **self._options_in(kwargs)
+                    self._input_of(args, kwargs), **self._options_in(kwargs)
                 )
             with UsersFrames(), held():
                 run = self._planned(args, kwargs)
@@ -343,7 +349,7 @@ class Flow(Pregel, Generic[P, R]):
         async def arun(*args: Any, **kwargs: Any) -> Any:
             if self._is_step(kwargs):
                 return await self.ainvoke(
-                    self._given(args, kwargs), **self._options_in(kwargs)
+                    self._input_of(args, kwargs), **self._options_in(kwargs)
                 )
             with UsersFrames():
                 run = self._planned(args, kwargs)
@@ -355,9 +361,9 @@ class Flow(Pregel, Generic[P, R]):
 
     @property
     def start(self) -> RunMethod[P, RunHandle[R]]:
-        """Do what `run` does on an OS thread of its own, and return a handle at once.
+        """Start `run` on an OS thread of its own, and return a handle at once.
 
-        The thread ends with the program; run again, it goes on.
+        The thread ends with the program. Start the run again to resume it.
 
         Example:
             >>> handle = study.start([1, 2, 3], id="study-1")  # doctest: +SKIP
@@ -371,8 +377,8 @@ class Flow(Pregel, Generic[P, R]):
         return self._signed(start, return_annotation=RunHandle)
 
     def _signed(self, method: Any, **changes: Any) -> RunMethod[P, Any]:
-        """Return *method* with the docs of its property, and the signature that it
-        takes.
+        """Return *method* with the docs of the property that returns it, and the
+        signature of the workflow.
         """
         method.__doc__ = getattr(type(self), method.__name__).__doc__
         method.__qualname__ = f"{self.name}.{method.__name__}"
@@ -383,16 +389,16 @@ class Flow(Pregel, Generic[P, R]):
     def with_options(self, **options: Unpack[FlowOptions]) -> Self:
         """Return the same workflow with options for the runs; this one is not changed.
 
-        Type checkers check all arguments of the function then, those by name too. An
-        option is an option here also where a parameter of the function has its name.
+        Type checkers then check all arguments of the function, including those by name.
+        An option is accepted here even if a parameter of the function has its name.
 
         Args:
-            options: Those of `run`, ``id`` among them. They count for `run`, `arun`,
-                `start` and `plan`, unless these are given their own.
+            options: The options of `run`, including ``id``: the defaults for `run`,
+                `arun`, `start` and `plan`.
 
         Raises:
             TypeError: There is no such option.
-            ConfigurationError: An option has a value that it cannot have.
+            ConfigurationError: The value of an option is not allowed.
 
         Example:
             >>> flow = study.with_options(id="study-1")  # doctest: +SKIP
@@ -410,14 +416,14 @@ class Flow(Pregel, Generic[P, R]):
         return self.copy({"preset_options": presets})
 
     def plan(self, *args: Any, **kwargs: Any) -> DryRun:
-        """Return what `run` with these arguments would do: what is known, and what
-        would run.
+        """Return the plan of `run` with these arguments: the calls that the record
+        answers, and those that would run.
 
-        The body is gone through with the recorded results; no task runs, and nothing is
+        The body is replayed with the recorded results. No task runs, and nothing is
         written.
 
         Args:
-            args, kwargs: Those of `run`, ``id`` and its other options among them.
+            args, kwargs: The arguments of `run`, including ``id`` and other options.
 
         Raises:
             FlowPregelError: `run` would refuse to start.
@@ -432,15 +438,16 @@ class Flow(Pregel, Generic[P, R]):
         """Send *value* to a run, for its call of `signal` with that *name*; from any
         process.
 
-        The run need not have come to it, nor have begun; each value is received once.
+        The run need not have reached that call, or have begun. Each value is received
+        once.
 
         Args:
-            id: The run's.
-            name: What the run calls it.
-            value: Anything that can be kept.
+            id: The id of the run.
+            name: The name that the run passes to `signal`.
+            value: Any value that can be stored.
 
         Raises:
-            ConfigurationError: Nothing keeps the runs of this workflow.
+            ConfigurationError: The workflow has no checkpointer.
 
         Example:
             >>> approval.signal("order-7", "approved", True)  # doctest: +SKIP
@@ -450,7 +457,7 @@ class Flow(Pregel, Generic[P, R]):
         self.saver.send_signal(id, name, value)
 
     def __call__(self, *_: Never, **__: Never) -> NoReturn:  # type: ignore[override]
-        """Refuse to be called: a workflow is run by `run` and its kin."""
+        """Raise an error: a workflow is run by `run`, `arun` or `start`."""
         raise TypeError(
             f"workflow {self.name!r} is not called: write {self.name}.run(...), which "
             "takes the same arguments and returns the result (async: await "
@@ -460,7 +467,7 @@ class Flow(Pregel, Generic[P, R]):
     if not TYPE_CHECKING:  # type checkers refuse them by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what to write for what workflows of other libraries have."""
+            """Raise an error, with advice for names that other libraries use."""
             if name.startswith("_"):
                 raise AttributeError(name)
             raise AttributeError(no_such_attribute(self, "workflow", name, _INSTEAD))
@@ -469,31 +476,31 @@ class Flow(Pregel, Generic[P, R]):
         self,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        **asked: Any,
+        **fixed_options: Any,
     ) -> GraphRun:
-        """Return the run that is asked for, its workflow's arguments and its own
-        options apart.
-        """
-        own = {**_OPTIONS, **self.run_options, **self._options_in(kwargs)}
-        run_id, adopt, again = own.pop("id"), own.pop("adopt"), own.pop("again")
+        """Return a new run, whose options are taken out of the keyword arguments."""
+        options = {**_OPTIONS, **self.run_options, **self._options_in(kwargs)}
+        run_id = options.pop("id")
+        adopt, again = options.pop("adopt"), options.pop("again")
         if run_id == "":
             raise ConfigurationError(
                 f"{self.name}.run(id=''): name the run by any other text, or leave id "
                 "out"
             )
         if self.checkpointer is not None:
-            own["thread_id"] = str(uuid.uuid4()) if run_id is None else run_id
+            options["thread_id"] = str(uuid.uuid4()) if run_id is None else run_id
         elif run_id is not None:
             raise _no_checkpointer(f"{self.name}.run(id={run_id!r})")
-        run = GraphRun(self, self._given(args, kwargs), None, {**own, **asked})
+        run_input = self._input_of(args, kwargs)
+        run = GraphRun(self, run_input, None, {**options, **fixed_options})
         if self.checkpointer is not None:
             run.resume = replace(self.once, adopt=adopt, again=again)
             run.is_unnamed = run_id is None
         return run
 
     def _options_in(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a run: those that were set before, and those among its
-        keyword arguments.
+        """Return the options of a run: those preset by `with_options`, and those among
+        the keyword arguments.
         """
         options = dict(self.preset_options)
         for name in self._options:
@@ -502,17 +509,18 @@ class Flow(Pregel, Generic[P, R]):
         return options
 
     def _is_step(self, kwargs: Mapping[str, Any]) -> bool:
-        """Return whether a run is one step of the run around it, and has no id of its
-        own.
+        """Return whether a run is a step of the run around it, because it has no id of
+        its own.
         """
         has_id = "id" in self._options_in(kwargs)
         return current.get() is not None and not has_id
 
-    def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        given = {
+    def _input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the input of a run with these arguments, options among them."""
+        arguments = {
             key: value for key, value in kwargs.items() if key not in self._options
         }
-        return self.parameters.input_of(args, given)
+        return self.parameters.input_of(args, arguments)
 
 
 class RunHandle(Generic[R]):
@@ -527,44 +535,44 @@ class RunHandle(Generic[R]):
 
     def __init__(self, run: GraphRun) -> None:
         self.id = run.config.thread_id
-        """The id of the run, given or made."""
+        """The id of the run."""
         self._run = run
         self._future: Future[R] = Future()
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._on_event: Callable[[], object] = nothing
-        """Wakes who waits for an event on an event loop."""
+        """A callback that wakes the coroutine that waits for an event, if any."""
         threading.Thread(
             target=self._work, name=f"flowpregel-{self.id}", daemon=True
         ).start()
 
     @property
     def status(self) -> Literal["running", "done", "failed"]:
-        """How the run stands."""
+        """The status of the run."""
         if not self._future.done():
             return "running"
         return "done" if self._future.exception() is None else "failed"
 
     def result(self, timeout: float | None = None) -> R:
-        """Return what the run returned, once it has ended.
+        """Wait until the run has ended, and return its result.
 
         Args:
             timeout: The most seconds to wait.
 
         Raises:
-            TimeoutError: It has not ended by then.
-            Exception: What `Flow.run` would raise.
+            TimeoutError: The run has not ended by then.
+            Exception: The exception that `Flow.run` would raise.
         """
         with UsersFrames(), ending(self._run.end):
             return self._future.result(timeout)
 
     def cancel(self) -> None:
-        """Ask the run to stop at once; what is finished is kept, and it can go on
-        later.
+        """Ask the run to stop at once. Finished work is kept, and the run can be
+        resumed later.
         """
         self._run.cancel()
 
     def end(self, reason: str = "it was told to end") -> None:
-        """Ask the run to end in time, as ``stop_after`` does."""
+        """Ask the run to stop in time, as ``stop_after`` does."""
         self._run.end(reason)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
@@ -574,13 +582,14 @@ class RunHandle(Generic[R]):
         self._events.put(None)
 
     def __await__(self) -> Generator[Any, Any, R]:
-        """Return what `result` does, without blocking the event loop."""
+        """Return the result as `result` does, without blocking the event loop."""
         return self._ended().__await__()
 
     async def _ended(self) -> R:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        # Shielded: who no longer waits does not stop the run; `cancel` does.
+        # Shielded: cancelling the waiting coroutine does not stop the run; `cancel`
+        # does.
         with UsersFrames(), ending(self._run.end):
             return await asyncio.shield(asyncio.wrap_future(self._future))
 
@@ -603,12 +612,12 @@ class RunHandle(Generic[R]):
             yield event
 
     def _put(self, event: Any) -> None:
-        """Add an event, and wake who waits for one on an event loop."""
+        """Add an event, and wake the coroutine that waits for one."""
         self._events.put(event)
         self._on_event()
 
     def _repr_html_(self) -> str | None:
-        """Return the run's page as it stands now, for a notebook; None: no store keeps
+        """Return the current page of the run, for a notebook; None if no store keeps
         the run.
         """
         for report_html in load_plugins(NOTEBOOKS):
@@ -622,30 +631,30 @@ class RunHandle(Generic[R]):
             for event in self._run.items():
                 self._put(event)
             self._future.set_result(_result_of(self._run))
-        except BaseException as error:  # noqa: BLE001 - who asks for the result is raised it
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
             self._future.set_exception(error)
         finally:
             self._put(None)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    """Have an event loop call *callback*, unless it is closed."""
+    """Make an event loop call *callback*, unless the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(callback)
 
 
-def _no_checkpointer(asked: str) -> ConfigurationError:
+def _no_checkpointer(call: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{asked}: nothing keeps the runs of this workflow; write "
+        f"{call}: nothing keeps the runs of this workflow; write "
         "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
     )
 
 
 def _result_of(run: GraphRun) -> Any:
-    """Return what a run came to.
+    """Return the result of a run.
 
     Raises:
-        UnansweredError: It waits for an answer.
+        UnansweredError: The run waits for an answer.
     """
     result = run.engine.result
     assert result is not None
@@ -659,12 +668,12 @@ def _result_of(run: GraphRun) -> Any:
 def run_identity_of(
     func: Callable[..., Any], name: str, adopts: Sequence[str]
 ) -> RunIdentity:
-    """Return whose runs are those of a workflow: the same as script or as module.
+    """Return the identity of a workflow's runs: the same as script or as module.
 
     Args:
-        func: Its function.
-        name: Its name.
-        adopts: The names that it had before.
+        func: The function of the workflow.
+        name: The name of the workflow.
+        adopts: The former names of the workflow.
     """
     module, qualified = definition_of(func)
     module, file = imported_as(module)

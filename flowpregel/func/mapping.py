@@ -1,5 +1,4 @@
-"""Many calls of a task: of a map, all at once or a window that moves along; chunks of
-them as one.
+"""Many calls of a task: maps, streams with a window of calls, and chunks.
 
 A chunk of ``task.map(items, chunksize=n)`` is one recorded call, sent in one message,
 and returns a list. Each item has a future.
@@ -40,26 +39,24 @@ from flowpregel.executors.shared import with_values
 
 R = TypeVar("R")
 MadeCall: TypeAlias = tuple[CallFuture[Any], int | None]
-"""The future of a call, and how many items it has; None: it is no chunk, but a call by
-itself.
-"""
+"""The future of a call, and the number of items of a chunk; None for a single call."""
 
 WINDOW: Final = max(16, 4 * (os.cpu_count() or 1))
-"""How many calls of a stream are under way, if nothing else is said."""
+"""The default number of calls of a stream that are under way."""
 
 
 def check_map(
     method: str, chunksize: Any, errors: Any, shares: Any, window: Any = 1
 ) -> None:
-    """Refuse options of a map that cannot be.
+    """Check the options of a map.
 
     Args:
-        method: What was called.
-        chunksize, errors, window: As they were given.
-        shares: How the task shares its results; None: it does not.
+        method: The name of the method, for messages.
+        chunksize, errors, window: The options of the caller.
+        shares: The cache policy of the task; None: it does not share results.
 
     Raises:
-        ConfigurationError: The message says why.
+        ConfigurationError: The value of an option is not allowed.
     """
     if errors not in ("raise", "return"):
         raise ConfigurationError(
@@ -78,19 +75,17 @@ def check_map(
 
 
 class AbandonedCalls:
-    """The calls of a loop that was left early, among what its body has put off.
+    """The calls of a loop that was left early, as a deferred step of the body.
 
-    Not when the loop is left: an exception may have left it that is a question, or a
-    failure, and then it is gone through again.
+    They are not cancelled when the loop is left: the cause may be a question or a
+    failure, after which the body runs through the loop again.
     """
 
     def __init__(self, under_way: Mapping[int, MadeCall]) -> None:
         self._under_way = under_way
 
     def result(self) -> None:
-        """Give them up, when the body has ended well: nobody will ask for their
-        results.
-        """
+        """Cancel the calls. The body has returned, so their results are not needed."""
         for future, _ in self._under_way.values():
             future.cancel()
 
@@ -105,12 +100,13 @@ class ResultStream(Generic[R]):
     A sync body uses ``for``, an async one ``async for``.
 
     Args:
-        calls: Makes the calls.
-        window: How many of them run, wait to run, or have results that were not asked
-            for.
-        scope: Of the body.
-        unordered: If results come as calls end: the name of the task, to record their
-            order. None: they come in the order of the items.
+        calls: An iterator that makes the calls.
+        window: The number of calls that run, wait to run, or have results that were not
+            taken.
+        scope: The scope of the body.
+        unordered: The name of the task, under which the order of the results is
+            recorded, if they come as calls end. None: they come in the order of the
+            items.
     """
 
     def __init__(
@@ -125,15 +121,13 @@ class ResultStream(Generic[R]):
         self._scope = scope
         self._unordered = unordered
         self._under_way: dict[int, MadeCall] = {}
-        """The calls whose results were not asked for, by the index of the call."""
+        """The calls whose results were not taken, by the index of the call."""
         self._ended: deque[int] = deque()
-        """The calls that have ended, as their futures tell it, on whichever OS
-        thread.
-        """
+        """The calls that have ended; their futures add them, on any OS thread."""
         self._next: deque[int] = deque()
-        """The calls whose turn it is."""
+        """The calls whose results come next."""
         self._awaited: CallFuture[Any] | None = None
-        """Done when a call has ended."""
+        """A future that is done when a call has ended."""
 
     def __iter__(self) -> Iterator[R]:
         for future, size in self._steps():
@@ -141,20 +135,21 @@ class ResultStream(Generic[R]):
 
     async def __aiter__(self) -> AsyncIterator[R]:
         for future, size in self._steps():
-            for each in _results(await future, size):
-                yield each
+            for result in _results(await future, size):
+                yield result
 
     def _steps(self) -> Iterator[MadeCall]:
-        """Yield what is to be waited for: calls, and futures that have no item."""
-        left = AbandonedCalls(self._under_way)
-        self._scope.deferred.add(left)
+        """Yield the futures to wait for: calls, and futures without items."""
+        abandoned = AbandonedCalls(self._under_way)
+        self._scope.deferred.add(abandoned)
         while True:
-            for index, made in islice(self._calls, self._window - len(self._under_way)):
-                self._under_way[index] = made
+            free = self._window - len(self._under_way)
+            for index, (future, size) in islice(self._calls, free):
+                self._under_way[index] = future, size
                 if self._unordered is not None:
-                    made[0].add_done_callback(partial(self._note, index))
+                    future.add_done_callback(partial(self._note, index))
             if not self._under_way:
-                self._scope.deferred.discard(left)
+                self._scope.deferred.discard(abandoned)
                 return
             index = next(iter(self._under_way))
             if self._unordered is not None:
@@ -171,11 +166,10 @@ class ResultStream(Generic[R]):
                 self._awaited.set_result(None)
 
     def _wait_for_some(self, name: str) -> Generator[MadeCall, Any, None]:
-        """Wait until calls have ended, and note that it is their turn.
+        """Wait until calls have ended, and let their results come next.
 
-        In a run that goes on these are the ones that had ended when it was here before:
-        the answer to "which have ended, of those that are under way" is recorded like a
-        call.
+        Which of the calls under way have ended is recorded like a call, so that a
+        resumed run takes the same ones.
         """
         while not (ended := self._ended_of_window()):
             first, _ = next(iter(self._under_way.values()))
@@ -184,7 +178,7 @@ class ResultStream(Generic[R]):
                 yield self._awaited, 0
         for future in [self._under_way[index][0] for index in ended]:
             if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
-                yield future, 0  # the body ends with it, and there is nothing to record
+                yield future, 0  # this ends the body, so there is nothing to record
         if self._scope.job.compares:
             under_way = tuple(self._under_way)
             arguments = arguments_digest(under_way, {}, "indices")
@@ -192,24 +186,22 @@ class ResultStream(Generic[R]):
                 f"{name}.imap: which ended first, of {len(under_way)} from "
                 f"{under_way[0]}"
             )
-            asked = CallKey(f"{name}.imap", arguments, "", text, is_placed=False)
-            recorded = self._scope.ends.call(_ARRIVALS, Arguments((ended,), {}), asked)
+            key = CallKey(f"{name}.imap", arguments, "", text, is_placed=False)
+            recorded = self._scope.ends.call(_ARRIVALS, Arguments((ended,), {}), key)
             yield recorded, 0
             ended = recorded.value()
         self._next.extend(ended)
 
     def _ended_of_window(self) -> tuple[int, ...]:
-        """Return the calls that have ended and had no turn yet; forget those that had
-        theirs.
-        """
-        told = [self._ended.popleft() for _ in range(len(self._ended))]
-        ended = tuple(index for index in told if index in self._under_way)
+        """Return the ended calls whose results were not taken; forget the others."""
+        indices = [self._ended.popleft() for _ in range(len(self._ended))]
+        ended = tuple(index for index in indices if index in self._under_way)
         self._ended.extendleft(reversed(ended))
         return ended
 
 
 def _results(result: Any, size: int | None) -> Iterable[Any]:
-    """Return the results of a call: of a chunk as many as it has items."""
+    """Return the results of a call: one, or one for each item of a chunk."""
     if size is None:
         return (result,)
     return result if size and isinstance(result, list) else [result] * size
@@ -224,40 +216,37 @@ _ARRIVALS: Final = Node(
 )
 
 
-# chunks, and calls put off -------------------------------------------------
+# chunks and delayed calls --------------------------------------------------
 
 
 def redacted_places(
     func: Callable[..., Any], hidden: Sequence[str], task: str
 ) -> frozenset[int | str]:
-    """Return the positions and the names of the arguments of *func* that nobody is
-    shown.
+    """Return the positions and the names of the arguments of *func* to redact.
 
     Raises:
-        ConfigurationError: It has no such parameter.
+        ConfigurationError: *func* has no such parameter.
     """
     if not hidden:
         return frozenset()
-    places = {}
-    for index, each in enumerate(inspect.signature(func).parameters.values()):
-        if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
-            places[each.name] = index
-    if unknown := [name for name in hidden if name not in places]:
-        has = f"it has {', '.join(places)}"
+    positions = {}
+    for index, parameter in enumerate(inspect.signature(func).parameters.values()):
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            positions[parameter.name] = index
+    if unknown := [name for name in hidden if name not in positions]:
+        has = f"it has {', '.join(positions)}"
         raise ConfigurationError(
             f"task {task!r} has no parameter {unknown[0]!r} to redact; {has}"
         )
-    return frozenset({*hidden, *(places[name] for name in hidden)})
+    return frozenset({*hidden, *(positions[name] for name in hidden)})
 
 
 class ItemFuture(Unresolved, Generic[R]):
-    """The result of one item of a chunk, to be waited for or awaited.
-
-    It is done, or fails, when its chunk does.
+    """The future of one item of a chunk. It is done, or fails, when the chunk does.
 
     Args:
         chunk: The future of the chunk.
-        index: The place of the item in the chunk.
+        index: The position of the item in the chunk.
     """
 
     __slots__ = ("_chunk", "_index")
@@ -267,11 +256,11 @@ class ItemFuture(Unresolved, Generic[R]):
         self._index = index
 
     def result(self, timeout: float | None = None) -> R:
-        """Return what the task returned for the item, or raise what failed in its
+        """Return the result of the task for the item, or raise the exception of the
         chunk.
 
         Args:
-            timeout: Seconds to wait at most; None is for ever.
+            timeout: The most seconds to wait; None: without limit.
         """
         chunk = self._chunk
         if chunk.of_items is None:
@@ -279,7 +268,7 @@ class ItemFuture(Unresolved, Generic[R]):
         return self._item_of(chunk.of_items)
 
     def value(self) -> R:
-        """Return what `result` does, without looking at it."""
+        """Return the result of the item without marking it as retrieved."""
         return self._item_of(self._chunk.value())
 
     def _item_of(self, results: Any) -> R:
@@ -288,11 +277,11 @@ class ItemFuture(Unresolved, Generic[R]):
         )
 
     def sibling(self, *, is_call: bool = True) -> CallFuture[Any]:
-        """Return the future of a call of the same body, or of something else."""
+        """Return a new future of the same body, for a call or for something else."""
         return self._chunk.sibling(is_call=is_call)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what failed in the chunk, or None."""
+        """Return the exception of the chunk, or None."""
         return self._chunk.exception(timeout)
 
     def done(self) -> bool:
@@ -309,10 +298,10 @@ class ItemFuture(Unresolved, Generic[R]):
 
 
 def check_iterables(method: str, iterables: Sequence[Any]) -> None:
-    """Refuse a map over nothing.
+    """Check that a map has an iterable.
 
     Raises:
-        TypeError: There is no iterable.
+        TypeError: There is none.
     """
     if not iterables:
         raise TypeError(
@@ -322,16 +311,17 @@ def check_iterables(method: str, iterables: Sequence[Any]) -> None:
 
 
 def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]]:
-    """Return the arguments of each call of a map, in a list if they come of several
+    """Return the arguments of each call of a map, in a list if there are several
     iterables.
 
     Raises:
-        TypeError, ValueError: None can be made of what was given.
+        TypeError: One of *iterables* is no iterable.
+        ValueError: The iterables differ in length.
     """
     try:
-        found = zip(*iterables, strict=True)
-        # An error about their lengths must not leave calls behind.
-        return found if len(iterables) == 1 else [*found]
+        arguments = zip(*iterables, strict=True)
+        # An error about the lengths must be raised before any call is made.
+        return arguments if len(iterables) == 1 else [*arguments]
     except (TypeError, ValueError) as error:
         error.add_note(
             "map() takes a list, or another iterable such as range(3), for each "
@@ -344,36 +334,37 @@ def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) 
     """Make a call when others have ended, and return its future at once.
 
     Args:
-        scope: Of the body that makes it.
-        awaited: The futures among its arguments. If one fails, the call fails with
-            that.
-        make: Makes the call, given its future.
+        scope: The scope of the body that makes the call.
+        awaited: The futures among the arguments. If one fails, the call fails with the
+            same exception.
+        make: A function that makes the call, given its future.
     """
-    reply, made = awaited[0].sibling(), awaited[0].sibling(is_call=False)
+    reply = awaited[0].sibling()
+    submission = awaited[0].sibling(is_call=False)
     variables = copy_context()
-    scope.deferred.add(made)
+    scope.deferred.add(submission)
 
-    def go_on(_: object = None) -> None:
+    def submit_when_ready(_: object = None) -> None:
         while awaited:
             if not awaited[-1].done():
-                awaited[-1].add_done_callback(go_on)
+                awaited[-1].add_done_callback(submit_when_ready)
                 return
             awaited.pop()
         try:
-            # Its body has not failed meanwhile, and still wants it.
-            if made in scope.deferred and not reply.cancelled():
+            # The body may have failed or cancelled the call while it waited.
+            if submission in scope.deferred and not reply.cancelled():
                 variables.run(make, reply)
         except BaseException as error:  # noqa: BLE001 - the call fails with it
             reply.settle(Raised(error))
-        scope.deferred.discard(made)
-        made.set_result(None)
+        scope.deferred.discard(submission)
+        submission.set_result(None)
 
-    go_on()
+    submit_when_ready()
     return reply
 
 
 class ChunkedCall:
-    """Calls a task's function for each item of a chunk, one after the other.
+    """A function that calls a task's function for each item of a chunk, in order.
 
     Args:
         callee: The function.
@@ -385,9 +376,7 @@ class ChunkedCall:
         self._redacted = redacted
 
     def __call__(self, first: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return the results; *first* is the index of the first item in the whole
-        map.
-        """
+        """Return the results; *first* is the index of the first item in the map."""
         with self._results(first, items) as (results, scope):
             for item in items:
                 results.append(self._call(item, scope))
@@ -409,8 +398,8 @@ class ChunkedCall:
     def _results(
         self, first: int, items: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[list[Any], Scope]]:
-        """Give a list for the results, and the scope of the call; name the item that
-        fails.
+        """Yield a list for the results, and the scope of the call; add a note to an
+        exception that names the failed item.
         """
         results, scope = list[Any](), current_scope("a chunk")
         try:

@@ -1,4 +1,4 @@
-"""How the calls of a task are made: its options, checked where it is made."""
+"""The options of a task, checked when the task is defined."""
 
 from __future__ import annotations
 
@@ -40,50 +40,54 @@ class TaskKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """How the calls of a task are made."""
+    """The options of a task, which apply to each call."""
 
     name: str | None = None
-    """What streams and messages call it; the function's own name if None."""
+    """The name of the task in streams and messages; None: the name of the function."""
     retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
-    """When a failed call is tried again; the first policy that matches decides."""
+    """The policy, or several, by which a failed call is tried again; the first one that
+    matches decides.
+    """
     cache_policy: CachePolicy | None = None
-    """How long its results are shared between runs, in the entrypoint's cache or
+    """The policy by which results are shared between runs, in the entrypoint's cache or
     store.
     """
     cache: bool = False
-    """Whether its results are shared between runs, for ever: short for a cache
-    policy.
+    """True if results are shared between runs without a time limit: short for
+    ``CachePolicy()``.
     """
     timeout: float | timedelta | TimeoutPolicy | None = None
     """Seconds that one attempt may take, or a policy."""
     executor: Any = None
-    """Where it runs: ``"processes"``, ``"threads"``, ``"inline"``, or an executor."""
+    """The executor of calls: ``"processes"``, ``"threads"``, ``"inline"``, or an
+    executor object.
+    """
     version: str | None = None
-    """Says that the code is another one; None: the code itself is looked at."""
+    """A version that stands for the code: change it to mark the code as changed. None:
+    the code itself is compared.
+    """
     on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """What is done with a recorded result that other code made; None: as the run
-    says.
+    """The treatment of a recorded result that other code made; None: the option of the
+    run.
     """
     adopts: str | Sequence[str] = ()
-    """The name that the task had before, or several: what was recorded of it is
-    kept.
-    """
+    """The former name of the task, or several: records under these names stay valid."""
     redact: str | Sequence[str] = ()
-    """The names of parameters whose arguments no message shows, and that are not kept
-    if a call fails.
+    """The names of parameters whose arguments are left out of messages, and are not
+    kept if a call fails.
     """
     cpus: float | None = None
-    """How many CPUs a call takes; None: one."""
+    """The number of CPUs that a call takes; None: one."""
     memory: int | str | None = None
-    """How much memory: bytes, or text such as ``"2GB"``."""
+    """The memory that a call takes: bytes, or text such as ``"2GB"``."""
     gpus: int | None = None
-    """How many GPUs, which no other call uses meanwhile."""
+    """The number of GPUs that a call has to itself while it runs."""
     limit: str | Sequence[str] | None = None
-    """The limit of the executor that a call counts for, by name, or several."""
+    """The name of a limit of the executor that a call counts for, or several."""
     rate: str | None = None
-    """How many calls may start in which time, such as ``"60/min"``."""
+    """The most calls that may start in a time, such as ``"60/min"``."""
     priority: int | None = None
-    """Calls with a higher one go first among those that wait."""
+    """The priority of a call: among those that wait, the highest goes first."""
     isolation: Literal["fresh"] | None = None
     """``"fresh"``: each call has a worker process of its own, which ends with it."""
 
@@ -107,27 +111,24 @@ class TaskOptions:
             if text is not None and (not isinstance(text, str) or not text):
                 raise ConfigurationError(f"task({option}={text!r}): use str")
         check_names("task", "adopts", self.adopts)
-        _ = self.resources  # refuses what cannot be
+        _ = self.resources  # raises an error for a value that is not allowed
 
     @property
     def resources(self) -> Resources | None:
-        """What a call takes while it runs; None: nothing is said."""
-        said = {
-            name: each
-            for name in NO_RESOURCES
-            if (each := getattr(self, name)) is not None
+        """The resources that a call takes while it runs; None if no option sets any."""
+        amounts = {name: getattr(self, name) for name in NO_RESOURCES}
+        amounts = {
+            name: amount for name, amount in amounts.items() if amount is not None
         }
-        return Resources(**said) if said else None
+        return Resources(**amounts) if amounts else None
 
     @property
     def shares(self) -> CachePolicy | None:
-        """How its results are shared between runs; None: they are not."""
+        """The policy by which results are shared between runs; None: they are not."""
         return self.cache_policy or (CachePolicy() if self.cache else None)
 
-    def node(self, **what: Any) -> Node:
-        """Return the node of a task that has these options; *what*: the fields that
-        they lack.
-        """
+    def node(self, **other_fields: Any) -> Node:
+        """Return the node of a task that has these options and *other_fields*."""
         return Node(
             retry=policies_of(self.retry_policy),
             cache=self.shares,
@@ -137,24 +138,26 @@ class TaskOptions:
             on_code_change=self.on_code_change,
             adopts=names(self.adopts),
             is_task=True,
-            **what,
+            **other_fields,
         )
 
 
-NO_RESOURCES: Final[Mapping[str, Any]] = {each.name: None for each in fields(Resources)}
-"""The options of a task that takes nothing in particular."""
+NO_RESOURCES: Final[Mapping[str, Any]] = dict.fromkeys(
+    field.name for field in fields(Resources)
+)
+"""The resource options of a task, all unset."""
 
 
 def is_task(func: Any) -> bool:
-    """Return whether *func* is what `task` makes of a function."""
+    """Return whether *func* is a task, the result of `task`."""
     return isinstance(getattr(func, "options", None), TaskOptions)
 
 
 def check_names(decorator: str, option: str, value: Any) -> None:
-    """Refuse an option that is neither a name nor several.
+    """Check that an option is a name or several.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: *value* is something else.
     """
     message = f"{decorator}({option}={value!r}): use the name of before, or several"
     if isinstance(value, str):
@@ -171,7 +174,11 @@ def check_names(decorator: str, option: str, value: Any) -> None:
 
 
 def checked_options(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return *changes*, if all of them are options of a task."""
+    """Return *changes*.
+
+    Raises:
+        TypeError: One of them is no option of a task.
+    """
     known = [field.name for field in fields(TaskOptions)]
     for name in changes:
         if name not in known:

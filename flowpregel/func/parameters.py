@@ -1,10 +1,11 @@
-"""A workflow's own parameters: what its input is made of."""
+"""A workflow's own parameters, which its input consists of."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from flowpregel._core.commands import Command, injections_of
@@ -22,8 +23,9 @@ class FlowParameters:
 
     Args:
         name: The name of the workflow, for messages.
-        signature: Its own parameters.
-        options: The names of the options of a run, which are given among its arguments.
+        signature: The workflow's own parameters.
+        options: The names of the options of a run, which are passed among the
+            arguments.
     """
 
     name: str
@@ -32,34 +34,34 @@ class FlowParameters:
 
     @property
     def is_one(self) -> bool:
-        """Whether there is one, whose bare value is the input."""
-        kinds = [each.kind for each in self.signature.parameters.values()]
+        """True if there is one parameter, whose bare value is the input."""
+        kinds = [parameter.kind for parameter in self.signature.parameters.values()]
         return len(kinds) == 1 and kinds[0] is not inspect.Parameter.VAR_KEYWORD
 
     def signature_with(self, options: Mapping[str, Any]) -> inspect.Signature:
-        """Return the signature with *options*, by name with their defaults, as keywords
-        too.
+        """Return the signature with further keywords: *options*, by name with their
+        defaults.
         """
-        own = self.signature.parameters
-        added = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-            for name, default in options.items()
-            if name not in own
-        ]
-        parameters = sorted([*own.values(), *added], key=lambda each: each.kind)
-        return self.signature.replace(parameters=parameters)
+        parameters = dict(self.signature.parameters)
+        for name, default in options.items():
+            keyword = inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default
+            )
+            parameters.setdefault(name, keyword)
+        in_order = sorted(parameters.values(), key=attrgetter("kind"))
+        return self.signature.replace(parameters=in_order)
 
     def input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the input that a call with these arguments stands for.
+        """Return the input of a run with these arguments.
 
         Raises:
             TypeError: The workflow cannot be called like that.
             ConfigurationError: It takes any number of arguments by position.
         """
-        for each in self.signature.parameters.values():
-            if each.kind is each.VAR_POSITIONAL:
+        for parameter in self.signature.parameters.values():
+            if parameter.kind is parameter.VAR_POSITIONAL:
                 raise ConfigurationError(
-                    f"workflow {self.name!r} takes *{each.name}: to run it by its "
+                    f"workflow {self.name!r} takes *{parameter.name}: to run it by its "
                     "signature, give it a parameter for a list"
                 )
         try:
@@ -67,12 +69,14 @@ class FlowParameters:
         except TypeError as error:
             raise TypeError(f"{self.name}() {error}{self._hint(kwargs)}") from None
         bound.apply_defaults()
-        given = dict(bound.arguments)
-        value = next(iter(given.values()))
-        return value if self.is_one and not _means_more(value) else given
+        arguments = dict(bound.arguments)
+        value = next(iter(arguments.values()))
+        return value if self.is_one and not _means_more(value) else arguments
 
     def _hint(self, kwargs: Mapping[str, Any]) -> str:
-        """Return what may be given, for the message that one of *kwargs* may not."""
+        """Return the accepted arguments as text, for the error that one of *kwargs* is
+        not accepted.
+        """
         text = f"; it takes {self.signature}"
         if self.options:
             names = (
@@ -83,17 +87,16 @@ class FlowParameters:
         unknown = next((name for name in kwargs if name not in known), "")
         return text + did_you_mean(unknown, known)
 
-    def arguments_of(self, given: Any) -> Any:
-        """Return what the body is called with for an input: its arguments, or a bare
-        value.
-        """
+    def arguments_of(self, run_input: Any) -> Any:
+        """Return the arguments of the body for an input, or its one bare argument."""
         parameters = self.signature.parameters
-        if not self._is_by_name(given):
+        if not self._is_by_name(run_input):
             first = next(iter(parameters.values()), None)
-            is_named = first is not None and first.kind is first.KEYWORD_ONLY
-            return Arguments((), {first.name: given}) if first and is_named else given
+            if first is not None and first.kind is first.KEYWORD_ONLY:
+                return Arguments((), {first.name: run_input})
+            return run_input
         args, kwargs = [], {}
-        for name, value in given.items():
+        for name, value in run_input.items():
             match parameters[name].kind:
                 case inspect.Parameter.POSITIONAL_ONLY:
                     args.append(value)
@@ -103,39 +106,42 @@ class FlowParameters:
                     kwargs[name] = value
         return Arguments(tuple(args), kwargs)
 
-    def _is_by_name(self, given: Any) -> bool:
-        """Return whether *given* is a dict of the values of the parameters."""
-        if not isinstance(given, dict) or not given:
+    def _is_by_name(self, run_input: Any) -> bool:
+        """Return whether *run_input* is a dict of the values of the parameters."""
+        if not isinstance(run_input, dict) or not run_input:
             return False
         parameters = self.signature.parameters
         if self.is_one:
-            return given.keys() == parameters.keys() and all(
-                map(_means_more, given.values())
+            return run_input.keys() == parameters.keys() and all(
+                map(_means_more, run_input.values())
             )
         required = {
             name
-            for name, each in parameters.items()
-            if each.default is each.empty and each.kind is not each.VAR_KEYWORD
+            for name, parameter in parameters.items()
+            if parameter.default is parameter.empty
+            and parameter.kind is not parameter.VAR_KEYWORD
         }
-        return required <= given.keys() <= parameters.keys()
+        return required <= run_input.keys() <= parameters.keys()
 
 
 def _means_more(value: Any) -> bool:
-    """Return whether *value* as an input does not stand for itself: to a run it is a
-    command.
-    """
+    """Return whether a run takes *value* as a command and not as an input."""
     return value is None or isinstance(value, Command)
 
 
 def parameters_of(func: Callable[..., Any], name: str) -> FlowParameters:
-    """Return the parameters of *func* that its caller gives; of what has no signature,
-    one.
+    """Return the parameters of *func* that the caller passes; a function without a
+    signature has one.
     """
     try:
         signature = inspect.signature(func)
     except (TypeError, ValueError):
         only = inspect.Parameter("input", inspect.Parameter.POSITIONAL_ONLY)
         return FlowParameters(name, inspect.Signature([only]))
-    injected = {each.name for each in injections_of(func, takes_input=True)}
-    own = [each for key, each in signature.parameters.items() if key not in injected]
-    return FlowParameters(name, signature.replace(parameters=own))
+    injected = {injection.name for injection in injections_of(func, takes_input=True)}
+    parameters = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.name not in injected
+    ]
+    return FlowParameters(name, signature.replace(parameters=parameters))

@@ -1,10 +1,9 @@
-"""What workflows are provided with: the tasks `shell`, `sleep` and `signal`; the
-argument `File`.
+"""The built-in tasks `shell`, `sleep` and `signal`, and the argument type `File`.
 
-`sleep` and `signal` are waiting that survives the end of the program: for a time, and
-for a value from elsewhere. Each is a call like others: recorded, waited for beside
-others, answered from its record. It takes no worker: it waits on an event loop of the
-process that drives the run.
+`sleep` and `signal` wait in a way that survives the end of the program: for a time, and
+for a value from elsewhere. Each is a call like others: it is recorded, runs beside
+other calls, and is answered from the record. It takes no worker: it waits on an event
+loop of the process that drives the run.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ from flowpregel.pregel.file_digests import content_digest
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, StopSignal, pauses
 
 _LOOK_EVERY: Final = 0.05
-"""Seconds between two looks whether a command is to end."""
+"""Seconds between two checks for a request to stop a command."""
 _CHUNK: Final = 1 << 16
 _KEPT_ERRORS: Final = 1 << 14
 """Bytes of a command's stderr that are kept for the message that it failed."""
 _STDERR: Final = 2
 """The descriptor of stderr."""
 _AFTERWARDS: Final = 1.0
-"""Seconds that what a command has left behind may write on."""
+"""Seconds for which output is read from processes that a command has left behind."""
 _LONGEST: Final = 5.0
-"""Seconds between two looks at the clock, which may be set meanwhile."""
+"""The most seconds between two readings of the clock, which may be set at any time."""
 _SIGNAL_EVERY: Final = 0.2
-"""Seconds between two looks for a signal."""
+"""Seconds between two checks for a signal."""
 
 
 # ---------------------------------------------------------------- commands
@@ -56,12 +55,12 @@ _SIGNAL_EVERY: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended."""
+    """The result of a command that has ended."""
 
     exit_code: int
-    """Negative: the signal that killed it."""
+    """The exit code; a negative one is the signal that killed the command."""
     output: str
-    """The end of what it wrote to its stdout."""
+    """The end of the command's stdout."""
 
 
 @task
@@ -73,21 +72,21 @@ def shell(
     env: Mapping[str, str] | None = None,
     keep: int = 1 << 20,
 ) -> CommandResult:
-    """Run a command in a task; what it has started ends with it, and with its task.
+    """Run a command in a task; processes that it starts end with it, and with the task.
 
-    What it writes to stderr goes to the task's stderr at once. When its run is to end
-    in time, it gets SIGTERM.
+    Its stderr goes to the task's stderr at once. The command gets SIGTERM when the run
+    stops in time.
 
     Args:
         command: A text for the shell, or a program and its arguments.
         check: Whether an exit code other than 0 is an error.
-        cwd: The folder it runs in.
-        env: Environment variables, beside those of the worker.
-        keep: How many bytes of its stdout are kept, of the last.
+        cwd: The folder that the command runs in.
+        env: Environment variables, in addition to those of the worker.
+        keep: The number of bytes to keep from the end of stdout.
 
     Raises:
-        CommandFailedError: It failed, and *check* is set.
-        RunStopped: It was told to end, and has not ended well.
+        CommandFailedError: The command failed, and *check* is set.
+        RunStopped: The command failed after it got SIGTERM.
 
     Example:
         >>> shell.func("echo hello").output
@@ -120,13 +119,14 @@ def shell(
 
 
 def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
-    """Return the end of both streams of *process*, once it has ended; and whether it
-    was told to.
+    """Read both streams of *process* until it has ended.
 
     Args:
         process: The command.
-        keep: How many bytes of its stdout; of its stderr there is need of a few lines
-            alone.
+        keep: The bytes of stdout to keep; of stderr a few lines are enough.
+
+    Returns:
+        The ends of stdout and stderr, and whether the command got SIGTERM.
     """
     assert process.stdout is not None
     assert process.stderr is not None
@@ -158,11 +158,11 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
 
 
 class StreamEnd:
-    """The last bytes that a command has written to one of its streams.
+    """The last bytes that a command has written to a stream.
 
     Args:
-        pipe: Our end of it.
-        keep: How many bytes are kept.
+        pipe: Our end of the stream.
+        keep: The number of bytes to keep.
     """
 
     def __init__(self, pipe: IO[bytes], keep: int) -> None:
@@ -171,7 +171,7 @@ class StreamEnd:
         self._data = bytearray()
 
     def read(self) -> bytes:
-        """Return what the pipe has now, and keep its end; nothing: the stream has
+        """Return the data in the pipe, and keep the end of it; empty: the stream has
         ended.
         """
         data = os.read(self.pipe.fileno(), _CHUNK)
@@ -181,23 +181,19 @@ class StreamEnd:
         return data
 
     def text(self) -> str:
-        """Return what is kept."""
+        """Return the kept bytes as text."""
         return self._data[-self._keep :].decode(errors="replace")
 
 
 def _pass_on(data: bytes) -> None:
-    """Write to the stderr of this process, where the command itself would have
-    written.
-    """
+    """Write to the descriptor of stderr, as the command itself would have done."""
     with contextlib.suppress(OSError):  # it may be closed
         while data:
             data = data[os.write(_STDERR, data) :]
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a process and to all that it has started, if there are any
-    left.
-    """
+    """Send a signal to a process and to all processes that it has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
@@ -206,26 +202,26 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 End: TypeAlias = datetime | TimeOfDay | float
-"""When a sleep may end: a time, a time of day, or seconds since the epoch."""
+"""The end of a sleep: a time, a time of day, or seconds since the epoch."""
 
 
 def sleep(seconds: float | None = None, *, until: End | None = None) -> None:
-    """Wait inside a run; when that is killed and run again, it waits for what is left.
+    """Wait inside a run; a run that is killed and resumed waits for the remaining time.
 
-    When the wait ends is recorded as it begins. The first sleep of a body that is run
-    again is the first that was recorded, the second the second, whatever time it
-    computes then.
+    The end of the wait is recorded when the wait begins. When a body runs again, its
+    first sleep is the first recorded one, its second sleep the second, whatever times
+    it computes then.
 
     Args:
-        seconds: How long.
-        until: When to end, in place of *seconds*: a time, the next such time of day
-            (``datetime.time``), either of them local if it has no zone, or seconds
+        seconds: The seconds to wait.
+        until: The end of the wait, instead of *seconds*: a time or the next such time
+            of day (``datetime.time``), both local if they have no zone, or seconds
             since the epoch.
 
     Raises:
-        RuntimeError: Called outside of a run, or on an event loop: there `asleep`
-            waits.
-        ConfigurationError: Neither or both were given, or no time.
+        RuntimeError: Called outside of a run, or on an event loop, where you use
+            `asleep`.
+        ConfigurationError: Neither or both arguments were passed, or one is no time.
 
     Example:
         >>> from flowpregel import entrypoint
@@ -245,22 +241,21 @@ async def asleep(seconds: float | None = None, *, until: End | None = None) -> N
 
 
 def signal(name: str) -> CallFuture[Any]:
-    """Start to wait for a value that somebody sends to the run; return its future at
-    once.
+    """Start to wait for a value that is sent to the run; return its future at once.
 
-    Values are sent by ``flow.signal(id, name, value)``, or ``flowpregel signal ID NAME
+    Send values by ``flow.signal(id, name, value)``, or ``flowpregel signal ID NAME
     VALUE``, from any process, before the run waits for them or while it does. Each is
     received once, in the order in which they were sent. Of several calls that wait at
     the same time any may be the first: where that matters, wait for one after the
     other.
 
     Args:
-        name: Which values.
+        name: The name of the values.
 
     Raises:
         RuntimeError: Called outside of a run.
-        ConfigurationError: The run has no checkpointer that keeps signals (when its
-            result is asked for).
+        ConfigurationError: The run has no checkpointer that keeps signals. The future
+            raises this error.
 
     Example:
         >>> approved = signal("approved").result()  # in a run  # doctest: +SKIP
@@ -271,18 +266,16 @@ def signal(name: str) -> CallFuture[Any]:
 
 
 class _SleepTask(TaskFunction[[float | None, End | None], float]):
-    """The task that a sleep begins with. Its calls are known by their order alone."""
+    """The task that computes the end of a sleep. Its calls differ only by order."""
 
     def _asked(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
-        """Return what is compared with the record: which time it computes is no part of
-        it.
-        """
+        """Return the key of a call; the time that it computes is no part of it."""
         seconds, until = args
-        shown = repr(seconds) if until is None else f"until={_shown_end(until)}"
+        text = repr(seconds) if until is None else f"until={_shown_end(until)}"
         return CallKey(
-            self.name, text_digest("any end"), self.code, f"sleep({shown})", is_placed
+            self.name, text_digest("any end"), self.code, f"sleep({text})", is_placed
         )
 
 
@@ -292,15 +285,13 @@ class _WaitTask(TaskFunction[[float], None]):
     def _asked(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
-        """Return what is compared with the record; its text is a time that people
-        read.
-        """
-        asked = super()._asked(node, args, kwargs, is_placed=is_placed)
-        return asked._replace(text=f"sleep until({_shown_end(args[0])})")
+        """Return the key of a call; its text has the time in a form for people."""
+        key = super()._asked(node, args, kwargs, is_placed=is_placed)
+        return key._replace(text=f"sleep until({_shown_end(args[0])})")
 
 
 def _begin_sleep(seconds: float | None, until: End | None) -> float:
-    """Return when a sleep ends, in seconds since the epoch; it is recorded."""
+    """Return the end of a sleep in seconds since the epoch, which is recorded."""
     now = time.time()
     if until is None:
         if not isinstance(seconds, int | float):
@@ -322,26 +313,24 @@ def _begin_sleep(seconds: float | None, until: End | None) -> float:
 
 
 def _next_at(time_of_day: TimeOfDay, now: float) -> float:
-    """Return when it is that time of day next, after *now*; both in seconds since the
-    epoch.
-    """
+    """Return the next such time of day after *now*, both in seconds since the epoch."""
     today = datetime.fromtimestamp(now, time_of_day.tzinfo).date()
     end = datetime.combine(today, time_of_day).timestamp()
     if end > now:
         return end
-    # A day is not always 24 hours long: the date is moved, and not the time.
+    # A day is not always 24 hours long, so a day is added to the date.
     return datetime.combine(today + timedelta(days=1), time_of_day).timestamp()
 
 
 def _shown_end(until: object) -> str:
-    """Return the end of a sleep as people read it."""
+    """Return the end of a sleep in a form for people."""
     match until:
         case datetime():
             return (until if until.tzinfo else until.astimezone()).isoformat()
         case TimeOfDay():
             return until.isoformat()
         case int() | float():
-            # No calendar has infinity, or the year 10,000.
+            # `datetime` has no infinity and no year 10,000.
             with contextlib.suppress(ValueError, OverflowError, OSError):
                 return datetime.fromtimestamp(until, UTC).isoformat()
             return repr(until)
@@ -352,10 +341,10 @@ async def _wait_until(due: float) -> None:
     """Wait on the event loop of the process that drives the run."""
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-    while (left := due - time.time()) > 0:
+    while (remaining := due - time.time()) > 0:
         if pauses.get():
             interrupt({SLEEPS_UNTIL: _shown_end(due)})
-        await asyncio.sleep(min(left, _LONGEST))
+        await asyncio.sleep(min(remaining, _LONGEST))
 
 
 _due = _SleepTask(
@@ -376,11 +365,11 @@ async def _received(name: str) -> Any:
         )
     saver, thread_id = job.run.committer.saver, str(job.run.thread_id)
     while True:
-        found = await asyncio.to_thread(
+        received = await asyncio.to_thread(
             saver.receive_signal, thread_id, name, job.task.id
         )
-        if found is not None:
-            return found[0]
+        if received is not None:
+            return received[0]
         if pauses.get():
             interrupt({AWAITS_SIGNAL: name})
         await asyncio.sleep(_SIGNAL_EVERY)
@@ -390,17 +379,17 @@ async def _received(name: str) -> Any:
 
 
 class File(os.PathLike[str]):
-    """A path to a file whose content an argument is to be known by, wherever the file
-    lies.
+    """The path of a file that identifies an argument by the content of the file,
+    wherever the file lies.
 
-    A call with a plain path is known by the path alone: the file may change, and its
-    result is still the recorded one. Pass it to `open`, `os` and `pathlib` like any
-    path; as text, and in an f-string, it is its path.
+    A call with a plain path is identified by the path alone: if the file changes, the
+    recorded result is still used. Pass a `File` to `open`, `os` and `pathlib` like any
+    path; as text, and in an f-string, it is the path.
 
     Args:
-        path: The file. It is read when a call with it is made, and not again
-            in this process as long as its inode, size and time are the same,
-            unless it was written in the last two seconds.
+        path: The file. It is read when a call with it is made. In this process it is
+            not read again as long as its inode, size and time are the same, unless it
+            was written in the last two seconds.
 
     Example:
         >>> from tempfile import NamedTemporaryFile
@@ -433,7 +422,7 @@ class File(os.PathLike[str]):
         return hash(self.path)
 
     def __flowpregel_text__(self) -> str:
-        """Return how a call with the file is shown."""
+        """Return the text of the file in the text of a call."""
         return repr(self)
 
     def __flowpregel_digest__(self) -> str:

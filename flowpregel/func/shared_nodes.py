@@ -1,5 +1,5 @@
-"""Where the results of a task are shared: a call is told by its node, as the code is
-then.
+"""The nodes of tasks with shared results: the node of a call has the namespace for the
+code at that time.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ from flowpregel.context import Scope
 
 
 class SharedNodes:
-    """The nodes of a task that shares its results, each with the namespace of these.
+    """The nodes of a task that shares its results, each with the namespace of them.
 
     Args:
         function: The plain function of the task.
-        version: What stands for its code, if anything does.
+        version: The version that stands for the code of the task, if any.
     """
 
     def __init__(self, function: Callable[..., Any], version: str | None) -> None:
         self._function = function
         self._version = version
         self._last: tuple[Node, SharedSpace, Node] | None = None
-        """The node of the last call, its namespace, and the node that has it."""
+        """The node of the last call, its namespace, and the node with that namespace.
+        """
 
     def at(self, node: Node, scope: Scope, closure: Callable[..., Any] | None) -> Node:
-        """Return *node* with where the results of a call in *scope* are shared.
+        """Return *node* with the namespace in which a call in *scope* shares results.
 
         Args:
-            closure: What the call runs, if it is a snapshot of the function.
+            node: The node of the call.
+            scope: The scope of the body that makes the call.
+            closure: The function that the call runs, if that is a snapshot.
         """
         last = self._last  # another OS thread may make a call
         if last is None or last[0] is not node:

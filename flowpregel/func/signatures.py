@@ -1,15 +1,15 @@
-"""Types of tasks and runs as type checkers see them: what is to be given in a call.
+"""Types of tasks and runs for type checkers: the arguments of a call.
 
 A parameter that the run fills in is no argument of a call: ``@task def g(x: float,
-runtime: Runtime)`` is called as ``g(1.0)``. Python has a type for a signature without
-its first parameter (`FirstRuntime`), and none for one without another parameter. So
-other functions are matched by how they can be called: `Runtime2` is a function that
-takes two arguments and `runtime` by its name. Those arguments are given by position. A
-function that takes more than that (`Open1`, `Optional1`: any names, or arguments with
-defaults) is called without a check.
+runtime: Runtime)`` is called as ``g(1.0)``. Python can express a signature without
+its first parameter (`FirstRuntime`), but not one without another parameter. So
+other functions are matched by the calls that they accept: `Runtime2` is a function that
+takes two arguments by position, and `runtime` by name. Calls of a function that takes
+more than that (`Open1`, `Optional1`: any names, or arguments with defaults) are not
+checked.
 
-What a workflow takes stands beside the options of a run, for which Python has no type
-either: `Takes2` is a workflow that can be run with two arguments.
+The arguments of a workflow are passed together with the options of a run, which Python
+cannot express either: `Takes2` is a workflow that can be run with two arguments.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`TaskFunction`: a function whose calls are recorded, run somewhere else, and are
-waited for.
+"""`TaskFunction`: a function whose calls return futures, are recorded, and may run
+elsewhere.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ MapFuture: TypeAlias = TaskFuture[R] | ItemFuture[R]
 
 
 class TaskFunction(Generic[P, R]):
-    """A function that `task` made a task of. Called inside a run, it returns a future.
+    """A task that `task` made of a function. Called inside a run, it returns a future.
 
     Args:
         func: The plain function.
-        options: How its calls are made.
+        options: The options of the task.
     """
 
     def __init__(self, func: Callable[P, Any], options: TaskOptions) -> None:
@@ -97,65 +97,61 @@ class TaskFunction(Generic[P, R]):
         """The plain function: calling it records nothing and needs no run."""
         self.options = options
         self.name = options.name or name_of(func)
-        """What streams and messages call it."""
+        """The name of the task in streams and messages."""
         self._redacted = mapping.redacted_places(func, names(options.redact), self.name)
         self._bound: tuple[Any, ...] = ()
         self._code = KeptDigest(func, _note_digest)
         self._digested: tuple[Any, KeptDigest] | None = None
-        """What its last call ran, if it is a closure, and the digest of that one's
-        code.
-        """
+        """The closure's snapshot that the last call ran, and the digest of the code."""
         self._past_codes: dict[str, CodeDigest] = {}
-        """The digests of the code of its latest calls, if what it closes over has
-        changed.
-        """
+        """The digests of the code of past calls of a closure, by their text."""
         self._shared = SharedNodes(func, options.version)
         self._chunked: tuple[Node, Node] | None = None
-        """The node of its last call, and that of a chunk of such calls."""
+        """The node of the last call, and the node of a chunk of such calls."""
         update_wrapper(self, func, assigned=_COPIED, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
         """Start a call and return its future at once.
 
         A future among the arguments, or directly in a list, tuple or dict among them,
-        stands for its result: the call is made when that is there, and fails if that
-        fails.
+        stands for its result: the call is made once the future is done, and fails if
+        the future fails.
 
         Raises:
             RuntimeError: Called outside of a run.
         """
         scope = current.get() or self._outside()
-        given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
+        arguments: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
         awaited = [
-            each for one in (*given, *kwargs.values()) for each in futures_in(one)
+            future
+            for argument in (*arguments, *kwargs.values())
+            for future in futures_in(argument)
         ]
-        made: TaskFuture[R]
+        node = self._node_now(scope)
+        future: TaskFuture[R]
         if awaited:
-            make = partial(self._call_late, scope, self._node_now(scope), given, kwargs)
-            made = mapping.call_later(scope, awaited, make)
+            make = partial(self._call_late, scope, node, arguments, kwargs)
+            future = mapping.call_later(scope, awaited, make)
         else:
-            node = self._node_now(scope)
-            asked = self._asked(node, given, kwargs) if scope.job.compares else None
-            made = scope.ends.call(node, Arguments(given, kwargs), asked)
-        return made
+            key = self._asked(node, arguments, kwargs) if scope.job.compares else None
+            future = scope.ends.call(node, Arguments(arguments, kwargs), key)
+        return future
 
     def _call_late(
         self, scope: Scope, node: Node, args: Any, kwargs: Mapping[str, Any], reply: Any
     ) -> None:
         """Start a call that has waited for others; *reply* is its future."""
         args = tuple(map(with_results, args))
-        kwargs = {name: with_results(each) for name, each in kwargs.items()}
-        asked = (
-            self._asked(node, args, kwargs, is_placed=False)
-            if scope.job.compares
-            else None
-        )
-        scope.ends.call(node, Arguments(args, kwargs), asked, reply)
+        kwargs = {name: with_results(value) for name, value in kwargs.items()}
+        key = None
+        if scope.job.compares:
+            key = self._asked(node, args, kwargs, is_placed=False)
+        scope.ends.call(node, Arguments(args, kwargs), key, reply)
 
     def _asked(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
-        """Return what is compared with the record of a call."""
+        """Return the key by which a call is compared with the record."""
         text = described(self.name, args, kwargs, self.node.redacted)
         digest, files = with_files(
             lambda: self._digest(*self._spelling.of(args, kwargs))
@@ -169,21 +165,23 @@ class TaskFunction(Generic[P, R]):
         """Return the digests that the arguments of a call may have had before the task
         changed.
 
-        Before it became a method they were without its object; before it got a
-        decorator without `functools.wraps` they were spelled by the function that this
-        one wraps.
+        If the task was no method then, the arguments did not include the object. If it
+        has got a decorator without `functools.wraps`, they were spelled by the function
+        that the decorator wraps.
         """
-        own = args[len(self._bound) :]
-        spellings: list[Spelled] = [((*own, *kwargs.values()), {})]
+        unbound = args[len(self._bound) :]
+        spellings: list[Spelled] = [((*unbound, *kwargs.values()), {})]
         if self._bound:
-            spellings.append(self._spelling.without_first().of(own, kwargs))
+            spellings.append(self._spelling.without_first().of(unbound, kwargs))
         if isinstance(self.func, types.FunctionType):
             wrapped = filter(inspect.isfunction, cells_of(self.func).values())
-            spellings += [spelling_of(each).of(own, kwargs) for each in wrapped]
+            spellings += [
+                spelling_of(function).of(unbound, kwargs) for function in wrapped
+            ]
         return tuple(self._digest(*spelling) for spelling in spellings)
 
     def _outside(self) -> Scope:
-        """Say that there is no body that could make a call."""
+        """Raise the error for a call outside of a run."""
         raise RuntimeError(
             f"task {self.name!r} was called outside of a run: call it from an "
             "@entrypoint (or a node, or another task) that is invoked, or call the "
@@ -232,17 +230,17 @@ class TaskFunction(Generic[P, R]):
         """Start a call for each item, and return the futures in the same order.
 
         Args:
-            iterables: One: each item is the only argument of its call. Several,
-                of equal length: the n-th items are the arguments of the n-th call.
-            chunksize: How many items are one call: sent, recorded, tried again and
-                timed out together. An item that fails fails its chunk, with a note that
-                names it. For short tasks.
-            errors: ``"return"``: the result of a call that failed is its exception.
-                Otherwise asking for the result raises that.
+            iterables: One: each item is the only argument of a call. Several, of equal
+                length: the n-th items are the arguments of the n-th call.
+            chunksize: The number of items in one call, which are sent, recorded, tried
+                again and timed out together. An item that fails fails the chunk, with a
+                note that names the item. More than 1 is for short tasks.
+            errors: ``"return"``: the result of a call that failed is the exception.
+                ``"raise"``: asking for the result raises the exception.
 
         Raises:
-            ConfigurationError: *chunksize* is no size, *errors* is something else, or
-                chunks are asked for of a task that has a cache policy.
+            ConfigurationError: *chunksize* is no size, *errors* has another value, or
+                the task has a cache policy and *chunksize* is not 1.
 
         Example:
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
@@ -293,22 +291,22 @@ class TaskFunction(Generic[P, R]):
         """Make a call for each item as there is room for it, and return a stream of the
         results.
 
-        Items are taken when their calls are made. So neither they nor the results need
-        fit into memory: of both there is a window. Iterate with ``for``, in async code
-        ``async for``. A loop that is left early leaves the calls of the window, which
-        are finished and kept.
+        Items are taken when their calls are made. So neither the items nor the results
+        need to fit into memory: only a window of both exists at a time. Iterate with
+        ``for``, in async code with ``async for``. If you leave the loop early, the
+        calls of the window still finish, and are recorded.
 
         Args:
             iterables: As for `map`. They may be endless.
-            window: How many calls (of *chunksize* items each) run, wait to run, or have
-                results that were not asked for; None: four for each processor, at least
-                16.
-            chunksize: How many items are one call, as for `map`.
-            ordered: Whether results come in the order of the items; otherwise in that
-                in which calls end, which is recorded: a run that goes on sees them in
-                the same order.
-            errors: ``"return"``: in the place of the result of a call that failed comes
-                its exception. Otherwise it is raised, and the stream is over.
+            window: The number of calls (of *chunksize* items each) that run, wait to
+                run, or have results that were not taken; None: four for each processor,
+                at least 16.
+            chunksize: The number of items in one call, as for `map`.
+            ordered: Whether results come in the order of the items. Otherwise they come
+                in the order in which calls end, which is recorded: a resumed run gets
+                them in the same order.
+            errors: ``"return"``: the result of a call that failed is the exception.
+                ``"raise"``: the exception is raised, and the stream ends.
 
         Raises:
             ConfigurationError: As for `map`, or *window* is no size.
@@ -322,14 +320,14 @@ class TaskFunction(Generic[P, R]):
         mapping.check_iterables("imap", iterables)
         mapping.check_map("imap", chunksize, errors, self.options.shares, window)
         scope = current.get() or self._outside()
-        made = self._made(zip(*iterables, strict=True), chunksize, errors)
-        return ResultStream(made, window, scope, None if ordered else self.name)
+        calls = self._made(zip(*iterables, strict=True), chunksize, errors)
+        return ResultStream(calls, window, scope, None if ordered else self.name)
 
     def _made(self, items: Iterable[Any], size: int, errors: str) -> Iterator[MadeCall]:
-        """Make the calls of a map, each when it is asked for."""
+        """Yield the calls of a map; each is made when the iterator reaches it."""
         call: Callable[..., TaskFuture[Any]] = self
-        left, first = iter(items), 0
-        while chunk := [*islice(left, size)]:
+        remaining, first = iter(items), 0
+        while chunk := [*islice(remaining, size)]:
             is_chunk = size > 1
             future = self._call_chunk(first, chunk) if is_chunk else call(*chunk[0])
             future.returns_errors = errors == "return"
@@ -339,33 +337,33 @@ class TaskFunction(Generic[P, R]):
     def _call_chunk(
         self, first: int, chunk: Sequence[tuple[Any, ...]]
     ) -> TaskFuture[list[R]]:
-        """Make the call of a chunk; *first* is the index of its first item in the
-        map.
+        """Make the call of a chunk; *first* is the index of the chunk in the items of
+        the map.
         """
         scope = current.get() or self._outside()
-        items = [(*self._bound, *each) for each in chunk] if self._bound else chunk
-        asked, name, node = None, f"{self.name}.map", self._node_now(scope)
+        items = [(*self._bound, *item) for item in chunk] if self._bound else chunk
+        key, name, node = None, f"{self.name}.map", self._node_now(scope)
         if scope.job.compares:
             text = f"{name}({len(items)} items from {first})"
-            # By parameter: the digest of many plain numbers takes hardly longer than
-            # that of one.
+            # One column for each parameter: the digest of many plain numbers takes
+            # hardly longer than the digest of one.
             columns = tuple(zip(*items, strict=True))
             digest, files = with_files(lambda: self._digest(columns, {}))
             code = self._code_of(node)
-            asked = CallKey(
+            key = CallKey(
                 name, digest, code, text, files=files, unseen=UNSEEN.get(code, "")
             )
-        made: TaskFuture[list[R]]
-        made = scope.ends.call(
-            self._chunk_node(node), Arguments((first, items), {}), asked
+        future: TaskFuture[list[R]]
+        future = scope.ends.call(
+            self._chunk_node(node), Arguments((first, items), {}), key
         )
-        return made
+        return future
 
     def with_options(self, **changes: Unpack[TaskKeywords]) -> TaskFunction[P, R]:
-        """Return the same task with other options; this one stays as it is.
+        """Return the same task with other options; this one is not changed.
 
         Args:
-            changes: What `task` takes: the fields of `TaskOptions`.
+            changes: The fields of `TaskOptions` that `task` takes.
         """
         return TaskFunction(
             self.func, replace(self.options, **checked_options(changes))
@@ -381,21 +379,20 @@ class TaskFunction(Generic[P, R]):
 
     @property
     def cache_namespace(self) -> tuple[str, ...]:
-        """Where its shared results are kept: named after its function and that one's
-        code.
-        """
+        """The namespace of the shared results, made of the function and its code."""
         return space_of("task", (self.func,), self.options.version)
 
     @cached_property
     def _spelling(self) -> Spelling:
-        """How its calls are spelled."""
+        """The spelling of the arguments of calls."""
         return spelling_of(self.func)
 
     @cached_property
     def node(self) -> Node:
-        """What the core runs; calls of a closure have a snapshot of it.
+        """The node of the task, which the core runs; calls of a closure have a snapshot
+        of it.
 
-        Where results are shared, the node of each call says.
+        A call that shares its result has a node with the namespace of the results.
         """
         callee = call_target_of(self.func, takes_input=False)
         if self._home is not None:
@@ -410,16 +407,14 @@ class TaskFunction(Generic[P, R]):
 
     @cached_property
     def _closure(self) -> NodeSnapshots | None:
-        """Snapshots of its function, if that closes over anything that the body may
-        bind anew.
-        """
+        """Snapshots of the function, if it closes over names that a body may rebind."""
         (callee,) = self.node.steps
         if not getattr(callee.func or callee.coroutine, "__closure__", None):
             return None
         return NodeSnapshots(self.node)
 
     def _node_now(self, scope: Scope) -> Node:
-        """Return what the core runs for a call that is made now."""
+        """Return the node for a call that is made now."""
         node = self.node if self._closure is None else self._closure.take()
         if node.cache is None:
             return node
@@ -428,7 +423,7 @@ class TaskFunction(Generic[P, R]):
         )
 
     def _chunk_node(self, node: Node) -> Node:
-        """Return what the core runs for a chunk of calls of *node*."""
+        """Return the node for a chunk of calls of *node*."""
         chunked = self._chunked
         if chunked is None or chunked[0] is not node:
             self._chunked = chunked = node, self._chunk_node_of(node)
@@ -441,18 +436,19 @@ class TaskFunction(Generic[P, R]):
             (chunked, None) if callee.func else (None, chunked.in_coroutine)
         )
         step = CallTarget(func, coroutine, (), callee.name)
-        # Its arguments are the index of the first item, and the items.
+        # The arguments of a chunk are the index of the first item, and the items.
         redacted = frozenset({1} if self._redacted else ())
         return replace(node, steps=(step,), home=f"{node.home}.map", redacted=redacted)
 
     def call_here(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make one call in this process, outside of a run, and return its result.
 
-        It is made as in a run, but nothing is kept, shared or tried again; the tasks
-        that it calls run in this process too. What ``flowpregel debug`` does.
+        The call is made as in a run, but nothing is kept, shared or tried again, and
+        the tasks that it calls run in this process too. ``flowpregel debug`` uses this
+        method.
 
         Raises:
-            Exception: What the function raised.
+            Exception: The exception that the function raised.
 
         Example:
             >>> measure.call_here("a.py")  # doctest: +SKIP
@@ -468,7 +464,7 @@ class TaskFunction(Generic[P, R]):
 
     @property
     def code(self) -> str:
-        """A digest of what its function does, or the version that stands for it."""
+        """A digest of the function's code, or the version that stands for it."""
         if (version := self.options.version) is not None:
             return f"version {version}"
         return self._code.now().digest
@@ -483,19 +479,19 @@ class TaskFunction(Generic[P, R]):
             self._digested = digested = called, KeptDigest(called, self._note_past)
         return digested[1].now().digest
 
-    def _note_past(self, found: CodeDigest) -> None:
+    def _note_past(self, code: CodeDigest) -> None:
         """Note the digest of a call of a closure."""
-        _note_digest(found)
-        self._past_codes[found.digest] = found
+        _note_digest(code)
+        self._past_codes[code.digest] = code
         if len(self._past_codes) > _MOST_CODES:
             del self._past_codes[next(iter(self._past_codes))]
 
     def has_code(self, code: str) -> bool:
-        """Return whether *code* is the digest of its code now, or was that of a call of
-        it here.
+        """Return whether *code* is the digest of the task's code now, or of a past call
+        in this process.
 
-        What a closure holds may change from call to call; that is no edit. Another
-        value of a global name is one.
+        The values that a closure holds may differ between calls without an edit; the
+        value of a global name may not.
         """
         past = self._past_codes.get(code)
         return (past is not None and past.bindings.names_hold()) or code == self.code
@@ -511,9 +507,7 @@ class TaskFunction(Generic[P, R]):
         owner: type[Any] | None = None,
     ) -> TaskFunction[Q, R]: ...
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """Return the task as a method of *instance*, which is the first argument of its
-        calls.
-        """
+        """Return the task as a method of *instance*, the first argument of a call."""
         if instance is None or self._bound:
             return self
         bound = TaskFunction[Any, R](self.func, self.options)
@@ -527,7 +521,7 @@ class TaskFunction(Generic[P, R]):
     if not TYPE_CHECKING:  # type checkers refuse them by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what to write for what tasks of other libraries have."""
+            """Raise an error, with advice for names that other libraries use."""
             if name.startswith("_"):
                 raise AttributeError(name)
             raise AttributeError(no_such_attribute(self, "task", name, _INSTEAD))
@@ -537,27 +531,27 @@ class TaskFunction(Generic[P, R]):
 
     @property
     def _home(self) -> str | None:
-        """The name under which another process finds this very task in its module, if
-        it can.
+        """The name under which another process finds this task in its module; None if
+        it cannot.
         """
         module = sys.modules.get(self.__module__)
         name: str = getattr(self, "__qualname__", "")
         if module is None or self.__module__ == "__main__" or "<locals>" in name:
             return None
-        found: Any = module
+        attribute: Any = module
         for part in name.split("."):
-            # Not getattr: what a descriptor makes of itself is not what is looked for.
-            found = inspect.getattr_static(found, part, None)
-        if isinstance(found, staticmethod):
-            found = found.__func__
-        return name if found is self else None
+            # Not getattr, which returns the bound form of a descriptor.
+            attribute = inspect.getattr_static(attribute, part, None)
+        if isinstance(attribute, staticmethod):
+            attribute = attribute.__func__
+        return name if attribute is self else None
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         return self._home or (TaskFunction, (self.func, self.options))
 
 
-def _note_digest(found: CodeDigest) -> None:
-    note_code(found.digest, [found])
+def _note_digest(code: CodeDigest) -> None:
+    note_code(code.digest, [code])
 
 
 def _called_by(node: Node) -> Any:
@@ -567,10 +561,9 @@ def _called_by(node: Node) -> Any:
 
 
 class _ByName:
-    """Calls a task's plain function, and is that function after a way to another
-    process.
+    """A callable that calls a task's plain function, and is pickled as that function.
 
-    The function itself cannot be named: its name in its module is the task's.
+    The function itself cannot be pickled by name: its name in its module is the task's.
     """
 
     __slots__ = ("_task",)
@@ -615,6 +608,6 @@ _INSTEAD: Final[Mapping[str, str]] = {
     ),
     "fn": "its plain function is {name}.func",
 }
-"""What to write for attributes that tasks of other libraries have."""
+"""Advice for attributes that tasks of other libraries have."""
 _MOST_CODES = 1_000
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")
