@@ -200,28 +200,33 @@ def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
         return ()
     injections = []
     for index, parameter in enumerate(parameters):
-        if parameter.name not in _INJECTED or (takes_input and index == 0):
+        if takes_input and index == 0:
             continue
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        names, allowed = (
-            _annotation_names(parameter.annotation),
-            _INJECTED[parameter.name],
-        )
-        is_store = parameter.name == "store" and any(
-            name.endswith("Store") for name in names
-        )
-        if allowed and names and not names & allowed and not is_store:
-            continue
-        injections.append(
-            Injection(
-                parameter.name,
-                None if parameter.kind is parameter.KEYWORD_ONLY else index,
-                parameter.default is parameter.empty,
-                not names or "None" in names or "Any" in names,
-            )
-        )
+        injection = _injection_of(parameter, index)
+        if injection is not None:
+            injections.append(injection)
     return tuple(injections)
+
+
+def _injection_of(parameter: inspect.Parameter, index: int) -> Injection | None:
+    """Return the injection for a parameter; None: the run does not fill it in."""
+    if parameter.name not in _INJECTED:
+        return None
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return None
+    names = _annotation_names(parameter.annotation)
+    allowed = _INJECTED[parameter.name]
+    is_store = parameter.name == "store" and any(
+        name.endswith("Store") for name in names
+    )
+    if allowed and names and not names & allowed and not is_store:
+        return None
+    return Injection(
+        parameter.name,
+        None if parameter.kind is parameter.KEYWORD_ONLY else index,
+        parameter.default is parameter.empty,
+        not names or "None" in names or "Any" in names,
+    )
 
 
 def _annotation_names(annotation: Any) -> frozenset[str]:

@@ -213,15 +213,19 @@ class CodeComparison:
         if ran.used and ran.name not in self._tasks:
             self._tasks[ran.name] = [*tasks_of(node)]
         for used in ran.used:
-            name, code, _ = used
-            known = [task for task in self._tasks[ran.name] if is_named(task, name)]
-            if known:
-                self._add_task(known, used)
-            elif marked_name(name).startswith(NOT_A_TASK):
-                self._add_around(node, used)
-            elif not code.startswith(_VERSION):
-                self.unknown.add(name)
+            self._add_used(node, self._tasks[ran.name], used)
         return self._counts.total() > before
+
+    def _add_used(self, node: Node, tasks: list[Any], used: UsedResults) -> None:
+        """Compare the code of results that *node* used; *tasks* are those it names."""
+        name, code, _ = used
+        namesakes = [task for task in tasks if is_named(task, name)]
+        if namesakes:
+            self._add_task(namesakes, used)
+        elif marked_name(name).startswith(NOT_A_TASK):
+            self._add_around(node, used)
+        elif not code.startswith(_VERSION):
+            self.unknown.add(name)
 
     def _add_task(self, tasks: list[Any], used: UsedResults) -> None:
         """Compare the code of a task, one of those with its name."""

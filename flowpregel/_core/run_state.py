@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from flowpregel._core.program import Program
-from flowpregel._core.records import Delta, Saved, Version
+from flowpregel._core.records import Delta, DeltaHistory, Saved, Version
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, BaseChannel
 
@@ -138,13 +138,26 @@ def load_state(program: Program, saved: Saved) -> RunState:
         stored = values.get(name, MISSING) if history is None else history.seed
         channel = declared.from_checkpoint(stored)
         channel.key = name
-        if history is not None and isinstance(channel, DeltaChannel):
-            channel.replay(history.writes)
-            state.updates_since_snapshot[name] = len(history.writes)
-        elif history is not None:
-            for writes in history.writes:
-                channel.update(writes)
+        if history is not None:
+            _replay(state, channel, history)
         state.channels[name] = channel
         if channel.reacts_to_silence and channel.is_available():
             state.tick_channels.add(name)
     return state
+
+
+def _replay(
+    state: RunState,
+    channel: BaseChannel[Any, Any],
+    history: DeltaHistory,
+) -> None:
+    """Apply the writes since a snapshot to *channel*, which holds the snapshot.
+
+    The channel may be of another kind now than when they were written.
+    """
+    if isinstance(channel, DeltaChannel):
+        channel.replay(history.writes)
+        state.updates_since_snapshot[channel.key] = len(history.writes)
+        return
+    for writes in history.writes:
+        channel.update(writes)

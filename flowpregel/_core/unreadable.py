@@ -87,6 +87,22 @@ def with_input(
     return replace(saved, checkpoint=checkpoint)
 
 
+def _refuse_lost_channels(saved: Saved, policy: UnreadablePolicy) -> None:
+    """Raise the error of a channel's value that cannot be read back, if there is one.
+
+    No task makes the value of a channel again, so the policy cannot help.
+    """
+    error = error_in(saved.checkpoint.values.values())
+    if error is None:
+        return
+    if policy == "rerun":
+        error.add_note(
+            "on_unreadable='rerun' makes calls and nodes anew, not what channels "
+            "hold; an input takes the place of the recorded one with run(..., id=)"
+        )
+    raise error
+
+
 def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
     """Return *saved* without the tasks to run again, whose writes are unreadable.
 
@@ -95,29 +111,31 @@ def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
     Raises:
         ValueEncodingError: An unreadable value cannot, or must not, be computed again.
     """
-    if (error := error_in(saved.checkpoint.values.values())) is not None:
-        if policy == "rerun":
-            error.add_note(
-                "on_unreadable='rerun' makes calls and nodes anew, not what channels "
-                "hold; an input takes the place of the recorded one with run(..., id=)"
-            )
-        raise error
+    _refuse_lost_channels(saved, policy)
     if error_in(write.value for write in saved.writes) is None:
         return saved
+    return _without_lost_tasks(saved, policy)
+
+
+def _without_lost_tasks(saved: Saved, policy: UnreadablePolicy) -> Saved:
+    """Return *saved* without the tasks that have an unreadable write.
+
+    An error that cannot be read is replaced: its task is tried again in any case.
+    """
     calls = {write.task_id for write in saved.writes if write.channel == CALLED}
     lost: set[str] = set()
     writes: list[PendingWrite] = []
     for write in saved.writes:
-        if isinstance(write.value, Unreadable) and write.task_id not in calls:
-            if write.channel == ERROR:  # the task is tried again in any case
-                write = replace(
-                    write, value=RecordedError("an error", str(write.value.error))
-                )
-            elif policy == "error" or write.task_id == RUN_TASK_ID:
-                raise write.value.error
-            else:
-                lost.add(write.task_id)
-        writes.append(write)
+        if not isinstance(write.value, Unreadable) or write.task_id in calls:
+            writes.append(write)
+            continue
+        if write.channel == ERROR:
+            error = RecordedError("an error", str(write.value.error))
+            writes.append(replace(write, value=error))
+            continue
+        if policy == "error" or write.task_id == RUN_TASK_ID:
+            raise write.value.error
+        lost.add(write.task_id)
     return replace(
         saved, writes=tuple(write for write in writes if write.task_id not in lost)
     )

@@ -59,21 +59,29 @@ def path_to_future(value: Any) -> str | None:
 
 
 def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each item of a container or field of an object, after the path to it."""
+    """Return each item of a container or field of an object, after the path to it."""
     kind = type(value)
     if kind in (list, tuple):
-        yield from ((f"[{index}]", item) for index, item in enumerate(value))
-    elif kind is dict:
-        yield from ((f"[{key!r}]", item) for key, item in value.items())
-    elif kind in (set, frozenset):
-        yield from (("{...}", item) for item in value)
-    elif not isinstance(value, type) and not callable(value):
-        try:
-            fields = object.__getattribute__(value, "__dict__")
-        except AttributeError:
-            return
-        if type(fields) is dict:
-            yield from ((f".{name}", item) for name, item in fields.items())
+        return ((f"[{index}]", item) for index, item in enumerate(value))
+    if kind is dict:
+        return ((f"[{key!r}]", item) for key, item in value.items())
+    if kind in (set, frozenset):
+        return (("{...}", item) for item in value)
+    if isinstance(value, type) or callable(value):
+        return iter(())
+    return _attribute_items(value)
+
+
+def _attribute_items(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each attribute in the ``__dict__`` of an object, after its path."""
+    try:
+        # Not `vars`: the `__getattribute__` of a user's class may run any code.
+        fields = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return
+    if type(fields) is dict:
+        for name, item in fields.items():
+            yield f".{name}", item
 
 
 def _parameters_of(func: Callable[..., Any] | None) -> list[str]:

@@ -359,10 +359,14 @@ class GraphSpec:
                 raise ConfigurationError(
                     f"{description} unknown node {target!r}; {known}"
                 )
+        self._check_breakpoints(interrupt, known)
+        return self
+
+    def _check_breakpoints(self, interrupt: Sequence[str] | None, known: str) -> None:
+        """Refuse a breakpoint that names no node; *known* lists the nodes."""
         for name in interrupt or ():
             if name not in self.nodes:
                 raise ConfigurationError(f"Interrupt node {name!r} not found; {known}")
-        return self
 
     def _links(self) -> Iterator[tuple[str, str, str]]:
         """Yield the start and the end of each edge, and a description for errors."""
@@ -372,10 +376,14 @@ class GraphSpec:
             names = ", ".join(map(repr, starts))
             for start in starts:
                 yield start, end, f"Found edge from {names} ending at"
+        yield from self._branch_links()
+        for name, spec in self.nodes.items():
+            for end in spec.ends:
+                yield name, end, f"The destinations of node {name!r} name"
+
+    def _branch_links(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the links of conditional edges; a free one may lead to the end."""
         for start, branches in self.branches.items():
             for name, branch in branches.items():
                 for end in (branch.ends or {END: END}).values():
                     yield start, end, f"At {start!r} node, {name!r} branch found"
-        for name, spec in self.nodes.items():
-            for end in spec.ends:
-                yield name, end, f"The destinations of node {name!r} name"

@@ -81,25 +81,34 @@ def _by_value_pickler() -> Any:
         """
 
         def reducer_override(self, obj: Any) -> Any:
-            if isinstance(obj, FunctionType):
-                wrapper = wrapper_of(obj)
-                if wrapper is not None:
-                    return unwrapped, wrapper
-            elif isinstance(obj, ProcessBound) and not _in_worker:
-                return reference_to(obj)
-            elif (
-                isinstance(obj, ContextVar)
-                and (place_of_variable := variable_place(obj)) is not None
-            ):
-                return variable_at, (place_of_variable, *default_of(obj))
-            elif _in_worker and isinstance(obj, type):
-                known = _known_there(obj)
-                if known is not None:
-                    return class_sent, known
+            recipe = _reference_for(obj)
+            if recipe is not None:
+                return recipe
             reduced = super().reducer_override(obj)
             return _with_its_layout(obj, reduced) if isinstance(obj, type) else reduced
 
     return ByValue
+
+
+def _reference_for(obj: Any) -> tuple[Any, ...] | None:
+    """Return the recipe that finds *obj* in the other process; None: go by value."""
+    if isinstance(obj, FunctionType):
+        wrapper = wrapper_of(obj)
+        if wrapper is not None:
+            return unwrapped, wrapper
+        return None
+    if isinstance(obj, ProcessBound) and not _in_worker:
+        return reference_to(obj)
+    if isinstance(obj, ContextVar):
+        location = variable_place(obj)
+        if location is not None:
+            return variable_at, (location, *default_of(obj))
+        return None
+    if _in_worker and isinstance(obj, type):
+        known = _known_there(obj)
+        if known is not None:
+            return class_sent, known
+    return None
 
 
 def _with_its_layout(kind: type, reduced: Any) -> Any:
