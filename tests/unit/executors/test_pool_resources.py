@@ -331,3 +331,27 @@ def test_a_worker_of_a_kind_is_told_its_gpus_and_its_threads(
         "CUDA_VISIBLE_DEVICES": "3,5",
     } == worker.settings.env
     assert env == plain.settings.env
+
+
+@pytest.mark.parametrize(
+    ("lower", "higher"),
+    [(-1, None), (None, 1), (-1, 0), (0, 1)],
+)
+def test_a_task_without_a_priority_has_that_of_zero(
+    lower: int | None, higher: int | None, pool_of: PoolMaker
+) -> None:
+    """So -1 comes after it, and 1 before."""
+    pool, events = pool_of(1, amounts=AMOUNTS), Events()
+    pool.start([first := job_of(outer)], events)
+    worker = pool.worker().ready()
+    running = worker.order()
+    jobs = [
+        job_of(inner, resources=Resources(memory=1, priority=priority))
+        for priority in (lower, higher)
+    ]
+
+    pool.start(jobs, events)
+    worker.end_task(running)
+
+    assert jobs[1].key[0] == worker.order().task_id
+    assert first.key[0] == running.task_id

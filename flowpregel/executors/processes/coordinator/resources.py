@@ -320,7 +320,7 @@ def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) ->
     if resources is not None:
         priority = resources.priority
     if not callers:
-        return priority or 0
+        return 0 if priority is None else priority
     # no mutant: that of the nearest is at least that of the others
     inherited = callers[0].priority
     return inherited if priority is None else max(inherited, priority)
