@@ -1,10 +1,10 @@
-"""Keeps the tasks of a run that run in this process waiting for limits and rates.
+"""Limits and rates for the tasks of a run that run in this process.
 
 A task is in one of three states: it waits in a group of tasks that need the same; it
-runs, and holds its places; or it has ended, and its places are free. `take_ready` is
+runs, and holds its places; or it has ended, and its places are free. `start_ready` is
 called after every batch of events, when another run gave a place back, and at
-`deadline`. It starts what can start, by priority, and sets the next deadline. Only the
-first task of each group is looked at.
+`deadline`. It starts the tasks that can start, by priority, and sets the next deadline.
+It checks only the first task of each group.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _NUMBERS: Final = frozenset({int, float, bool, type(None)})
 
 
 def places_of(job: Job) -> int:
-    """Return how many places *job* takes of the room that an executor has for jobs.
+    """Return the number of places that *job* takes of an executor's room for jobs.
 
-    An executor keeps the packed input of each job that it has. Thousands of small jobs
-    are welcome there, but not a thousand copies of one large array: those wait with
-    their run, where they are references. The size is an estimate that costs little: of
-    values that are large themselves, not of what they contain.
+    An executor keeps the packed input of each job that it has. It may have thousands of
+    small jobs, but not a thousand copies of one large array: such jobs wait with the
+    run, where their inputs are references. The size is a cheap estimate, which counts
+    values that are large themselves and not the values they contain.
     """
     task_input = job.task.input
     if isinstance(task_input, CapturedArguments):
@@ -64,8 +64,8 @@ def _size_of_value(value: Any) -> int:
     """Return the bytes of a text or an array; 0 for anything else."""
     if isinstance(value, str | bytes | bytearray):
         return len(value)
-    # The type is asked first: a user's `__getattr__` may do anything. The value of a
-    # handle is in shared memory already.
+    # The type is checked first, because a user's `__getattr__` may do anything. The
+    # value of a handle is in shared memory already.
     if not hasattr(type(value), "nbytes") or isinstance(value, Shared):
         return 0
     try:
@@ -79,7 +79,7 @@ class ConcurrencyLimit:
 
     Args:
         most: The number of places.
-        places: Returns how many places a job takes; None: each takes one.
+        places: Returns the number of places that a job takes; None: each takes one.
     """
 
     def __init__(self, most: int, places: Callable[[Job], int] | None = None) -> None:
@@ -93,11 +93,11 @@ class ConcurrencyLimit:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more task may run now."""
+        """True if one more task may run now."""
         return self._used < self._most
 
     def enter(self, task_id: str) -> None:
-        """Note that a task starts that did not wait in this queue."""
+        """Count a task that starts without having waited in this queue."""
         self._used += 1 - self._running.get(task_id, 0)
         self._running[task_id] = 1
 
@@ -112,8 +112,8 @@ class ConcurrencyLimit:
         return self.release(())
 
     def release(self, task_ids: Iterable[str]) -> list[Job]:
-        """Note that tasks ended, or wait for others; return the jobs that may start
-        now.
+        """Free the places of tasks that ended, or wait for others; return the jobs that
+        may start now.
         """
         for task_id in task_ids:
             self._used -= self._running.pop(task_id, 0)
@@ -131,7 +131,7 @@ class ConcurrencyLimit:
         return ready
 
     def withdraw(self, task_id: str) -> Job | None:
-        """Take a job out of the queue and return it; None: it is not in there."""
+        """Take a job out of the queue and return it; None if it does not wait."""
         for priority, queue in self._waiting.items():
             if (job := queue.pop(task_id, None)) is not None:
                 if not queue:
@@ -142,7 +142,7 @@ class ConcurrencyLimit:
 
 @dataclass(frozen=True, slots=True)
 class _GroupKey:
-    """The common part of tasks of which the first one starts first."""
+    """The common needs of tasks that start in the order of their arrival."""
 
     limits: SharedLimits
     demand: Demand
@@ -151,22 +151,22 @@ class _GroupKey:
     """The limit of tasks that run at once, `max_concurrency`."""
     priority: int
     is_nested: bool
-    """Whether a caller may hold places. Such a task is not kept from them by those
-    before it.
+    """True if a caller may hold places. Then tasks that came earlier do not keep places
+    from the task.
     """
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Tasks that wait for the same."""
+    """Tasks that wait for the same limits."""
 
     key: _GroupKey
     jobs: OrderedDict[str, tuple[int, Job]] = field(default_factory=OrderedDict)
-    """By task id: the number of the job in the order of their arrival, and the job."""
+    """The number of each job in the order of arrival, and the job, by task id."""
 
     @property
     def turn(self) -> tuple[int, int]:
-        """The place of the group among the others: by priority, then by arrival."""
+        """The sort key of the group among the others: by priority, then by arrival."""
         first, _ = next(iter(self.jobs.values()))
         return -self.key.priority, first
 
@@ -176,7 +176,7 @@ class AdmissionQueue:
 
     Args:
         mailbox: Receives the ends of tasks that can never start; a post wakes the run.
-        free: Returns how many more jobs an executor would start at once.
+        free: Returns the number of further jobs that an executor would start at once.
         begin: Starts a job.
     """
 
@@ -191,7 +191,7 @@ class AdmissionQueue:
         self._begin = begin
         self._groups: dict[_GroupKey, _Group] = {}
         self._running: dict[str, tuple[SharedLimits, Demand]] = {}
-        """By task id: what the task has until it ends."""
+        """The limits of each running task and its demand, by task id."""
         self._known: set[SharedLimits] = set()
         self._count = 0
         self.deadline: int | None = None
@@ -203,11 +203,10 @@ class AdmissionQueue:
         limits: SharedLimits | None,
         concurrency: ConcurrencyLimit | None,
     ) -> None:
-        """Start those of *jobs* that can start, and have the others wait for what they
-        lack.
+        """Start those of *jobs* that can start, and queue the others.
 
         Args:
-            jobs: Of tasks that take places of limits, or count for a rate.
+            jobs: The jobs of tasks that take places of limits, or count for a rate.
             limits: The limits that they count for; None: there are none.
             concurrency: The limit of tasks that run at once, if there is one.
         """
@@ -226,7 +225,9 @@ class AdmissionQueue:
             self._mailbox.post(Ended(*job.key, Raised(error)))
             return
         holders = {
-            each.id for each in callers_of(task) if each.node.resources is not None
+            caller.id
+            for caller in callers_of(task)
+            if caller.node.resources is not None
         }
         key = _GroupKey(
             limits, demand, job.executor, concurrency, job.priority, bool(holders)
@@ -264,8 +265,8 @@ class AdmissionQueue:
             self._leave()
 
     def _start_group(self, group: _Group) -> float | None:
-        """Start tasks of *group*; return when to ask again for what the next one lacks,
-        or None.
+        """Start tasks of *group*; return the time to try the next one again, or None if
+        it waits for an event.
         """
         key = group.key
         while group.jobs and self._has_room(key):
@@ -283,18 +284,17 @@ class AdmissionQueue:
         return None
 
     def _has_room(self, key: _GroupKey) -> bool:
-        """Return whether the run may start one more task, and the executor would do it
-        at once.
+        """Return whether the run may start one more task, and the executor would start
+        it at once.
         """
         if key.concurrency is not None and not key.concurrency.has_room:
             return False
-        # A place may be held while a task waits for an OS thread; a start must be one.
+        # A task may hold a place while it waits for an OS thread, but a start that
+        # counts for a rate must happen now.
         return key.demand.rate is None or self._free(key.executor) >= 1
 
     def _refuse_stuck(self) -> None:
-        """End the first of the tasks that can never start, because their callers hold
-        too much.
-        """
+        """End the first task that can never start because its callers hold too much."""
         nested = {
             group.key.limits for group in self._groups.values() if group.key.is_nested
         }
@@ -313,13 +313,13 @@ class AdmissionQueue:
                     break
 
     def release(self, task_id: str) -> None:
-        """Note that a task has ended."""
+        """Give back the places of a task that has ended."""
         if (held := self._running.pop(task_id, None)) is not None:
             limits, demand = held
             limits.release(task_id, demand)
 
     def withdraw(self, task_id: str) -> Job | None:
-        """Take a job out of the queue and return it; None: it is not in there."""
+        """Take a job out of the queue and return it; None if it does not wait."""
         for group in self._groups.values():
             if task_id in group.jobs:
                 _, job = group.jobs.pop(task_id)
@@ -337,7 +337,7 @@ class AdmissionQueue:
             limits.leave(self)
 
     def close(self) -> None:
-        """Give everything back: the run has ended."""
+        """Give everything back at the end of the run."""
         for task_id in [*self._running]:
             self.release(task_id)
         for group in self._groups.values():
@@ -348,14 +348,14 @@ class AdmissionQueue:
 
 
 def _refusal(task: Task, demand: Demand, limits: SharedLimits) -> ResourcesError | None:
-    """Return the error of a task that needs more than there is, or than its callers
-    leave.
+    """Return the error of a task that needs more than the limits have, or than its
+    callers leave.
     """
     for name in demand.limits:
-        there = limits.limits.get(name, 0)
+        total = limits.limits.get(name, 0)
         holders = holders_above(task, name)
-        if there < 1 + len(holders):
+        if total < 1 + len(holders):
             return ResourcesError(
-                task.name, name, 1, there, holders if there >= 1 else []
+                task.name, name, 1, total, holders if total >= 1 else []
             )
     return None

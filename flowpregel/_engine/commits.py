@@ -1,6 +1,4 @@
-"""Keeps what runs did: commits to savers, as durably as a run's mode says, and shared
-results.
-"""
+"""Commits to savers, in the durability mode of a run, and results that runs share."""
 
 from __future__ import annotations
 
@@ -23,13 +21,11 @@ if TYPE_CHECKING:
     import asyncio
 
 MOST_BEHIND: Final = 32
-"""How many batches may wait: what a crash can cost with ``durability="async"``."""
+"""The most batches that wait: a crash can lose them with ``durability="async"``."""
 LONGEST_BEHIND: Final = 0.05
-"""Seconds that a commit may take before the run waits for it: where the disk is
-slow.
-"""
+"""Seconds that a commit may take before the run waits for it, on a slow disk."""
 ENOUGH: Final = MOST_BEHIND // 2
-"""Batches that are worth a transaction; as many may come while it is being made."""
+"""Batches that are worth a transaction; as many may arrive while it is committed."""
 _PAUSE: Final = 0.005
 
 
@@ -37,17 +33,17 @@ class Committer:
     """A saver, used by one run.
 
     Args:
-        saver: Where checkpoints are kept.
-        durability: When a commit has to be on disk.
+        saver: The saver that keeps the checkpoints.
+        durability: The time at which a commit has to be on disk.
     """
 
     def __init__(self, saver: BaseCheckpointSaver, durability: Durability) -> None:
         self.saver = saver
         self.blocks = not saver.commits_at_once
-        """Whether a commit would block an event loop."""
+        """True if a commit would block an event loop."""
         self._in_background = durability is Durability.ASYNC and self.blocks
         self.writer: BackgroundWriter | None = None
-        """What commits in the background, once the first commit of the run is made."""
+        """The background writer, after the first commit of the run."""
 
     def commit(self, batch: Batch) -> None:
         """Commit *batch*, or hand it to the background writer.
@@ -69,7 +65,7 @@ class Committer:
             self.writer = BackgroundWriter(self.saver)
 
     async def commit_on_loop(self, batch: Batch) -> None:
-        """`commit`, for a run on an event loop, which goes on meanwhile."""
+        """Commit as `commit` does, without blocking the event loop of the run."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         if self.writer is not None:
@@ -79,7 +75,7 @@ class Committer:
                 self.commit(batch)
             return
         fault("committer.commit.before")
-        # The bodies on this loop go on while another OS thread commits.
+        # Bodies on this loop continue while another OS thread commits.
         batch = self.saver.prepare(batch)
         await _commit_with_others(self.saver, batch)
         fault("committer.commit.after", (batch,), finished)
@@ -87,7 +83,7 @@ class Committer:
             self.writer = BackgroundWriter(self.saver)
 
     def load(self, load: Load) -> Saved | None:
-        """Return what *load* asks for, this run's own commits included."""
+        """Return the checkpoint that *load* names, including this run's own commits."""
         if self.saver.needs_loop:
             self._check_loop()
         if self.writer is not None:
@@ -120,11 +116,11 @@ class Committers:
         return self._by_saver.setdefault(saver, Committer(saver, durability))
 
     def close(self) -> None:
-        """Wait until everything is committed, everywhere.
+        """Wait until everything is committed to all savers.
 
         Raises:
-            Exception: What a commit in the background raised; of several, that of the
-                first saver.
+            Exception: The error of a commit in the background; of several, the one of
+                the first saver.
         """
         with ExitStack() as closing:
             for committer in self._by_saver.values():
@@ -135,7 +131,8 @@ class Committers:
     async def close_on_loop(self) -> None:
         """Close on another OS thread if a saver may need the running event loop for it.
 
-        A task that is cancelled meanwhile goes on when everything is committed.
+        If the waiting task is cancelled, the cancellation takes effect once everything
+        is committed.
         """
         if not any(saver.needs_loop for saver in self._by_saver):
             return
@@ -154,9 +151,7 @@ class Committers:
 
 
 def finished(batches: Iterable[Batch]) -> str:
-    """Return the ids of the tasks whose results *batches* keep, for the trace of a
-    test.
-    """
+    """Return the ids of tasks with results in *batches*, for the trace of a test."""
     return " ".join(
         writes.task_id
         for batch in batches
@@ -169,14 +164,14 @@ def finished(batches: Iterable[Batch]) -> str:
 
 
 class BackgroundWriter:
-    """Commits batches on an OS thread of its own; all that wait go in one transaction.
+    """An OS thread that commits batches; all that wait go into one transaction.
 
-    A transaction costs as much for one as for many. So a few wait a short time for
-    others.
+    A transaction costs as much for one batch as for many. So a few batches wait a short
+    time for others.
 
     Args:
-        saver: What to commit to.
-        pause: Seconds for which fewer than `ENOUGH` wait.
+        saver: The saver to commit to.
+        pause: Seconds for which fewer than `ENOUGH` batches wait.
     """
 
     def __init__(self, saver: BaseCheckpointSaver, pause: float = _PAUSE) -> None:
@@ -185,10 +180,12 @@ class BackgroundWriter:
         self._waiting: deque[Batch] = deque()
         self._changed = threading.Condition()
         self._busy, self._began = 0, 0.0
-        """How many batches are being committed, and since when: monotonic seconds."""
+        """The number of batches in the current commit, and the monotonic seconds at
+        which it began.
+        """
         self._error: BaseException | None = None
         self._is_awaited = False
-        """Whether the run waits for everything to be committed."""
+        """True if the run waits until everything is committed."""
         self._is_closing = False
         self._thread = threading.Thread(
             target=self._work, name="flowpregel-writer", daemon=True
@@ -197,17 +194,17 @@ class BackgroundWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether `put` would wait."""
+        """True if `put` would wait."""
         if self._error is not None:
             return False
         is_late = self._busy > 0 and time.monotonic() - self._began > LONGEST_BEHIND
         return is_late or len(self._waiting) + self._busy >= MOST_BEHIND
 
     def put(self, batch: Batch) -> None:
-        """Hand over *batch*; waits while too many do.
+        """Hand over *batch*; wait while too many batches do.
 
         Raises:
-            Exception: What an earlier commit raised; nothing was committed after it.
+            Exception: The error of an earlier commit; nothing was committed after it.
         """
         with self._changed:
             while self.is_full:
@@ -221,7 +218,7 @@ class BackgroundWriter:
         """Wait until everything that was handed over is committed.
 
         Raises:
-            Exception: What a commit raised.
+            Exception: The error of a commit.
         """
         with self._changed:
             self._is_awaited = True
@@ -234,7 +231,9 @@ class BackgroundWriter:
             self._check()
 
     def close(self) -> None:
-        """Commit what waits, end the OS thread, and raise what a commit raised."""
+        """Commit the batches that wait, end the OS thread, and raise the error of a
+        commit.
+        """
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -261,7 +260,7 @@ class BackgroundWriter:
                 return
 
     def _take(self) -> list[Batch]:
-        """Wait for batches, and take them; none: there will be no more."""
+        """Wait for batches, and take them; the list is empty once the writer closes."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closing)
             self._changed.wait_for(
@@ -285,23 +284,22 @@ _QUEUES: dict[
     tuple[asyncio.AbstractEventLoop, BaseCheckpointSaver],
     tuple[Awaited, asyncio.Task[None]],
 ] = {}
-"""What the runs on an event loop want committed to a saver, and the task that commits
-it.
+"""The batches of the runs on an event loop, and the task that commits them to a saver.
 
-While one commit is under way on another OS thread, the loop moves its other runs. Their
+While one commit is under way on another OS thread, the loop moves the other runs. Their
 batches gather here and go together in the next commit. The task is referenced here,
-since an event loop does not keep its tasks alive.
+since an event loop does not keep tasks alive.
 """
 
 
 def _commit_with_others(
     saver: BaseCheckpointSaver, batch: Batch
 ) -> asyncio.Future[None]:
-    """Have *batch* committed while the running event loop goes on; return its future.
+    """Queue *batch* for a commit beside the running event loop; return its future.
 
-    It fails with what the saver raised for this batch. If it is cancelled while it
-    waits, the batch is not committed: its run ends and commits what it has left, and
-    nothing older may follow.
+    The future fails with the error of the saver for this batch. If it is cancelled
+    while it waits, the batch is not committed: the run ends and commits the rest of the
+    work itself, and nothing older may follow.
     """
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
@@ -318,7 +316,7 @@ def _commit_with_others(
 
 
 async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
-    """Commit what waits until nothing does."""
+    """Commit waiting batches until there are none."""
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
     group: Awaited = {}
@@ -338,7 +336,7 @@ async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
                     done.set_exception(error)
     finally:
         del _QUEUES[asyncio.get_running_loop(), saver]
-        # There are any only if the loop is ending, and this task with it.
+        # Some are left only if the loop is ending, and this task with it.
         for done in (*group, *waiting):
             done.cancel()
 
@@ -346,18 +344,16 @@ async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
 def _commit_together(
     saver: BaseCheckpointSaver, batches: Sequence[Batch]
 ) -> list[Exception | None]:
-    """Commit batches of different runs; return what each of them failed with, or
-    None.
-    """
+    """Commit batches of different runs; return the error of each, or None."""
     try:
         if batches:
             saver.commit(batches)
     except Exception as error:  # noqa: BLE001 - it is raised in the run that asked
         if len(batches) == 1:
             return [error]
-        # One of them may be to blame: commit each on its own, so that the others are
-        # kept.
-        return [_commit_together(saver, (each,))[0] for each in batches]
+        # A single batch may be to blame: commit each on its own, so that the others
+        # are kept.
+        return [_commit_together(saver, (batch,))[0] for batch in batches]
     return [None] * len(batches)
 
 
@@ -365,8 +361,8 @@ def _commit_together(
 
 
 class SharedResults:
-    """What is not in the cache, one run computes: it claims the key, and the others
-    wait.
+    """The cache of a run, with claims: one run claims a missing key and computes the
+    result, and the others wait.
 
     Args:
         cache: The cache; None: there is none.
@@ -376,7 +372,7 @@ class SharedResults:
         self._cache, self._claims = cache, dict[FullKey, ExitStack]()
 
     def look(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
-        """Return the values of *keys*, `BUSY` for one that another computes.
+        """Return the values of *keys*, `BUSY` for a key that another run computes.
 
         Raises:
             ConfigurationError: There is no cache.
@@ -388,31 +384,33 @@ class SharedResults:
                 "them: give the entrypoint or the graph a checkpointer, or "
                 'cache="results.lmdb"'
             )
-        found = self._cache.get(keys)
-        missing = [key for key in keys if key not in found]
+        values = self._cache.get(keys)
+        missing = [key for key in keys if key not in values]
         unclaimed = [key for key in missing if key not in self._claims]
         try:
             busy = {key: BUSY for key in missing if not self._claim(key)}
             if missing:
-                # Again: before the claim, another was perhaps about to share it.
-                found |= self._cache.get(missing)
+                # Again: another run may have shared a result before the claim.
+                values |= self._cache.get(missing)
         except BaseException:
             self._release(unclaimed)
             raise
-        self._release([*found])
-        return busy | found
+        self._release([*values])
+        return busy | values
 
     def share(self, entries: Mapping[FullKey, tuple[Any, float | None] | None]) -> None:
-        """Keep values, each with the seconds it may be used; None: there is none."""
-        kept = {key: entry for key, entry in entries.items() if entry is not None}
+        """Store values, each with the seconds for which it may be used, and release
+        their claims; an entry of None has no value.
+        """
+        results = {key: entry for key, entry in entries.items() if entry is not None}
         try:
             if self._cache is not None:
-                self._cache.set(kept)
+                self._cache.set(results)
         finally:
             self._release([*entries])
 
     def close(self) -> None:
-        """Leave what was being computed to others."""
+        """Release the claims of this run on shared results."""
         self._release([*self._claims])
 
     def _claim(self, key: FullKey) -> bool:

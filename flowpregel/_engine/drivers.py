@@ -1,6 +1,6 @@
-"""The two drivers: the only code that is written for sync and for async.
+"""The two drivers: the only code that is written twice, for sync and for async.
 
-A driver has performed what the engine asks for, and hands on what the run emits.
+A driver performs the requests of the engine, and yields the items that the run emits.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ Params = ParamSpec("Params")
 Value = TypeVar("Value")
 
 Item: TypeAlias = tuple[tuple[str, ...], str, Any]
-"""(namespace, mode, payload) of something a run emitted."""
+"""The (namespace, mode, payload) of an item that a run emitted."""
 
 
 def drive(engine: Engine) -> Iterator[Item]:
-    """Run to the end on this OS thread, yielding what is emitted on the way."""
+    """Run to the end on this OS thread, yielding the emitted items on the way."""
     outbox = engine.outbox
     try:
         while True:
@@ -38,7 +38,7 @@ def drive(engine: Engine) -> Iterator[Item]:
 
 
 async def adrive(engine: Engine) -> AsyncIterator[Item]:
-    """Run to the end on the running event loop, yielding what is emitted on the way."""
+    """Run to the end on the running event loop, yielding emitted items on the way."""
     outbox = engine.outbox
     try:
         while True:
@@ -58,7 +58,7 @@ async def adrive(engine: Engine) -> AsyncIterator[Item]:
 
 
 def finish(engine: Engine) -> None:
-    """End a run that was left early: cancel its tasks, keep what finished."""
+    """End a run that was left early: cancel its tasks, and keep finished results."""
     try:
         request = engine.stop()
         while request is not None:
@@ -69,8 +69,8 @@ def finish(engine: Engine) -> None:
 
 
 async def afinish(engine: Engine) -> None:
-    """`finish`, on the event loop; what need not be awaited is not, and cannot be
-    cancelled.
+    """Finish a run as `finish` does, on the event loop. A request that need not be
+    awaited is performed directly, so that it cannot be cancelled.
     """
     try:
         request = engine.stop()

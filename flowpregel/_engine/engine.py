@@ -1,14 +1,14 @@
-"""Performs the effects of one outermost run, and of the runs nested in it.
+"""The engine, which performs the effects of an outermost run and the runs nested in it.
 
 ::
 
     driver <-- Wait, IORequest -- Engine <-- effects -- run
            --- performed ------->        --- replies -->   \\-- nested runs
 
-The engine moves each run from effect to effect. It does itself what needs no waiting:
-it starts tasks, hands callers their results, and puts what is emitted into the outbox.
-All runs share its inbox. For what takes time it gives the driver a request, and the
-driver has it performed on this OS thread or beside the event loop.
+The engine moves each run from effect to effect. It performs effects that need no
+waiting itself: it starts tasks, hands callers their results, and puts emitted items
+into the outbox. All runs share its inbox. For an effect that takes time it returns a
+request to the driver, which performs it on this OS thread or beside the event loop.
 """
 
 from __future__ import annotations
@@ -53,27 +53,29 @@ _log: Final = logging.getLogger("flowpregel")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunPlan:
-    """What an engine is to run, and with what."""
+    """The steps of a run, and the resources that an engine needs for them."""
 
     steps: Steps
-    around: RunContext
+    run_context: RunContext
     open_cache: Callable[[ExitStack], BaseCache | None]
-    """Returns the cache, perhaps one that is closed with the resources of the run."""
+    """A function that returns the cache, which may be closed with the resources of the
+    run.
+    """
     max_concurrency: int | None = None
     resources: ExitStack
-    """What is released when the run ends."""
+    """The resources to release when the run ends."""
     lease: Lease | None = None
-    """The lease among them: its saver may ask the run to stop."""
+    """The lease of the run, by which the saver may ask the run to stop."""
     stop_after: float | None = None
-    """Seconds after which it is told to end in time."""
+    """Seconds after which the run stops in time."""
     stop_grace: float = 0.0
-    """Seconds that its running tasks have then."""
+    """Seconds that running tasks have then."""
 
 
 @dataclass(slots=True)
 class LeaveContexts:
-    """Leave the `Context` channels of a run that ended, in every process that entered
-    them.
+    """A request to leave the `Context` channels of a run that ended, in every process
+    that entered them.
     """
 
     contexts: Sequence[Context[Any]]
@@ -82,7 +84,7 @@ class LeaveContexts:
 
 @dataclass(slots=True)
 class IORequest:
-    """What one of the runs needs that may take time."""
+    """An effect of one of the runs that may take time."""
 
     run: ActiveRun
     effect: (
@@ -95,7 +97,7 @@ class IORequest:
 
 
 EngineRequest: TypeAlias = Wait | IORequest
-"""What the engine asks its driver to have performed."""
+"""A request of the engine to its driver."""
 
 
 class Engine:
@@ -108,7 +110,9 @@ class Engine:
 
     def __init__(self, plan: RunPlan, loop: Any = None) -> None:
         self.outbox: deque[tuple[tuple[str, ...], str, Any]] = deque()
-        """(namespace, mode, payload) of what the user's stream has not had yet."""
+        """The (namespace, mode, payload) of items that the user's stream has not
+        received yet.
+        """
         self.result: Result | None = None
         self._plan = plan
         self._is_async = loop is not None
@@ -117,16 +121,16 @@ class Engine:
         self._tasks = TaskStarter(
             self._inbox, self._inline, loop, plan.max_concurrency, self.fail
         )
-        self._root = ActiveRun(plan.steps, plan.around)
+        self._root = ActiveRun(plan.steps, plan.run_context)
         self._ready = self._tasks.ready
         self._ready.append(self._root)
         self._waiting: dict[ActiveRun, None] = {}
         self._stopping: Stopped | None = None
-        """How they are to end."""
+        """The request to stop that applies to all runs, if any."""
         self._request: EngineRequest | None = None
-        """What the driver was asked for last."""
+        """The last request to the driver."""
         self._failure: BaseException | None = None
-        """What the run ended with, if that was an error."""
+        """The error that the run ended with, if any."""
         if plan.lease is not None:
             plan.lease.stop, plan.lease.live = self.ask_to_stop, self._tasks.live
         if plan.stop_after is not None:
@@ -134,18 +138,18 @@ class Engine:
             self._ask_later(plan.stop_after, Stopped(reason, kill=False))
 
     def ask_to_stop(self, reason: str, *, kill: bool = True) -> None:
-        """Ask the run to stop, on any OS thread: at once if *kill*, or in time (see
-        `Stopped`).
+        """Ask the run, from any OS thread, to stop: at once if *kill*, otherwise in
+        time (see `Stopped`).
         """
         self._ask(Stopped(reason, kill))
 
     def _ask(self, stopped: Stopped) -> None:
         if not stopped.kill:
-            self._plan.around.ending.append(stopped.reason)
+            self._plan.run_context.ending.append(stopped.reason)
         self._inbox.post(stopped)
 
     def wake(self) -> None:
-        """End what the run waits for, in a signal's handler."""
+        """End the current wait of the run, from a signal's handler."""
         self._inbox.post()
 
     def _ask_later(self, seconds: float, stopped: Stopped) -> None:
@@ -157,11 +161,11 @@ class Engine:
     # ------------------------------------------------------------ for drivers
 
     def next_request(self) -> EngineRequest | None:
-        """Move the runs until something has to be performed; None: the outermost has
-        ended.
+        """Move the runs until a request has to be performed; None: the outermost run
+        has ended.
 
         Raises:
-            BaseException: What the outermost run failed with.
+            BaseException: The error of the outermost run.
         """
         if self._failure is not None:
             raise self._failure
@@ -188,7 +192,7 @@ class Engine:
         if isinstance(request, Wait):
             events = self._inbox.take(0 if self._inline.waiting else request.deadline)
             if not events and self._inline.waiting and request.deadline != 0:
-                # Meanwhile this OS thread runs the tasks that are to run on it.
+                # There are no events, so this OS thread runs its own tasks.
                 self._inline.work()
                 events = self._inbox.take(0)
             self._deliver(events)
@@ -198,8 +202,8 @@ class Engine:
         run, effect = request.run, request.effect
         try:
             if isinstance(effect, effects.Commit):
-                assert run.around.committer is not None
-                run.around.committer.commit(effect.batch)
+                assert run.run_context.committer is not None
+                run.run_context.committer.commit(effect.batch)
             else:
                 run.reply = self._reply_to(request)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
@@ -207,7 +211,7 @@ class Engine:
         self._ready.appendleft(run)
 
     async def perform_on_loop(self, request: EngineRequest) -> None:
-        """Perform *request* while the event loop goes on."""
+        """Perform *request* without blocking the event loop."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         self._tasks.flush()
@@ -218,7 +222,7 @@ class Engine:
         run, effect, committer = (
             request.run,
             request.effect,
-            request.run.around.committer,
+            request.run.run_context.committer,
         )
         if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
             self.perform(request)
@@ -228,7 +232,7 @@ class Engine:
                 assert committer is not None
                 await committer.commit_on_loop(effect.batch)
             else:
-                # If this is cancelled, the OS thread goes on: it may touch nothing of
+                # If this is cancelled, the OS thread continues, so it must not change
                 # the engine.
                 run.reply = await asyncio.to_thread(self._reply_to, request)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
@@ -236,16 +240,14 @@ class Engine:
         self._ready.appendleft(run)
 
     async def _next_on_loop(self, request: Wait) -> list[Event]:
-        """Wait for events; meanwhile the tasks run that are to run on this OS
-        thread.
-        """
+        """Wait for events, and run the inline tasks of this OS thread before."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         inbox = self._inbox
         assert isinstance(inbox, LoopInbox)
         if not self._inline.waiting:
             return await inbox.take_on_loop(request.deadline)
-        # Bodies on this loop hear of what ended before more is begun.
+        # Bodies on this loop receive results before further tasks begin.
         await asyncio.sleep(0)
         events = await inbox.take_on_loop(0)
         if not events and self._inline.waiting and request.deadline != 0:
@@ -254,9 +256,7 @@ class Engine:
         return events
 
     def stop(self) -> EngineRequest | None:
-        """Tell a run that was left early to end; return the request that it stands
-        at.
-        """
+        """Stop a run that was left early; return its current request."""
         if self._request is not None and (
             self._stopping is None or not self._stopping.kill
         ):
@@ -272,10 +272,10 @@ class Engine:
         self._failure, self._request = error, None
 
     def close(self) -> None:
-        """Commit what waits, release everything, and end the run's OS threads.
+        """Commit waiting batches, release everything, and end the run's OS threads.
 
         Raises:
-            Exception: What a commit in the background raised.
+            Exception: The error of a commit in the background.
         """
         failure = self._failure
         self._tasks.close(failure)
@@ -287,36 +287,34 @@ class Engine:
         except Exception:  # noqa: BLE001 - the run has ended, and stays as it ended
             _log.exception("a Context channel could not be left")
         try:
-            self._plan.around.committers.close()
+            self._plan.run_context.committers.close()
         finally:
             self._plan.resources.close()
 
     async def close_on_loop(self) -> None:
-        """`close`, for a run on an event loop."""
+        """Close as `close` does, for a run on an event loop."""
         try:
-            await self._plan.around.committers.close_on_loop()
+            await self._plan.run_context.committers.close_on_loop()
         finally:
             self.close()
 
     @staticmethod
     def is_awaited(request: EngineRequest) -> bool:
-        """Return whether *request* cannot be performed on the event loop's own OS
-        thread.
+        """Return whether *request* must be awaited, because it cannot be performed on
+        the event loop's OS thread.
         """
         if isinstance(request, Wait) or isinstance(request.effect, LeaveContexts):
             return True
-        committer = request.run.around.committer
+        committer = request.run.run_context.committer
         return committer is not None and committer.saver.needs_loop
 
     # ------------------------------------------------------------ performing
 
     def _reply_to(self, request: IORequest) -> Any:
-        """Perform *request*, no commit, on any OS thread, and return what the run is
-        sent.
-        """
+        """Perform *request*, which is no commit, on any OS thread; return the reply."""
         match request.effect:
             case effects.Load() as load:
-                committer = request.run.around.committer
+                committer = request.run.run_context.committer
                 return committer and committer.load(load)
             case effects.CacheLookup(keys):
                 return self._shared_results.look(keys)
@@ -328,7 +326,7 @@ class Engine:
 
     @cached_property
     def _shared_results(self) -> SharedResults:
-        """Made for the first task that asks for it."""
+        """The shared results, opened for the first task that needs them."""
         resources = self._plan.resources
         shared = SharedResults(self._plan.open_cache(resources))
         resources.callback(shared.close)
@@ -336,15 +334,15 @@ class Engine:
 
     @_interrupts.held()
     def _run_until_done(self, future: CallFuture[Any]) -> None:
-        """Let the run go on while a task on this OS thread waits for *future*.
+        """Continue the run while a task on this OS thread waits for *future*.
 
-        The engine stands at a `Wait` that is being performed, by running that task; it
-        leaves no other request behind. On a loop it returns when only that can finish
+        The task runs inside the performance of a `Wait`, and this method leaves no
+        other request behind. On an event loop it returns when only the loop can finish
         the call.
 
         Raises:
             RecursionError: The stack is nearly full.
-            BaseException: The run has failed meanwhile, so nobody will answer.
+            BaseException: The run has failed, so the call will get no answer.
         """
         check_stack()
         while not future.done() or isinstance(self._request, IORequest):
@@ -358,13 +356,13 @@ class Engine:
             self.next_request()
 
     def _deliver(self, events: list[Event]) -> None:
-        """Give each run its events, and make those ready that have any, or are due."""
+        """Give each run its events, and make runs ready that have events or are due."""
         if (stopped := self._tasks.deliver(events, self._root)) is not None:
             if self._stopping is None and not stopped.kill:
                 grace = self._plan.stop_grace
                 self._ask_later(grace, Stopped(stopped.reason))
-                # An OS thread cannot be stopped: a second later it is waited for no
-                # longer.
+                # An OS thread cannot be stopped: a second later the run stops waiting
+                # for it.
                 self._ask_later(grace + 1, Stopped(stopped.reason, leave=True))
             self._stop_all(stopped)
         at = time.monotonic_ns()
@@ -375,7 +373,7 @@ class Engine:
                 self._ready.append(run)
 
     def _stop_all(self, stopped: Stopped) -> None:
-        """Tell every run to end: at its next wake-up it cancels its tasks."""
+        """Stop every run: at the next wake-up it cancels its tasks."""
         if self._stopping is None or stopped.kill:
             self._stopping = stopped
         if stopped.kill and isinstance(self._inbox, LoopInbox):
@@ -386,7 +384,7 @@ class Engine:
     # ------------------------------------------------------------ moving runs
 
     def _advance(self, run: ActiveRun) -> IORequest | None:
-        """Move one run to what it has to wait for, or to its end."""
+        """Move one run to the next effect that it has to wait for, or to its end."""
         while run.end is None:
             reply, failure = run.reply, run.failure
             run.reply = run.failure = None
@@ -398,7 +396,7 @@ class Engine:
                 )
             except StopIteration as stop:
                 run.end = stop.value
-            except BaseException as error:  # noqa: BLE001 - how it ended is the result
+            except BaseException as error:  # noqa: BLE001 - the error is the run's result
                 run.end = error
             else:
                 match effect:
@@ -412,10 +410,10 @@ class Engine:
                     case effects.Resolve(call, outcome):
                         self._tasks.resolve(call, outcome)
                     case effects.Emit(mode, payload, namespace):
-                        own = tuple(filter(None, run.around.namespace.split("|")))
-                        self.outbox.append(
-                            (own if namespace is None else namespace, mode, payload)
-                        )
+                        names = run.run_context.namespace.split("|")
+                        default = tuple(filter(None, names))
+                        emitter = default if namespace is None else namespace
+                        self.outbox.append((emitter, mode, payload))
                     case effects.Cancel():
                         self._tasks.cancel(effect, warn=self._stopping is not None)
                     case _:
@@ -425,8 +423,8 @@ class Engine:
     # ------------------------------------------------------------ ends of runs
 
     def _end(self, run: ActiveRun, end: Result | BaseException) -> IORequest | None:
-        """Leave the contexts of a run; then tell its parent, or the driver, how it
-        ended.
+        """Leave the contexts of a run; then report its end to its parent, or to the
+        driver.
         """
         if run.failure is not None:
             run.end = end = run.failure
@@ -437,7 +435,9 @@ class Engine:
                 raise end
             self.result = end
             return None
-        turns = self._tasks.turns.get((run.around.thread_id, run.around.namespace))
+        turns = self._tasks.turns.get(
+            (run.run_context.thread_id, run.run_context.namespace)
+        )
         if turns and turns[0] is run:
             turns.popleft()
             self._ready.extend(tuple(turns)[:1])
@@ -457,19 +457,20 @@ class Engine:
     def _contexts_of(self, run: ActiveRun) -> list[Context[Any]]:
         """Return the `Context` channels to leave when *run* ends, and forget them.
 
-        With a failed outermost run all end that are nested in it.
+        If an outermost run fails, all runs nested in it end.
         """
         ending = [run, *self._tasks.nested.values()] if run is self._root else [run]
-        channels = [channel for each in ending for channel in each.channels.values()]
-        for each in ending:
-            each.channels = {}
+        channels: list[Any] = []
+        for active in ending:
+            channels += active.channels.values()
+            active.channels = {}
         return [channel for channel in channels if isinstance(channel, Context)]
 
     def _leave(
         self, contexts: Sequence[Context[Any]], end: Result | BaseException | None
     ) -> None:
         error = end if isinstance(end, BaseException) else None
-        self._tasks.leave([each.held.token for each in contexts], error)
+        self._tasks.leave([channel.held.token for channel in contexts], error)
         with ExitStack() as closing:
             for channel in contexts:
                 closing.callback(channel.close, error)

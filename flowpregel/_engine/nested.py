@@ -1,4 +1,4 @@
-"""The runs that an engine moves, where events arrive, and what runs at this moment."""
+"""The runs that an engine moves, their inboxes, and the report of running tasks."""
 
 from __future__ import annotations
 
@@ -34,56 +34,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunContext(RunInfo):
-    """What every graph nested in a run is given: what its tasks are, and how it is
-    kept.
+    """The facts about a run that its tasks and nested graphs need, with its
+    committers.
     """
 
     committer: Committer | None = None
     committers: Committers = field(default_factory=Committers)
-    """Those of all savers that the run and the graphs nested in it keep their state
-    with.
+    """The committers of all savers that keep state of the run or of graphs nested in
+    it.
     """
     namespace: str = ""
     modes: frozenset[str] = frozenset()
-    """What a nested run tells the stream."""
+    """The stream modes of nested runs."""
     options: Options = field(default_factory=Options)
-    """The options of the run itself: what a nested run inherits."""
+    """The options of the run itself, which nested runs inherit."""
     variables: Context = field(default_factory=copy_context)
-    """The context variables of who started the run: those of its nodes."""
+    """The context variables of the run's caller, in which the nodes run."""
     replayed_before: str | None = None
     """The checkpoint that the outermost run is replayed from, for graphs nested in
     it.
     """
     replayed: set[str] = field(default_factory=set)
-    """The nested graphs that have started from before it, by namespace without ids of
-    tasks.
+    """The nested graphs that have started from before that checkpoint, by namespace
+    without ids of tasks.
     """
     is_finished: bool = False
     """True if the run had ended before: only its result is returned."""
 
     def take_back(self, namespace: str) -> str | None:
-        """Return the checkpoint before which the graph at *namespace* is to start;
+        """Return the checkpoint before which the graph at *namespace* must start;
         None: any.
 
-        When it runs once more in the same replay, it goes on from what it has kept.
+        A graph that runs a second time in the same replay resumes from its own state.
         """
-        place = without_ids(namespace)
-        if self.replayed_before is None or place in self.replayed:
+        graph = without_ids(namespace)
+        if self.replayed_before is None or graph in self.replayed:
             return None
-        self.replayed.add(place)
+        self.replayed.add(graph)
         return self.replayed_before
 
     def keep_output(self, job: Job, text: str) -> None:
-        """Keep what a task of the run has printed or logged, where its state is
-        kept.
-        """
+        """Store the output of a task of the run with the saver of the run."""
         if self.committer is None or self.thread_id is None:
             return
-        task, place, data = job.task, job.place, text.encode(errors="replace")
-        address = Address(self.thread_id, place.namespace, place.checkpoint_id)
+        task, step, data = job.task, job.place, text.encode(errors="replace")
+        address = Address(self.thread_id, step.namespace, step.checkpoint_id)
         name = task.call or task.name
         output = CallOutput(
-            place.checkpoint_id, task.id, name, now(), data, b"", len(data)
+            step.checkpoint_id, task.id, name, now(), data, b"", len(data)
         )
         self.committer.saver.keep_output(address, output)
 
@@ -93,37 +91,35 @@ class ActiveRun:
     """A run that has not ended: the outermost, or one nested in another."""
 
     steps: Steps
-    around: RunContext
+    run_context: RunContext
     parent: ActiveRun | None = None
     task: Task | None = None
-    """The task of the parent that it is."""
+    """The task of the parent that this run carries out."""
     setting: StepContext | None = None
     """The superstep of the parent that the task belongs to."""
     depth: int = 0
-    """In how many runs it is nested."""
+    """The number of runs that this run is nested in."""
     deadline: int | None = None
     reply: Any = None
-    """What its last effect is answered with."""
+    """The reply to the last effect."""
     failure: BaseException | None = None
-    """What its last effect failed with."""
+    """The error of the last effect."""
     inbox: list[Event] = field(default_factory=list)
     stopped: Stopped | None = None
-    """How it was told to end, if it was."""
+    """The request to stop that the run has received, if any."""
     channels: Mapping[str, Any] = field(default_factory=dict)
-    """Its live channels, known once it has submitted a task."""
+    """The live channels of the run, known once it has submitted a task."""
     watch: Stopwatch = field(default_factory=Stopwatch)
     end: Result | BaseException | None = None
-    """What it returned or raised."""
+    """The result or the error of the run, once it has ended."""
 
     def post(self, task: Task, outcome: Outcome, span: Span | None = None) -> None:
-        """Tell it that one of its tasks ended, or never began."""
+        """Add the event that a task of the run ended, or never began."""
         self.inbox.append(Ended(task.id, task.attempt.number, outcome, span))
         fault("task.ended", task.id)
 
     def stop(self, stopped: Stopped) -> None:
-        """Tell it to end, once; and once more if it is to end at once now, or to wait
-        for less.
-        """
+        """Ask the run to stop, unless it has got the same or a stronger request."""
         before = self.stopped
         if before is None or (stopped.kill, stopped.leave) > (
             before.kill,
@@ -134,9 +130,7 @@ class ActiveRun:
 
 
 def nested_outcome(end: Result | BaseException) -> Outcome:
-    """Return what the end of a nested run means for the task that it is, which has no
-    writers.
-    """
+    """Return the outcome of a task without writers, whose nested run has this *end*."""
     match end:
         case Result(paused=True):
             return records.Interrupted(end.interrupts, questions=end.questions)
@@ -149,17 +143,17 @@ def nested_outcome(end: Result | BaseException) -> Outcome:
     return Raised(end)
 
 
-# where events arrive -------------------------------------------------------
+# inboxes -------------------------------------------------------------------
 
 MOST_AT_ONCE: Final = 512
-"""How many events one wake-up takes.
+"""The most events that one wake-up takes.
 
-A bound, so that the tasks that the first events ask for start, and the results that
-they bring are kept, before the run looks at the rest.
+The bound lets the run start the tasks that the first events ask for, and commit the
+results that they bring, before it takes the rest.
 """
 
 LONGEST_WAIT: Final = 0.5
-"""Seconds for which a run waits at once.
+"""The most seconds of a single wait.
 
 A signal that arrives an instant before Python begins to wait does not end that wait,
 and its handler is called after it.
@@ -195,12 +189,12 @@ class RunInbox:
     )
     """A signal's handler may post as well, whatever this OS thread is doing."""
     _events: deque[Event | UnreadEvent] = field(default_factory=deque)
-    """What was taken out of it."""
+    """The events that were taken out of *_posted*."""
     backlog: Backlog = field(default_factory=Backlog)
 
     @property
     def has_events(self) -> bool:
-        """Whether `take` would return at once."""
+        """True if `take` would return at once."""
         return bool(self._events) or not self._posted.empty()
 
     def post(self, *events: Event | UnreadEvent) -> None:
@@ -211,26 +205,25 @@ class RunInbox:
         """Return the first `MOST_AT_ONCE` events; wait for one until *deadline*, if
         there is none.
 
-        It may return none before that. 0 is not to wait; else it is monotonic
-        nanoseconds, or None.
+        It may return none before the deadline.
+
+        Args:
+            deadline: Monotonic nanoseconds; 0: do not wait; None: there is no deadline.
 
         Raises:
-            BaseException: A signal's handler did, while a value was read that a worker
-                had sent: `KeyboardInterrupt` for Ctrl-C.
+            BaseException: A signal's handler raised it while the value of a worker was
+                read: `KeyboardInterrupt` for Ctrl-C.
         """
         if not self._events and self._posted.empty():
             if self.backlog.size:
                 self.backlog.clear()
             if deadline != 0:
-                left = (
-                    LONGEST_WAIT
-                    if deadline is None
-                    else (deadline - time.monotonic_ns()) / 1e9
-                )
+                seconds = LONGEST_WAIT
+                if deadline is not None:
+                    remaining = (deadline - time.monotonic_ns()) / 1e9
+                    seconds = max(0.0, min(remaining, LONGEST_WAIT))
                 with waking(lambda: self._posted.put(())), suppress(Empty):
-                    self._events.extend(
-                        self._posted.get(timeout=max(0.0, min(left, LONGEST_WAIT)))
-                    )
+                    self._events.extend(self._posted.get(timeout=seconds))
         while len(self._events) < MOST_AT_ONCE and not self._posted.empty():
             self._events.extend(self._posted.get_nowait())
         events: list[Event] = []
@@ -243,8 +236,8 @@ class RunInbox:
         return events
 
     def _read(self, unread: UnreadEvent, before: Sequence[Event]) -> Event | None:
-        """Return an event, read on this OS thread; when that is broken off, nothing is
-        lost.
+        """Read an event on this OS thread. If the reading is interrupted, no other
+        event is lost.
         """
         try:
             return interruptible(unread.read_in_time)
@@ -272,26 +265,26 @@ class LoopInbox(RunInbox):
         self._loop = loop
         self._is_awake = asyncio.Event()
         self.reading_limit: float | None = None
-        """Seconds after which reading a value is given up; None: never."""
+        """Seconds after which the reading of a value is given up; None: never."""
 
     def post(self, *events: Event | UnreadEvent) -> None:
         """Deliver events, from any OS thread."""
         super().post(*events)
-        # A loop that is closed has no run that waits: its step timeout left this task
-        # behind.
+        # A closed loop has no waiting run: a step timeout has left this task behind.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._is_awake.set)
 
     async def take_on_loop(self, deadline: int | None) -> list[Event]:
-        """`take`, while the loop goes on: also while values are read that workers have
-        sent.
+        """Take events as `take` does, without blocking the loop while it waits or reads
+        the values of workers.
         """
         if not self.has_events and deadline != 0:
             await self._wait(deadline)
         while not self._posted.empty():
             self._events.extend(self._posted.get_nowait())
         if any(
-            isinstance(each, UnreadEvent) and not each.is_plain for each in self._events
+            isinstance(event, UnreadEvent) and not event.is_plain
+            for event in self._events
         ):
             return await self._take_aside()
         return self.take(0)
@@ -321,9 +314,9 @@ class LoopInbox(RunInbox):
                 timer.cancel()
 
     async def _take_aside(self) -> list[Event]:
-        """Return the first events, read on an OS thread that nothing else waits for.
+        """Return the first events, read on an OS thread of their own.
 
-        When this is cancelled or takes too long, the value that is being read is given
+        If this is cancelled or takes too long, the value that is being read is given
         up, and nothing else is lost.
         """
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
@@ -346,7 +339,7 @@ class LoopInbox(RunInbox):
         finally:
             if not is_read:
                 done.cancel()  # the other OS thread reads no further value
-                self._give_up_reading(unread, [*events])  # it may go on with the list
+                self._give_up_reading(unread, [*events])  # the thread may still append
         if not is_read:
             return []
         return [event for event in events if event is not None]
@@ -354,7 +347,9 @@ class LoopInbox(RunInbox):
     def _give_up_reading(
         self, unread: Sequence[Event | UnreadEvent], read: Sequence[Event | None]
     ) -> None:
-        """Put events back, of which some were *read* and the next one is given up."""
+        """Put events back: those already *read*, and the rest; the first of the rest is
+        given up.
+        """
         rest: list[Event | UnreadEvent | None] = [*unread[len(read) :]]
         if rest and isinstance(rest[0], UnreadEvent):
             rest[0] = rest[0].give_up()
@@ -366,11 +361,14 @@ def _read_all(
     events: list[Event | None],
     done: asyncio.Future[None],
 ) -> None:
-    """Read *unread* into *events*, unless *done* is cancelled; then set that."""
-    for each in unread:
+    """Read *unread* into *events*, unless *done* is cancelled; then set *done*."""
+    for event in unread:
         if done.cancelled():
             return
-        events.append(each.read_in_time() if isinstance(each, UnreadEvent) else each)
+        if isinstance(event, UnreadEvent):
+            events.append(event.read_in_time())
+        else:
+            events.append(event)
     # The loop may have been closed.
     with suppress(RuntimeError):
         done.get_loop().call_soon_threadsafe(_set_done, done)
@@ -381,39 +379,39 @@ def _set_done(done: asyncio.Future[None]) -> None:
         done.set_result(None)
 
 
-# for those who watch -------------------------------------------------------
+# the live state of a run ---------------------------------------------------
 
 MOST_TASKS: Final = 500
-"""Of the tasks that run, so many are told one by one."""
+"""The most running tasks that the live state lists."""
 
 
 def live_state(
     jobs: Collection[Job], graphs: Collection[Task], executors: Collection[Executor]
 ) -> dict[str, Any]:
-    """Return what runs and what waits, as values that JSON has.
+    """Return the running and waiting tasks, in a form fit for JSON.
 
     Args:
-        jobs: Those that have not ended, wherever they wait.
+        jobs: The jobs that have not ended, waiting or running.
         graphs: The tasks that are nested runs.
-        executors: Where jobs may run.
+        executors: The executors that may run jobs.
     """
     running: dict[JobKey, tuple[int, int]] = {}
     workers = []
     for executor in executors:
-        found = executor.running()
-        running.update(found)
-        tasks = {pid: task_id for (task_id, _), (pid, _) in found.items()}
+        started = executor.running()
+        running.update(started)
+        tasks = {pid: task_id for (task_id, _), (pid, _) in started.items()}
         workers += [
             {"pid": pid, "task": tasks.get(pid, "")} for pid in executor.worker_pids()
         ]
     begun = [(job.task, *running[job.key]) for job in jobs if job.key in running]
     begun += [(task, 0, 0) for task in graphs]
-    shown = [each for each in begun if not each[0].node.hidden]
-    # Where there are too many, those that do the work are told.
-    shown.sort(key=lambda each: each[0].node.role != "leaf")
+    visible = [entry for entry in begun if not entry[0].node.hidden]
+    # The list may be cut, so the tasks that do the work come first.
+    visible.sort(key=lambda entry: entry[0].node.role != "leaf")
     return {
-        "running": [_running_task(*each) for each in shown[:MOST_TASKS]],
-        "count": len(shown),
+        "running": [_running_task(*entry) for entry in visible[:MOST_TASKS]],
+        "count": len(visible),
         "waiting": dict(
             Counter(job.task.name for job in jobs if job.key not in running)
         ),
@@ -422,14 +420,15 @@ def live_state(
 
 
 def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
-    """Return a task that runs in process *pid* since *began* (nanoseconds, 0: not
-    known).
+    """Return the entry of a task that runs in process *pid* since *began* (nanoseconds;
+    0: not known).
     """
     planned, report = task.attempt.first_started or 0, task.attempt.report
     return {
         "id": task.id,
         "name": task.name,
-        # Not `task.call`: without a record that may run code of the arguments' classes.
+        # Not `task.call`, which may run code of the arguments' classes if there is no
+        # record.
         "text": "" if task.record is None else task.record.text,
         "role": task.node.role,
         "caller": "" if task.parent is None else task.parent.id,

@@ -1,4 +1,4 @@
-"""Starts tasks: where each runs, how many at once, and what it is given."""
+"""The start of tasks: their executors, their limits and their jobs."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ from flowpregel.policies import Resources
 
 
 class TaskStarter:
-    """Starts the tasks of one outermost run and of the runs nested in it.
+    """The starter of the tasks of one outermost run and of the runs nested in it.
 
     Args:
-        mailbox: Where the events of all its tasks arrive.
-        inline: Runs what is to run on the OS thread that drives the run.
+        mailbox: The mailbox that receives the events of all tasks.
+        inline: The executor for the OS thread that drives the run.
         loop: The running event loop of an async run; None in a sync one.
-        limit: How many tasks may run at once; bodies, nested graphs and tasks
-            that made a call of their own do not count.
-        give_up: Called with what kept a task from being started, which will never end.
+        limit: The most tasks that run at once; bodies, nested graphs and tasks that
+            made a call of their own do not count.
+        give_up: Called with the error if a task could not be started and will never
+            end.
     """
 
     def __init__(
@@ -68,59 +69,59 @@ class TaskStarter:
         self._limits: dict[
             tuple[Executor, Resources | None] | None, ConcurrencyLimit
         ] = {}
-        """Under None that of the whole run, if it has one; else those of executors with
-        `room`.
+        """The limit of the whole run, if it has one, under None; otherwise the limits
+        of executors with `room`.
         """
         if limit is not None:
             self._limits[None] = ConcurrencyLimit(limit)
         self._admission: AdmissionQueue | None = None
-        """The tasks that wait for limits and rates, and no pool decides when they
-        start; None: there were none so far.
+        """The tasks that wait for limits and rates and do not run in a pool; None:
+        there were none so far.
         """
         self.deadline: int | None = None
-        """Monotonic nanoseconds at which one of these may start without any event."""
+        """Monotonic nanoseconds at which such a task may start without any event."""
         self._are_ranked = False
-        """Whether a task had a priority so far."""
+        """True once a task has had a priority."""
         self._jobs: dict[str, Job] = {}
         """The jobs of tasks that have not ended."""
         self.nested: dict[str, ActiveRun] = {}
-        """The nested runs that have not ended, by the id of the task that each of them
-        is.
-        """
+        """The nested runs that have not ended, by the id of their task."""
         self.ready: deque[ActiveRun] = deque()
         """The runs that can be moved; the others wait for events."""
         self.turns: dict[tuple[str | None, str], deque[ActiveRun]] = {}
-        """By thread and namespace: runs of a graph with a memory, of which the first
-        runs.
+        """The runs of each graph with a memory, by thread and namespace; only the first
+        one runs.
 
-        Their tasks have the same ids if they go on from the same checkpoint.
+        The tasks of two such runs would have the same ids if both resumed from the same
+        checkpoint.
         """
         self._due: dict[Executor, list[Job]] = {}
-        """Jobs that each executor is about to be given, all at once."""
+        """The jobs to hand to each executor at the next `flush`."""
         self._left_behind: set[Executor] = set()
-        """Where tasks go on that could not be stopped."""
+        """The executors with tasks that still run because they could not be stopped."""
         self._entered: set[Executor] = set()
-        """Where nodes ran that read `Context` channels."""
+        """The executors of nodes that read `Context` channels."""
 
     def start(
         self,
         run: ActiveRun,
         tasks: Iterable[Task],
-        place: StepContext,
+        step: StepContext,
         stopping: Stopped | None = None,
     ) -> None:
-        """Start an attempt of each task of *run* when its turn comes, unless all is
-        *stopping*.
+        """Start an attempt of each task of *run* when its turn comes, unless all runs
+        are *stopping*.
         """
-        around = run.around
         for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
             alike = [*group]
             if stopping is not None or node.role == "graph":
-                self._nest(run, alike, place, stopping)
+                self._nest(run, alike, step, stopping)
                 continue
             is_below = parent is not None and parent.node.role != "body"
             try:
-                executor, limit = self._place_of(node, around.executor, is_below)
+                executor, limit = self._place_of(
+                    node, run.run_context.executor, is_below
+                )
                 times_out = any(task.timeout for task in alike)
                 if times_out or node.resources is not None:
                     _check(node, executor, times_out=times_out)
@@ -132,20 +133,21 @@ class TaskStarter:
                 self._entered.add(executor)
             is_ranked = self._are_ranked or node.resources is not None
             priority = self._priority_of(alike[0]) if is_ranked else 0
-            jobs = _jobs_of(run, alike, place, executor, priority)
+            jobs = _jobs_of(run, alike, step, executor, priority)
             for job in jobs:
                 self._jobs[job.task.id] = job
                 fault("task.submitted", job.task.id)
             if node.resources is not None:
                 jobs = self._without_waiting(jobs, limit)
-            # Before those that wait: these would all wait for what waits behind them.
+            # Jobs below a task go before those that wait: the task, which holds a
+            # place, waits for them.
             for job in jobs if limit is None else limit.acquire(jobs, first=is_below):
                 self._due.setdefault(job.executor, []).append(job)
 
     def _without_waiting(
         self, jobs: list[Job], limit: ConcurrencyLimit | None
     ) -> list[Job]:
-        """Return *jobs*, of one node, but for those that wait for limits and rates
+        """Return *jobs*, of one node, without those that wait for limits and rates
         here.
         """
         node, executor = jobs[0].task.node, jobs[0].executor
@@ -153,7 +155,7 @@ class TaskStarter:
         if resources is None or not (resources.limit or resources.rate):
             return jobs
         if not executor.capabilities.runs_here:
-            return jobs  # its pool decides
+            return jobs  # the pool counts limits and rates
         if self._admission is None:
             self._admission = AdmissionQueue(self._mailbox, self._free, self._begin)
         self._admission.add(jobs, _limits_of(node, jobs[0].run.executor), limit)
@@ -168,21 +170,21 @@ class TaskStarter:
         return priority_of(task) if self._are_ranked else 0
 
     def _begin(self, job: Job) -> None:
-        """Have the executor of *job* start it at the next `flush`."""
+        """Hand *job* to its executor at the next `flush`."""
         self._due.setdefault(job.executor, []).append(job)
 
     def _free(self, executor: Executor) -> float:
-        """Return how many more jobs *executor* would start at once."""
+        """Return the number of further jobs that *executor* would start at once."""
         return executor.free() - len(self._due.get(executor, ()))
 
     def _nest(
         self,
         run: ActiveRun,
         tasks: Iterable[Task],
-        place: StepContext,
+        step: StepContext,
         stopping: Stopped | None,
     ) -> None:
-        """Begin the nested runs that these tasks of *run* are, unless all is
+        """Start the nested runs of these tasks of *run*, unless all runs are
         *stopping*.
         """
         for task in tasks:
@@ -190,15 +192,14 @@ class TaskStarter:
                 run.post(task, Withdrawn() if stopping else Raised(too_deep(task.name)))
                 continue
             try:
-                steps, around = task.node.graph.nested_run(task, place, run.around)
-                inner = ActiveRun(steps, around, run, task, place, run.depth + 1)
+                steps, context = task.node.graph.nested_run(task, step, run.run_context)
+                inner = ActiveRun(steps, context, run, task, step, run.depth + 1)
                 self.nested[task.id] = inner
                 turns: deque[ActiveRun] = deque()
-                if around.namespace and ":" not in around.namespace.rpartition("|")[2]:
-                    # It has a memory, with which another task may be busy.
-                    turns = self.turns.setdefault(
-                        (around.thread_id, around.namespace), turns
-                    )
+                namespace = context.namespace
+                if namespace and ":" not in namespace.rpartition("|")[2]:
+                    # It has a memory, which another task may be using.
+                    turns = self.turns.setdefault((context.thread_id, namespace), turns)
                 turns.append(inner)
                 if turns[0] is inner:
                     self.ready.append(inner)
@@ -207,7 +208,7 @@ class TaskStarter:
             fault("task.submitted", task.id)
 
     def write(self, run: ActiveRun, value: Any) -> None:
-        """Run the writers of the node that nested *run* is on the *value* that it
+        """Run the writers of a nested graph's node on the *value* that its *run*
         returned.
         """
         parent, task, setting = run.parent, run.task, run.setting
@@ -221,10 +222,10 @@ class TaskStarter:
     def _place_for(
         self, node: Node, default: Any, is_below: bool
     ) -> tuple[Executor, ConcurrencyLimit | None]:
-        """Return where tasks of *node* run, and what decides when they go there; None:
-        at once.
+        """Return the executor of tasks of *node*, and the limit they wait for; None:
+        they go to the executor at once.
 
-        Those below another task go to a pool at once: that one perhaps runs there.
+        Tasks below another task go to a pool at once, since that task may run there.
         """
         executor = self._executor_for(node, default)
         if node.role != "leaf":
@@ -233,17 +234,18 @@ class TaskStarter:
             return executor, self._limits.get(None)
         if is_below:
             return executor, None
-        # What waits for a resource is in no other task's way.
+        # One limit for each kind of resources: a task that waits for a resource does
+        # not block others.
         limit = ConcurrencyLimit(executor.room, places_of)
         return executor, self._limits.setdefault((executor, node.resources), limit)
 
     def _executor_for(self, node: Node, default: Any) -> Executor:
-        """Return where an attempt of *node* runs, by *default* where the run says.
+        """Return the executor of *node*, or else the *default* of the run.
 
         Without either it is ``FLOWPREGEL_EXECUTOR``, or worker processes.
 
         Raises:
-            TypeError: An async node, in a sync run that cannot await it.
+            TypeError: The node is async, and a sync run cannot await it.
         """
         if node.executor == "loop" or any(
             step.func is None or (self._loop is not None and step.coroutine is not None)
@@ -255,21 +257,21 @@ class TaskStarter:
 
             return self._once("loop", lambda: on_loops.CoroutineExecutor(self._loop))
         if node.role == "body":
-            # They orchestrate and wait, so there may be any number.
+            # Bodies orchestrate and wait, so any number of them may run.
             return self._once(
                 "body", lambda: ThreadExecutor(1_000_000, name="flowpregel-body")
             )
-        wanted = node.executor if node.executor is not None else default
-        if wanted is None:
-            wanted = default_executor()
-        match wanted:
+        executor = node.executor if node.executor is not None else default
+        if executor is None:
+            executor = default_executor()
+        match executor:
             case Executor():
-                return wanted
+                return executor
             case "inline":
                 return self._inline
             case "threads":
-                # A task with a rate must begin when it is given away, not wait for an
-                # OS thread.
+                # A task with a rate must begin when it is handed over, and not wait for
+                # an OS thread.
                 has_rate = (
                     node.resources is not None and node.resources.rate is not None
                 )
@@ -277,10 +279,10 @@ class TaskStarter:
                 return self._once(key, lambda: ThreadExecutor(self._threads_limit))
             case "processes":
                 return executors.default_pool()
-        check_executor(wanted)
-        if isinstance(wanted, str):
-            return executor_named(wanted)
-        return self._once(wanted, lambda: executors.FuturesExecutor(wanted))
+        check_executor(executor)
+        if isinstance(executor, str):
+            return executor_named(executor)
+        return self._once(executor, lambda: executors.FuturesExecutor(executor))
 
     def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
         if key not in self._made:
@@ -288,7 +290,7 @@ class TaskStarter:
         return self._made[key]
 
     def flush(self) -> None:
-        """Give the executors the jobs that were started."""
+        """Hand the started jobs to their executors."""
         due, self._due = self._due, {}
         try:
             for executor, jobs in due.items():
@@ -298,7 +300,7 @@ class TaskStarter:
             raise
 
     def withdraw(self) -> None:
-        """End the jobs that no executor was given yet."""
+        """End the jobs that were not handed to an executor yet."""
         due, self._due = self._due, {}
         for jobs in due.values():
             self._mailbox.post(*(Ended(*job.key, Withdrawn()) for job in jobs))
@@ -310,7 +312,7 @@ class TaskStarter:
         The event of a task that has ended before goes to the outermost run, *root*.
 
         Returns:
-            How all runs are to end, if that was asked.
+            The request to stop all runs, if there was one.
         """
         done: list[str] = []
         stopped = None
@@ -339,13 +341,12 @@ class TaskStarter:
         return stopped
 
     def cancel(self, effect: Cancel, *, warn: bool = False) -> None:
-        """Withdraw a task that waits, or stop one that runs, or the nested run that it
-        is.
+        """Withdraw a task that waits, or stop one that runs, or its nested run.
 
         Args:
-            effect: Which task, and how.
-            warn: Whether one that runs, and is not killed, is told that the run is to
-                end.
+            effect: The task, and the way to stop it.
+            warn: Whether a running task that is not killed gets a warning that the run
+                ends.
         """
         task_id, kill = effect.task_id, effect.kill
         nested = self.nested.get(task_id)
@@ -371,7 +372,7 @@ class TaskStarter:
                 self._leave_behind(job)
 
     def _leave_behind(self, job: Job) -> None:
-        """Wait no longer for a job that runs where nothing can stop it."""
+        """Stop waiting for a job that its executor cannot stop."""
         executor = job.executor
         if executor.capabilities.cancels or executor is self._inline:
             return
@@ -386,8 +387,8 @@ class TaskStarter:
         fault("task.resolved")
 
     def live(self) -> dict[str, Any]:
-        """Return what runs and what waits at this moment; may be called on any OS
-        thread.
+        """Return the running and waiting tasks at this moment; any OS thread may call
+        this.
         """
         jobs = [*self._jobs.values()]
         graphs = [run.task for run in [*self.nested.values()] if run.task is not None]
@@ -395,19 +396,19 @@ class TaskStarter:
         return live_state(jobs, graphs, {*idle, *(job.executor for job in jobs)})
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
-        """Have the contexts of a run that ended left wherever its nodes have entered
+        """Leave the contexts of a run that ended in all executors that have entered
         them.
         """
         for executor in self._entered:
             executor.leave(contexts, error)
 
     def close(self, failure: BaseException | None) -> None:
-        """Stop what a run that ended with *failure* left, and end the executors made
+        """Stop the tasks of a run that ended with *failure*, and end the executors made
         for it.
         """
         if failure is not None:
-            # It may have failed without a chance to end its tasks: bodies would wait
-            # for ever.
+            # The run may have failed without a chance to end its tasks, and then bodies
+            # would never return.
             for job in [*self._jobs.values()]:
                 job.executor.cancel(job.key, kill=True)
         for executor in self._made.values():
@@ -429,7 +430,7 @@ def _jobs_of(
     priority: int,
 ) -> list[Job]:
     """Return the jobs of *tasks*, which all call the same node."""
-    run_context = run.around
+    run_context = run.run_context
     jobs: list[Job] = []
     for task in tasks:
         variables = run_context.variables
@@ -451,11 +452,11 @@ def _jobs_of(
 
 
 def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
-    """Refuse a timeout that cannot be kept, and resources that nobody counts.
+    """Check that *executor* can apply the timeout and the resources of *node*.
 
     Raises:
-        ConfigurationError: The executor cannot stop a task, or keep it waiting for
-            them.
+        ConfigurationError: The executor cannot stop a task, or does not count the
+            resources.
     """
     capabilities, kind = executor.capabilities, type(executor).__name__
     if times_out and not capabilities.times_out:
@@ -479,8 +480,8 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
 
 
 def _limits_of(node: Node, default: Any) -> SharedLimits | None:
-    """Return the limits that tasks of *node* count for: its executor's, or the run's;
-    or None.
+    """Return the limits that tasks of *node* count for: those of the node's executor,
+    or of the run's; None if there are none.
     """
     for executor in (node.executor, default):
         if isinstance(executor, Executor) and executor.shared_limits is not None:

@@ -104,7 +104,7 @@ def _dry_plan(
             begun.input,
             definition.saver,
         ),
-        around=run_context,
+        run_context=run_context,
         open_cache=definition.open_cache,
         resources=ExitStack(),
     )

@@ -66,11 +66,11 @@ def run_hooks(
     handlers = _Handlers(config.callbacks)
     lease = plan.lease
     has_died = lease is not None and lease.is_inherited
-    is_finished = plan.around.is_finished
+    is_finished = plan.run_context.is_finished
     flow = str(config.run_name)
     run_id = config.thread_id
     identity = {
-        "run_id": plan.around.run_id,
+        "run_id": plan.run_context.run_id,
         "parent_run_id": None,
         "tags": config.run_config["tags"],
     }

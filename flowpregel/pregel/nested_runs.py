@@ -206,7 +206,7 @@ def _own_thread_run(
         graph.definition,
         task,
         outer,
-        plan.around,
+        plan.run_context,
     )
     return steps(), replace(run_context, context=outer.context)
 

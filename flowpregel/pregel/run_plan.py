@@ -74,7 +74,7 @@ def plan_of(run: PlannedRun) -> RunPlan:
         run_context = _context_of(run, options, start, run_id)
         return RunPlan(
             steps=_steps_of(start, options, run.saver),
-            around=run_context,
+            run_context=run_context,
             open_cache=run.definition.open_cache,
             max_concurrency=run.config.max_concurrency,
             resources=resources.pop_all(),
