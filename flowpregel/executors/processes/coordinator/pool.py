@@ -120,7 +120,7 @@ class Pool(TaskPool):
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start missing workers, and post events."""
         now = time.monotonic()
-        # no mutant: to look at a single task only takes time
+        # no mutant: checking a single task only takes time
         if len(self._tasks) > 1 and not self._queue.count:
             self._rebalance()
         can_send = not self._is_closing
