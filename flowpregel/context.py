@@ -10,11 +10,11 @@ from random import Random
 from typing import Any, Final
 
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.copies import private_copy
 from flowpregel._core.effects import Notice, Report, StepContext
 from flowpregel._core.ids import text_digest
 from flowpregel._core.questions import NOTHING_KNOWN, AskedQuestions
 from flowpregel._core.records import Interrupted, Task, Write
+from flowpregel._pickling.copies import private_copy
 from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
 

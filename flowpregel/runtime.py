@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
-from flowpregel._core.copies import private_copy
+from flowpregel._pickling.copies import private_copy
 from flowpregel.context import Scope, current_scope, nothing, report_progress
 
 __all__ = [

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from copy import deepcopy
+from functools import partial
 from pathlib import PurePath
 from pickle import PickleBuffer
 from typing import Any
@@ -442,3 +443,10 @@ _CONTAINERS: dict[type, Callable[[Any], list[Any]]] = {
 
 They hold for these types alone: an instance of a subclass may have further attributes.
 """
+
+
+def target_of_partial(target: Any) -> Any:
+    """Return what a `functools.partial`, or one of a partial, calls."""
+    while isinstance(target, partial):
+        target = target.func
+    return target

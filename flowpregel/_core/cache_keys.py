@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import BUSY, CacheKey
 from flowpregel._core.ids import Span
 from flowpregel._core.records import (
@@ -17,6 +16,7 @@ from flowpregel._core.records import (
     Task,
 )
 from flowpregel._core.spelling import spelled_by_node
+from flowpregel._pickling.digest import digest_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from flowpregel._code.values import target_of_partial
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import TimeoutPolicy
 
@@ -153,13 +153,6 @@ def call_target_of(target: Any, *, takes_input: bool = True) -> CallTarget:
     return CallTarget(
         func, coroutine, injections_of(func or coroutine, takes_input), name_of(target)
     )
-
-
-def target_of_partial(target: Any) -> Any:
-    """Return what a `functools.partial`, or one of a partial, calls."""
-    while isinstance(target, partial):
-        target = target.func
-    return target
 
 
 def is_coroutine_function(target: Any) -> bool:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from flowpregel._core.files import FileContent
+from flowpregel._pickling.copies import immutable
 
 CODE_DIGITS = 16
 """The number of digits, in the digest of a body, that come from its code alone."""
@@ -222,6 +223,7 @@ that code. For a file: the name (see `USED_FILE`), a digest of the content, the 
 """
 
 
+@immutable
 class AttemptRecord(NamedTuple):
     """The record of a task's last attempt, and the number of all attempts."""
 

@@ -19,7 +19,6 @@ from contextlib import suppress
 
 from flowpregel._core import ids
 from flowpregel._core.body_calls import BodyCalls
-from flowpregel._core.digest import earlier_digests, has_plain_arguments
 from flowpregel._core.effects import Call
 from flowpregel._core.ids import CallRecord
 from flowpregel._core.records import CALLED, Task, Write
@@ -27,6 +26,7 @@ from flowpregel._core.replay import record_in
 from flowpregel._core.run import Run
 from flowpregel._core.spelling import Spelled, spelled_by_node
 from flowpregel._core.stream_events import finished_writes
+from flowpregel._pickling.digest import earlier_digests, has_plain_values
 from flowpregel.errors import ConfigurationError
 
 MOST_VAIN = 1_000
@@ -199,7 +199,7 @@ def _may_have_gained_fields(
         return False
     # captured arguments are unpickled: their classes may raise
     with suppress(Exception):
-        if not has_plain_arguments(call.arguments):
+        if not has_plain_values(call.arguments.args, call.arguments.kwargs):
             if replay.report.is_changed or replay.lazy_results is None:
                 return True
             # If nothing has changed so far, another call must be recorded at this

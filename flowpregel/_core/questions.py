@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowpregel._core.digest import digest_of
 from flowpregel._core.ids import KnownQuestions, QuestionRecord, interrupt_id
+from flowpregel._pickling.digest import digest_of
 from flowpregel._text import outlined
 from flowpregel.errors import ConfigurationError
 

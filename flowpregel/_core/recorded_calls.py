@@ -24,8 +24,6 @@ from flowpregel import errors
 from flowpregel._core import ids
 from flowpregel._core.body_calls import BodyCalls
 from flowpregel._core.chance import check_chance, note_change
-from flowpregel._core.copies import private_copy
-from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Call
 from flowpregel._core.files import USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, CallRecord
@@ -44,6 +42,8 @@ from flowpregel._core.replay import record_in
 from flowpregel._core.run import Run
 from flowpregel._core.stream_events import finished_writes
 from flowpregel._core.unreadable import check_policy, lost_result
+from flowpregel._pickling.copies import private_copy
+from flowpregel._pickling.digest import digest_of
 from flowpregel.errors import (
     CodeChangedError,
     ConfigurationError,

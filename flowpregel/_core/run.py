@@ -28,7 +28,6 @@ from flowpregel._core.barrier import TaskOutput, apply, breaks_before, due_nodes
 from flowpregel._core.body_calls import BodyCalls
 from flowpregel._core.code_around import CodeAround
 from flowpregel._core.commands import Interrupt, Send
-from flowpregel._core.copies import private_copy
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext, Stopped
 from flowpregel._core.files import NOT_A_TASK
 from flowpregel._core.ids import AttemptRecord, FailedCall, QuestionRecord
@@ -47,6 +46,7 @@ from flowpregel._core.records import (
 from flowpregel._core.replay import Replay
 from flowpregel._core.run_state import RunState, Update
 from flowpregel._core.stream_events import StreamEvents
+from flowpregel._pickling.copies import private_copy
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, read
 from flowpregel.errors import INVALID_RESUME

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from flowpregel._core.digest import have_equal_content
 from flowpregel._core.records import Arguments, Node
+from flowpregel._pickling.digest import have_equal_content
 
 Spelled: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 """The positional and the keyword arguments of a call."""

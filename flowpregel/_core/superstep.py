@@ -67,7 +67,6 @@ from typing import Any
 from flowpregel import errors
 from flowpregel._core import answering, cache_keys, calls, effects, records
 from flowpregel._core.barrier import check_writes, handler_task
-from flowpregel._core.copies import as_storable
 from flowpregel._core.effects import (
     CacheKey,
     Call,
@@ -93,6 +92,7 @@ from flowpregel._core.records import (
 from flowpregel._core.run import Run
 from flowpregel._core.unmatched import held_calls, notice_of, still_unmatched, unmatched
 from flowpregel._core.waiting import WaitingTasks
+from flowpregel._pickling.copies import as_storable
 
 
 @dataclass(slots=True)

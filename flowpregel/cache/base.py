@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from flowpregel._core.copies import ProcessBound
+from flowpregel._pickling.process_bound import ProcessBound
 
 __all__ = ["BaseCache", "FullKey", "Namespace"]
 

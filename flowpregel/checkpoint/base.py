@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
-from flowpregel._core.copies import ProcessBound
 from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import (
     Address,
@@ -26,6 +25,7 @@ from flowpregel._core.records import (
     TaskWrites,
     Version,
 )
+from flowpregel._pickling.process_bound import ProcessBound
 from flowpregel.checkpoint.langgraph_methods import (
     CheckpointTuple,
     LangGraphMethods,

@@ -13,7 +13,6 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from flowpregel._core.copies import ReplayedWrites
 from flowpregel._core.ids import AttemptRecord, caller_of
 from flowpregel._core.records import (
     ATTEMPT,
@@ -33,6 +32,7 @@ from flowpregel._core.records import (
     split_writes_and_attempts,
 )
 from flowpregel._core.unreadable import Unreadable
+from flowpregel._pickling.copies import ReplayedWrites
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.langgraph_methods import metadata_of

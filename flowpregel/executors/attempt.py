@@ -20,10 +20,10 @@ from typing import Any, Final
 from flowpregel import errors
 from flowpregel._core import records
 from flowpregel._core.commands import CallTarget, Injection
-from flowpregel._core.copies import private_copy
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned
 from flowpregel._fault import fault
+from flowpregel._pickling.copies import private_copy
 from flowpregel.context import Job, RunClient, Scope, config_of, current
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import HOST

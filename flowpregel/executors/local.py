@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 from weakref import ref
 
-from flowpregel._core.copies import IMMUTABLE, restore_value, snapshot_value
 from flowpregel._core.effects import Call, CancelCall, Emitted, Ended, SaveState
 from flowpregel._core.ids import CallKey
 from flowpregel._core.records import (
@@ -30,6 +29,7 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel._interrupts import interruptible, is_from_handler
+from flowpregel._pickling.copies import IMMUTABLE, restore_value, snapshot_value
 from flowpregel.context import Job, RunClient
 from flowpregel.errors import (
     ExecutorUnavailableError,

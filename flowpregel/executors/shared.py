@@ -22,17 +22,13 @@ from pickle import PickleBuffer
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from flowpregel._core.copies import IMMUTABLE
-from flowpregel._core.digest import digest_of
 from flowpregel._core.records import Arguments, Node
+from flowpregel._pickling.copies import IMMUTABLE
+from flowpregel._pickling.crossing import SHARE_FROM, dumps, find_culprit
+from flowpregel._pickling.digest import digest_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Executor, default_executor
 from flowpregel.executors.processes.wire import shared_memory as memory
-from flowpregel.executors.processes.wire.serialization import (
-    SHARE_FROM,
-    dumps,
-    find_culprit,
-)
 
 T = TypeVar("T")
 _made_here: Final[WeakValueDictionary[bytes, Shared[Any]]] = WeakValueDictionary()

@@ -20,7 +20,7 @@ from typing import (
     overload,
 )
 
-from flowpregel._core.digest import definition_of, digest_of
+from flowpregel._pickling.digest import definition_of, digest_of
 from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import report_progress

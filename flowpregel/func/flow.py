@@ -36,10 +36,10 @@ from typing import (
     overload,
 )
 
-from flowpregel._core.digest import definition_of
 from flowpregel._entry_points import NOTEBOOKS, load_plugins
 from flowpregel._inspection.dry_replay import DryRun
 from flowpregel._interrupts import ending, held
+from flowpregel._pickling.digest import definition_of
 from flowpregel._text import no_such_attribute, no_such_option
 from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import OnConflict

@@ -27,9 +27,9 @@ from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 from flowpregel._core.commands import CallTarget, call_target_of
-from flowpregel._core.digest import arguments_digest
 from flowpregel._core.ids import CallKey
 from flowpregel._core.records import Arguments, Node, Raised
+from flowpregel._pickling.digest import arguments_digest
 from flowpregel._text import described
 from flowpregel.context import Scope, current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, TaskCancelled

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from flowpregel._core.digest import SharedSpace
 from flowpregel._core.records import Node
+from flowpregel._pickling.digest import SharedSpace
 from flowpregel.context import Scope
 
 

@@ -37,12 +37,12 @@ from flowpregel._core.commands import (
     is_generator_function,
     name_of,
 )
-from flowpregel._core.digest import arguments_digest, space_of
 from flowpregel._core.files import with_files
 from flowpregel._core.ids import CallKey
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
 from flowpregel._core.spelling import Spelled, Spelling, spelling_of
+from flowpregel._pickling.digest import arguments_digest, space_of
 from flowpregel._text import described, no_such_attribute
 from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError

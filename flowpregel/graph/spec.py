@@ -15,7 +15,8 @@ from functools import partial
 from types import GenericAlias, UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from flowpregel._core.commands import Command, target_of_partial
+from flowpregel._code.values import target_of_partial
+from flowpregel._core.commands import Command
 from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
 from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError

@@ -23,7 +23,7 @@ from joblib import cpu_count, parallel_config
 from joblib.parallel import BatchedCalls, ParallelBackendBase, SequentialBackend
 
 from flowpregel._core.commands import name_of
-from flowpregel._core.digest import digest_of
+from flowpregel._pickling.digest import digest_of
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import current_scope
 from flowpregel.errors import TaskCancelled

@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
-from flowpregel._core.digest import SharedSpace
 from flowpregel._core.ids import without_ids
 from flowpregel._core.program import Keys, Program, compile_program, names
 from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS, Node
+from flowpregel._pickling.digest import SharedSpace
 from flowpregel.cache.base import BaseCache
 from flowpregel.cache.memory import InMemoryCache
 from flowpregel.channels import Topic

@@ -13,11 +13,12 @@ from datetime import timedelta
 from types import CodeType, ModuleType
 from typing import Any, Final, Literal, Self
 
-from flowpregel._core.commands import call_target_of, target_of_partial
-from flowpregel._core.digest import SharedSpace
+from flowpregel._code.values import target_of_partial
+from flowpregel._core.commands import call_target_of
 from flowpregel._core.effects import StepContext
 from flowpregel._core.program import names
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Returned, Task
+from flowpregel._pickling.digest import SharedSpace
 from flowpregel.context import Job, RunClient, RunInfo
 from flowpregel.errors import ConfigurationError, GraphInterrupt
 from flowpregel.executors.attempt import aperform, perform

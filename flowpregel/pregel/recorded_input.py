@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from flowpregel._core import records
-from flowpregel._core.digest import digest_of, earlier_digests
 from flowpregel._core.files import changed_files, with_files
 from flowpregel._core.program import Program
 from flowpregel._core.records import Saved
 from flowpregel._inspection.open_checkpoint import OpenCheckpoint, open_checkpoint
+from flowpregel._pickling.digest import digest_of, earlier_digests
 from flowpregel.channels.base import BaseChannel
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.naming import RunIdentity

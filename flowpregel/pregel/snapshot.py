@@ -7,10 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from flowpregel._core import copies, ids, records
+from flowpregel._core import ids, records
 from flowpregel._core.barrier import apply, barrier_of
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.copies import ReplayedWrites
 from flowpregel._core.ids import next_version
 from flowpregel._core.program import Program
 from flowpregel._core.records import (
@@ -23,6 +22,8 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.stream_events import StreamEvents, finished_writes, interrupts_of
 from flowpregel._inspection.open_checkpoint import OpenCheckpoint, open_checkpoint
+from flowpregel._pickling import copies
+from flowpregel._pickling.copies import ReplayedWrites
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import read
 from flowpregel.checkpoint.base import BaseCheckpointSaver

@@ -34,15 +34,16 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol, cast
 
-from flowpregel._core.copies import by_value_pickler
 from flowpregel._interrupts import is_from_handler
+from flowpregel._pickling.buffers import stays_inside
+from flowpregel._pickling.by_value import by_value_pickler, dumps_with
+from flowpregel._pickling.culprits import class_name, culprit_in
 from flowpregel.errors import (
     StoreCorruptError,
     StoreError,
     StoreVersionError,
     ValueEncodingError,
 )
-from flowpregel.storage.culprits import class_name, culprit_in
 from flowpregel.storage.errors import extra_module
 from flowpregel.storage.renames import Renames
 
@@ -60,8 +61,11 @@ RENAMES: ContextVar[Renames | None] = ContextVar("flowpregel_renames", default=N
 ours.
 """
 _ZSTANDARD = "zstandard", "compression", "zstd"
-_EARLIER_MODULES = ("flowpregel._lmdb.codec",)
-"""Modules that recorded values name for `rebuild_error`: this one's earlier names."""
+_EARLIER_MODULES = {
+    "flowpregel._lmdb.codec": __name__,
+    "flowpregel._core.copies": "flowpregel._pickling.by_value",
+}
+"""The present modules of functions that recorded values name, by their earlier ones."""
 
 
 class Codec(Protocol):
@@ -254,26 +258,6 @@ def _decompressed(data: bytes) -> bytes:
 # ---------------------------------------------------------------- pickles
 
 
-def stays_inside(
-    views: list[memoryview] | None, size: int, buffer: pickle.PickleBuffer
-) -> bool:
-    """Return whether *buffer* stays in a pickle; if not, its view is among *views* now.
-
-    Args:
-        views: Where to put it; None: all buffers stay.
-        size: The bytes from which a buffer stays outside.
-        buffer: What pickle asks about.
-    """
-    try:
-        view = buffer.raw()
-    except BufferError:  # not contiguous
-        return True
-    if views is None or view.nbytes < size:
-        return True
-    views.append(view)
-    return False
-
-
 class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         return (
@@ -294,9 +278,7 @@ def _encode_by_value(value: Any) -> bytes:
                         return NotImplemented
             return super().reducer_override(obj)
 
-    file = io.BytesIO()
-    Pickler(file, _PROTOCOL).dump(value)
-    return file.getvalue()
+    return dumps_with(Pickler, value, protocol=_PROTOCOL)
 
 
 def _reduce_exception(error: BaseException) -> Any:
@@ -410,8 +392,7 @@ class _Unpickler(pickle.Unpickler):
         self._head = file.getvalue()[:_HEAD]
 
     def find_class(self, module: str, name: str) -> Any:
-        if module in _EARLIER_MODULES:
-            module = __name__
+        module = _EARLIER_MODULES.get(module, module)
         try:
             return self._found(module, name)
         except Exception as error:

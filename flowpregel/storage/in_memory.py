@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, TypeAlias
 
-from flowpregel._core.copies import restore_value, snapshot_value
 from flowpregel._interrupts import held
+from flowpregel._pickling.copies import restore_value, snapshot_value
 from flowpregel.storage.codec import ValueCodec
 from flowpregel.storage.records import Seal, after
 from flowpregel.storage.tables import Table

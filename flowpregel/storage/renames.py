@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pkgutil import resolve_name
 from typing import Any
 
-from flowpregel._core.moved_classes import note_renames
 from flowpregel._interrupts import is_from_handler
+from flowpregel._pickling.moved_classes import note_renames
 from flowpregel.errors import ConfigurationError
 
 RENAMED = b"renamed"

@@ -22,7 +22,7 @@ from typing import (
     cast,
 )
 
-from flowpregel._core.copies import ProcessBound
+from flowpregel._pickling.process_bound import ProcessBound
 from flowpregel.errors import ConfigurationError, InvalidNamespaceError
 
 __all__ = [

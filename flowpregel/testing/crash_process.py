@@ -22,8 +22,8 @@ from typing import Any
 
 from flowpregel import _fault
 from flowpregel._core import records
-from flowpregel._core.digest import digest_of
 from flowpregel._core.records import PendingWrite, Saved
+from flowpregel._pickling.digest import digest_of
 
 _LONGEST_TEXT = 300
 _MOST_LINES = 8

@@ -7,7 +7,7 @@ from typing import Final
 
 from flowpregel._code.digest import code_digest
 from flowpregel._core import ids
-from flowpregel._core.digest import digest_of
+from flowpregel._pickling.digest import digest_of
 from tests.frozen.functions import FUNCTIONS
 from tests.frozen.values import expressions, value_of
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowpregel._code.digest import code_digest
-from flowpregel._core.digest import arguments_digest, digest_of, space_of
+from flowpregel._pickling.digest import arguments_digest, digest_of, space_of
 from flowpregel.errors import ConfigurationError
 
 _numbers = count()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.copies import ReplayedWrites, restore_value, snapshot_value
+from flowpregel._pickling.copies import ReplayedWrites, restore_value, snapshot_value
 from flowpregel.errors import ValueEncodingError
 
 LEAVES = (

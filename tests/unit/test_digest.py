@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.digest import (
+from flowpregel._pickling.digest import (
     SharedSpace,
     arguments_digest,
     digest_of,
@@ -202,7 +202,7 @@ def test_digests_are_the_same_in_another_process() -> None:
     """Even where text hashes differently."""
     program = (
         "from flowpregel._code.digest import code_digest\n"
-        "from flowpregel._core.digest import digest_of\n"
+        "from flowpregel._pickling.digest import digest_of\n"
         "def f(x): return [y for y in x if y not in {1, 2, 'a'}]\n"
         "print(digest_of({'a': {'x', 'y', 'z'}, 1: 2.5}, '', strict=True), "
         "code_digest(f).digest)\n"

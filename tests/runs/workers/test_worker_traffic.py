@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from flowpregel import entrypoint, task
+from flowpregel._pickling.crossing import SHARE_FROM
 from flowpregel.context import get_store, get_stream_writer
 from flowpregel.errors import TaskSerializationError, WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
-from flowpregel.executors.processes.wire.serialization import SHARE_FROM
 from flowpregel.store.memory import InMemoryStore
 from tests.runs import jobs
 from tests.runs.pooling import Run, descend, error_of, node_of, parent, value_of

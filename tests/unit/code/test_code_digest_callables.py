@@ -15,7 +15,7 @@ import pytest
 
 from flowpregel import entrypoint
 from flowpregel._code.digest import CodeDigest, code_digest
-from flowpregel.executors.processes.wire.serialization import dumps
+from flowpregel._pickling.crossing import dumps
 from tests.unit.code import code_samples
 from tests.unit.code.code_packages import PYTHONS, Import, load, run
 

@@ -12,7 +12,7 @@ import pytest
 
 from flowpregel._code.digest import KeptDigest, code_digest
 from flowpregel._code.source import source_file
-from flowpregel._core.digest import digest_of
+from flowpregel._pickling.digest import digest_of
 from tests.unit.code.code_packages import Import, load
 
 __all__ = ["load"]  # a fixture

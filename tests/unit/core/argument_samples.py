@@ -21,7 +21,7 @@ import uuid
 import zoneinfo
 from typing import Any
 
-from flowpregel._core.digest import arguments_digest
+from flowpregel._pickling.digest import arguments_digest
 
 
 class Color(enum.Enum):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flowpregel import shared
-from flowpregel._core.digest import arguments_digest
+from flowpregel._pickling.digest import arguments_digest
 from tests.unit.code.code_packages import PYTHONS, run
 from tests.unit.core import argument_samples
 
@@ -84,7 +84,7 @@ def test_a_class_of_the_main_program_may_move(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "script.py").write_text(
             "import dataclasses\n"
-            "from flowpregel._core.digest import arguments_digest\n"
+            "from flowpregel._pickling.digest import arguments_digest\n"
             "@dataclasses.dataclass\nclass Point:\n    x: int\n"
             "print(arguments_digest((Point(1),), {}, ''))\n"
         )

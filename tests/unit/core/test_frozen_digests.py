@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from flowpregel._code.digest import code_digest
-from flowpregel._core.digest import arguments_digest
+from flowpregel._pickling.digest import arguments_digest
 from tests.unit.code import code_samples
 from tests.unit.core import argument_samples
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pydantic
 import pytest
 
-from flowpregel._core.digest import earlier_digests
-from flowpregel._core.gained_fields import MOST_DIGESTS, choices, defaults_of
+from flowpregel._pickling.digest import earlier_digests
+from flowpregel._pickling.gained_fields import MOST_DIGESTS, choices, defaults_of
 
 
 @dataclasses.dataclass

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from flowpregel._core import moved_classes
-from flowpregel._core.moved_classes import earlier_homes, note_renames
+from flowpregel._pickling import moved_classes
+from flowpregel._pickling.moved_classes import earlier_homes, note_renames
 
 
 class Page:

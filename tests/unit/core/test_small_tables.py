@@ -13,11 +13,12 @@ import pytest
 
 from flowpregel._core.barrier import PUSHED
 from flowpregel._core.commands import Command, Send, call_target_of
-from flowpregel._core.copies import Placeholder, as_storable, private_copy
 from flowpregel._core.ids import Span, next_version
 from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
 from flowpregel._core.resume_commands import command_writes, update_writes
 from flowpregel._core.stream_events import StreamEvents
+from flowpregel._pickling.copies import as_storable, private_copy
+from flowpregel._pickling.process_bound import Placeholder
 from flowpregel.errors import ConfigurationError, InvalidUpdateError, RecordedError
 from tests.unit.core.programs import node, program
 

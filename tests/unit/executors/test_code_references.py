@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from flowpregel._pickling.crossing import dumps
 from flowpregel.executors.processes.wire.references import References
-from flowpregel.executors.processes.wire.serialization import dumps
 
 Changed = tuple[Any, Callable[[], object]]
 """Some code, and what changes something that it refers to."""

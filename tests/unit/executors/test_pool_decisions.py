@@ -16,13 +16,13 @@ from weakref import ref
 import pytest
 from loky import cpu_count
 
+from flowpregel._pickling.crossing import find_culprit
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.executors.processes.coordinator.executor import thread_caps
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 from flowpregel.executors.processes.coordinator.pool import Pool
 from flowpregel.executors.processes.wire.protocol import TOKEN, PoolSettings
-from flowpregel.executors.processes.wire.serialization import find_culprit
 from flowpregel.executors.processes.worker.task_loop import Tokens
 
 

@@ -22,6 +22,7 @@ import pytest
 
 from flowpregel._core.effects import CancelCall, SaveState
 from flowpregel._core.records import RETURN, Raised, Returned
+from flowpregel._pickling.crossing import SHARE_FROM
 from flowpregel.channels import Context
 from flowpregel.context import RunInfo
 from flowpregel.errors import WorkerDiedError
@@ -30,7 +31,6 @@ from flowpregel.executors.processes.coordinator.side_threads import (
     _MOST_UNWRITTEN as MOST_UNWRITTEN,
 )
 from flowpregel.executors.processes.wire import messages, protocol, serialization
-from flowpregel.executors.processes.wire.serialization import SHARE_FROM
 from flowpregel.store.memory import InMemoryStore
 from tests.unit.executors.quick_pools import (
     LONG,

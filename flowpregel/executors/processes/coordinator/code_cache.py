@@ -35,6 +35,7 @@ from weakref import WeakValueDictionary
 
 from flowpregel._core.commands import CallTarget, name_of
 from flowpregel._core.records import Node
+from flowpregel._pickling.crossing import dumps
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.processes.wire.node_code import (
     NodeCode,
@@ -45,7 +46,6 @@ from flowpregel.executors.processes.wire.node_code import (
 )
 from flowpregel.executors.processes.wire.protocol import DIGEST_SIZE
 from flowpregel.executors.processes.wire.references import References, found_by_name
-from flowpregel.executors.processes.wire.serialization import dumps
 
 _LARGE: Final = 1 << 20
 """Bytes from which code is worth a warning, and a worker keeps no second copy of it."""

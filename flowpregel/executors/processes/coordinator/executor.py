@@ -29,6 +29,7 @@ from flowpregel._core.records import (
     Task,
     TaskOrigin,
 )
+from flowpregel._pickling import crossing
 from flowpregel.context import Job
 from flowpregel.errors import (
     ConfigurationError,
@@ -503,9 +504,7 @@ class ProcessExecutor(PoolExecutor):
         settings = PoolSettings(
             size=size,
             env={**caps, **(env or {})},
-            initializer=serialization.dumps((initializer, initargs))
-            if initializer
-            else b"",
+            initializer=crossing.dumps((initializer, initargs)) if initializer else b"",
             worker_max_tasks=worker_max_tasks,
             worker_max_rss=worker_max_rss,
             grace=grace,

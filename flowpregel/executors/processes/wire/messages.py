@@ -27,20 +27,15 @@ from flowpregel._core.records import (
     add_failed_calls,
     failed_calls,
 )
+from flowpregel._pickling import crossing
+from flowpregel._pickling.crossing import find_culprit, first_unpicklable
 from flowpregel._tracebacks import WorkerTraceback, leave_out_ours
 from flowpregel.carried import brought, carried_by, variable_place
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.misplaced import misplaced_future
 from flowpregel.executors.processes.wire import serialization
-from flowpregel.executors.processes.wire.serialization import (
-    Open,
-    Share,
-    find_culprit,
-    first_unpicklable,
-    pack,
-    unpack,
-)
+from flowpregel.executors.processes.wire.serialization import Open, Share, pack, unpack
 
 _KINDS: Final = tuple(Kind)
 _RUN_FIELDS: Final = tuple(
@@ -254,7 +249,7 @@ def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
             unpack(message.data)
     except BaseException as problem:  # noqa: BLE001 - the worker always answers
         path, cause = find_culprit(error, "error")
-        if cause == serialization.AS_A_WHOLE:
+        if cause == crossing.AS_A_WHOLE:
             cause = f"{type(problem).__name__}: {problem}"
         stand_in = TaskSerializationError(task, "the error", path, cause)
         message = pack((stand_in, None, text, calls))

@@ -11,8 +11,8 @@ from math import inf
 from typing import Any, Final, Generic, TypeVar
 
 from flowpregel._core.records import Node
+from flowpregel._pickling.crossing import dumps, first_unpicklable
 from flowpregel.executors.processes.wire.references import References
-from flowpregel.executors.processes.wire.serialization import dumps, first_unpicklable
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT")

@@ -38,8 +38,8 @@ from types import CellType
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from flowpregel._core.copies import Placeholder, ProcessBound
-from flowpregel.executors.processes.wire.serialization import wrapper_of
+from flowpregel._pickling.crossing import wrapper_of
+from flowpregel._pickling.process_bound import Placeholder, ProcessBound
 from flowpregel.executors.shared import Shared
 
 _MOST_PARTS: Final = 1024

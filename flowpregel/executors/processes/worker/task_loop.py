@@ -54,6 +54,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flowpregel._core.ids import CallKey
 from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
+from flowpregel._pickling import crossing
 from flowpregel.carried import carried_by
 from flowpregel.context import RunClient
 from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationError
@@ -97,7 +98,7 @@ _log: Final = logging.getLogger("flowpregel.worker")
 def worker_main(setup: protocol.WorkerSetup) -> None:
     """Run a worker in this process until the coordinator stops it, or is gone."""
     arm("worker.")
-    serialization.mark_as_worker()
+    crossing.mark_as_worker()
     become_worker(setup.stdout, setup.stderr, setup.coordinator)
     worker = Worker(setup)
     if worker.initialize(setup.settings.initializer):
@@ -481,5 +482,5 @@ def _packed(content: Any, task: str, kind: str, name: str, part: Any) -> bytes:
     try:
         return serialization.pack(content).data
     except Exception as error:
-        culprit = serialization.find_culprit(part, name)
+        culprit = crossing.find_culprit(part, name)
         raise TaskSerializationError(task, kind, *culprit) from error

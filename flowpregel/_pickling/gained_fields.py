@@ -19,7 +19,7 @@ from functools import partial
 from itertools import chain, combinations, islice, product
 from typing import Any, TypeAlias
 
-from flowpregel._core.moved_classes import Home
+from flowpregel._pickling.moved_classes import Home
 
 MOST_DIGESTS = 32
 """The most digests that are tried for the arguments of one call."""

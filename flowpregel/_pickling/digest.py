@@ -20,11 +20,15 @@ from typing import Any
 
 from flowpregel._code.classes import is_importable
 from flowpregel._code.digest import CodeDigest, code_digest
-from flowpregel._code.values import cells_of, is_ours, is_outside, reduced
-from flowpregel._core.commands import target_of_partial
-from flowpregel._core.gained_fields import LeftOutFields, choices
-from flowpregel._core.moved_classes import earlier_homes
-from flowpregel._core.records import Arguments
+from flowpregel._code.values import (
+    cells_of,
+    is_ours,
+    is_outside,
+    reduced,
+    target_of_partial,
+)
+from flowpregel._pickling.gained_fields import LeftOutFields, choices
+from flowpregel._pickling.moved_classes import earlier_homes
 from flowpregel.errors import ConfigurationError
 
 _ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, complex})
@@ -130,12 +134,9 @@ def arguments_digest(
     return digest_of((args, dict(kwargs)), description, strict=False)
 
 
-def has_plain_arguments(arguments: Arguments) -> bool:
-    """Return whether a call has nothing but numbers, texts and the like as
-    arguments.
-    """
-    values = chain(arguments.args, arguments.kwargs.values())
-    return _ATOMS.issuperset(map(type, values))
+def has_plain_values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return True if arguments are nothing but numbers, texts and the like."""
+    return _ATOMS.issuperset(map(type, chain(args, kwargs.values())))
 
 
 def _reduced(value: Any) -> str | tuple[Any, ...]:

@@ -1,0 +1,81 @@
+"""Pickles by value: of lambdas, closures, and classes that are defined in functions."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from functools import cache
+from types import CodeType
+from typing import Any
+
+from flowpregel._code.classes import class_of_main, is_importable
+
+
+@cache
+def by_value_pickler() -> Any:
+    """Return a pickler for what plain pickle cannot: lambdas, closures, classes in
+    functions.
+    """
+    import cloudpickle  # noqa: PLC0415 - 30 ms, and seldom needed
+
+    class WithoutVariables(cloudpickle.Pickler):  # type: ignore[misc]
+        """A cloudpickle pickler that leaves out the namespace around a pydantic class.
+
+        A pydantic class in a function keeps the variables of that function for names in
+        annotations; any of them may be a lock.
+        """
+
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, CodeType):
+                # Since 3.1.3 cloudpickle leaves the file's name out. Its text is a new
+                # object each time, like the other texts of the code: otherwise the
+                # pickle would depend on other references to the same text.
+                return code_of_file, (
+                    "".join(obj.co_filename),
+                    *self.dispatch_table[CodeType](obj),
+                )
+            if isinstance(obj, io.TextIOWrapper) and obj not in (
+                sys.stdout,
+                sys.stderr,
+            ):
+                # cloudpickle would read the file, and pickle a `StringIO` in its place.
+                raise TypeError("cannot pickle an open file: pass its path")
+            reduced = super().reducer_override(obj)
+            if (
+                isinstance(obj, type)
+                and isinstance(reduced, tuple)
+                and len(reduced) > 2
+            ):
+                reduced[2][0].pop("__pydantic_parent_namespace__", None)
+                if is_importable(obj):
+                    # The reading process cannot import it, but digests must be equal.
+                    reduced = (class_of_main, reduced[:2], *reduced[2:])
+            return reduced
+
+    return WithoutVariables
+
+
+def code_of_file(
+    file: str,
+    make: Callable[..., CodeType],
+    arguments: tuple[Any, ...],
+) -> CodeType:
+    """Return the code that cloudpickle rebuilds, with *file* as the file name."""
+    return make(*arguments).replace(co_filename=file)
+
+
+def dumps_with(pickler: Any, value: Any, **options: Any) -> bytes:
+    """Return *value* as a pickle of the class *pickler*.
+
+    Args:
+        pickler: A class of picklers.
+        value: The value.
+        options: Keyword arguments of the class, beside the file.
+
+    Raises:
+        Exception: A part of *value* cannot be pickled.
+    """
+    file = io.BytesIO()
+    pickler(file, **options).dump(value)
+    return file.getvalue()

@@ -1,0 +1,155 @@
+"""Copies of values that no later change of the original can reach.
+
+A value in an in-memory saver, store or cache must not change after it was stored. So a
+value of an immutable class is stored itself. Any other value is pickled, and the pickle
+is stored in a tuple of one item: no value that is stored itself is such a tuple.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from flowpregel._pickling.by_value import by_value_pickler, dumps_with
+from flowpregel.errors import RecordedError, ValueEncodingError
+
+IMMUTABLE: set[type] = {int, str, bytes, type(None), float, bool}
+"""The exact types whose values are stored without a copy."""
+_Kind = TypeVar("_Kind", bound=type)
+
+_PROTOCOL = 5
+
+
+def immutable(kind: _Kind) -> _Kind:
+    """Have values of the class *kind* stored without a copy: a class decorator."""
+    IMMUTABLE.add(kind)
+    return kind
+
+
+def snapshot_value(value: Any, description: str) -> Any:
+    """Return a copy of *value* for `restore_value`.
+
+    Args:
+        value: Anything that pickle or cloudpickle can write.
+        description: What the value is, for the message of an error.
+
+    Raises:
+        ValueEncodingError: Neither can write it.
+
+    Example:
+        >>> kept = snapshot_value([1, 2], "an example")
+        >>> restore_value(kept, "an example")
+        [1, 2]
+    """
+    if type(value) in IMMUTABLE:
+        return value
+    try:
+        data = pickle.dumps(value, _PROTOCOL)
+        if isinstance(value, BaseException):
+            # Only an exception's class can make one that is written and never read.
+            pickle.loads(data)
+    except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
+        data = _dumps_by_value(value, description)
+    return (data,)
+
+
+def as_storable(error: BaseException) -> BaseException:
+    """Return *error* if it can be stored, or an error to store in its place."""
+    try:
+        snapshot_value(error, "an error")
+    except ValueEncodingError:
+        stand_in = RecordedError(type(error).__qualname__, str(error))
+        for note in getattr(error, "__notes__", ()):
+            stand_in.add_note(note)
+        return stand_in
+    return error
+
+
+def restore_value(snapshot: Any, description: object) -> Any:
+    """Return a new copy of the value that `snapshot_value` was given.
+
+    Raises:
+        ValueEncodingError: The value's class cannot be read back.
+    """
+    if type(snapshot) is not tuple:
+        return snapshot
+    try:
+        return pickle.loads(snapshot[0])
+    except Exception as error:
+        raise ValueEncodingError(
+            f"{description} was kept but cannot be read back: {type(error).__name__}: "
+            f"{error}; check the class's __reduce__ or __setstate__"
+        ) from error
+
+
+def private_copy(value: Any) -> Any:
+    """Return a copy of *value* that no change of it reaches; *value* itself if it
+    cannot be copied.
+
+    Example:
+        >>> given = [1]
+        >>> private_copy(given) == given, private_copy(given) is given
+        (True, False)
+    """
+    if type(value) in IMMUTABLE:
+        return value
+    try:
+        return restore_value(snapshot_value(value, "a value"), "a value")
+    except ValueEncodingError:
+        return value
+
+
+def _dumps_by_value(value: Any, description: str) -> bytes:
+    try:
+        data = dumps_with(by_value_pickler(), value, protocol=_PROTOCOL)
+        pickle.loads(data)
+    except Exception as error:
+        raise ValueEncodingError(
+            f"{description} cannot be kept: a {type(value).__name__} does not survive "
+            f"pickling ({type(error).__name__}: {error}); keep it in a Context or "
+            "UntrackedValue channel, or give its class a __reduce__"
+        ) from error
+    return data
+
+
+Decode: TypeAlias = Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]
+"""Decodes the stored writes of several supersteps, each time into new objects."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReplayedWrites(Sequence[tuple[Any, ...]]):
+    """The writes of a channel's supersteps, oldest first: a tuple for each.
+
+    The states of one history have most writes in common. They share the stored form,
+    and each decodes what it needs, so that no object is in two states.
+    """
+
+    stored: Sequence[Any]
+    """The stored writes of all supersteps of the channel, oldest first."""
+    stop: int
+    """The index behind the last superstep that counts."""
+    decode: Decode
+    start: int = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(self)[index]
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.decode(self.stored[self.start : self.stop]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, tuple | ReplayedWrites):
+            return NotImplemented
+        return tuple(self) == tuple(other)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy, or what goes to another process, is the tuple that it stands for.
+        return tuple, (tuple(self),)
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))

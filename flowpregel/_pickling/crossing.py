@@ -1,0 +1,262 @@
+"""Pickles that another process can load.
+
+The C pickle is used when it is exact. Objects that it would refer to by a name which
+the other process cannot find (anything in ``__main__``, lambdas, local classes) go by
+value, with cloudpickle. For a value that cannot be pickled, the path to the part at
+fault is found.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from abc import ABCMeta
+from collections.abc import Iterable
+from contextvars import ContextVar
+from functools import cache, partial
+from pkgutil import resolve_name
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
+from typing import Any, Final, TypedDict, is_typeddict
+from weakref import WeakSet
+
+from flowpregel._code.classes import class_of_main
+from flowpregel._pickling.buffers import stays_inside
+from flowpregel._pickling.by_value import by_value_pickler, dumps_with
+from flowpregel._pickling.culprits import class_name, culprit_in, why_refused
+from flowpregel._pickling.process_bound import ProcessBound, reference_to
+from flowpregel.carried import default_of, variable_at, variable_place
+from flowpregel.errors import TaskSerializationError
+
+PROTOCOL: Final = 5
+SHARE_FROM: Final = 128 << 10
+"""Bytes from which a buffer goes through shared memory: a link is faster below."""
+AS_A_WHOLE: Final = "it cannot be pickled as a whole"
+
+
+def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
+    """Return *value* pickled, exactly.
+
+    Args:
+        value: What to pickle.
+        large: Is given the large buffers, which are then not in the pickle.
+
+    Raises:
+        Exception: Whatever the pickling of a part of *value* raises.
+    """
+
+    stays = partial(stays_inside, large, SHARE_FROM)
+    cloudpickle = sys.modules.get("cloudpickle")
+    # The user may have registered modules with `cloudpickle.register_pickle_by_value`.
+    if cloudpickle is None or not cloudpickle.list_registry_pickle_by_value():
+        try:  # costs nothing, `suppress` more than the pickle of a small value
+            data = pickle.dumps(value, PROTOCOL, buffer_callback=stays)
+            if b"__main__" not in data:
+                return data
+        except Exception:  # noqa: BLE001 - of __reduce__; by value it may work
+            pass
+    if large is not None:
+        large.clear()
+    pickler = _by_value_pickler()
+    return dumps_with(pickler, value, protocol=PROTOCOL, buffer_callback=stays)
+
+
+@cache
+def _by_value_pickler() -> Any:
+    class ByValue(by_value_pickler()):  # type: ignore[misc]
+        """cloudpickle, which also knows decorated functions and the coordinator's
+        classes.
+        """
+
+        def reducer_override(self, obj: Any) -> Any:
+            recipe = _reference_for(obj)
+            if recipe is not None:
+                return recipe
+            reduced = super().reducer_override(obj)
+            return _with_its_layout(obj, reduced) if isinstance(obj, type) else reduced
+
+    return ByValue
+
+
+def _reference_for(obj: Any) -> tuple[Any, ...] | None:
+    """Return the recipe that finds *obj* in the other process; None: go by value."""
+    if isinstance(obj, FunctionType):
+        wrapper = wrapper_of(obj)
+        if wrapper is not None:
+            return unwrapped, wrapper
+        return None
+    if isinstance(obj, ProcessBound) and not _in_worker:
+        return reference_to(obj)
+    if isinstance(obj, ContextVar):
+        location = variable_place(obj)
+        if location is not None:
+            return variable_at, (location, *default_of(obj))
+        return None
+    if _in_worker and isinstance(obj, type):
+        known = _known_there(obj)
+        if known is not None:
+            return class_sent, known
+    return None
+
+
+def _with_its_layout(kind: type, reduced: Any) -> Any:
+    """Return cloudpickle's recipe for the class *kind*, completed.
+
+    cloudpickle leaves out slots: instances of a class that has a ``__dict__`` in their
+    place could not come back. And before Python 3.12 a TypedDict that extends others
+    has only `dict` among its bases.
+    """
+    if isinstance(reduced, tuple) and reduced[0] is class_of_main:
+        recipe = _with_its_layout(kind, (*reduced[1], *reduced[2:]))
+        return (class_of_main, recipe[:2], *recipe[2:])
+    if not isinstance(reduced, tuple) or reduced[0].__name__ != "_make_skeleton_class":
+        return reduced
+    make, (meta, name, bases, namespace, *more), *rest = reduced
+    if is_typeddict(kind) and bases == (dict,):
+        bases = (TypedDict,)
+    slots = vars(kind).get("__slots__")
+    # A NamedTuple, or another metaclass, makes its slots itself, and may refuse them.
+    makes_none = type(kind) in (type, ABCMeta) and not issubclass(kind, tuple)
+    if makes_none and isinstance(slots, str | tuple | list | dict):
+        namespace = {**namespace, "__slots__": slots}
+    state, items, pairs, _ = rest
+    return (
+        make,
+        (meta, name, bases, namespace, *more),
+        state,
+        items,
+        pairs,
+        class_filled,
+    )
+
+
+def class_filled(kind: type, state: Any) -> type:
+    """Give *kind*, which may have come by value before, the attributes in *state*, and
+    no others.
+
+    cloudpickle finds the class that came before, and leaves there what a task has set
+    in it, or what the program has deleted since.
+    """
+    from cloudpickle.cloudpickle import _class_setstate  # noqa: PLC0415 - loaded by now
+
+    attributes, _ = state
+    for name, value in [*vars(kind).items()]:
+        is_of_language = name[:2] == "__" == name[-2:] or name == "_abc_impl"
+        is_layout = isinstance(value, MemberDescriptorType | GetSetDescriptorType)
+        if name not in attributes and not is_of_language and not is_layout:
+            type.__delattr__(kind, name)
+    filled: type = _class_setstate(kind, state)
+    return filled
+
+
+def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
+    """Return where to find *function*, if its name now refers to its decorator's
+    result.
+
+    The function under ``@task`` is no longer what its module holds under its
+    name. Sending it by value would copy the globals it uses: caches, locks, tables.
+    """
+    name = f"{function.__module__}:{function.__qualname__}"
+    if name.startswith("__main__:"):
+        return None
+    try:
+        target = resolve_name(name)
+    # the last: it is local, or a lambda
+    except (ImportError, AttributeError, ValueError):
+        return None
+    for depth in range(1, 8):
+        target = getattr(target, "__wrapped__", None)
+        if target is function:
+            return name, depth
+    return None
+
+
+def unwrapped(name: str, depth: int) -> Any:
+    """Return the function under *depth* decorators of what is found at *name*."""
+    target = resolve_name(name)
+    for _ in range(depth):
+        target = target.__wrapped__
+    return target
+
+
+_in_worker = False
+_made_here: WeakSet[type] = WeakSet()
+"""Classes that this worker's tasks have defined, and that were sent by value."""
+
+
+def mark_as_worker() -> None:
+    """From now on, a class that came by value is the coordinator's."""
+    global _in_worker
+    _in_worker = True
+
+
+def _known_there(kind: type) -> tuple[str, str] | None:
+    """Return what names *kind* in the coordinator, if it came from there by value.
+
+    Sent by value once more, the class would be found there by cloudpickle, and its
+    attributes and methods overwritten with our copies.
+    """
+    name = _trackers("_DYNAMIC_CLASS_TRACKER_BY_CLASS").get(kind)
+    if name is None or kind in _made_here:
+        _made_here.add(kind)
+        return None
+    return name, f"{kind.__module__}.{kind.__qualname__}"
+
+
+def class_sent(name: str, called: str) -> type:
+    """Return the class that was sent by value under *name*.
+
+    Raises:
+        AttributeError: It no longer exists.
+    """
+    kind: type | None = _trackers("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
+    if kind is None:
+        raise AttributeError(
+            f"class {called} came back from a worker, and is gone here: keep it in a "
+            "module"
+        )
+    return kind
+
+
+def _trackers(name: str) -> Any:
+    """Return one of the tables by which cloudpickle recognises its copies of a
+    class.
+    """
+    from cloudpickle import cloudpickle  # noqa: PLC0415 - loaded by now
+
+    return getattr(cloudpickle, name)
+
+
+def first_unpicklable(
+    task: str, parts: Iterable[tuple[str, str, Any]], error: Exception
+) -> TaskSerializationError:
+    """Return an error that names the first of *parts* (what, path, value) that cannot
+    be pickled.
+
+    The last is taken if none is at fault alone.
+    """
+    role = path = ""
+    for role, path, part in parts:
+        if why_refused(part, dumps):
+            return TaskSerializationError(
+                task, f"the {role}", *find_culprit(part, path)
+            )
+    return TaskSerializationError(task, f"the {role}", path, str(error))
+
+
+def find_culprit(value: Any, name: str) -> tuple[str, str]:
+    """Return the path to the innermost part that cannot be pickled, and why not.
+
+    Args:
+        value: What could not be pickled as a whole.
+        name: What to call it at the start of the path.
+
+    Example:
+        >>> import threading
+        >>> find_culprit({"model": [1, threading.Lock()]}, "result")[0]
+        "result['model'][1]: _thread.lock"
+    """
+    path, part = culprit_in(value, dumps)
+    reason = why_refused(part, dumps) or AS_A_WHOLE
+    if isinstance(part, ContextVar):
+        reason += "; pass it to flowpregel.carry() where it is made, and it travels"
+    return f"{name}{path}: {class_name(part)}", reason
