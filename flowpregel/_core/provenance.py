@@ -51,8 +51,14 @@ def code_of_node(node: Node) -> str:
     The tasks that it calls count by name: their results have digests of their own.
     """
     known = _BY_NODE.get(node)
-    if known is None or not all(code.bindings.hold() for code in known[0]):
-        known = _BY_NODE[node] = _read_code(node)
+    if known is not None:
+        codes, digest = known
+        for code in codes:
+            if not code.bindings.hold():
+                break
+        else:
+            return digest
+    known = _BY_NODE[node] = _read_code(node)
     return known[1]
 
 
@@ -125,17 +131,17 @@ def _used_by(
     code_around: CodeAround,
 ) -> tuple[UsedResults, ...]:
     """Return the results that a task used, and the code that worked beside it."""
+    channels = frozenset([channel for channel, _ in writes])
+    beside = code_around.used_by(task.node, channels)
+    body = task.attempt.body
+    if body is None:
+        return beside
     results: list[UsedResults] = []
     files: list[UsedResults] = []
-    body = task.attempt.body
-    if body is not None:
-        for (name, digest), count in body.sequence.used.items():
-            group = files if name.startswith(USED_FILE) else results
-            group.append((name, digest, count))
-    results.extend(files[:MOST_FILES])
-    channels = frozenset([channel for channel, _ in writes])
-    results.extend(code_around.used_by(task.node, channels))
-    return tuple(results)
+    for (name, digest), count in body.sequence.used.items():
+        group = files if name.startswith(USED_FILE) else results
+        group.append((name, digest, count))
+    return (*results, *files[:MOST_FILES], *beside)
 
 
 def note_failed(task: Task, error: BaseException) -> None:
