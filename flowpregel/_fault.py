@@ -13,8 +13,8 @@ environment variables is set they do nothing:
     Made before acting; while it is there, nothing acts. So a fault in a worker
     does not meet the worker that replaces it.
 
-A worker process reads its own copy of them and counts for itself; the names of its
-points begin with ``worker.``.
+A worker process reads the variables itself, and counts for itself; the names of the
+points in workers begin with ``worker.``.
 """
 
 from __future__ import annotations
@@ -106,22 +106,22 @@ def _act(action: str, where: str) -> None:
 
 
 points: Points | None = None
-"""Those of this process; None: no call does anything, so that who passes many need not
-make it.
+"""The points of this process; None: no call does anything, so that code which passes
+many points can skip the calls.
 """
 
 
 def arm(prefix: str = "") -> None:
-    """Read the environment variables again; counting starts anew.
+    """Read the environment variables again; counting starts from zero.
 
     Args:
         prefix: What the names of this process's points begin with.
     """
     global points
-    trace, what = os.environ.get(TRACE), os.environ.get(FAULT)
-    points = (
-        Points(trace, what, os.environ.get(ONCE), prefix) if trace or what else None
-    )
+    trace, request = os.environ.get(TRACE), os.environ.get(FAULT)
+    points = None
+    if trace or request:
+        points = Points(trace, request, os.environ.get(ONCE), prefix)
 
 
 def fault(name: str, about: Any = None, tell: Callable[[Any], str] = str) -> None:

@@ -14,7 +14,7 @@ timeout for SIGALRM. What must not be broken off runs inside `held`::
                                   '-- the end of `held`
 
 At each of the three the handlers of the signals that were kept are called, so what they
-raise meets no half-done work. No signal is lost, and whoever waits is woken (`waking`).
+raise meets no half-done work. No signal is lost, and a wait is ended (`waking`).
 Two do not wait for a safe place: a second Ctrl-C, and a signal that has been kept for
 `PATIENCE` seconds. A reducer that never ends can be broken off.
 
@@ -25,8 +25,8 @@ Signals that are ignored or have their default action, and handlers in C
 which needs nothing of ours. A coroutine of ours cannot hold the main thread while it
 waits, for other coroutines run then: see `held_on_loop`.
 
-SIGTERM ends a program that has no handler of its own for it. Inside `ending` it does so
-when the runs have ended, which are told.
+SIGTERM ends a program that has no handler of its own for it. Inside `ending` it tells
+the runs to end, and the program ends after them.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class _Hold:
 
     def __init__(self) -> None:
         self.handlers: dict[int, Handler] = {}
-        """The program's handlers by signal. Kept after the end: code that has saved a
-        handler meanwhile, and puts it back later, puts back this one, which calls the
-        program's.
+        """The program's handlers by signal. They stay after the end: code that saves a
+        handler while signals are held, and restores it later, restores this one, which
+        calls the program's.
         """
         self.owner = _Owner.PROGRAM
         self.loops: list[tuple[Any, Callable[[], None]]] = []
@@ -89,8 +89,8 @@ class _Hold:
         self.wake: Callable[[], None] | None = None
         """Ends what the main thread waits for."""
         self.kept: deque[tuple[int, Any, float]] = deque()
-        """The signals that came meanwhile, their frames, and when that was (monotonic
-        seconds): `deliver` has something to do.
+        """The signals that are held back, their frames, and the times at which they
+        came (monotonic seconds), for `deliver`.
         """
         self._is_reminding = False
         self._outside: list[Any] = []
@@ -98,7 +98,7 @@ class _Hold:
         self._inside: list[Any] = []
         """The same, with this one in its places."""
         self._found: list[tuple[int, Handler]] = []
-        """Those of them whose places it takes, by signal."""
+        """The handlers whose places it takes, by signal."""
 
     def __call__(self, number: int, frame: Any) -> None:
         """Keep a signal, or call its handler at once."""
@@ -170,15 +170,17 @@ class _Hold:
         if handlers == self._inside:
             return
         if handlers != self._outside:
-            own = self, _on_sigterm  # which never raises
-            is_held = [callable(handler) and handler not in own for handler in handlers]
-            found = zip(_NUMBERS, handlers, is_held, strict=True)
-            self._found = [
-                (number, handler) for number, handler, holds in found if holds
-            ]
-            places = zip(handlers, is_held, strict=True)
-            self._inside = [self if holds else handler for handler, holds in places]
-            self._outside = handlers
+            never_raise = self, _on_sigterm
+            replaced: list[tuple[int, Handler]] = []
+            inside: list[Any] = []
+            for number, handler in zip(_NUMBERS, handlers, strict=True):
+                if callable(handler) and handler not in never_raise:
+                    replaced.append((number, handler))
+                    inside.append(self)
+                else:
+                    inside.append(handler)
+            # At once: a handler that comes in between may take the places itself.
+            self._found, self._inside, self._outside = replaced, inside, handlers
         for number, handler in self._found:
             self.handlers[number] = handler
             _set_handler(number, self)
@@ -203,7 +205,7 @@ _END: Final = object()
 """Comes after the last item."""
 _hold: Final = _Hold()
 hold_of_main: _Hold | None = None
-"""Of the main thread, the only one that runs handlers, while any is held back there."""
+"""The hold of the main thread, which alone runs handlers, while it holds them back."""
 
 
 def _is_main() -> bool:
@@ -221,7 +223,7 @@ class held:
 
     Raises:
         BaseException: At the end, whatever the program's handlers raise for the signals
-            that came meanwhile: `KeyboardInterrupt` for Ctrl-C.
+            that were held back: `KeyboardInterrupt` for Ctrl-C.
     """
 
     __slots__ = ("_was",)
@@ -365,11 +367,9 @@ def waking(wake: Callable[[], None]) -> Iterator[None]:
 # -------------------------------------------------------------------- SIGTERM
 
 _ends: list[Callable[[str], bool]] = []
-"""What is called with the reason, and returns whether it waits for the end of
-anything.
-"""
+"""The functions to call with the reason; each returns True if it waits for an end."""
 _was_told = False
-"""Whether the program is to end when they have all been left."""
+"""True once the program was told to end when no run is left."""
 os.register_at_fork(after_in_child=_ends.clear)  # those runs are the other process's
 
 

@@ -1,5 +1,6 @@
-"""What a run raises that goes on, and the bases of all errors; `flowpregel.errors` has
-them.
+"""The bases of all errors, and the errors of runs that are resumed.
+
+`flowpregel.errors` exports them.
 """
 
 from __future__ import annotations
@@ -15,20 +16,18 @@ class FlowPregelError(Exception):
 
 @dataclass_transform(eq_default=False)
 class _DetailedError(FlowPregelError):
-    """An error that is its fields, in the order of its constructor, and a text about
-    them.
-    """
+    """An error of fields, in the order of the constructor's arguments, and a text."""
 
     text: ClassVar[str] = ""
-    """What it says, with the names of fields in braces."""
+    """The message, with the names of fields in braces."""
     __match_args__: ClassVar[tuple[str, ...]] = ()
-    """The names of its fields."""
+    """The names of the fields."""
 
     def __init_subclass__(cls) -> None:
         dataclass(eq=False, repr=False)(cls)
 
     def __post_init__(self) -> None:
-        # However it was made, a pickle makes it anew of these.
+        # A pickle calls the constructor with these.
         self.args = tuple(getattr(self, name) for name in self.__match_args__)
 
     def __str__(self) -> str:
@@ -36,15 +35,11 @@ class _DetailedError(FlowPregelError):
 
 
 class RunNotice(UserWarning):
-    """What the user of a run is to know, once: results of other code were used, for
-    one.
-    """
+    """A notice for the user of a run, such as that results of other code were used."""
 
 
 class CodeChangedError(_DetailedError):
-    """With ``on_code_change="error"``, a recorded result is one of other code than
-    now.
-    """
+    """A recorded result was made by other code; for ``on_code_change="error"``."""
 
     task: str
     call: str
@@ -58,8 +53,8 @@ class CodeChangedError(_DetailedError):
 
 
 class UnmatchedCallsError(_DetailedError):
-    """With ``on_unmatched="error"``, a changed body asks for none of a task's recorded
-    calls.
+    """A changed body asks for none of a task's recorded calls; for
+    ``on_unmatched="error"``.
     """
 
     task: str
@@ -69,7 +64,7 @@ class UnmatchedCallsError(_DetailedError):
 
     @property
     def summary(self) -> str:
-        """What does not fit, in short."""
+        """The recorded calls and the new ones, in short."""
         calls = "call" if self.count == 1 else "calls"
         fit = "does" if self.count == 1 else "do"
         return (
@@ -101,13 +96,13 @@ class ReplayMismatchError(_DetailedError):
 
 
 class InputMismatchError(_DetailedError):
-    """A run that was to go on was started with other input than it is now given."""
+    """A run cannot be resumed with input that differs from its first input."""
 
     thread_id: str
     why: str
-    """What is different."""
+    """The difference."""
     adopts: bool = False
-    """Whether it may go on with the new input."""
+    """True if the run may be resumed with the new input."""
 
     def __str__(self) -> str:
         if self.adopts:
@@ -130,9 +125,9 @@ class FlowMismatchError(_DetailedError):
 
     thread_id: str
     recorded: str
-    """The name of that one."""
+    """The name of the workflow that is recorded."""
     flow: str
-    """The name of the one that was to run."""
+    """The name of the workflow that was called."""
     text = (
         "the run {thread_id!r} is one of workflow {recorded!r}, not of "
         "{flow!r}: use another id; or, if that is its old name, write "
@@ -169,10 +164,10 @@ class ResourcesError(_DetailedError):
 
     task: str
     resource: str
-    """What it lacks."""
+    """The resource of which there is not enough."""
     asked: float
     there: float
-    """How much of that there is."""
+    """The amount of it in the whole pool."""
     holders: Sequence[str] = ()
     """The tasks that hold it and wait for this one or its like."""
 

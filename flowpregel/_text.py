@@ -56,16 +56,15 @@ def described(
         "measure('a.py', <list of 100>, deep=True)"
     """
 
-    def shown_at(place: int | str, value: Any) -> str:
-        return "<redacted>" if place in redacted else _shown(value)
+    def text_at(position: int | str, value: Any) -> str:
+        return "<redacted>" if position in redacted else _shown(value)
 
-    shown = [shown_at(index, value) for index, value in enumerate(args[:_MOST])]
-    shown += [
-        f"{key}={shown_at(key, value)}" for key, value in [*kwargs.items()][:_MOST]
-    ]
+    texts = [text_at(index, value) for index, value in enumerate(args[:_MOST])]
+    for key, value in [*kwargs.items()][:_MOST]:
+        texts.append(f"{key}={text_at(key, value)}")
     if len(args) > _MOST or len(kwargs) > _MOST:
-        shown.append("...")
-    return f"{name}({', '.join(shown)})"
+        texts.append("...")
+    return f"{name}({', '.join(texts)})"
 
 
 def outlined(value: Any) -> str:
@@ -181,7 +180,8 @@ def _shown(value: Any) -> str:
     if kind in _SIZED:
         return f"<{kind.__name__} of {len(value)}>" if len(value) else repr(value)
     # Of this library's own classes, a file is shown by its path.
-    if (shown := getattr(kind, "__flowpregel_text__", None)) is not None:
-        return str(shown(value))
+    text_of = getattr(kind, "__flowpregel_text__", None)
+    if text_of is not None:
+        return str(text_of(value))
     # A user's own __repr__ may take as long as it likes, and may raise.
     return f"<{kind.__qualname__}>"

@@ -45,22 +45,22 @@ class UsersFrames:
 
 def leave_out_ours(error: BaseException) -> None:
     """Do what `UsersFrames` does to *error* and to those that led to it."""
-    if os.environ.get("FLOWPREGEL_TRACEBACK"):  # for who looks for an error in here
+    if os.environ.get("FLOWPREGEL_TRACEBACK"):  # to find an error of ours
         return
-    found = [*linked(error)]
+    errors = [*linked(error)]
     if is_stop(error):
-        for each in found:
-            each.__traceback__ = _without_ours(each.__traceback__)
+        for link in errors:
+            link.__traceback__ = _without_ours(link.__traceback__)
         return
-    is_users = any(isinstance(each, WorkerTraceback) for each in found)
+    is_users = any(isinstance(link, WorkerTraceback) for link in errors)
     is_users |= any(map(_is_users, _links(error.__traceback__)))
     if is_users or isinstance(error, FlowPregelError):
-        for each in found:
-            left = None
-            for link in reversed([*_links(each.__traceback__)]):
-                if not _is_ours(link):
-                    link.tb_next, left = left, link
-            each.__traceback__ = left
+        for link in errors:
+            rest = None
+            for entry in reversed([*_links(link.__traceback__)]):
+                if not _is_ours(entry):
+                    entry.tb_next, rest = rest, entry
+            link.__traceback__ = rest
 
 
 def is_stop(error: BaseException) -> bool:
@@ -80,14 +80,14 @@ def _without_ours(first: TracebackType | None) -> TracebackType | None:
 
     A program is stopped wherever it is: mostly in a lock that we wait for.
     """
-    kept, below_ours = list[TracebackType](), False
-    for link in _links(first):
-        below_ours = _is_ours(link) or (below_ours and not _is_users(link))
+    entries, below_ours = list[TracebackType](), False
+    for entry in _links(first):
+        below_ours = _is_ours(entry) or (below_ours and not _is_users(entry))
         if not below_ours:
-            kept.append(link)
+            entries.append(entry)
     rest = None
-    for link in reversed(kept):
-        link.tb_next, rest = rest, link
+    for entry in reversed(entries):
+        entry.tb_next, rest = rest, entry
     return rest
 
 
@@ -104,9 +104,7 @@ def whole_text(error: BaseException) -> str:
 
 
 def callers_level() -> int:
-    """Return the ``stacklevel`` at which whoever asks warns of the line in the user's
-    code.
-    """
+    """Return the ``stacklevel`` with which the caller warns of the user's line."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):
         frame, level = frame.f_back, level + 1

@@ -1,5 +1,4 @@
-"""What travels with a task beside its input: context variables, trace context, log
-fields.
+"""The context that travels with a task: context variables, trace context, log fields.
 
 ::
 
@@ -24,8 +23,8 @@ from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
 VariablePlace: TypeAlias = tuple[str | None, str]
-"""Where a variable is found: its module and its name there; or no module, and its own
-name.
+"""The place of a variable: its module and its name there; or no module, and the name of
+the variable itself.
 """
 
 _HEADERS: Final = ("traceparent", "tracestate", "baggage")
@@ -37,21 +36,21 @@ _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a task is given of its caller's context."""
+    """The part of the caller's context that a task is given."""
 
     values: Mapping[VariablePlace, Any]
-    """Of declared variables that have one."""
+    """The values of the declared variables that have one."""
     headers: Mapping[str, str]
     """W3C trace context."""
     fields: Mapping[str, Any]
-    """What structlog has bound."""
+    """The log fields that structlog has bound."""
     traced: bool = False
-    """Whether the headers are OpenTelemetry's, so that it is to have them there too."""
+    """True if the headers came from OpenTelemetry, to which the task attaches them."""
 
 
 _declared: dict[ContextVar[Any], VariablePlace | None] = {}
-"""None: looked for at the first use, since the name is not bound yet at the
-declaration.
+"""The places of declared variables; None: not known before the first use, since the
+name is not bound yet at the declaration.
 """
 _stand_ins: dict[VariablePlace, ContextVar[Any]] = {}
 """Variables of this process that stand for those of a program's ``__main__``."""
@@ -76,7 +75,7 @@ def carry(variable: ContextVar[Value]) -> ContextVar[Value]:
 
     Example:
         >>> from contextvars import ContextVar
-        >>> tenant = carry(ContextVar("tenant", default="nobody"))
+        >>> tenant = carry(ContextVar("tenant", default="unknown"))
     """
     if not isinstance(variable, ContextVar):
         raise ConfigurationError(
@@ -99,9 +98,9 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
     headers = headers_in(config) if config.get("configurable") else {}
     values = {}
     for variable in tuple(_declared):
-        place = variable_place(variable)
-        if place is not None and variable in context:
-            values[place] = context[variable]
+        location = variable_place(variable)
+        if location is not None and variable in context:
+            values[location] = context[variable]
     traced: Mapping[str, str] = {}
     fields: Mapping[str, Any] = {}
     if _brought in context or any(map(sys.modules.__contains__, _OBSERVED)):
@@ -154,8 +153,8 @@ def _propagators() -> tuple[Any, ...]:
 def brought(carried: Carried) -> Context:
     """Return a context that holds what was carried here, and nothing else."""
     context = Context()
-    for place, value in carried.values.items():
-        context.run(variable_at(place).set, value)
+    for location, value in carried.values.items():
+        context.run(variable_at(location).set, value)
     if carried.fields:
         import structlog  # noqa: PLC0415 - only where the caller uses it
 
@@ -187,10 +186,10 @@ def variable_place(variable: ContextVar[Any]) -> VariablePlace | None:
     """Return where another process finds *variable*; None: it was not declared."""
     if variable not in _declared:
         return None
-    place = _declared[variable]
-    if place is None:
-        place = _declared[variable] = _look_for(variable)
-    return place
+    location = _declared[variable]
+    if location is None:
+        location = _declared[variable] = _look_for(variable)
+    return location
 
 
 def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
@@ -201,36 +200,36 @@ def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
         return ()
 
 
-def variable_at(place: VariablePlace, *default: Any) -> ContextVar[Any]:
-    """Return the variable found at *place* in this process, or what stands for it."""
-    module, name = place
-    found = None if module in (None, _MAIN) else _imported(str(module), name)
-    if found is None:
-        made: ContextVar[Any] = (
+def variable_at(location: VariablePlace, *default: Any) -> ContextVar[Any]:
+    """Return the variable at *location* in this process, or its stand-in."""
+    module, name = location
+    variable = None if module in (None, _MAIN) else _imported(str(module), name)
+    if variable is None:
+        stand_in: ContextVar[Any] = (
             ContextVar(name, default=default[0]) if default else ContextVar(name)
         )
-        # Kept for ever: there are as many as the program has declared.
-        found = _stand_ins.setdefault(place, made)
+        # Never dropped: there are as many as the program has declared.
+        variable = _stand_ins.setdefault(location, stand_in)
     # Calls that are made from here carry it on.
-    _declared.setdefault(found, place)
-    return found
+    _declared.setdefault(variable, location)
+    return variable
 
 
 def _imported(module: str, name: str) -> ContextVar[Any] | None:
     try:
-        found = getattr(import_module(module), name, None)
+        variable = getattr(import_module(module), name, None)
     except ImportError:
         return None
-    return found if isinstance(found, ContextVar) else None
+    return variable if isinstance(variable, ContextVar) else None
 
 
 def _look_for(variable: ContextVar[Any]) -> VariablePlace:
     """Return a module that holds *variable*: if possible one that others can import."""
-    place: VariablePlace = (None, variable.name)
+    location: VariablePlace = (None, variable.name)
     for module, loaded in tuple(sys.modules.items()):
         for name, value in tuple(getattr(loaded, "__dict__", {}).items()):
             if value is variable:
                 if module != _MAIN:
                     return module, name
-                place = module, name
-    return place
+                location = module, name
+    return location

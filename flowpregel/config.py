@@ -1,4 +1,4 @@
-"""What code inside a run can ask of it; defined in `flowpregel.context`."""
+"""Functions for code inside a run; defined in `flowpregel.context`."""
 
 from flowpregel.context import (
     get_config,

@@ -1,4 +1,4 @@
-"""What code inside a task can use: one context variable, and functions that read it."""
+"""The context of a task: one context variable, and the functions that read it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ NOTHING_REPORTED: Final = (float("-inf"), None)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunInfo:
-    """What every task of a run may know about it."""
+    """The facts about a run that all tasks of the run may use."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
-    """As the user gave it; `get_config` adds what is the task's own."""
+    """The config that the user gave; `get_config` adds the parts of the single task."""
     context: Any = None
     """The run's context, as the user gave it."""
     thread_id: str | None = None
@@ -38,13 +38,13 @@ class RunInfo:
     store: Any = None
     """The long-term store, if there is one."""
     control: Any = None
-    """What may ask it to stop (a `RunControl`), if anything may."""
+    """The `RunControl` that may ask the run to stop, if there is one."""
     outer_runs: tuple[tuple[Any, ...], ...] = ()
     """The stores, threads and namespaces of the runs around the tasks, its own among
     them: those whose stores another process can open.
     """
     executor: Any = None
-    """Where nodes run that name no executor; unknown in a worker."""
+    """The executor of nodes that name none; unknown in a worker."""
     ending: list[str] = field(default_factory=list)
     """Why it was told to end in time; empty: it was not. In the coordinator alone."""
 
@@ -64,19 +64,19 @@ class Job:
     """
 
     task: Task
-    """Planned by the core. Of its node, what is called and its writers reach every
-    executor.
+    """The task, planned by the core. Every executor gets the callable and the writers
+    of the node.
     """
     place: StepContext
     """The superstep that the task belongs to. Its channels, in a worker those named by
     ``node.reads``, are the run's own: a reader copies before it applies anything."""
     run: RunInfo = _NO_RUN
     key: tuple[str, int] = ("", 1)
-    """What its events are posted under: the task's id and the attempt that it is. By
-    now the task may be at its next one.
+    """The key of the attempt's events: the id of the task, and the attempt's number.
+    The task may have begun its next attempt by now.
     """
     compares: bool = False
-    """Whether the calls it makes are recorded, and compared with the record."""
+    """True if the calls it makes are recorded, and compared with the record."""
     variables: Context = field(default_factory=Context)
     """Context variables for it to run with; others may run with the same, so it is
     given a copy.
@@ -86,7 +86,7 @@ class Job:
     owner: Any = None
     """The active run whose task it is, in the same process; opaque here."""
     priority: int = 0
-    """Its place among the jobs that the run keeps waiting: higher ones go first."""
+    """The priority among the waiting jobs of the run: the highest goes first."""
 
 
 def nothing(*_: Any) -> None:
@@ -108,57 +108,58 @@ class RunClient:
     save: Callable[[Any], None] = nothing
     """Keep a state for the task's next attempt."""
     is_ending: Callable[[], bool | None] = nothing
-    """Whether the run is to end soon."""
+    """Return True if the run was told to end soon."""
 
 
 @dataclass(slots=True, eq=False)
 class Scope:
-    """What one attempt of a task can reach."""
+    """The objects that the code of one attempt can reach."""
 
     job: Job
     ends: RunClient
     questions: AskedQuestions | None = None
-    """Those that it has asked, once it has asked one."""
+    """The questions of the attempt, once it has asked one."""
     question: GraphInterrupt | None = None
-    """What it cannot go on without an answer to, though its code may have caught it."""
+    """The question without an answer; the code of the task may have caught it."""
     refused: Interrupted | None = None
     """The question whose answer did not fit, though its code may have caught that."""
     writes: list[Write] = field(default_factory=list)
-    """What it has written so far."""
+    """The writes of the attempt so far."""
     deferred: set[Any] = field(default_factory=set)
-    """For each call that waits for others: a future that is done when it is made. For
-    each stream of results that is not at its end: what gives up its calls.
+    """For each call that waits for others, a future that is done when the call is made.
+    For each stream of results that is not at its end, the object that gives up its
+    calls.
     """
     streams: int = 0
-    """How many streams of random numbers it was given."""
+    """The number of streams of random numbers that the attempt was given."""
     files: Any = None
-    """Those of the attempt (`AttemptFiles`), if it has any."""
+    """The `AttemptFiles` of the attempt, if it has any."""
     reported: tuple[float, str | None] = NOTHING_REPORTED
-    """When it last said how far it is (monotonic seconds), and its message."""
+    """The time of the last report of progress (monotonic seconds), and its message."""
 
     def read(self, names: Sequence[str], *, fresh: bool) -> dict[str, Any]:
         """Return the available ones of the channels *names*.
 
         Args:
-            names: Which; the node must have declared them in its ``reads``.
-            fresh: As this task's own writes alone would leave them.
+            names: The names; the node must have declared them in its ``reads``.
+            fresh: True: with this task's own writes applied, and no others.
         """
-        found: dict[str, Any] = {}
-        own: dict[str, list[Any]] = {}
+        values: dict[str, Any] = {}
+        own_writes: dict[str, list[Any]] = {}
         for name, value in self.writes if fresh else ():
-            own.setdefault(name, []).append(value)
-        place = self.job.place
+            own_writes.setdefault(name, []).append(value)
+        step = self.job.place
         for name in names:
-            if name in place.managed:
-                found[name] = place.managed[name].get(place.step, place.stop)
+            if name in step.managed:
+                values[name] = step.managed[name].get(step.step, step.stop)
                 continue
-            channel = place.channels[name]
-            if fresh and (name in own or channel.reacts_to_silence):
+            channel = step.channels[name]
+            if fresh and (name in own_writes or channel.reacts_to_silence):
                 channel = channel.copy()
-                channel.update(own.get(name, ()))
+                channel.update(own_writes.get(name, ()))
             if channel.is_available():
-                found[name] = channel.get()
-        return found
+                values[name] = channel.get()
+        return values
 
     def asked_questions(self) -> AskedQuestions:
         """Return the questions of the attempt."""
@@ -185,7 +186,7 @@ class Scope:
             self.tell_notices()
 
     def tell_notices(self) -> None:
-        """Tell the user what is to be known of the questions so far."""
+        """Give the user the notices about the questions so far."""
         if self.questions is not None:
             notices, self.questions.notices = self.questions.notices, []
             for text in notices:
@@ -194,8 +195,8 @@ class Scope:
     def rng(self) -> Any:
         """Return random numbers of this call's own; see `Runtime.rng`."""
         job, used, self.streams = self.job, self.streams, self.streams + 1
-        around = job.run.thread_id, job.place.namespace, job.place.step
-        seed = int(text_digest(*around, *job.task.stream, used), 16)
+        position = job.run.thread_id, job.place.namespace, job.place.step
+        seed = int(text_digest(*position, *job.task.stream, used), 16)
         try:
             from numpy.random import default_rng  # noqa: PLC0415 - only where it is installed
         except ImportError:
@@ -205,17 +206,17 @@ class Scope:
     def progress(
         self, done: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Say how far the task is; see `report_progress`."""
+        """Report the progress of the task; see `report_progress`."""
         report = Report(
             _number(done, "done"),
             None if total is None else _number(total, "total"),
             message,
         )
         now = time.monotonic()
-        last, said = self.reported
+        last, last_message = self.reported
         if (
             now < last + PROGRESS_EVERY
-            and message == said
+            and message == last_message
             and report.done != report.total
         ):
             return
@@ -282,7 +283,7 @@ def config_of(scope: Scope) -> dict[str, Any]:
 
 
 def labels_of(task: Task, step: int) -> dict[str, Any]:
-    """Return what the metadata of a *task* of superstep *step* says of it."""
+    """Return the entries of a *task* of superstep *step* in its metadata."""
     return {
         "langgraph_step": step,
         "langgraph_node": task.name,
@@ -335,17 +336,17 @@ def get_stream_writer() -> Callable[[Any], None]:
 def report_progress(
     done: float, total: float | None = None, message: str | None = None
 ) -> None:
-    """Say how far the running task is: live views show it, and streams of mode
+    """Report the progress of the running task to live views and streams of mode
     ``progress``.
 
-    It arrives while the task runs, labelled with the task, and is a sign of life
-    for an idle timeout. Call it as often as you like: of reports that follow each
-    other within 50 ms, with the same message, only the first is sent, and the one
-    that says ``done == total``. ``runtime.progress`` is the same.
+    A report arrives while the task runs, labelled with the task, and is a sign of life
+    for an idle timeout. Call this as often as you like: of reports that follow each
+    other within 50 ms, with the same message, only the first is sent, and the one with
+    ``done == total``. ``runtime.progress`` is the same.
 
     Args:
-        done: How much is done, in any unit.
-        total: How much there is to do; None if that is not known.
+        done: The amount that is done, in any unit.
+        total: The amount of all the work; None if that is not known.
         message: What it is doing.
 
     Raises:
@@ -369,8 +370,8 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
 
     The task is run again from its beginning on each resume; an interrupt that
     was answered returns its answer at once. A question is known by what it asks.
-    If the same code asks something else in its place, the answer counts by order,
-    and a notice tells of it; if other code does, that is asked.
+    If the same code asks something else in its place, the answer counts by order, and
+    the user gets a notice; if other code does, the new question is asked.
 
     Args:
         value: What is asked; anything that can be kept.
@@ -398,16 +399,16 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
         )
     if scope.question is not None:
         raise scope.question  # it was caught, and still has no answer
-    asked = scope.asked_questions()
-    index = asked.find(value)
+    questions = scope.asked_questions()
+    index = questions.find(value)
     scope.tell_notices()
     adapter: Any = None if response_schema is None else _adapter_of(response_schema)
     # A copy: the answers may be recorded again, with one that is refused.
-    if asked.is_answered(index) and adapter is None:
+    if questions.is_answered(index) and adapter is None:
         return private_copy(task.attempt.answers[index])
     schema = response_schema if adapter is None else adapter.json_schema()
-    question = Interrupt(value, asked.records[index].id, schema)
-    if not asked.is_answered(index):
+    question = Interrupt(value, questions.records[index].id, schema)
+    if not questions.is_answered(index):
         scope.question = GraphInterrupt((question,))
         raise scope.question
     try:
@@ -416,13 +417,13 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
         setattr(error, INVALID_RESUME, question.id)
         others = task.attempt.answers[:index] + task.attempt.answers[index + 1 :]
         scope.refused = Interrupted(
-            (question,), others, error, asked.without_answer(index)
+            (question,), others, error, questions.without_answer(index)
         )
         raise
 
 
 def _adapter_of(schema: Any) -> Any:
-    """Return what makes an answer fit *schema*; None: it is taken as it is."""
+    """Return an adapter that makes answers fit *schema*; None: they need none."""
     if isinstance(schema, Mapping):
         return None
     try:

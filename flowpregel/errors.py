@@ -7,7 +7,7 @@
     │   ├── GraphInterrupt            a task asks a person something
     │   ├── ParentCommand             a node commands the graph around it
     │   └── TaskCancelled             the run no longer wants this task
-    │       └── RunStopped            the run ended in time, as it was told to
+    │       └── RunStopped            the run was told to end, and ended in time
     └── Exception
         ├── RunNotice (UserWarning)       what became of recorded calls: a warning
         └── FlowPregelError
@@ -154,7 +154,7 @@ class ConfigurationError(
     It is also what LangGraph raises at such places, for programs that catch that.
     """
 
-    __str__ = Exception.__str__  # a KeyError's is the repr of its message
+    __str__ = Exception.__str__  # that of a KeyError shows the repr of the message
 
 
 class InvalidNamespaceError(ConfigurationError):
@@ -201,7 +201,8 @@ question's id.
 
 
 def is_invalid_resume(error: BaseException) -> bool:
-    """Return whether *error* says that an answer did not fit ``response_schema``.
+    """Return True if *error* was raised for an answer that did not fit its
+    ``response_schema``.
 
     Example:
         >>> is_invalid_resume(ValueError("something else"))
@@ -215,7 +216,8 @@ class UnknownInterruptError(_DetailedError, RuntimeError):
 
     message: str
     reason: Literal["not_pending", "empty_map", "ambiguous"] = "not_pending"
-    """An id nobody asked, or that was answered; none at all; one value for several
+    """``"not_pending"``: the id belongs to no question, or to an answered one;
+    ``"empty_map"``: there was no answer; ``"ambiguous"``: one value for several
     questions.
     """
     interrupt_ids: Sequence[str] = ()
@@ -252,7 +254,7 @@ class NodeTimeoutError(_DetailedError):
 
 
 class NodeCancelledError(_DetailedError):
-    """A task's own code raised a cancellation that nobody asked for."""
+    """A task's own code raised a cancellation without having been cancelled."""
 
     node: str
     text = "Node {node!r} was cancelled from within"
@@ -272,13 +274,13 @@ class TaskExitError(_DetailedError):
 class RecordedError(_DetailedError):
     """Stands in a record for an exception that cannot be kept itself.
 
-    Whoever met the failure when it happened was raised the exception itself.
+    The exception itself was raised when the failure happened.
     """
 
     kind: str
     """The exception's class."""
     message: str
-    """Its text."""
+    """The text of the exception."""
     text = "{kind}: {message} (the exception itself could not be kept)"
 
 
@@ -287,17 +289,17 @@ class WorkerDiedError(_DetailedError):
 
     task: str
     pid: int
-    """Its worker's."""
+    """The process id of the worker."""
     cause: str
-    """How that ended: a signal's name, an exit code, the kernel's OOM killer."""
+    """The cause of the end: a signal's name, an exit code, the kernel's OOM killer."""
     report: str = ""
-    """What else is known: peak memory, the last lines of the worker's stderr."""
+    """Further facts: the peak memory, the last lines of the worker's stderr."""
     call: str = ""
     """The call with short arguments, if the task is one."""
 
     def __str__(self) -> str:
-        what = self.call or f"task {self.task!r}"
-        text = f"the worker (pid {self.pid}) that ran {what} died: {self.cause}"
+        work = self.call or f"task {self.task!r}"
+        text = f"the worker (pid {self.pid}) that ran {work} died: {self.cause}"
         return f"{text}\n{self.report}" if self.report else text
 
 
@@ -311,9 +313,9 @@ class CommandFailedError(_DetailedError):
     command: str
     exit_code: int
     output: str
-    """The end of its stdout."""
+    """The end of what the command wrote to stdout."""
     errors: str = ""
-    """The end of its stderr."""
+    """The end of what the command wrote to stderr."""
 
     def __str__(self) -> str:
         streams = {"stderr": self.errors.strip(), "stdout": self.output.strip()}
@@ -387,9 +389,7 @@ class StoreBusyError(_DetailedError, StoreError):
 
 
 class CommitUnknownError(_DetailedError, StoreError):
-    """A commit's connection was cut, and nobody can say whether the commit has
-    landed.
-    """
+    """A commit's connection was cut: it is not known whether the commit has landed."""
 
     path: str
     reason: str
@@ -436,9 +436,9 @@ class LeaseLostError(_DetailedError, StoreError):
 
 @dataclass(frozen=True)
 class NodeError:
-    """What an error handler is told: which node failed, and with what."""
+    """The argument of an error handler: the node that failed, and its error."""
 
     node: str
     """The name of the node that failed."""
     error: BaseException
-    """What its last attempt raised."""
+    """The error that its last attempt raised."""

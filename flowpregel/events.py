@@ -1,4 +1,4 @@
-"""What `stream` yields, as types: the modes, and the payload of each."""
+"""The types of what `stream` yields: the modes, and the payload of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ StreamMode: TypeAlias = Literal[
     "tasks",
     "debug",
 ]
-"""What of a run is streamed."""
+"""The part of a run that is streamed."""
 
 StreamWriter: TypeAlias = Callable[[Any], None]
 """Gives the ``custom`` stream a chunk; a task asks for one with a parameter
@@ -28,11 +28,13 @@ StreamWriter: TypeAlias = Callable[[Any], None]
 """
 
 Durability: TypeAlias = Literal["sync", "async", "exit"]
-"""When what a run did is on disk; `flowpregel.pregel` says what each promises."""
+"""The time at which a run's results are on disk; `flowpregel.pregel` has the promise of
+each.
+"""
 
 
 class ProgressPayload(TypedDict):
-    """A task says how far it is (mode ``progress``)."""
+    """A task reports its progress (mode ``progress``)."""
 
     id: str
     name: str

@@ -1,5 +1,6 @@
-"""How a task is retried, bounded in time, cached, and what it takes: values that never
-act.
+"""Policies for retries, timeouts and caching, and the resources of a task.
+
+They are plain values: the core and the executors act on them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def default_retry_on(error: BaseException) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """When to try a failed task again.
+    """The rule by which a failed task is tried again.
 
     Example:
         >>> RetryPolicy(initial_interval=1.0, jitter=False).delay(2, jitter=0.0)
@@ -72,19 +73,20 @@ class RetryPolicy:
     initial_interval: float = 0.5
     """Seconds before the second attempt."""
     backoff_factor: float = 2.0
-    """How much longer each further wait is."""
+    """The factor by which each further wait is longer."""
     max_interval: float = 128.0
     """The longest wait, in seconds."""
     max_attempts: int = 3
-    """How often to try, the first attempt included."""
+    """The most attempts, the first one included."""
     jitter: bool = True
-    """Whether to add up to one second, at most the wait itself, at random."""
+    """True: add a random time to each wait, of up to one second or the wait itself."""
     retry_on: RetryOn = default_retry_on
-    """An error class, several, or a function that says whether to retry an error."""
+    """An error class, several, or a function that returns True to retry an error."""
     max_worker_deaths: int = 3
-    """How many worker processes a task may cost: after that many it is not tried again,
-    whatever `max_attempts` says. A task that kills its worker each time (it crashes, or
-    needs more memory than there is) holds up all others while new workers start.
+    """The most worker processes that a task may cost: it is not tried again after that,
+    even if `max_attempts` is higher. A task that kills its worker each time (it
+    crashes, or needs more memory than there is) holds up all others while new workers
+    start.
     """
 
     def __post_init__(self) -> None:
@@ -154,15 +156,15 @@ def _says_what_to_retry(value: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeoutPolicy:
-    """How long a task may take, in seconds (numbers) or as a ``timedelta``."""
+    """The time that a task may take, in seconds (numbers) or as a ``timedelta``."""
 
     run_timeout: float | timedelta | None = None
     """The most seconds one attempt may take."""
     idle_timeout: float | timedelta | None = None
     """The most seconds without a sign of life."""
     refresh_on: Literal["auto", "heartbeat"] = "auto"
-    """What counts as a sign of life: anything the task emits, or its heartbeats
-    alone.
+    """The signs of life: ``"auto"`` counts anything that the task emits,
+    ``"heartbeat"`` its heartbeats alone.
     """
 
     def __post_init__(self) -> None:
@@ -196,12 +198,12 @@ class TimeoutPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class CachePolicy:
-    """How long a task's result is shared with later tasks that have the same input."""
+    """The sharing of a task's result with later tasks that have the same input."""
 
     key_func: Callable[..., str | bytes] | None = None
     """Makes the key from the task's input; None digests the input's content."""
     ttl: float | None = None
-    """Seconds a result may be used; None is for ever."""
+    """Seconds for which a result may be used; None: there is no limit."""
 
     def __post_init__(self) -> None:
         if self.key_func is not None and not callable(self.key_func):
@@ -218,7 +220,7 @@ class CachePolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What a call of a task takes while it runs, and when its turn comes.
+    """The resources that a call of a task takes while it runs, and its priority.
 
     Example:
         >>> Resources(memory="2GB").memory
@@ -226,8 +228,8 @@ class Resources:
     """
 
     cpus: float | None = None
-    """CPUs; None counts as one, and leaves the number of BLAS and OpenMP threads as it
-    is.
+    """CPUs; None counts as one, and does not change the number of BLAS and OpenMP
+    threads.
     """
     memory: int | str | None = None
     """Bytes, or text such as ``"2GB"`` or ``"512MiB"``; None: the peak of earlier
@@ -238,10 +240,10 @@ class Resources:
     limit: str | Sequence[str] = ()
     """Names of limits of the executor; of each, one place."""
     rate: str | None = None
-    """How many calls of the task may start in which time, such as ``"60/min"``."""
+    """The most calls of the task that may start in a time, such as ``"60/min"``."""
     priority: int | None = None
-    """Higher ones go first among what waits; None: that of the task that called it, or
-    0.
+    """The higher one goes first among the calls that wait; None: that of the calling
+    task, or 0.
     """
     isolation: Literal["fresh"] | None = None
     """``"fresh"``: a worker process for this call alone, started for it and ended with
@@ -298,31 +300,31 @@ _SECONDS = {
 
 
 def bytes_of(value: int | str) -> int:
-    """Return how many bytes *value* says: a whole number, or text with a unit.
+    """Return a number of bytes that is given as a whole number, or as text with a unit.
 
     Example:
         >>> bytes_of("1.5 GiB")
         1610612736
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", str(value).strip().upper())
-    if found is None or found[2] not in _UNITS:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", str(value).strip().upper())
+    if match is None or match[2] not in _UNITS:
         raise ConfigurationError(
             f"{value!r} is no size; use bytes, or text such as '2GB'"
         )
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def rate_of(text: str) -> tuple[int, int]:
-    """Return what a rate says: how many, in how many seconds.
+    """Return a rate as a number of calls and a number of seconds.
 
     Example:
         >>> rate_of("60/min")
         (60, 60)
     """
-    found = re.fullmatch(r"([1-9]\d*)\s*/\s*([a-z]+)", str(text))
-    if found is None or found[2] not in _SECONDS:
+    match = re.fullmatch(r"([1-9]\d*)\s*/\s*([a-z]+)", str(text))
+    if match is None or match[2] not in _SECONDS:
         raise ConfigurationError(
             f"rate={text!r}: use text such as '60/min'; the units are "
             f"{', '.join(_SECONDS)}"
         )
-    return int(found[1]), _SECONDS[found[2]]
+    return int(match[1]), _SECONDS[match[2]]

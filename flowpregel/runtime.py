@@ -1,6 +1,4 @@
-"""What a run offers its tasks: the `Runtime`, and what tells them, or the run, to
-stop.
-"""
+"""The `Runtime` of a task, and the objects by which a task or its run is stopped."""
 
 from __future__ import annotations
 
@@ -37,14 +35,12 @@ if TYPE_CHECKING:
 else:
     ContextT = TypeVar("ContextT")
 STOP_LOOK: Final = 0.05
-"""Seconds between two looks of a task that waits for the end of its run."""
+"""Seconds between two checks by a task that waits for the run to end."""
 pauses: ContextVar[bool] = ContextVar("pauses", default=False)
-"""Whether runs that wait for a time or a signal stop until it is there, not to be kept
-waiting.
-"""
+"""True where a run that must wait for a time or a signal stops instead of waiting."""
 SLEEPS_UNTIL: Final = "sleeps_until"
 AWAITS_SIGNAL: Final = "waits_for_signal"
-"""What such a run stops with, in place of a question: a mapping of one of these."""
+"""The keys of the mapping with which such a run stops, in place of a question."""
 
 
 class RunControl:
@@ -68,18 +64,18 @@ class RunControl:
 
     @property
     def drain_requested(self) -> bool:
-        """Whether the run was asked to stop."""
+        """True once the run was asked to stop."""
         return self._reason is not None
 
     @property
     def drain_reason(self) -> str | None:
-        """Why, or None."""
+        """The reason that was given, or None."""
         return self._reason
 
 
 @dataclass(frozen=True, slots=True)
 class StopSignal:
-    """Whether the run was told to end soon: like a `threading.Event`, which the run
+    """True once the run was told to end soon: like a `threading.Event` that the run
     sets.
 
     Example:
@@ -96,16 +92,18 @@ class StopSignal:
         """Wait until it is set, at most *timeout* seconds; return whether it is."""
         end = None if timeout is None else time.monotonic() + timeout
         while not self.is_set():
-            left = STOP_LOOK if end is None else min(STOP_LOOK, end - time.monotonic())
-            if left <= 0:
+            pause = STOP_LOOK
+            if end is not None:
+                pause = min(pause, end - time.monotonic())
+            if pause <= 0:
                 return False
-            time.sleep(left)
+            time.sleep(pause)
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionInfo:
-    """Where in a run the code is."""
+    """The position of the running code in its run."""
 
     checkpoint_id: str | None
     checkpoint_ns: str
@@ -113,9 +111,9 @@ class ExecutionInfo:
     thread_id: str | None = None
     run_id: str | None = None
     node_attempt: int = 1
-    """Which attempt this is, counted from 1."""
+    """The number of this attempt, counted from 1."""
     node_first_attempt_time: float | None = None
-    """When the first attempt began: seconds since the epoch."""
+    """The begin of the first attempt, in seconds since the epoch."""
 
     def patch(self, **changes: Any) -> ExecutionInfo:
         """Return the same with these fields changed."""
@@ -128,9 +126,9 @@ class AttemptFiles:
 
     task_id: str
     folder: Path | None = None
-    """Its scratch folder."""
+    """The scratch folder of the attempt, once it has one."""
     outputs: dict[Path, Path] = field(default_factory=dict)
-    """What it writes, and where that belongs."""
+    """The files that the attempt writes, and the paths that they are moved to."""
 
     def scratch(self) -> Path:
         """Return the scratch folder, made when first asked for."""
@@ -167,15 +165,15 @@ class AttemptFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime(Generic[ContextT]):
-    """What a run offers its tasks; ask for it with a parameter named ``runtime``."""
+    """The services of a run for its tasks; a parameter named ``runtime`` gets it."""
 
     context: ContextT = cast(Any, None)
     store: Any = None
     stream_writer: Callable[[Any], None] = nothing
     heartbeat: Callable[[], None] = nothing
     progress: Callable[..., None] = nothing
-    """Say how far the task is: ``progress(done, total, message)``, as `report_progress`
-    does.
+    """Report the progress of the task: ``progress(done, total, message)``, as
+    `report_progress` does.
     """
     save: Callable[[Any], None] = nothing
     """Keep a state for the task's next attempt, until it has finished: ``save(state)``.
@@ -185,7 +183,7 @@ class Runtime(Generic[ContextT]):
     kill or a stop the next attempt finds it in `saved`.
     """
     saved: Any = None
-    """What the last attempt before this one saved last; None: nothing."""
+    """The state that the attempt before this one saved last; None: nothing."""
     rng: Callable[[], Any] = Random
     """Return random numbers of this call's own: a ``numpy.random.Generator``, or
     without numpy a `random.Random`. They are those of the run's thread and of what was
@@ -199,7 +197,7 @@ class Runtime(Generic[ContextT]):
     previous: Any = None
     execution_info: ExecutionInfo | None = None
     server_info: None = None
-    """What LangGraph's server adds; None in a program that runs by itself."""
+    """The information that LangGraph's server adds; here always None."""
     control: RunControl | None = None
 
     @property
@@ -220,12 +218,12 @@ class Runtime(Generic[ContextT]):
 
     @property
     def drain_requested(self) -> bool:
-        """Whether the run was asked to stop at the next barrier."""
+        """True once the run was asked to stop at the next barrier."""
         return self.control is not None and self.control.drain_requested
 
     @property
     def drain_reason(self) -> str | None:
-        """Why it was asked to, or None."""
+        """The reason that was given for it, or None."""
         return None if self.control is None else self.control.drain_reason
 
     def override(self, **changes: Any) -> Runtime[ContextT]:
@@ -254,8 +252,8 @@ def files_of(asked_by: str) -> AttemptFiles:
     scope = current_scope(asked_by)
     if scope.files is None:
         scope.files = AttemptFiles(scope.job.task.id)
-    found: AttemptFiles = scope.files
-    return found
+    files: AttemptFiles = scope.files
+    return files
 
 
 def runtime_of(scope: Scope) -> Runtime[Any]:

@@ -1,4 +1,4 @@
-"""What names stand for: the path or URL of a store, and the name of a workflow."""
+"""The names of stores (a path or a URL) and of workflows."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def as_store(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """What `Flow.run` asks for: that a run of this input has been run once.
+    """The identity of a run by `Flow.run`, which runs each input once.
 
     Example:
         >>> RunIdentity(flow="study:flow", adopts=("old",)).owns("study:old")
@@ -110,16 +110,14 @@ class RunIdentity:
     flow: str
     """The module and the name of the workflow."""
     folder: str = ""
-    """Where its module is imported from; empty: not known."""
+    """The folder that its module is imported from; empty: not known."""
     adopts: tuple[str, ...] = ()
-    """Names that it had before."""
+    """The earlier names of the workflow."""
     adopt: bool = False
-    """Whether the run goes on with the input it is now given, if that is another
-    one.
-    """
+    """True: the run is resumed with the present input, even if that has changed."""
 
     again: bool = False
-    """Whether a new run starts in any case; what is kept stays in the history."""
+    """True: a new run starts in any case; what is kept stays in the history."""
     completed: Callable[[Any], Any] | None = field(
         default=None, repr=False, compare=False
     )
@@ -175,11 +173,11 @@ def imported_as(module: str) -> tuple[str, str | None]:
 
 
 def labels_of_graph(graph: Any) -> dict[str, str]:
-    """Return the labels of a graph: the ones of its workflow, or of the variable that
-    holds it.
+    """Return the labels of a graph: of the workflow, or of the variable that holds it.
 
-    The variable is looked for in the modules of the functions that have led here: the
-    one that runs a graph has made it, or has imported it. Other graphs have no labels.
+    The search for the variable covers the modules of the functions that called this
+    one: the module that runs a graph has made it, or has imported it. Other graphs have
+    no labels.
     """
     once: RunIdentity | None = graph.once
     if once is not None:
@@ -203,7 +201,7 @@ def labels_of_graph(graph: Any) -> dict[str, str]:
 
 
 def node_of(flow: str) -> str:
-    """Return the name of the node that is the body of a workflow: the last part of its
-    name.
+    """Return the name of the node that is the body of a workflow: the last part of the
+    workflow's name.
     """
     return flow.rpartition(":")[2].rpartition(".")[2]
