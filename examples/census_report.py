@@ -171,19 +171,20 @@ rect { fill: #3b6ea5; }
   color: #ddd; } svg text { fill: #ddd; } td, th { border-color: #444; } }"""
 
 
+FIGURES = (
+    "files",
+    "lines",
+    "classes",
+    "functions",
+    "copied functions",
+    "copied lines",
+)
+"""The numbers at the top of the page."""
+
+
 def as_page(found: dict[str, object]) -> str:
     """Return the report as an HTML page that needs nothing else."""
-    figures = "".join(
-        f"<div><b>{found[key]:,}</b>{key}</div>"
-        for key in (
-            "files",
-            "lines",
-            "classes",
-            "functions",
-            "copied functions",
-            "copied lines",
-        )
-    )
+    figures = "".join(f"<div><b>{found[key]:,}</b>{key}</div>" for key in FIGURES)
     complex_rows = [
         (f"{c:,}", name, f"{path}:{line}")
         for c, name, path, line in _list(found, "most complex")

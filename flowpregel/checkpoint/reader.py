@@ -6,7 +6,7 @@ open: a reader that stands still keeps every freed page from being used again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -373,15 +373,7 @@ class Reader:
             name: maybe(data, _channel_label(namespace, name))
             for name, data in copied.values.items()
         }
-        pending = []
-        for task in sorted(copied.tasks, key=attrgetter("path", "task_id")):
-            task_id, path, written, how = task
-            if how is not None:
-                pending.append((path, PendingWrite(task_id, ATTEMPT, how)))
-            for _, (channel, data) in sorted(written.items()):
-                value = maybe(data, _WriteText(self.codec, task, channel))
-                pending.append((path, PendingWrite(task_id, channel, value)))
-        writes, ran = split_writes_and_attempts(pending)
+        writes, ran = split_writes_and_attempts(self._pending_writes(copied, maybe))
         fields = copied.record._asdict()
         del fields["places"]
         # Copies, because an in-memory store holds the record itself.
@@ -409,6 +401,20 @@ class Reader:
             if copied.finished_calls
             else None,
         )
+
+    def _pending_writes(
+        self, copied: CopiedCheckpoint, decode: Callable[[bytes, object], Any]
+    ) -> list[tuple[str, PendingWrite]]:
+        """Return the decoded writes on a checkpoint, with the paths of the tasks."""
+        pending = []
+        for task in sorted(copied.tasks, key=attrgetter("path", "task_id")):
+            task_id, path, written, attempt = task
+            if attempt is not None:
+                pending.append((path, PendingWrite(task_id, ATTEMPT, attempt)))
+            for _, (channel, data) in sorted(written.items()):
+                value = decode(data, _WriteText(self.codec, task, channel))
+                pending.append((path, PendingWrite(task_id, channel, value)))
+        return pending
 
     def maybe_decoded(self, data: bytes, label: object) -> Any:
         """Return the decoded value, or an `Unreadable`; errors name it by *label*."""

@@ -207,21 +207,6 @@ class entrypoint(EntrypointOptions):
         parameters = _checked_parameters(
             func, name, has_timeout=self.timeout is not None
         )
-        writes = [
-            ChannelWriteEntry(END, mapper=_final_value),
-            ChannelWriteEntry(PREVIOUS, mapper=_save_of),
-        ]
-        node = PregelNode(
-            channels=START,
-            triggers=[START],
-            mapper=parameters.arguments_of,
-            bound=func,
-            writers=[Channel.write_to(*writes)],
-            retry_policy=self.retry_policy,
-            cache_policy=self.cache_policy,
-            timeout=self.timeout,
-            role="body",
-        )
         first = (
             next(iter(parameters.signature.parameters)) if parameters.is_one else None
         )
@@ -229,7 +214,7 @@ class entrypoint(EntrypointOptions):
         graph: Flow[Any, Any] = Flow(
             parameters,
             run_identity_of(func, name, names(self.adopts)),
-            nodes={name: node},
+            nodes={name: self._body_node(func, parameters)},
             channels={
                 # Not guarded: an adopted input replaces the earlier one.
                 START: EphemeralValue(input_type, guard=False),
@@ -251,6 +236,26 @@ class entrypoint(EntrypointOptions):
         graph.run_options = self.run_options
         graph.__doc__ = func.__doc__
         return graph
+
+    def _body_node(
+        self, func: Callable[..., Any], parameters: FlowParameters
+    ) -> PregelNode:
+        """Return the node that calls *func*, and writes its result and its state."""
+        writes = [
+            ChannelWriteEntry(END, mapper=_final_value),
+            ChannelWriteEntry(PREVIOUS, mapper=_save_of),
+        ]
+        return PregelNode(
+            channels=START,
+            triggers=[START],
+            mapper=parameters.arguments_of,
+            bound=func,
+            writers=[Channel.write_to(*writes)],
+            retry_policy=self.retry_policy,
+            cache_policy=self.cache_policy,
+            timeout=self.timeout,
+            role="body",
+        )
 
 
 def _final_value(returned: Any) -> Any:

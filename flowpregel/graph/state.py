@@ -111,11 +111,9 @@ class StateGraph(GraphSpec):
                 f"node {node!r} has no action: add_node({node!r}, function)"
             )
         self._check_name(node)
-        inferred = None if is_graph(action) else input_schema_of(action)
-        schema = self._add_schema(input_schema or inferred or self.state_schema)
         spec = NodeSpec(
             bound=_callable(node, action),
-            schema=schema,
+            schema=self._add_schema(input_schema or self._input_schema_of(action)),
             defer=defer,
             metadata=metadata or {},
             retry_policy=retry_policy,
@@ -129,6 +127,11 @@ class StateGraph(GraphSpec):
             spec.error_handler = self._add_error_handler(node, error_handler, spec)
         self.nodes[node] = spec
         return self
+
+    def _input_schema_of(self, action: Any) -> Any:
+        """Return the part of the state that the annotations of *action* ask for."""
+        inferred = None if is_graph(action) else input_schema_of(action)
+        return inferred or self.state_schema
 
     def _add_error_handler(
         self, node: str, handler: Callable[..., Any], spec: NodeSpec

@@ -9,7 +9,7 @@ import concurrent.futures
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
@@ -60,6 +60,7 @@ from flowpregel.executors.unread import LazyFuture, UnreadEvent
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 _ROOM: Final = 512
 """Jobs for each worker that may be with the pool: some tens of milliseconds of the
 smallest.
@@ -484,26 +485,22 @@ class ProcessExecutor(PoolExecutor):
         limits: Mapping[str, float | str] | None = None,
         limits_folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        _check_count("max_workers", max_workers)
-        _check_count("worker_max_tasks", worker_max_tasks)
-        _check_count("worker_max_rss", worker_max_rss)
-        if grace < 0:
-            raise ConfigurationError(
-                f"grace is {grace!r}; it is seconds and cannot be negative"
-            )
+        _check_counts(
+            max_workers=max_workers,
+            worker_max_tasks=worker_max_tasks,
+            worker_max_rss=worker_max_rss,
+        )
+        _check_grace(grace)
         from loky import cpu_count  # noqa: PLC0415 - 56 ms, only when a pool is made
 
         cpus = int(cpu_count())
         size = max_workers or cpus
-        caps = {
-            name: cap
-            for name, cap in thread_caps(cpus, size).items()
-            if name not in (env or {})
-        }
+        own_variables = env or {}
+        caps = _items_outside(own_variables, thread_caps(cpus, size))
         amounts, gpus = amounts_of(limits, max(size, cpus))
         settings = PoolSettings(
             size=size,
-            env={**caps, **(env or {})},
+            env={**caps, **own_variables},
             initializer=crossing.dumps((initializer, initargs)) if initializer else b"",
             worker_max_tasks=worker_max_tasks,
             worker_max_rss=worker_max_rss,
@@ -516,18 +513,31 @@ class ProcessExecutor(PoolExecutor):
             capped=tuple(caps),
         )
         super().__init__(self.pool_class(settings), _ROOM * size)
-        named = {
-            name: amount
-            for name, amount in amounts.items()
-            if name not in OF_THE_MACHINE
-        }
-        self.shared_limits = SharedLimits(named, settings.limits_folder)
+        named_limits = _items_outside(OF_THE_MACHINE, amounts)
+        self.shared_limits = SharedLimits(named_limits, settings.limits_folder)
         _pools.add(self._pool)
 
 
-def _check_count(name: str, value: object) -> None:
-    if value is not None and (not isinstance(value, int) or value < 1):
-        raise ConfigurationError(f"{name} is {value!r}; use a whole number, or None")
+def _check_counts(**counts: object) -> None:
+    for name, value in counts.items():
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ConfigurationError(
+                f"{name} is {value!r}; use a whole number, or None"
+            )
+
+
+def _check_grace(grace: float) -> None:
+    if grace < 0:
+        raise ConfigurationError(
+            f"grace is {grace!r}; it is seconds and cannot be negative"
+        )
+
+
+def _items_outside(
+    names: Container[str], values: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Return the items of *values* whose names are not among *names*."""
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def thread_caps(cpus: int, workers: int) -> Mapping[str, str]:
