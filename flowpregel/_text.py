@@ -79,20 +79,24 @@ def outlined(value: Any) -> str:
     if kind is str:
         text = repr(value[:_LONGEST_TEXT])
         return text if len(value) <= _LONGEST_TEXT else f"{text[:-1]}...{text[-1]}"
-    if kind is dict:
-        parts = [
-            f"{_shown(key)}: {_shown(item)}" for key, item in [*value.items()][:_MOST]
-        ]
-    elif kind in (list, tuple):
-        parts = [_shown(item) for item in value[:_MOST]]
-    else:
+    if kind not in _BRACKETS:
         return _shown(value)
+    if kind is dict:
+        items = [*value.items()][:_MOST]
+        parts = [f"{_shown(key)}: {_shown(item)}" for key, item in items]
+    else:
+        parts = [_shown(item) for item in value[:_MOST]]
     if len(value) > _MOST:
         parts.append("...")
-    text = ", ".join(parts)
-    if kind is dict:
-        return f"{{{text}}}"
-    return f"[{text}]" if kind is list else f"({text})"
+    opening, closing = _BRACKETS[kind]
+    return f"{opening}{', '.join(parts)}{closing}"
+
+
+_BRACKETS: Mapping[type, tuple[str, str]] = {
+    dict: ("{", "}"),
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+}
 
 
 def no_such_option(owner: str, name: str, known: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -56,11 +56,10 @@ def leave_out_ours(error: BaseException) -> None:
     is_users |= any(map(_is_users, _links(error.__traceback__)))
     if is_users or isinstance(error, FlowPregelError):
         for link in errors:
-            rest = None
-            for entry in reversed([*_links(link.__traceback__)]):
-                if not _is_ours(entry):
-                    entry.tb_next, rest = rest, entry
-            link.__traceback__ = rest
+            entries = [*_links(link.__traceback__)]
+            link.__traceback__ = _traceback_of(
+                [entry for entry in entries if not _is_ours(entry)]
+            )
 
 
 def is_stop(error: BaseException) -> bool:
@@ -85,6 +84,11 @@ def _without_ours(first: TracebackType | None) -> TracebackType | None:
         below_ours = _is_ours(entry) or (below_ours and not _is_users(entry))
         if not below_ours:
             entries.append(entry)
+    return _traceback_of(entries)
+
+
+def _traceback_of(entries: Sequence[TracebackType]) -> TracebackType | None:
+    """Return one traceback of *entries*; None: there are none."""
     rest = None
     for entry in reversed(entries):
         entry.tb_next, rest = rest, entry

@@ -264,15 +264,7 @@ class Resources:
             )
         if self.memory is not None:
             object.__setattr__(self, "memory", bytes_of(self.memory))
-        limits: Sequence[Any] = self.limit
-        if isinstance(limits, str) or not isinstance(limits, Iterable):
-            limits = (limits,)
-        limits = tuple(limits)
-        if not all(isinstance(name, str) and name for name in limits):
-            raise ConfigurationError(
-                f"limit={self.limit!r}: use the name of a limit, or several"
-            )
-        object.__setattr__(self, "limit", limits)
+        object.__setattr__(self, "limit", _limit_names(self.limit))
         if self.rate is not None:
             rate_of(self.rate)
 
@@ -281,6 +273,17 @@ class Resources:
         """The names of those options that only worker processes can hold."""
         names = ("cpus", "memory", "gpus", "isolation")
         return tuple(name for name in names if getattr(self, name))
+
+
+def _limit_names(limit: Any) -> tuple[str, ...]:
+    """Return the names in the option ``limit``, which may be a single name."""
+    is_single = isinstance(limit, str) or not isinstance(limit, Iterable)
+    names = (limit,) if is_single else tuple(limit)
+    if not all(isinstance(name, str) and name for name in names):
+        raise ConfigurationError(
+            f"limit={limit!r}: use the name of a limit, or several"
+        )
+    return names
 
 
 _UNITS = {"": 1, "B": 1} | {

@@ -236,16 +236,19 @@ def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
             is_handler=True,
         )
         defaults["error_handler"] = _DEFAULT_HANDLER
-    for name, spec in specs.items():
-        changes = {}
-        for key, default in defaults.items():
-            # The result of an error handler is not cached, and its error not handled.
-            if spec.is_handler and key in {"cache_policy", "error_handler"}:
-                continue
-            if not getattr(spec, key):
-                changes[key] = default
-        specs[name] = replace(spec, **changes)
-    return specs
+    return {name: _with_missing(spec, defaults) for name, spec in specs.items()}
+
+
+def _with_missing(spec: NodeSpec, defaults: Mapping[str, Any]) -> NodeSpec:
+    """Return *spec* with the *defaults* of the options that it does not set."""
+    changes = {}
+    for key, default in defaults.items():
+        # The result of an error handler is not cached, and its error not handled.
+        if spec.is_handler and key in {"cache_policy", "error_handler"}:
+            continue
+        if not getattr(spec, key):
+            changes[key] = default
+    return replace(spec, **changes)
 
 
 def _reads(

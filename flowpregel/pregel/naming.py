@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,22 +182,27 @@ def labels_of_graph(graph: Any) -> dict[str, str]:
     once: RunIdentity | None = graph.once
     if once is not None:
         return flow_labels(once.flow, once.folder)
+    for module, variables in _callers_modules():
+        for name, value in [*variables.items()]:
+            if value is not graph:
+                continue
+            known, file = imported_as(module)
+            if not file:
+                # What a notebook or a prompt defines, no other program can import.
+                return {}
+            return flow_labels(f"{known}:{name}", folder_of(known, file))
+    return {}
+
+
+def _callers_modules() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the names and the variables of the users' modules that led here."""
     frame, seen = inspect.currentframe(), set[str]()
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
         if module not in seen and not module.startswith("flowpregel."):
             seen.add(module)
-            for name, value in [*frame.f_globals.items()]:
-                if value is graph:
-                    known, file = imported_as(module)
-                    # What a notebook or a prompt defines, no other program can import.
-                    return (
-                        flow_labels(f"{known}:{name}", folder_of(known, file))
-                        if file
-                        else {}
-                    )
+            yield module, frame.f_globals
         frame = frame.f_back
-    return {}
 
 
 def node_of(flow: str) -> str:
